@@ -1,0 +1,76 @@
+"""The errors a user can meet; the class says whose turn it is to act.
+
+Where it runs: everywhere.  Facts ride in ``args``, so that every error survives pickling on its way from a worker to the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class WallarooError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that keeps a pipeline from running: which step, where it was written, what is wrong, and the cure."""
+
+    step: str
+    place: str
+    what: str
+    cure: str
+
+    def __str__(self) -> str:
+        at = f" ({self.place})" if self.place else ""
+        return f"{self.step}{at}: {self.what} {self.cure}".rstrip()
+
+
+class PipelineError(WallarooError):
+    """Your graph cannot run; ``problems`` lists everything found, not just the first."""
+
+    def __init__(self, *problems: Problem):
+        super().__init__(*problems)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple(self.args)
+
+    def __str__(self) -> str:
+        if len(self.args) == 1:
+            return str(self.args[0])
+        lines = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(self.args, 1))
+        return f"{len(self.args)} problems in this application:\n{lines}"
+
+
+class WallarooParameterError(PipelineError):
+    """A builder or decorator was given something it cannot use (Wallaroo's name for it)."""
+
+
+class NotYetError(PipelineError):
+    """Wallaroo has this, and this version does not yet."""
+
+
+class UserCodeError(WallarooError):
+    """Your function raised: step, ``file:line``, shortened event, the exception's text, and its traceback as text."""
+
+    def __init__(self, step: str, place: str, event: str, cause: str, trace: str = ""):
+        super().__init__(step, place, event, cause, trace)
+        self.step, self.place, self.event, self.cause, self.trace = step, place, event, cause, trace
+
+    def __str__(self) -> str:
+        return (f"step '{self.step}' failed at {self.place}: {self.cause}\n"
+                f"  event: {self.event}\n"
+                f"  The batch was not committed. Correct the function and run again.")
+
+
+class PeerError(WallarooError):
+    """Something outside of the application is missing, busy, full or wrong: a port, a disk, a server, a file."""
+
+
+class CheckpointError(WallarooError):
+    """The checkpoint cannot be used as it is; the text names the file and the ways out."""
+
+
+class InternalError(WallarooError):
+    """Our mistake.  The text asks for a report and says what to attach."""

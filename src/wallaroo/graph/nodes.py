@@ -1,0 +1,55 @@
+"""What the user meant: the pipeline as frozen nodes, each knowing its upstream and where it was written.
+
+Where it runs: pure.  The newest node is the pipeline: ``Pipeline`` wraps the last node, and every builder call makes a new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from wallaroo.steps import KeyExtractor, Step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceNode:
+    name: str
+    config: Any  # a source configuration (connectors/); checked by wallaroo.check
+    place: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepNode:
+    upstream: Node
+    step: Step | Any  # anything a user passed to .to(); wallaroo.check rejects what is not a step
+    place: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyByNode:
+    upstream: Node
+    extractor: KeyExtractor[Any, Any] | Any
+    place: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectNode:
+    upstream: Node
+    place: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergeNode:
+    left: Node
+    right: Node
+    place: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SinkNode:
+    upstream: Node
+    sinks: tuple[Any, ...]  # sink configurations (connectors/)
+    place: str
+
+
+Node = SourceNode | StepNode | KeyByNode | CollectNode | MergeNode | SinkNode

@@ -1,0 +1,69 @@
+"""What a running application says of itself: one frozen snapshot, read by the live table, the log line, and programs.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    name: str
+    label: str
+    events_in: int  # events accepted into the spool since this run started
+    events_done: int  # events of committed batches since this run started
+    backlog_events: int  # in the spool, not yet in a committed batch
+    backlog_bytes: int
+    connections: int  # open client connections; 0 for files and generators
+    is_paused: bool  # ingress stopped reading: the backlog is at its bound
+    is_ended: bool  # a file or generator that has nothing more to give
+
+
+@dataclass(frozen=True, slots=True)
+class SinkLine:
+    name: str
+    label: str
+    outputs: int
+    waiting_for: str
+    pending_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineLatency:
+    """From receipt (the bytes came out of the socket) to output (handed to the sink's socket, or the file published); milliseconds."""
+
+    pipeline: str
+    count: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    p999_ms: float
+    max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    application: str
+    state: str  # "starting", "running", "stopping", "stopped", "failed"
+    started_at: float  # unix seconds
+    elapsed_s: float
+    batches: int  # committed in this run
+    last_batch: int  # number of the last committed batch, -1 if none
+    batch_ms: float  # duration of the last batch
+    batch_ms_median: float  # over the last 50
+    events_in: int
+    events_done: int
+    outputs: int
+    events_in_per_s: float  # over the last few seconds
+    events_done_per_s: float
+    outputs_per_s: float
+    tasks: int
+    sources: tuple[SourceStatus, ...]
+    sinks: tuple[SinkLine, ...]
+    latency: tuple[PipelineLatency, ...]
+    waiting_for: str  # what holds the run up, in words; empty if nothing
+    checkpoint: str
+    is_durable: bool
+    recovered_batch: int = -1  # the last committed batch this run found in its checkpoint; -1 if it began empty

@@ -1,0 +1,104 @@
+"""How an application will run: stages between shuffles, as frozen values that travel to every worker.
+
+Where it runs: pure.
+
+The laws of a plan:
+
+* A *stage* is a straight run of steps with one entry and one exit.  Its entry is a source or an exchange; its exit is an exchange or
+  sinks.  A pipeline is a tree of merges, so every source and every exchange feeds exactly one stage: ``stages[i].id == i``.
+* An *exchange* is named by the stage behind it.  Several stages may exit into one exchange (a merge); each has its own key extractor.
+* ``level`` is 0 for source stages and one more than the deepest stage in front for the others.  The stages of one level run as one
+  Spark stage; a block for a stage of a later level passes through the levels between unchanged.
+* Behind an exchange every event comes with its key.  The key was extracted in front of the exchange, once, and travels with the event.
+* A merge without a shuffle behind it is not a stage: the steps behind it are copied into each of the merged stages.  State steps are never
+  copied: where keyed streams meet in front of a state step, each leaves through an exchange that ``keeps_key``.
+* Only a stage behind an exchange has state steps, and ``keeps_key`` exits.  Raw exits have an extractor and no steps in front.
+* A state step's state belongs to (state step name, key).  State step names are unique within an application.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from wallaroo.steps import Decoder, Encoder, KeyExtractor, Step
+
+KEY_GROUPS_DEFAULT = 128
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntry:
+    """A stage fed by a source: it reads frames from the source's spool and decodes them."""
+
+    source: int  # index into Plan.sources
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeEntry:
+    """A stage fed by a shuffle.
+
+    Several stages may feed it, raw ones among them: a block says which stage produced it, and that stage's exit and source say whether
+    and with which decoder the block's frames are decoded again.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ToExchange:
+    """Leave through a shuffle: extract the key, route by its key group."""
+
+    stage: int  # the stage behind the shuffle
+    extractor: KeyExtractor[Any, Any] | None  # None: collect(), everything has COLLECT_KEY; or keeps_key
+    is_raw: bool = False  # ship the undecoded frame instead of the event (only a decoder stands in front)
+    keeps_key: bool = False  # route by the key that the event came with (merged keyed streams meet in front of a state step)
+
+
+@dataclass(frozen=True, slots=True)
+class ToSinks:
+    """Leave through every one of these sinks."""
+
+    sinks: tuple[int, ...]  # indexes into Plan.sinks
+
+
+COLLECT_KEY = "collect-key"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    id: int
+    level: int
+    entry: SourceEntry | ExchangeEntry
+    steps: tuple[Step, ...]  # computations and state computations, in order
+    exit: ToExchange | ToSinks
+    why: str = ""  # one sentence for `wallaroo explain`: why this stage begins here
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """One source: ``pipeline`` is source()'s name, ``config`` its configuration, whose own name is used on the command line."""
+
+    pipeline: str
+    config: Any
+    decoder: Decoder[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    name: str  # unique; derived from the configuration
+    config: Any
+    encoder: Encoder[Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    application: str
+    stages: tuple[Stage, ...]
+    sources: tuple[SourcePlan, ...]
+    sinks: tuple[SinkPlan, ...]
+    key_groups: int = KEY_GROUPS_DEFAULT
+    serializer: tuple[Any, Any] | None = None  # the application module's own (serialize, deserialize), as in Wallaroo
+    notes: tuple[str, ...] = ()  # sentences for `wallaroo explain`: what the planner left out, and why
+
+    @property
+    def levels(self) -> int:
+        """How many Spark stages one batch has."""
+        return 1 + max(stage.level for stage in self.stages)

@@ -1,0 +1,11 @@
+"""The spool: a replayable, segmented log of frames per source.  The public names of the package.
+
+Where it runs: the writer in the ingress or a feeder, readers in the driver and in workers.
+"""
+
+from wallaroo.spool.format import Chunk, Head, Position, SpoolFullError, folder_of
+from wallaroo.spool.reader import SpoolReader
+from wallaroo.spool.tail import read_tail, write_tail
+from wallaroo.spool.writer import SpoolWriter
+
+__all__ = ["Chunk", "Head", "Position", "SpoolFullError", "SpoolReader", "SpoolWriter", "folder_of", "read_tail", "write_tail"]

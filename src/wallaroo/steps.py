@@ -1,0 +1,249 @@
+"""Steps: what a user writes, as frozen values that name a function and say how to call it.
+
+Where it runs: everywhere.  A step travels by reference: pickled as *module and name*, imported on the other side.  A script's
+``__main__`` is translated to the script's importable name, so that state pickled by a worker today unpickles tomorrow.  Functions
+defined inside other functions cannot be imported by name and travel by value.
+"""
+
+from __future__ import annotations
+
+import importlib
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar, overload
+
+In = TypeVar("In", contravariant=True)  # a step that takes more than it is given fits
+Out = TypeVar("Out", covariant=True)
+S = TypeVar("S")
+K = TypeVar("K", bound="str | bytes | int", covariant=True)
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """``file:line`` of a function's definition, or ``""`` where Python cannot tell."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def importable_module(name: str) -> str:
+    """The name under which another process can import module ``name``: a script's ``__main__`` becomes its file's stem."""
+    if name != "__main__":
+        return name
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    return Path(file).stem if file else name
+
+
+def resolve(module: str, qualname: str) -> Any:
+    """Import ``module`` and walk to ``qualname``."""
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _by_value(cls: type[Step], function: bytes, options: tuple[Any, ...]) -> Step:
+    import cloudpickle  # type: ignore[import-untyped,unused-ignore]  # used only for functions nobody can import
+
+    return cls(cloudpickle.loads(function), *options)
+
+
+class Step:
+    """A user's function with its name and its place in the user's file."""
+
+    kind: ClassVar[str] = "step"
+    arity: ClassVar[int] = 1
+    is_stateful: ClassVar[bool] = False
+    is_multi: ClassVar[bool] = False
+
+    function: Callable[..., Any]
+    step_name: str
+
+    def __init__(self, function: Callable[..., Any], name: str | None = None):
+        self.function = function
+        self.step_name = name if name is not None else getattr(function, "__name__", type(function).__name__)
+        self.__module__ = getattr(function, "__module__", "__main__")
+        self.__qualname__ = getattr(function, "__qualname__", self.step_name)
+        self.__doc__ = getattr(function, "__doc__", None)
+        self.__wrapped__ = function
+
+    def name(self) -> str:
+        """The step's name, verbatim as the user wrote it."""
+        return self.step_name
+
+    @property
+    def place(self) -> str:
+        """``file:line`` of the user's function."""
+        return place_of(self.function)
+
+    def __call__(self, *args: Any) -> Any:
+        """With no argument: the step itself (``.to(f())`` is ``.to(f)``, as in Wallaroo).  With arguments: the plain function."""
+        return self.function(*args) if args else self
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} '{self.step_name}' {self.place}>"
+
+    def options(self) -> tuple[Any, ...]:
+        """Constructor arguments behind the function, for travelling by value."""
+        return (self.step_name,)
+
+    def is_importable(self) -> bool:
+        """Whether another process finds this very step under its module and name."""
+        try:
+            found = sys.modules[self.__module__]
+            for part in self.__qualname__.split("."):
+                found = getattr(found, part)
+        except (KeyError, AttributeError):
+            return False
+        return found is self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.is_importable():
+            return resolve, (importable_module(self.__module__), self.__qualname__)
+        import cloudpickle
+
+        return _by_value, (type(self), cloudpickle.dumps(self.function), self.options())
+
+
+class Computation(Step, Generic[In, Out]):
+    """One event in, one out; ``None`` filters."""
+
+    kind = "computation"
+
+    @overload
+    def __call__(self) -> Computation[In, Out]: ...
+    @overload
+    def __call__(self, data: In, /) -> Out | None: ...
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args) if args else self
+
+    def compute(self, data: In) -> Out | None:
+        """Run the user's function."""
+        return self.function(data)  # type: ignore[no-any-return]  # the user's value
+
+
+class ComputationMulti(Step, Generic[In, Out]):
+    """One event in, a list out; ``[]`` or ``None`` emits nothing, ``None`` items are dropped."""
+
+    kind = "computation_multi"
+    is_multi = True
+
+    @overload
+    def __call__(self) -> ComputationMulti[In, Out]: ...
+    @overload
+    def __call__(self, data: In, /) -> list[Out] | None: ...
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args) if args else self
+
+    def compute_multi(self, data: In) -> list[Out] | None:
+        """Run the user's function."""
+        return self.function(data)  # type: ignore[no-any-return]  # the user's value
+
+
+class _Stateful(Step, Generic[S]):
+    arity = 2
+    is_stateful = True
+    state_class: type[S]
+
+    def __init__(self, function: Callable[..., Any], name: str | None, state: type[S]):
+        super().__init__(function, name)
+        self.state_class = state
+
+    def initial_state(self) -> S:
+        """A new state object, as the first event of a key meets it."""
+        return self.state_class()
+
+    def options(self) -> tuple[Any, ...]:
+        return (self.step_name, self.state_class)
+
+
+class StateComputation(_Stateful[S], Generic[In, S, Out]):
+    """One event and its key's state in, one out; the state is mutated in place; ``None`` filters."""
+
+    kind = "state_computation"
+
+    @overload
+    def __call__(self) -> StateComputation[In, S, Out]: ...
+    @overload
+    def __call__(self, data: In, state: S, /) -> Out | None: ...
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args) if args else self
+
+    def compute(self, data: In, state: S) -> Out | None:
+        """Run the user's function."""
+        return self.function(data, state)  # type: ignore[no-any-return]  # the user's value
+
+
+class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
+    """One event and its key's state in, a list out."""
+
+    kind = "state_computation_multi"
+    is_multi = True
+
+    @overload
+    def __call__(self) -> StateComputationMulti[In, S, Out]: ...
+    @overload
+    def __call__(self, data: In, state: S, /) -> list[Out] | None: ...
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args) if args else self
+
+    def compute_multi(self, data: In, state: S) -> list[Out] | None:
+        """Run the user's function."""
+        return self.function(data, state)  # type: ignore[no-any-return]  # the user's value
+
+
+class KeyExtractor(Step, Generic[In, K]):
+    """One event in, its key out: str, bytes or int."""
+
+    kind = "key_extractor"
+
+    def extract_key(self, data: In) -> K:
+        """Run the user's function."""
+        return self.function(data)  # type: ignore[no-any-return]  # the user's value
+
+
+class Decoder(Step, Generic[Out]):
+    """A frame's payload (bytes) in, one event out; ``None`` drops the message.
+
+    ``header_length`` is 1 to 8 bytes; ``length_fmt`` is the ``struct`` format that reads the payload's length from them.
+    """
+
+    kind = "decoder"
+
+    def __init__(self, function: Callable[..., Any], name: str | None = None, header_length: int = 4, length_fmt: str = ">I"):
+        super().__init__(function, name)
+        self._header_length = header_length
+        self._length_fmt = length_fmt
+
+    @property
+    def length_fmt(self) -> str:
+        return self._length_fmt
+
+    def header_length(self) -> int:
+        """Bytes in front of every payload."""
+        return self._header_length
+
+    def payload_length(self, header: bytes) -> int:
+        """The payload's length as the header states it."""
+        return int(struct.unpack(self._length_fmt, header)[0])
+
+    def options(self) -> tuple[Any, ...]:
+        return (self.step_name, self._header_length, self._length_fmt)
+
+    def decode(self, payload: bytes) -> Out | None:
+        """Run the user's function."""
+        return self.function(payload)  # type: ignore[no-any-return]  # the user's value
+
+
+class Encoder(Step, Generic[In]):
+    """One event in, ``bytes`` or ``str`` (sent as UTF-8) out; ``None`` writes nothing."""
+
+    kind = "encoder"
+
+    def encode(self, data: In) -> bytes | str | None:
+        """Run the user's function."""
+        return self.function(data)  # type: ignore[no-any-return]  # the user's value
