@@ -1,0 +1,64 @@
+"""Keys: their bytes, their key group, and which task owns a key group.
+
+Where it runs: pure.  The three functions fix where state lives; changing one makes every checkpoint unreadable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+Key = str | bytes | int
+
+_STR, _BYTES, _INT = b"s", b"b", b"i"
+
+
+def encode_key(key: Key) -> bytes:
+    """Return the key's bytes: one tag byte (s, b, i), then UTF-8, the bytes, or the decimal number.
+
+    Raises TypeError for anything but str, bytes or int.
+
+    >>> encode_key("AAPL"), encode_key(b"AAPL"), encode_key(7)
+    (b'sAAPL', b'bAAPL', b'i7')
+    """
+    if isinstance(key, str):
+        return _STR + key.encode("utf-8", "surrogatepass")
+    if isinstance(key, bytes):
+        return _BYTES + key
+    if isinstance(key, int):
+        return _INT + b"%d" % key
+    raise TypeError(f"a key must be str, bytes or int, not {type(key).__name__}")
+
+
+def decode_key(encoded: bytes) -> Key:
+    """Undo ``encode_key``.
+
+    >>> [decode_key(encode_key(key)) for key in ("é", b"x", -3)]
+    ['é', b'x', -3]
+    """
+    tag, rest = encoded[:1], encoded[1:]
+    if tag == _STR:
+        return rest.decode("utf-8", "surrogatepass")
+    return rest if tag == _BYTES else int(rest)
+
+
+def group_of(encoded: bytes, key_groups: int) -> int:
+    """Return the key group (0 ≤ group < key_groups) of an encoded key: the first 8 bytes of BLAKE2b, modulo."""
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "big") % key_groups
+
+
+def groups_of_task(task: int, tasks: int, key_groups: int) -> tuple[int, int]:
+    """Return the half-open range of key groups that ``task`` of ``tasks`` owns.
+
+    >>> [groups_of_task(task, 3, 128) for task in range(3)]
+    [(0, 42), (42, 85), (85, 128)]
+    """
+    return task * key_groups // tasks, (task + 1) * key_groups // tasks
+
+
+def tasks_by_group(tasks: int, key_groups: int) -> tuple[int, ...]:
+    """Return, for every key group, the task that owns it: the inverse of ``groups_of_task``."""
+    owners: list[int] = []
+    for task in range(tasks):
+        first, end = groups_of_task(task, tasks, key_groups)
+        owners.extend([task] * (end - first))
+    return tuple(owners)

@@ -1,0 +1,116 @@
+"""The work of one task at one level: frames or blocks in, blocks and encoded outputs out.
+
+Where it runs: pure (in workers, and in the in-process runner).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from wallaroo.codecs.framing import frame_splitter
+from wallaroo.engine.blocks import Block, packing_of
+from wallaroo.engine.exchange import Exchange
+from wallaroo.engine.keyed_state import KeyedState, Read
+from wallaroo.engine.keys import tasks_by_group
+from wallaroo.engine.stage import (
+    Keyed,
+    Policy,
+    build_exit,
+    build_steps,
+    decode_and_emit,
+    decode_and_ship_raw,
+    decode_keyed,
+    emit_events,
+    sinks_of,
+)
+from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
+
+ReadState = Callable[[str], Read]  # state step name -> read function
+
+
+class Level:
+    """All stages of one level, built for one task of one batch.
+
+    ``outputs[sink]`` collects encoded outputs until the host takes them; ``states[step name]`` holds the state objects touched.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        level: int,
+        task: int,
+        tasks: int,
+        read_state: ReadState,
+        policy: Policy,
+    ):
+        self.plan, self.level, self.task = plan, level, task
+        self._packing, self._policy = packing_of(plan.serializer), policy
+        self._stages = [stage for stage in plan.stages if stage.level == level]
+        owners = tasks_by_group(tasks, plan.key_groups)
+        self._exchanges = {
+            stage.id: Exchange(stage.exit.stage, stage.id, task, owners, self._packing)
+            for stage in self._stages
+            if isinstance(stage.exit, ToExchange)
+        }
+        self.outputs: dict[int, list[bytes]] = {sink: [] for stage in self._stages for sink in sinks_of(stage)}
+        self.states = {
+            step.step_name: KeyedState(step, read_state(step.step_name), self._packing)
+            for stage in self._stages
+            for step in stage.steps
+            if step.is_stateful
+        }
+        self._emits = {stage.id: self._build(stage) for stage in self._stages}
+        self._heads: dict[tuple[int, int], Keyed] = {}
+        self._sources = {
+            stage.entry.source: self._source_head(stage) for stage in self._stages if isinstance(stage.entry, SourceEntry)
+        }
+
+    def _build(self, stage: Stage) -> Any:
+        leave = build_exit(self.plan, stage, self._exchanges.get(stage.id), self.outputs, self._policy, self._packing.freeze)
+        return build_steps(stage, self.states, leave, self._policy)
+
+    def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
+        assert isinstance(stage.entry, SourceEntry)
+        source = self.plan.sources[stage.entry.source]
+        split = frame_splitter(source.config.framing)
+        if isinstance(stage.exit, ToExchange) and stage.exit.is_raw:
+            run = decode_and_ship_raw(stage, source.decoder, self._exchanges[stage.id], self._policy)
+        else:
+            run = decode_and_emit(source.decoder, self._emits[stage.id], self._policy(source.decoder))
+
+        def feed(frames: bytes) -> int:
+            payloads = split(frames)
+            run(payloads)
+            return len(payloads)
+
+        return feed
+
+    def _keyed_head(self, stage: int, origin: int) -> Keyed:
+        emit, producer = self._emits[stage], self.plan.stages[origin]
+        if isinstance(producer.exit, ToExchange) and producer.exit.is_raw and isinstance(producer.entry, SourceEntry):
+            decoder = self.plan.sources[producer.entry.source].decoder
+            return decode_keyed(decoder, emit, self._policy(decoder))
+        return emit_events(emit)
+
+    def feed_frames(self, source: int, frames: bytes) -> int:
+        """Process a run of whole frames of one source; return how many there were."""
+        return self._sources[source](frames)
+
+    def feed_block(self, block: Block) -> None:
+        """Process a block that came through the shuffle."""
+        head = self._heads.get((block.stage, block.origin))
+        if head is None:
+            head = self._heads[block.stage, block.origin] = self._keyed_head(block.stage, block.origin)
+        keys, values = self._packing.unpack(block.packed)
+        head(keys, values)
+
+    def drain(self) -> Iterator[tuple[int, Block]]:
+        """Yield blocks that are full."""
+        for exchange in self._exchanges.values():
+            yield from exchange.drain()
+
+    def finish(self) -> Iterator[tuple[int, Block]]:
+        """Yield all blocks that are left."""
+        for exchange in self._exchanges.values():
+            yield from exchange.drain(1)

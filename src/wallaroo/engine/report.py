@@ -1,0 +1,38 @@
+"""The control row: what one task of one batch did, told to the driver.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from wallaroo.errors import WallarooError
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    level: int
+    task: int
+    attempt: str
+    consumed: dict[int, str] = field(default_factory=dict)  # producer of the level before -> the attempt whose blocks were read
+    events: dict[int, int] = field(default_factory=dict)  # source -> frames read
+    receipts: dict[int, dict[int, int]] = field(default_factory=dict)  # source -> receipt (unix ms) -> frames
+    outputs: dict[int, int] = field(default_factory=dict)  # sink -> outputs staged
+    tokens: dict[int, Any] = field(default_factory=dict)  # sink -> what its writer prepared
+    delta: Any = None  # reference to the delta file written, if any
+    snapshots: tuple[Any, ...] = ()  # references to the snapshots written
+    error: WallarooError | None = None
+    busy_ms: float = 0.0
+    notes: dict[str, float] = field(default_factory=dict)  # named measurements, e.g. view catch-up
+
+
+def mixed_attempts(reports: list[TaskReport]) -> str:
+    """Return which producer was read in two different attempts, or ``""``: the commit must refuse such a batch."""
+    made = {(report.level, report.task): report.attempt for report in reports}
+    for report in reports:
+        for producer, attempt in report.consumed.items():
+            if made.get((report.level - 1, producer)) != attempt:
+                return f"task {report.task} of level {report.level} read attempt {attempt} of producer {producer}"
+    return ""
