@@ -1,0 +1,117 @@
+"""A checkpoint folder: its identity, its lock, and what was committed last.
+
+Where it runs: driver.
+
+Layout::
+
+    format.json          version and id of the checkpoint
+    plan.json            the application as it was planned last
+    lock                 held (flock) by the one run that uses the folder; the kernel releases it when that process dies
+    commits/ deltas/ snapshots/          state (state.commits says how they hang together)
+    spool/<source>/  outbox/<sink>/      input not yet committed, output not yet sent
+    view/                this host's LMDB copy of the state: may be deleted at any time between runs
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.state.commits import FOLDER as COMMITS
+from wallaroo.state.commits import Commit, CommitLog
+from wallaroo.state.snapshots import SNAPSHOTS
+from wallaroo.state.storage import LocalStorage
+from wallaroo.state.task_state import DELTAS
+
+VERSION = 1
+FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, "spool", "outbox", "view")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    root: Path
+    id: str
+    storage: LocalStorage
+    commits: CommitLog
+    last: Commit | None
+    lock: IO[str]
+
+    @property
+    def view_root(self) -> Path:
+        """The view's folder: of this checkpoint since the machine's last start (an unsynced view does not survive a power cut)."""
+        boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else "boot"
+        return self.root / "view" / f"{self.id}-{boot}"
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self.lock.close()
+
+
+def open_checkpoint(root: Path, is_durable: bool, is_fresh: bool = False) -> Checkpoint:
+    """Open (or begin) the checkpoint in ``root`` and lock it.
+
+    Raises CheckpointError where another run holds it, where it was made by a newer format or is damaged; PeerError where the disk cannot be
+    written.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = open(root / "lock", "a+")
+    except OSError as error:
+        raise PeerError(f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder.") from error
+    _lock(lock, root)
+    try:
+        if is_fresh:
+            _empty(root)
+        identity = _identify(root, is_durable)
+        for folder in FOLDERS:
+            (root / folder).mkdir(exist_ok=True)
+    except OSError as error:
+        raise PeerError(f"checkpoint folder {root} cannot be written: {error.strerror}. Free or mount the disk and run again.") from error
+    storage = LocalStorage(str(root), is_durable)
+    commits = CommitLog(storage)
+    return Checkpoint(root, identity, storage, commits, commits.last(), lock)
+
+
+def _lock(lock: IO[str], root: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.seek(0)
+        holder = lock.read().strip() or "another process"
+        raise CheckpointError(f"checkpoint {root} is in use by {holder}. Stop that run, or give this one a folder of its own.") from error
+    lock.seek(0)
+    lock.truncate()
+    lock.write(f"process {os.getpid()}")
+    lock.flush()
+
+
+def _empty(root: Path) -> None:
+    for entry in root.iterdir():
+        if entry.name != "lock":
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def _identify(root: Path, is_durable: bool) -> str:
+    file = root / "format.json"
+    if not file.exists():
+        if any(entry.name != "lock" for entry in root.iterdir()):
+            raise CheckpointError(f"{root} is not empty and not a checkpoint of Wallaroo. Choose an empty or a new folder.")
+        identity = uuid.uuid4().hex
+        LocalStorage(str(root), is_durable).publish("format.json", json.dumps({"version": VERSION, "id": identity}).encode())
+        return identity
+    try:
+        content = json.loads(file.read_text())
+        version, identity = int(content["version"]), str(content["id"])
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(f"{file} is damaged. Restore it from a backup of the checkpoint, or start over with --fresh.") from error
+    if version > VERSION:
+        raise CheckpointError(f"{root} was made by format version {version}; this program reads up to {VERSION}. Use a newer wallaroo-spark.")
+    return identity

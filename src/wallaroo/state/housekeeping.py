@@ -1,0 +1,58 @@
+"""What may go: deltas, snapshots and commits that no retained commit needs.
+
+Where it runs: driver, after a commit.  The law: a file goes only when no retained commit, and nothing that a retained commit is built on,
+refers to it; so a crash between two deletions leaves garbage, never a hole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from wallaroo.state.checkpoint import Checkpoint
+from wallaroo.state.commits import Commit
+from wallaroo.state.snapshots import SNAPSHOTS, oldest_needed
+from wallaroo.state.task_state import DELTAS
+
+SWEEP_EVERY = 16  # batches between two looks at the folders
+
+
+class Housekeeping:
+    """Keeps the newest ``retain`` commits usable as starting points, and removes what only older ones need."""
+
+    def __init__(self, checkpoint: Checkpoint, key_groups: int, retain: int):
+        self._checkpoint, self._key_groups, self._retain = checkpoint, key_groups, max(1, retain)
+        self._retained: deque[Commit] = deque(maxlen=self._retain)
+        for batch in checkpoint.commits.batches()[-self._retain :]:
+            self._retained.append(checkpoint.commits.read(batch))
+        self._sweep()
+
+    def newest(self, count: int) -> tuple[Commit, ...]:
+        """Return the newest commits, oldest first."""
+        return tuple(self._retained)[-count:]
+
+    def committed(self, commit: Commit) -> None:
+        """Note a commit; sweep now and then."""
+        self._retained.append(commit)
+        if commit.batch % SWEEP_EVERY == 0:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        if not self._retained:
+            self._remove_all_but(DELTAS, frozenset())
+            self._remove_all_but(SNAPSHOTS, frozenset())
+            return
+        commits = self._checkpoint.commits
+        oldest = oldest_needed(self._retained[0], self._key_groups)
+        for batch in commits.batches():
+            if batch < min(oldest, self._retained[0].batch):
+                commits.delete(batch)
+        kept = [commits.read(batch) for batch in commits.batches()]
+        self._remove_all_but(DELTAS, frozenset(delta.file for commit in kept for delta in commit.deltas if commit.batch >= oldest))
+        self._remove_all_but(SNAPSHOTS, frozenset(ref.file for commit in self._retained for ref in commit.snapshots))
+        commits.forget_before(min(oldest, self._retained[0].batch))
+
+    def _remove_all_but(self, folder: str, needed: frozenset[str]) -> None:
+        storage = self._checkpoint.storage
+        for name in storage.names(folder):
+            if f"{folder}/{name}" not in needed:
+                storage.delete(f"{folder}/{name}")

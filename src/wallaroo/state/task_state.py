@@ -1,0 +1,83 @@
+"""State of one task of one batch: reads through the view, and the delta file at the end.
+
+Where it runs: worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from wallaroo.engine.keyed_state import KeyedState, Read
+from wallaroo.engine.keys import Key, encode_key, group_of
+from wallaroo.state.commits import DeltaRef, SnapshotRef
+from wallaroo.state.delta import Entry, encode
+from wallaroo.state.history import History
+from wallaroo.state.snapshots import SNAPSHOTS
+from wallaroo.state.storage import Storage
+from wallaroo.state.view import View
+
+DELTAS = "deltas"
+
+
+class TaskState:
+    """Key groups [first, end) for one task; ``steps`` is the checkpoint's step table."""
+
+    def __init__(self, view_root: Path, key_groups: int, groups: tuple[int, int], steps: tuple[str, ...]):
+        self._view = View(view_root, key_groups, *groups)
+        self._key_groups, self._groups = key_groups, groups
+        self._step_ids = {name: number for number, name in enumerate(steps)}
+        self._located: dict[Key, tuple[int, bytes]] = {}
+
+    def catch_up(self, history: History) -> int:
+        """Bring the view to the last committed batch; return how many entries were applied."""
+        return self._view.catch_up(history)
+
+    def _locate(self, key: Key) -> tuple[int, bytes]:
+        located = self._located.get(key)
+        if located is None:
+            encoded = encode_key(key)
+            located = self._located[key] = group_of(encoded, self._key_groups), encoded
+        return located
+
+    def reader(self, step: str) -> Read:
+        """Return the function that reads one state step's entries."""
+        step_id = self._step_ids[step]
+
+        def read(key: Key) -> bytes | None:
+            group, encoded = self._locate(key)
+            return self._view.read(group, step_id, encoded)
+
+        return read
+
+    def write_delta(self, states: Mapping[str, KeyedState], name: str, storage: Storage) -> DeltaRef | None:
+        """Write what changed as one delta file under a fresh name; None where nothing did."""
+        by_group: dict[int, list[Entry]] = {}
+        for step, state in states.items():
+            self._gather(self._step_ids[step], state.changes(), by_group)
+        if not by_group:
+            return None
+        content = encode(by_group)
+        file = f"{DELTAS}/{name}.delta"
+        storage.publish(file, content)
+        return DeltaRef(file, *self._groups, len(content), sum(map(len, by_group.values())))
+
+    def _gather(self, step: int, changes: Iterable[tuple[Key, bytes]], by_group: dict[int, list[Entry]]) -> None:
+        for key, raw in changes:
+            group, encoded = self._locate(key)
+            by_group.setdefault(group, []).append(Entry(step, encoded, raw))
+
+    def write_snapshots(self, groups: Iterable[int], batch: int, attempt: str, storage: Storage) -> list[SnapshotRef]:
+        """Write all entries of these key groups (those that are ours) as they were committed by ``batch``."""
+        written = []
+        for group in groups:
+            if self._groups[0] <= group < self._groups[1]:
+                content = encode({group: list(self._view.entries(group))})
+                file = f"{SNAPSHOTS}/{batch}.{group}.{attempt}.snapshot"
+                storage.publish(file, content)
+                written.append(SnapshotRef(file, group, group + 1, batch, len(content)))
+        return written
+
+    def close(self) -> None:
+        """End the view's read transactions."""
+        self._view.close()
