@@ -1,0 +1,144 @@
+"""The second runner: the same physical plan in one process, without Spark and without a JVM.
+
+Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state go through the very code that runs on Spark; only the
+shuffle is a dict of lists, the state log a dict, and the spool a list.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from wallaroo.codecs.framing import frame_walker, framer
+from wallaroo.connectors.generator import GenSourceConfig, unpickled
+from wallaroo.connectors.source import Framing
+from wallaroo.engine.blocks import Block, packing_of
+from wallaroo.engine.failures import stop_on_error
+from wallaroo.engine.keyed_state import Read
+from wallaroo.engine.keys import Key
+from wallaroo.engine.level import Level
+from wallaroo.plan.model import Plan, SourcePlan
+
+VALUE_FRAMING = Framing(4, ">I", 1 << 30)
+
+
+class Wire(bytes):
+    """Bytes as they come from the network: whole frames, headers included."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Injected:
+    """A source configuration for values that need no decoding."""
+
+    name: str
+    framing: Framing = VALUE_FRAMING
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """What one batch gave: encoded outputs by sink index, state changes, and how many frames were read."""
+
+    outputs: dict[int, list[bytes]] = field(default_factory=dict)
+    changes: dict[str, dict[Key, bytes]] = field(default_factory=dict)
+    events: int = 0
+
+
+class LocalRunner:
+    """Runs batches of a plan; ``state`` holds committed state, pickled, by state step and key."""
+
+    def __init__(self, plan: Plan, values_for: Iterable[str] = ()):
+        self.plan = _with_values(plan, frozenset(values_for))
+        self._packing = packing_of(plan.serializer)
+        self.state: dict[str, dict[Key, bytes]] = {}
+
+    def frames(self, source: int, item: Any) -> bytes:
+        """Return the frames of one input: a payload is framed, a Wire is taken as it is, a value is pickled."""
+        plan = self.plan.sources[source]
+        if isinstance(item, Wire):
+            return bytes(item)
+        if plan.decoder is unpickled:
+            item = _pickle(item)
+        return framer(plan.config.framing)(item)
+
+    def run_batch(self, pieces: Sequence[Sequence[tuple[int, bytes]]], tasks: int) -> BatchResult:
+        """Process one batch: per task of level 0 a list of (source, frames).  Nothing is committed yet."""
+        result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
+        waiting: list[list[Block]] = [[] for _ in range(tasks)]
+        for number in range(self.plan.levels):
+            width = max(1, len(pieces)) if number == 0 else tasks
+            following: list[list[Block]] = [[] for _ in range(tasks)]
+            for task in range(width):
+                level = Level(self.plan, number, task, tasks, self._reader, stop_on_error)
+                feeding = self._feed_frames(level, pieces[task] if task < len(pieces) else (), result) if number == 0 else None
+                for consumer, block in feeding if feeding is not None else self._feed_blocks(level, number, task, waiting[task]):
+                    following[consumer].append(block)
+                self._take(level, result)
+            waiting = following
+        return result
+
+    def commit(self, result: BatchResult) -> None:
+        """Make a batch's state changes the state of the next one."""
+        for step, changes in result.changes.items():
+            self.state.setdefault(step, {}).update(changes)
+
+    def states(self, step: str) -> dict[Key, Any]:
+        """Return the committed state objects of one state step, by key."""
+        return {key: self._packing.loads(raw) for key, raw in self.state.get(step, {}).items()}
+
+    def _reader(self, step: str) -> Read:
+        return self.state.get(step, {}).get
+
+    def _feed_frames(self, level: Level, inputs: Sequence[tuple[int, bytes]], result: BatchResult) -> Iterator[tuple[int, Block]]:
+        for source, frames in inputs:
+            result.events += level.feed_frames(source, frames)
+            yield from level.drain()
+        yield from level.finish()
+
+    def _feed_blocks(self, level: Level, number: int, task: int, blocks: list[Block]) -> Iterator[tuple[int, Block]]:
+        own = [block for block in blocks if self.plan.stages[block.stage].level == number]
+        for block in blocks:
+            if self.plan.stages[block.stage].level != number:
+                yield task, block
+        for block in sorted(own, key=lambda block: block[:4]):
+            level.feed_block(block)
+            yield from level.drain()
+        yield from level.finish()
+
+    def _take(self, level: Level, result: BatchResult) -> None:
+        for sink, outputs in level.outputs.items():
+            result.outputs[sink].extend(outputs)
+        for step, state in level.states.items():
+            result.changes.setdefault(step, {}).update(state.changes())
+
+
+def _pickle(value: Any) -> bytes:
+    return packing_of(None).dumps(value)
+
+
+def _with_values(plan: Plan, names: frozenset[str]) -> Plan:
+    """Replace the decoders of sources that get values by one that unpickles them."""
+
+    def injected(source: SourcePlan) -> SourcePlan:
+        if source.config.name in names and not isinstance(source.config, GenSourceConfig):
+            return replace(source, config=_Injected(source.config.name), decoder=unpickled)
+        return source
+
+    return replace(plan, sources=tuple(map(injected, plan.sources)))
+
+
+def split_wire(wire: bytes, framing: Framing) -> list[bytes]:
+    """Cut whole frames apart, keeping their headers.  Raises ValueError for a half frame at the end."""
+    walk, at, frames = frame_walker(framing), 0, []
+    header = struct.Struct(framing.length_fmt)
+    end, _ = walk(wire, 0, len(wire))
+    if end != len(wire):
+        raise ValueError(f"the last frame is not whole: {len(wire) - end} bytes behind byte {end}")
+    while at < end:
+        size = framing.header_length + header.unpack_from(wire, at)[0]
+        frames.append(wire[at : at + size])
+        at += size
+    return frames
+
+

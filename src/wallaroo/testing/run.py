@@ -1,0 +1,157 @@
+"""A whole application in one process: give it inputs, take its outputs.
+
+Where it runs: in tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from wallaroo.api.application import Application
+from wallaroo.connectors.generator import GenSourceConfig
+from wallaroo.engine.keys import Key
+from wallaroo.local.runner import BatchResult, LocalRunner, Wire, split_wire
+
+GENERATED_MAX = 10_000  # events taken from a generator that does not end by itself
+
+
+@dataclass(slots=True)
+class VirtualClock:
+    """Time that moves when a test says so; nanoseconds since the epoch."""
+
+    now_ns: int = 0
+
+    def advance(self, seconds: float) -> None:
+        """Move forward."""
+        self.now_ns += int(seconds * 1e9)
+
+
+@dataclass(slots=True)
+class LocalRun:
+    """Outputs of a run: encoded, by sink name in sink order; ``state(step)`` gives state objects by key."""
+
+    by_sink: dict[str, list[bytes]]
+    events: int
+    batches: int
+    _runner: LocalRunner = field(repr=False)
+
+    @property
+    def outputs(self) -> list[bytes]:
+        """All outputs of the only sink; of several sinks, the first one's."""
+        return next(iter(self.by_sink.values()))
+
+    @property
+    def text(self) -> str:
+        """The only sink's outputs, joined, as text."""
+        return b"".join(self.outputs).decode()
+
+    def state(self, step: str) -> dict[Key, Any]:
+        """State objects of one state step, by key."""
+        return self._runner.states(step)
+
+
+class LocalApplication:
+    """An application that is fed step by step: ``send`` inputs, run a ``batch``, look at the outputs.
+
+    ``tasks`` is how many ways a batch is split (as on that many cores); ``clock`` stamps what is sent.
+    """
+
+    def __init__(self, application: Application, tasks: int = 2, clock: VirtualClock | None = None, values_for: Iterable[str] = ()):
+        self._plan = application.plan
+        self._runner = LocalRunner(application.plan, values_for)
+        self._tasks, self.clock = tasks, clock or VirtualClock()
+        self._numbers = {source.config.name: number for number, source in enumerate(self._plan.sources)}
+        self._waiting: list[tuple[int, bytes, int]] = []  # source, frames, receipt
+        self._run = LocalRun({sink.name: [] for sink in self._plan.sinks}, 0, 0, self._runner)
+
+    def send(self, source: str, *inputs: Any) -> None:
+        """Give inputs to a source: payloads (bytes), ``Wire`` bytes, or values (see ``values_for``)."""
+        if source not in self._numbers:
+            raise KeyError(f"no source '{source}'; this application has {', '.join(map(repr, self._numbers))}")
+        number = self._numbers[source]
+        for item in inputs:
+            self._waiting.append((number, self._runner.frames(number, item), self.clock.now_ns))
+
+    def batch(self, events_max: int | None = None, tasks: int | None = None) -> dict[str, list[bytes]]:
+        """Process and commit what was sent (at most ``events_max`` inputs of it); return this batch's outputs by sink name."""
+        result = self.attempt(events_max, tasks)
+        self._runner.commit(result)
+        taken = len(self._waiting) if events_max is None else events_max
+        del self._waiting[:taken]
+        outputs = {sink.name: result.outputs[number] for number, sink in enumerate(self._plan.sinks)}
+        for name, some in outputs.items():
+            self._run.by_sink[name].extend(some)
+        self._run.events += result.events
+        self._run.batches += 1
+        return outputs
+
+    def attempt(self, events_max: int | None = None, tasks: int | None = None) -> BatchResult:
+        """Process without committing, as if the process died before the commit point: nothing is kept."""
+        tasks = tasks or self._tasks
+        taken = self._waiting[:events_max]
+        share = -(-len(taken) // tasks) if taken else 1
+        pieces = [[(source, frames) for source, frames, _ in taken[at : at + share]] for at in range(0, len(taken), share)]
+        return self._runner.run_batch(pieces, tasks)
+
+    @property
+    def waiting(self) -> int:
+        """Inputs sent and not yet in a committed batch."""
+        return len(self._waiting)
+
+    def result(self) -> LocalRun:
+        """All outputs so far."""
+        return self._run
+
+
+def run_local(
+    application: Application,
+    inputs: Mapping[str, Sequence[Any] | bytes] | None = None,
+    *,
+    batches: int = 1,
+    tasks: int = 2,
+    limit: int = GENERATED_MAX,
+    clock: VirtualClock | None = None,
+) -> LocalRun:
+    """Run ``application`` on given inputs in this process; return its outputs.
+
+    ``inputs`` by source name: a list of payloads (bytes: the decoder gets each), a list of values (anything else: used as decoded events), or
+    ``Wire(...)``, bytes with frame headers.  Sources come in the order given, each wholly before the next.  Generator sources need no inputs:
+    they are asked for at most ``limit`` events.  ``batches``: into how many batches the input is split.  Raises UserCodeError where the
+    application's code raises.
+    """
+    given = _items(application, inputs or {}, limit)
+    values = [name for name, items in given.items() if items and not isinstance(items[0], bytes)]
+    running = LocalApplication(application, tasks, clock, values)
+    for name, items in given.items():
+        running.send(name, *items)
+    share = max(1, -(-running.waiting // max(1, batches)))
+    while running.waiting:
+        running.batch(share)
+    return running.result()
+
+
+def _items(application: Application, inputs: Mapping[str, Sequence[Any] | bytes], limit: int) -> dict[str, list[Any]]:
+    items: dict[str, list[Any]] = {}
+    configs = {source.config.name: source.config for source in application.plan.sources}
+    for name, given in inputs.items():
+        if name not in configs:
+            raise KeyError(f"no source '{name}'; this application has {', '.join(map(repr, configs))}")
+        if isinstance(given, bytes):
+            items[name] = [Wire(frame) for frame in split_wire(given, configs[name].framing)]
+        else:
+            items[name] = list(given)
+    for name, config in configs.items():
+        if name not in items and isinstance(config, GenSourceConfig):
+            items[name] = list(_generated(config.gen_instance, limit))
+    return items
+
+
+def _generated(generator: Any, limit: int) -> Iterator[Any]:
+    value = generator.initial_value()
+    for _ in range(limit):
+        if value is None:
+            return
+        yield value
+        value = generator.apply(value)
