@@ -1,0 +1,208 @@
+"""One batch, from Spark's call to the commit: plan it, run it as one Spark job, commit it, let the sinks go.
+
+Where it runs: driver, inside ``foreachBatch``.  The commit protocol's law is in ``wallaroo.state.commits``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from wallaroo.connectors.sink import SinkCommitter
+from wallaroo.engine.report import TaskReport, mixed_attempts
+from wallaroo.errors import InternalError
+from wallaroo.faults import fault_point
+from wallaroo.metrics.meter import RunMeter
+from wallaroo.plan.model import Plan
+from wallaroo.spark.job import BatchJob, Deployment, Piece
+from wallaroo.spark.offsets import Offsets, read_offsets
+from wallaroo.spark.pacing import Pacer, tasks_for
+from wallaroo.spark.worker import run_level
+from wallaroo.spool.format import Position, folder_of
+from wallaroo.spool.reader import SpoolReader
+from wallaroo.spool.tail import write_tail
+from wallaroo.state.checkpoint import Checkpoint
+from wallaroo.state.commits import Commit
+from wallaroo.state.housekeeping import Housekeeping
+from wallaroo.state.snapshots import in_force
+
+COMMITS_SENT = 4  # newest commits that travel with a job: a view is rarely more than one batch behind
+MIXED_RETRIES = 3
+
+
+class BatchRunner:
+    """Processes batch after batch; ``failure`` keeps what ended the run."""
+
+    def __init__(
+        self,
+        context: SparkContext,
+        plan: Plan,
+        deployment: Deployment,
+        checkpoint: Checkpoint,
+        committers: dict[str, SinkCommitter],
+        meter: RunMeter,
+        pacer: Pacer,
+        scratch: Path,
+        tasks_max: Callable[[], int],
+        housekeeping: Housekeeping,
+        on_committed: Callable[[], None],
+    ):
+        self._context, self._plan, self._deployment, self._checkpoint = context, plan, deployment, checkpoint
+        self._committers, self._meter, self.pacer, self._scratch = committers, meter, pacer, scratch
+        self._tasks_max, self._housekeeping, self._on_committed = tasks_max, housekeeping, on_committed
+        self.last = checkpoint.last
+        self._base = self.last.batch + 1 if self.last else 0
+        known = self.last.steps if self.last else ()
+        self._steps = known + tuple(name for name in state_steps(plan) if name not in known)
+        self._spools = {source.config.name: folder_of(Path(deployment.spool_root), source.config.name) for source in plan.sources}
+        self.failure: BaseException | None = None
+
+    def __call__(self, frame: DataFrame, spark_batch: int) -> None:
+        """Spark's entry.  Raises to keep Spark from going on; the reason is in ``failure``."""
+        try:
+            self._run(spark_batch)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _run(self, spark_batch: int) -> None:
+        started_ns = time.time_ns()
+        offsets = read_offsets(self._scratch / "spark", spark_batch)
+        batch = self._base + spark_batch
+        job = self._plan_job(batch, offsets)
+        reports = self._run_job(job)
+        commit = self._commit(job, offsets, reports)
+        self._release(commit)
+        self._account(commit, reports, started_ns)
+        self._on_committed()
+
+    def _plan_job(self, batch: int, offsets: Offsets) -> BatchJob:
+        start = self.last.offsets if self.last else {}
+        ranges = [
+            (number, Position(*start.get(source.config.name, (0, 0))), Position(*offsets[source.config.name]))
+            for number, source in enumerate(self._plan.sources)
+        ]
+        tasks = tasks_for(sum(end.events - begin.events for _, begin, end in ranges), self._tasks_max())
+        pieces: list[list[Piece]] = [[] for _ in range(tasks)]
+        for number, begin, end in ranges:
+            reader = SpoolReader(self._spools[self._plan.sources[number].config.name])
+            for task, (low, high) in enumerate(reader.split(begin, end, tasks)):
+                pieces[task].append(Piece(number, low, high))
+        return BatchJob(
+            deployment=self._deployment,
+            batch=batch,
+            tasks=tasks,
+            pieces=tuple(map(tuple, pieces)),
+            committed=self.last.batch if self.last else -1,
+            commits=self._housekeeping.newest(COMMITS_SENT),
+            steps=self._steps,
+            snapshot_level=first_state_level(self._plan),
+        )
+
+    def _run_job(self, job: BatchJob) -> list[TaskReport]:
+        for _ in range(MIXED_RETRIES):
+            reports = run_spark_job(self._context, job, self._plan.levels)
+            for report in reports:
+                if report.error is not None:
+                    self._abort(job, reports)
+                    raise report.error
+            if not mixed_attempts(reports):
+                return reports
+            self._abort(job, reports)
+        raise InternalError(f"batch {job.batch} mixed outputs of two attempts of one task {MIXED_RETRIES} times: {mixed_attempts(reports)}")
+
+    def _abort(self, job: BatchJob, reports: list[TaskReport]) -> None:
+        for name, tokens in self._tokens(reports).items():
+            self._committers[name].abort(job.batch, tokens)
+
+    def _tokens(self, reports: list[TaskReport]) -> dict[str, list[Any]]:
+        ordered = sorted(reports, key=lambda report: (report.level, report.task))
+        return {
+            sink.name: [report.tokens[number] for report in ordered if number in report.tokens]
+            for number, sink in enumerate(self._plan.sinks)
+        }
+
+    def _commit(self, job: BatchJob, offsets: Offsets, reports: list[TaskReport]) -> Commit:
+        outputs = {sink.name: sum(report.outputs.get(number, 0) for report in reports) for number, sink in enumerate(self._plan.sinks)}
+        written = [snapshot for report in reports for snapshot in report.snapshots]
+        commit = Commit(
+            batch=job.batch,
+            offsets=offsets,
+            deltas=tuple(report.delta for report in reports if report.delta is not None),
+            snapshots=in_force(self.last.snapshots if self.last else (), written),
+            sinks=self._tokens(reports),
+            outputs=outputs,
+            steps=self._steps,
+            time_ms=time.time_ns() // 1_000_000,
+        )
+        fault_point("commit.before")
+        self._checkpoint.commits.publish(commit)
+        fault_point("commit.after")
+        self.last = commit
+        return commit
+
+    def _release(self, commit: Commit) -> None:
+        for name, tokens in commit.sinks.items():
+            self._committers[name].commit(commit.batch, tokens)
+        fault_point("commit.sinks")
+        for name, folder in self._spools.items():
+            write_tail(folder, Position(*commit.offsets[name]))
+        self._housekeeping.committed(commit)
+
+    def _account(self, commit: Commit, reports: list[TaskReport], started_ns: int) -> None:
+        events, receipts = gather(self._plan, reports)
+        finished_ns = time.time_ns()
+        self._meter.batch_done(commit.batch, started_ns, finished_ns, events, commit.outputs, receipts)
+        self.pacer.batch_took(sum(events.values()), (finished_ns - started_ns) / 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class _LevelTask:
+    """``run_level`` with its first two arguments bound: pickles by reference, a few hundred bytes."""
+
+    job: BatchJob
+    level: int
+
+    def __call__(self, index: int, records: Any) -> Any:
+        return run_level(self.job, self.level, index, records)
+
+
+def _own_task(task: int) -> int:
+    return task
+
+
+def run_spark_job(context: SparkContext, job: BatchJob, levels: int) -> list[TaskReport]:
+    """Run all levels of one batch as one Spark job; return the reports of all tasks."""
+    width = max(1, len([pieces for pieces in job.pieces if pieces]))
+    rows = context.parallelize(range(width), width).mapPartitionsWithIndex(_LevelTask(job, 0), preservesPartitioning=True)
+    for level in range(1, levels):
+        rows = rows.partitionBy(job.tasks, _own_task).mapPartitionsWithIndex(_LevelTask(job, level), preservesPartitioning=True)
+    return rows.collect()
+
+
+def gather(plan: Plan, reports: list[TaskReport]) -> tuple[dict[str, int], dict[str, list[tuple[int, int]]]]:
+    """Return events by source name, and receipts (unix ms, events) by pipeline."""
+    events = {source.config.name: 0 for source in plan.sources}
+    receipts: dict[str, list[tuple[int, int]]] = {source.pipeline: [] for source in plan.sources}
+    for report in reports:
+        for number, count in report.events.items():
+            events[plan.sources[number].config.name] += count
+        for number, counts in report.receipts.items():
+            receipts[plan.sources[number].pipeline].extend(counts.items())
+    return events, receipts
+
+
+def state_steps(plan: Plan) -> list[str]:
+    """Names of the state steps, in plan order."""
+    return [step.step_name for stage in plan.stages for step in stage.steps if step.is_stateful]
+
+
+def first_state_level(plan: Plan) -> int:
+    """The first level with a state step, -1 if there is none."""
+    return min((stage.level for stage in plan.stages if any(step.is_stateful for step in stage.steps)), default=-1)

@@ -1,0 +1,34 @@
+"""What the driver tells the source planner, which Spark runs in a process of its own: how much to take, and when to take nothing.
+
+Where it runs: driver writes, planner reads.  One small file, replaced atomically; nothing of it matters after the run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+EVENTS_FIRST = 50_000  # of the first batch: a second's worth for slow user code; the rate is measured from there
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    events_max: int = EVENTS_FIRST  # of the next batch, over all sources
+    is_held: bool = False  # take nothing now: stopping, or a sink's backlog is at its bound
+
+
+def write_control(path: Path, control: Control) -> None:
+    """Replace the file."""
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(json.dumps(asdict(control)))
+    os.replace(unfinished, path)
+
+
+def read_control(path: Path) -> Control:
+    """Read what was written last; the defaults where nothing was."""
+    try:
+        return Control(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        return Control()

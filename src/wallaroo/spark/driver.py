@@ -1,0 +1,279 @@
+"""One run of an application: feeders, Spark, the streaming query, sinks; from start to the last batch boundary.
+
+Where it runs: driver.  A thread of its own (``_watch``) starts everything, looks after it and ends it; the handle only asks.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from wallaroo.api.application import Application
+from wallaroo.connectors.sink import SinkCommitter
+from wallaroo.errors import InternalError, PeerError, WallarooError
+from wallaroo.ingress.process import Feeders
+from wallaroo.metrics.meter import RunMeter
+from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus
+from wallaroo.plan.model import Plan
+from wallaroo.runner import RunOptions
+from wallaroo.spark.batches import BatchRunner
+from wallaroo.spark.control import Control, write_control
+from wallaroo.spark.job import Deployment
+from wallaroo.spark.pacing import Pacer
+from wallaroo.spark.session import open_session
+from wallaroo.spark.source import FORMAT, SpoolSource
+from wallaroo.spool.format import folder_of
+from wallaroo.spool.reader import SpoolReader
+from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
+from wallaroo.state.housekeeping import Housekeeping
+
+WATCH_S = 0.1  # between two looks at feeders, sinks and the query
+IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary
+
+
+def start(application: Application, options: RunOptions) -> Run:
+    """Start a run.  What can be checked at once (ports, checkpoint, Java) is; the errors are in ``wallaroo.runner.run``."""
+    run = Run(application, options)
+    run.start()
+    return run
+
+
+class Run:
+    """The handle; see ``wallaroo.runner.RunHandle``."""
+
+    def __init__(self, application: Application, options: RunOptions):
+        self.application, self.options = application, options
+        self.plan: Plan = replace(application.plan, key_groups=options.key_groups)
+        self.addresses: dict[str, tuple[str, int]] = {}
+        self.exception: WallarooError | None = None
+        self._is_temporary = options.checkpoint is None
+        self._scratch = Path(tempfile.mkdtemp(prefix="wallaroo-"))
+        self._root = (options.checkpoint or self._scratch / "checkpoint").absolute()
+        self._is_stopping = threading.Event()
+        self._has_ended = threading.Event()
+        self._is_up = threading.Event()
+        self._closers: list[Callable[[], object]] = []
+        self._control = Control()
+        self._first_events: dict[str, int] = {}  # of each source when this run began
+        self._meter = RunMeter(
+            self.plan.application, time.time(), checkpoint="" if self._is_temporary else str(self._root), is_durable=not self._is_temporary
+        )
+        self._thread = threading.Thread(target=self._live, name="wallaroo-run", daemon=True)
+
+    # -- the handle --------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; return when input is accepted, or raise what kept it from that."""
+        self._thread.start()
+        self._is_up.wait()
+        if self.exception is not None:
+            self._has_ended.wait()
+            raise self.exception
+
+    def status(self) -> RunStatus:
+        return self._meter.status(time.time())
+
+    def stop(self) -> None:
+        self._is_stopping.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._has_ended.wait(timeout)
+
+    # -- the run's thread --------------------------------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        try:
+            self._run()
+        except WallarooError as error:
+            self.exception = error
+        except Exception as error:  # the error gate of the driver
+            self.exception = InternalError(f"the run ended in a way that this program does not expect: {type(error).__name__}: {error}")
+            self.exception.__cause__ = error
+        self._close()
+        self._meter.enter("failed" if self.exception else "stopped")
+        self._is_up.set()
+        self._has_ended.set()
+
+    def _run(self) -> None:
+        checkpoint = open_checkpoint(self._root, not self._is_temporary, self.options.is_fresh)
+        self._closers.append(checkpoint.release)
+        self._feeders = self._start_feeders()
+        session = open_session(
+            self.plan.application, self.options.master, self._scratch, self.options.log_level, self.options.spark_conf
+        )
+        self._closers.append(session.stop)
+        committers = self._open_sinks(checkpoint)
+        batches = self._batch_runner(session, checkpoint, committers)
+        query = self._start_query(session, checkpoint, batches)
+        self._meter.enter("running")
+        self._is_up.set()
+        self._watch(query, batches, committers)
+
+    def _start_feeders(self) -> Feeders:
+        feeders = Feeders()
+        self._closers.append(feeders.stop)
+        self.addresses = feeders.start(
+            [source.config for source in self.plan.sources],
+            self._root / "spool",
+            is_durable=not self._is_temporary,
+            backlog_bytes_max=self.options.backlog_bytes_max,
+            sys_path=self.options.module_paths,
+            log=_log,
+        )
+        return feeders
+
+    def _open_sinks(self, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
+        committers: dict[str, SinkCommitter] = {}
+        last = checkpoint.last
+        for sink in self.plan.sinks:
+            staging = self._root / "outbox" / sink.name
+            staging.mkdir(parents=True, exist_ok=True)
+            committer = committers[sink.name] = sink.config.committer(sink.name, staging, not self._is_temporary)
+            self._closers.append(lambda committer=committer: committer.close(self.options.drain_s))
+            committer.recover(last.batch if last else -1, last.sinks.get(sink.name, []) if last else [])
+        return committers
+
+    def _batch_runner(self, session: SparkSession, checkpoint: Checkpoint, committers: dict[str, SinkCommitter]) -> BatchRunner:
+        context = session.sparkContext
+        modules = (*self.options.module_paths, *(path for path in sys.path if path and path not in self.options.module_paths))
+        deployment = Deployment.of(self.plan, modules, self._root, checkpoint.view_root, not self._is_temporary)
+        return BatchRunner(
+            context=context,
+            plan=self.plan,
+            deployment=deployment,
+            checkpoint=checkpoint,
+            committers=committers,
+            meter=self._meter,
+            pacer=Pacer(self.options.batch_time_s),
+            scratch=self._scratch,
+            tasks_max=lambda: min(self.options.tasks or context.defaultParallelism, self.plan.key_groups),
+            housekeeping=Housekeeping(checkpoint, self.plan.key_groups, self.options.retain_commits),
+            on_committed=self._adjust,
+        )
+
+    def _start_query(self, session: SparkSession, checkpoint: Checkpoint, batches: BatchRunner) -> StreamingQuery:
+        names = [source.config.name for source in self.plan.sources]
+        start = checkpoint.last.offsets if checkpoint.last else {}
+        self._batches = batches
+        self._adjust()
+        session.dataSource.register(SpoolSource)
+        stream = (
+            session.readStream.format(FORMAT)
+            .option("spool", str(self._root / "spool"))
+            .option("sources", json.dumps(names))
+            .option("initial", json.dumps({name: start.get(name, [0, 0]) for name in names}))
+            .option("control", str(self._scratch / "control"))
+            .load()
+        )
+        return (
+            stream.writeStream.queryName(self.plan.application)
+            .foreachBatch(batches)
+            .option("checkpointLocation", str(self._scratch / "spark"))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+
+    def _adjust(self, is_held: bool = False) -> None:
+        """Tell the planner how much the next batch may take."""
+        control = Control(self._batches.pacer.events_max, is_held or self._is_stopping.is_set())
+        if control != self._control or not (self._scratch / "control").exists():
+            write_control(self._scratch / "control", control)
+            self._control = control
+
+    def _watch(self, query: StreamingQuery, batches: BatchRunner, committers: dict[str, SinkCommitter]) -> None:
+        while True:
+            if batches.failure is not None or not query.isActive:
+                self._raise_failure(query, batches)
+            self._feeders.poll()
+            sources, sinks = self._observe(batches, committers)
+            is_full = any(committer.backlog() > self.options.backlog_bytes_max for committer in committers.values())
+            self._adjust(is_full)
+            is_done = all(source.is_ended and source.backlog_events == 0 for source in sources)
+            if is_done or self._is_stopping.is_set():
+                break
+            self._is_stopping.wait(WATCH_S)
+        self._meter.enter("stopping")
+        self._is_stopping.set()
+        self._feeders.stop()
+        self._adjust(True)
+        self._stop_at_boundary(query, batches)
+        for committer in committers.values():
+            committer.close(self.options.drain_s)
+        self._observe(batches, committers)
+
+    def _stop_at_boundary(self, query: StreamingQuery, batches: BatchRunner) -> None:
+        idle = 0
+        while idle < IDLE_TRIGGERS and query.isActive and batches.failure is None:
+            idle = idle + 1 if query.status["message"] == "Waiting for data to arrive" else 0
+            time.sleep(0.02)
+        if batches.failure is not None:
+            self._raise_failure(query, batches)
+        query.stop()
+
+    def _raise_failure(self, query: StreamingQuery, batches: BatchRunner) -> None:
+        failure = batches.failure
+        if isinstance(failure, WallarooError):
+            raise failure
+        reason = failure or query.exception()
+        text = str(reason).strip().split("\n")[0][:500] if reason else "no reason given"
+        raise PeerError(f"Spark ended the run: {text}. What was committed stays; run again to go on from there.")
+
+    def _observe(self, batches: BatchRunner, committers: dict[str, SinkCommitter]) -> tuple[list[SourceStatus], list[SinkLine]]:
+        sources = [self._source_status(number, batches) for number in range(len(self.plan.sources))]
+        sinks = []
+        left: list[int] = []
+        for sink in self.plan.sinks:
+            status = committers[sink.name].status()
+            sinks.append(SinkLine(sink.name, sink.config.label, status.outputs, status.waiting_for, status.pending_bytes))
+            left.append(status.committed_batch)
+            for batch, at_ns in status.sent_at_ns.items():
+                if len(self.plan.sinks) == 1:
+                    self._meter.output_left(batch, at_ns)
+        if len(self.plan.sinks) > 1:
+            self._meter.output_left(min(left), time.time_ns())
+        self._meter.observe(sources, sinks, time.time())
+        return sources, sinks
+
+    def _source_status(self, number: int, batches: BatchRunner) -> SourceStatus:
+        source = self.plan.sources[number]
+        head = SpoolReader(folder_of(self._root / "spool", source.config.name)).head()
+        first = self._first_events.setdefault(source.config.name, _done(batches, source.config.name)[1])
+        byte, events = _done(batches, source.config.name)
+        return SourceStatus(
+            name=source.config.name,
+            label=source.config.label,
+            events_in=head.position.events - first,
+            events_done=events - first,
+            backlog_events=head.position.events - events,
+            backlog_bytes=head.position.byte - byte,
+            connections=head.connections,
+            is_paused=head.is_paused,
+            is_ended=head.is_ended,
+        )
+
+    def _close(self) -> None:
+        self._is_stopping.set()
+        for close in reversed(self._closers):
+            try:
+                close()
+            except Exception as error:  # closing goes on: the first error is what the user is told
+                self.exception = self.exception or InternalError(f"while closing: {type(error).__name__}: {error}")
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _done(batches: BatchRunner, source: str) -> list[int]:
+    return batches.last.offsets.get(source, [0, 0]) if batches.last else [0, 0]
