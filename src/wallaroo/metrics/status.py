@@ -32,7 +32,7 @@ class SinkLine:
 
 @dataclass(frozen=True, slots=True)
 class PipelineLatency:
-    """From receipt (the bytes came out of the socket) to output (handed to the sink's socket, or the file published); milliseconds."""
+    """From receipt (the bytes came out of the socket) to output (given to the sink's socket, or the file published); in ms."""
 
     pipeline: str
     count: int

@@ -1,0 +1,286 @@
+"""What a person sees of a run: a live table on a terminal, a log line every few seconds elsewhere, a summary at the end.
+
+Where it runs: driver.  `live_table`, `log_line` and `summary` are pure: a `RunStatus` in, something to print out.  The views own
+the terminal and give it back as they found it.  Everything goes to stderr; stdout belongs to the application's own output.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from types import TracebackType
+from typing import Protocol, Self, TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from wallaroo.metrics.status import PipelineLatency, RunStatus, SinkLine, SourceStatus
+
+LINE_EVERY_S = 5.0
+_STATE_STYLES = {"starting": "yellow", "running": "green", "stopping": "yellow", "stopped": "bold", "failed": "bold red"}
+_CURSOR_ON = b"\r\n\x1b[?25h"
+
+
+# -- words -----------------------------------------------------------------------------------------------------------------------
+
+
+def duration(seconds: float) -> str:
+    """A time span in two units: ``8.2 s``, ``1 min 03 s``, ``2 h 05 min``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def milliseconds(value_ms: float) -> str:
+    """A latency to three digits: ``4.25 ms``, ``412 ms``, ``12.5 s``."""
+    if value_ms >= 10_000:
+        return f"{value_ms / 1000:.1f} s"
+    return f"{value_ms:,.0f} ms" if value_ms >= 100 else f"{value_ms:.3g} ms"
+
+
+def size(count: float) -> str:
+    """Bytes in the largest fitting unit of 1024: ``5.6 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:,.0f} B" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def _backlog(status: RunStatus) -> tuple[int, int]:
+    return sum(source.backlog_events for source in status.sources), sum(source.backlog_bytes for source in status.sources)
+
+
+def _checkpoint(status: RunStatus) -> str:
+    if not status.checkpoint:
+        return "none"
+    return status.checkpoint if status.is_durable else f"{status.checkpoint} (temporary; keep one with --checkpoint DIR)"
+
+
+def _source_note(source: SourceStatus) -> str:
+    if source.is_paused:
+        return "paused: backlog at its bound"
+    return "ended" if source.is_ended else ""
+
+
+# -- the live table --------------------------------------------------------------------------------------------------------------
+
+
+def live_table(status: RunStatus) -> RenderableType:
+    """The whole state of a run on one screen."""
+    parts: list[RenderableType] = [_headline(status), _rates(status)]
+    if status.sources:
+        parts.append(_sources(status.sources))
+    if status.sinks:
+        parts.append(_sinks(status.sinks))
+    if status.latency:
+        parts.append(_latencies(status.latency))
+    if status.waiting_for:
+        parts.append(Text(f" waiting for {status.waiting_for}", style="yellow"))
+    parts.append(Text(f" checkpoint {_checkpoint(status)}", style="dim"))
+    return Group(*parts)
+
+
+def _headline(status: RunStatus) -> Text:
+    line = Text(f" {status.application} ", style="bold")
+    line.append(status.state, style=_STATE_STYLES.get(status.state, ""))
+    line.append(f"  {duration(status.elapsed_s)}, {status.batches:,} batches, {status.tasks} tasks", style="not bold")
+    return line
+
+
+def _rates(status: RunStatus) -> Table:
+    events, size_bytes = _backlog(status)
+    table = _table("in/s", "done/s", "out/s", "backlog", "batch", "median")
+    table.add_row(
+        f"{status.events_in_per_s:,.0f}", f"{status.events_done_per_s:,.0f}", f"{status.outputs_per_s:,.0f}",
+        f"{events:,} ({size(size_bytes)})", milliseconds(status.batch_ms), milliseconds(status.batch_ms_median),
+    )
+    return table
+
+
+def _sources(sources: tuple[SourceStatus, ...]) -> Table:
+    table = _table("source", "at", "connections", "events in", "done", "backlog", "", words=(0, 1, 6))
+    for source in sources:
+        table.add_row(
+            Text(source.name), Text(source.label), f"{source.connections}", f"{source.events_in:,}", f"{source.events_done:,}",
+            f"{source.backlog_events:,}", Text(_source_note(source), style="yellow"),
+        )
+    return table
+
+
+def _sinks(sinks: tuple[SinkLine, ...]) -> Table:
+    table = _table("sink", "at", "outputs", "to send", "waiting for", words=(0, 1, 4))
+    for sink in sinks:
+        waiting = Text(sink.waiting_for, style="yellow")
+        table.add_row(Text(sink.name), Text(sink.label), f"{sink.outputs:,}", size(sink.pending_bytes), waiting)
+    return table
+
+
+def _latencies(latency: tuple[PipelineLatency, ...]) -> Table:
+    table = _table("latency of", "p50", "p95", "p99", "p99.9", "max", "outputs", words=(0,))
+    for seen in latency:
+        values = (seen.p50_ms, seen.p95_ms, seen.p99_ms, seen.p999_ms, seen.max_ms)
+        table.add_row(Text(seen.pipeline), *map(milliseconds, values), f"{seen.count:,}")
+    return table
+
+
+def _table(*columns: str, words: tuple[int, ...] = ()) -> Table:
+    """An empty table; columns of ``words`` are ranged left and may wrap, numbers are ranged right and may not."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=True, header_style="dim")
+    for number, column in enumerate(columns):
+        is_words = number in words
+        table.add_column(column, justify="left" if is_words else "right", no_wrap=not is_words, overflow="fold")
+    return table
+
+
+# -- text ------------------------------------------------------------------------------------------------------------------------
+
+
+def log_line(status: RunStatus) -> str:
+    """The key facts in one line, with units, for logs."""
+    events, size_bytes = _backlog(status)
+    facts = [
+        f"{status.application} {status.state} {duration(status.elapsed_s)}",
+        f"in {status.events_in_per_s:,.0f}/s, done {status.events_done_per_s:,.0f}/s, out {status.outputs_per_s:,.0f}/s",
+        f"backlog {events:,} events ({size(size_bytes)})",
+        f"{status.batches:,} batches, last {milliseconds(status.batch_ms)}, median {milliseconds(status.batch_ms_median)}",
+    ]
+    facts += [
+        f"latency of {seen.pipeline} p50 {milliseconds(seen.p50_ms)}, p99 {milliseconds(seen.p99_ms)}" for seen in status.latency
+    ]
+    facts += [f"source {source.name} {_source_note(source)}" for source in status.sources if source.is_paused]
+    if status.waiting_for:
+        facts.append(f"waiting for {status.waiting_for}")
+    return " | ".join(facts)
+
+
+def summary(status: RunStatus) -> str:
+    """What a run did, for its end: several lines of plain text."""
+    seconds = max(status.elapsed_s, 1e-9)
+    begun = f"after batch {status.recovered_batch} of its checkpoint" if status.recovered_batch >= 0 else "empty"
+    lines = [
+        f"{status.application}: {status.state} after {duration(status.elapsed_s)}, {status.batches:,} batches"
+        f" (median {milliseconds(status.batch_ms_median)})",
+        f"  events in    {status.events_in:,}",
+        f"  events done  {status.events_done:,}  ({status.events_done / seconds:,.0f}/s over the whole run)",
+        f"  outputs      {status.outputs:,}  ({status.outputs / seconds:,.0f}/s)",
+    ]
+    left = _backlog(status)[0]
+    if left:
+        lines.append(f"  left over    {left:,} events in the spool, not yet processed")
+    lines += [f"  waiting for  {sink.waiting_for}: {size(sink.pending_bytes)} of {sink.name} not sent"
+              for sink in status.sinks if sink.pending_bytes]
+    lines += [f"  began        {begun}", f"  checkpoint   {_checkpoint(status)}"]
+    return "\n".join(lines + _latency_lines(status.latency))
+
+
+def _latency_lines(latency: tuple[PipelineLatency, ...]) -> list[str]:
+    if not latency:
+        return []
+    width = max(len("latency, receipt to output"), *(len(seen.pipeline) for seen in latency))
+    heads = "".join(f"{head:>12}" for head in ("p50", "p95", "p99", "p99.9", "max"))
+    lines = [f"  {'latency, receipt to output':<{width}}{heads}"]
+    for seen in latency:
+        values = (seen.p50_ms, seen.p95_ms, seen.p99_ms, seen.p999_ms, seen.max_ms)
+        lines.append(f"  {seen.pipeline:<{width}}" + "".join(f"{milliseconds(value):>12}" for value in values))
+    return lines
+
+
+# -- views -----------------------------------------------------------------------------------------------------------------------
+
+
+class View(Protocol):
+    """Something that shows one status after the other; a context manager that leaves the terminal as it was."""
+
+    def show(self, status: RunStatus) -> None:
+        """Show this status now, or soon, or not at all."""
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+
+    def close(self) -> None:
+        """Give the terminal back; safe to repeat."""
+
+    def abandon(self) -> None:
+        """Give the terminal back from a signal handler that ends the process."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+class _Closing:
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def abandon(self) -> None:
+        """Nothing to give back."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class QuietView(_Closing):
+    """Shows nothing."""
+
+    def show(self, status: RunStatus) -> None:
+        """Show nothing."""
+
+    def say(self, text: str) -> None:
+        """Say nothing."""
+
+
+class LineView(_Closing):
+    """Prints a log line when the state changes and every few seconds in between."""
+
+    def __init__(self, stream: TextIO, every_s: float = LINE_EVERY_S) -> None:
+        self._stream, self._every_s = stream, every_s
+        self._shown_s, self._state = 0.0, ""
+
+    def show(self, status: RunStatus) -> None:
+        now_s = time.monotonic()
+        if status.state == self._state and now_s - self._shown_s < self._every_s:
+            return
+        self._shown_s, self._state = now_s, status.state
+        self.say(log_line(status))
+
+    def say(self, text: str) -> None:
+        print(time.strftime("%H:%M:%S"), text, file=self._stream, flush=True)
+
+
+class LiveView(_Closing):
+    """Keeps a table up to date in place.  It appears with the first status; what is said or logged to stderr goes above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._console = Console(file=stream)
+        self._live: Live | None = None
+
+    def show(self, status: RunStatus) -> None:
+        if self._live is None:
+            # stdout may carry the application's output, perhaps into a file: it stays untouched
+            self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False)
+            self._live.start()
+        self._live.update(live_table(status), refresh=True)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def abandon(self) -> None:
+        # past rich and past the stream's buffer: the signal may have interrupted either of them in mid-write
+        if self._live is not None:
+            os.write(self._stream.fileno(), _CURSOR_ON)

@@ -1,0 +1,72 @@
+"""A status to show and a handle that runs nothing: the host boundary of ``wallaroo run``."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from wallaroo.errors import WallarooError
+from wallaroo.metrics.status import PipelineLatency, RunStatus, SinkLine, SourceStatus
+
+STATUS = RunStatus(
+    application="Market Spread",
+    state="running",
+    started_at=1_700_000_000.0,
+    elapsed_s=63.2,
+    batches=61,
+    last_batch=60,
+    batch_ms=912.4,
+    batch_ms_median=874.0,
+    events_in=15_412_000,
+    events_done=15_120_000,
+    outputs=72_310,
+    events_in_per_s=251_400.0,
+    events_done_per_s=249_870.0,
+    outputs_per_s=1_204.0,
+    tasks=2,
+    sources=(
+        SourceStatus("Orders", "tcp 127.0.0.1:7010", 7_706_000, 7_560_000, 146_000, 6_716_000, 1, False, False),
+        SourceStatus("NBBO", "tcp 127.0.0.1:7011", 7_706_000, 7_560_000, 146_000, 8_322_000, 0, True, False),
+    ),
+    sinks=(SinkLine("tcp-7002", "tcp 127.0.0.1:7002", 72_310, "127.0.0.1:7002 (connection refused)", 4_096),),
+    latency=(
+        PipelineLatency("Orders", 72_310, 512.3, 901.0, 1_120.0, 1_404.0, 12_480.0),
+        PipelineLatency("Market Data", 40, 4.25, 8.0, 9.5, 9.5, 9.51),
+    ),
+    waiting_for="tcp-7002: 127.0.0.1:7002 (connection refused)",
+    checkpoint="/var/lib/spread",
+    is_durable=True,
+)
+
+
+class FakeHandle:
+    """Ends at `stop`, or after ``ends_after`` waits, perhaps with an error; ``wait`` really waits."""
+
+    def __init__(self, *, ends_after: int | None = None, fails_with: WallarooError | None = None) -> None:
+        self._ends_after, self._fails_with = ends_after, fails_with
+        self.waits = self.stops = 0
+        self.is_deaf = False  # hears stop() and goes on
+        self._ended = threading.Event()
+
+    @property
+    def exception(self) -> WallarooError | None:
+        return self._fails_with if self._ended.is_set() else None
+
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        return {}
+
+    def status(self) -> RunStatus:
+        state = ("failed" if self._fails_with else "stopped") if self._ended.is_set() else "stopping" if self.stops else "running"
+        return replace(STATUS, state=state)
+
+    def stop(self) -> None:
+        self.stops += 1
+        if not self.is_deaf:
+            self._ended.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1
+        if self._ends_after is not None and self.waits > self._ends_after:
+            self._ended.set()
+        return self._ended.wait(timeout)
