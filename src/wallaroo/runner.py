@@ -9,7 +9,7 @@ import importlib
 import inspect
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from wallaroo.api.application import Application
 from wallaroo.errors import WallarooError
@@ -59,17 +59,17 @@ class RunHandle(Protocol):
         """Wait for the end at most ``timeout`` seconds; return whether it has ended."""
 
 
-def run(application: Application, options: RunOptions | None = None, **changes: object) -> RunHandle:
+def run(application: Application, options: RunOptions | None = None, *, session: Any = None, **changes: Any) -> RunHandle:
     """Start ``application`` on Spark; return a handle at once.
 
-    ``changes`` are fields of ``RunOptions`` by name: ``run(app, tasks=4, checkpoint=Path("state"))``.  Raises PeerError where a port is taken,
+    ``session`` is a SparkSession to run in; without one, Spark is started (and stopped at the end).  ``changes`` are fields of ``RunOptions`` by name: ``run(app, tasks=4, checkpoint=Path("state"))``.  Raises PeerError where a port is taken,
     Java is missing or the checkpoint cannot be used; CheckpointError where the checkpoint does not fit.
     """
-    chosen = replace(options or RunOptions(), **changes)  # type: ignore[arg-type]  # names and types are checked by replace and use
+    chosen = replace(options or RunOptions(), **changes)
     if not chosen.module_paths:
         chosen = replace(chosen, module_paths=_callers_folders())
     driver = importlib.import_module("wallaroo.spark.driver")
-    handle: RunHandle = driver.start(application, chosen)
+    handle: RunHandle = driver.start(application, chosen, session)
     return handle
 
 

@@ -2,15 +2,16 @@
 
 Where it runs: pure.
 
-The law of blocks: a task that reads blocks sorted by ``order`` sees, in every attempt, the same events in the same order, as long as
+The law of blocks: a task that reads its blocks ``in_order`` sees, in every attempt, the same events in the same order, as long as
 its producers were deterministic.  Each producer ends with one *marker* to every consumer, naming its attempt, so that a consumer can
 state which attempts it has read and nobody can miss a producer that had nothing to say.
 """
 
 from __future__ import annotations
 
+import heapq
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,13 +26,30 @@ class Block(NamedTuple):
     origin: int  # the stage that made them
     producer: int  # index of the producing task within its level
     sequence: int  # number of this block within its producer
+    receipt_ms: int  # when its newest input came in, so far as the producer knows; never falls within a producer
     events: int
     packed: bytes  # pickle of (keys, values), two lists of equal length
 
-    @property
-    def order(self) -> tuple[int, int, int, int]:
-        """Sort key behind the shuffle."""
-        return self.stage, self.origin, self.producer, self.sequence
+
+def in_order(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield blocks in the order in which a task processes them: deterministic, and about as the events came in.
+
+    Within one origin the order is the producers' own; where several origins meet in a stage (a merge), the one whose next block is older
+    comes first.
+    """
+    by_origin: dict[tuple[int, int], list[Block]] = {}
+    for block in blocks:
+        by_origin.setdefault((block.stage, block.origin), []).append(block)
+    runs = [sorted(by_origin[origin], key=_place) for origin in sorted(by_origin)]
+    return heapq.merge(*runs, key=_receipt)
+
+
+def _place(block: Block) -> tuple[int, int]:
+    return block.producer, block.sequence
+
+
+def _receipt(block: Block) -> int:
+    return block.receipt_ms
 
 
 class Marker(NamedTuple):

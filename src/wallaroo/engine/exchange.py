@@ -35,12 +35,12 @@ class Exchange:
         routed = self.routes[key] = (key, keys.append, values.append)
         return routed
 
-    def drain(self, events_min: int = BLOCK_EVENTS_MIN) -> Iterator[tuple[int, Block]]:
+    def drain(self, receipt_ms: int, events_min: int = BLOCK_EVENTS_MIN) -> Iterator[tuple[int, Block]]:
         """Yield ``(task, block)`` for every bucket with at least ``events_min`` events, and empty it in place."""
         for task, (keys, values) in enumerate(self._buckets):
             if len(keys) >= events_min:
                 packed = self._packing.pack(keys, values)
-                yield task, Block(self.stage, self.origin, self.producer, self._sequence, len(keys), packed)
+                yield task, Block(self.stage, self.origin, self.producer, self._sequence, receipt_ms, len(keys), packed)
                 self._sequence += 1
                 keys.clear()
                 values.clear()

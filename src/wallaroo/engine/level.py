@@ -46,6 +46,7 @@ class Level:
     ):
         self.plan, self.level, self.task = plan, level, task
         self._packing, self._policy = packing_of(plan.serializer), policy
+        self._receipt_ms = 0  # the newest so far
         self._stages = [stage for stage in plan.stages if stage.level == level]
         owners = tasks_by_group(tasks, plan.key_groups)
         self._exchanges = {
@@ -93,8 +94,10 @@ class Level:
             return decode_keyed(decoder, emit, self._policy(decoder))
         return emit_events(emit)
 
-    def feed_frames(self, source: int, frames: bytes) -> int:
-        """Process a run of whole frames of one source; return how many there were."""
+    def feed_frames(self, source: int, frames: bytes, receipt_ms: int = 0) -> int:
+        """Process a run of whole frames of one source, received at ``receipt_ms``; return how many there were."""
+        if receipt_ms > self._receipt_ms:
+            self._receipt_ms = receipt_ms
         return self._sources[source](frames)
 
     def feed_block(self, block: Block) -> None:
@@ -102,15 +105,17 @@ class Level:
         head = self._heads.get((block.stage, block.origin))
         if head is None:
             head = self._heads[block.stage, block.origin] = self._keyed_head(block.stage, block.origin)
+        if block.receipt_ms > self._receipt_ms:
+            self._receipt_ms = block.receipt_ms
         keys, values = self._packing.unpack(block.packed)
         head(keys, values)
 
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""
         for exchange in self._exchanges.values():
-            yield from exchange.drain()
+            yield from exchange.drain(self._receipt_ms)
 
     def finish(self) -> Iterator[tuple[int, Block]]:
         """Yield all blocks that are left."""
         for exchange in self._exchanges.values():
-            yield from exchange.drain(1)
+            yield from exchange.drain(self._receipt_ms, 1)

@@ -14,7 +14,7 @@ from typing import Any
 from wallaroo.codecs.framing import frame_walker, framer
 from wallaroo.connectors.generator import GenSourceConfig, unpickled
 from wallaroo.connectors.source import Framing
-from wallaroo.engine.blocks import Block, packing_of
+from wallaroo.engine.blocks import Block, in_order, packing_of
 from wallaroo.engine.failures import stop_on_error
 from wallaroo.engine.keyed_state import Read
 from wallaroo.engine.keys import Key
@@ -22,6 +22,9 @@ from wallaroo.engine.level import Level
 from wallaroo.plan.model import Plan, SourcePlan
 
 VALUE_FRAMING = Framing(4, ">I", 1 << 30)
+
+
+Input = tuple[int, bytes, int]  # source, frames, receipt in unix milliseconds
 
 
 class Wire(bytes):
@@ -62,8 +65,8 @@ class LocalRunner:
             item = _pickle(item)
         return framer(plan.config.framing)(item)
 
-    def run_batch(self, pieces: Sequence[Sequence[tuple[int, bytes]]], tasks: int) -> BatchResult:
-        """Process one batch: per task of level 0 a list of (source, frames).  Nothing is committed yet."""
+    def run_batch(self, pieces: Sequence[Sequence[Input]], tasks: int) -> BatchResult:
+        """Process one batch: per task of level 0 a list of inputs.  Nothing is committed yet."""
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
         waiting: list[list[Block]] = [[] for _ in range(tasks)]
         for number in range(self.plan.levels):
@@ -90,9 +93,9 @@ class LocalRunner:
     def _reader(self, step: str) -> Read:
         return self.state.get(step, {}).get
 
-    def _feed_frames(self, level: Level, inputs: Sequence[tuple[int, bytes]], result: BatchResult) -> Iterator[tuple[int, Block]]:
-        for source, frames in inputs:
-            result.events += level.feed_frames(source, frames)
+    def _feed_frames(self, level: Level, inputs: Sequence[Input], result: BatchResult) -> Iterator[tuple[int, Block]]:
+        for source, frames, receipt_ms in inputs:
+            result.events += level.feed_frames(source, frames, receipt_ms)
             yield from level.drain()
         yield from level.finish()
 
@@ -101,7 +104,7 @@ class LocalRunner:
         for block in blocks:
             if self.plan.stages[block.stage].level != number:
                 yield task, block
-        for block in sorted(own, key=lambda block: block[:4]):
+        for block in in_order(own):
             level.feed_block(block)
             yield from level.drain()
         yield from level.finish()

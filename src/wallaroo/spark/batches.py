@@ -6,8 +6,9 @@ Where it runs: driver, inside ``foreachBatch``.  The commit protocol's law is in
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,15 @@ class BatchRunner:
         known = self.last.steps if self.last else ()
         self._steps = known + tuple(name for name in state_steps(plan) if name not in known)
         self._spools = {source.config.name: folder_of(Path(deployment.spool_root), source.config.name) for source in plan.sources}
+        self.history: deque[tuple[int, float]] = deque(maxlen=1000)  # (events, seconds) of the newest batches
         self.failure: BaseException | None = None
+
+    def warm_up(self) -> None:
+        """Run an empty batch: workers start, import the application, and bring their view to the last commit.  Nothing is committed."""
+        offsets = self.last.offsets if self.last else {}
+        job = self._plan_job(self._base, {source.config.name: offsets.get(source.config.name, [0, 0]) for source in self._plan.sources})
+        job = replace(job, tasks=self._tasks_max(), pieces=((),) * self._tasks_max(), snapshot_level=-1)
+        self._run_job(job)
 
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
         """Spark's entry.  Raises to keep Spark from going on; the reason is in ``failure``."""
@@ -89,11 +98,14 @@ class BatchRunner:
             for number, source in enumerate(self._plan.sources)
         ]
         tasks = tasks_for(sum(end.events - begin.events for _, begin, end in ranges), self._tasks_max())
+        self._meter.set_tasks(tasks)
         pieces: list[list[Piece]] = [[] for _ in range(tasks)]
         for number, begin, end in ranges:
             reader = SpoolReader(self._spools[self._plan.sources[number].config.name])
             for task, (low, high) in enumerate(reader.split(begin, end, tasks)):
                 pieces[task].append(Piece(number, low, high))
+        while len(pieces) > 1 and not pieces[-1]:
+            pieces.pop()
         return BatchJob(
             deployment=self._deployment,
             batch=batch,
@@ -159,7 +171,9 @@ class BatchRunner:
         events, receipts = gather(self._plan, reports)
         finished_ns = time.time_ns()
         self._meter.batch_done(commit.batch, started_ns, finished_ns, events, commit.outputs, receipts)
-        self.pacer.batch_took(sum(events.values()), (finished_ns - started_ns) / 1e9)
+        took = sum(events.values()), (finished_ns - started_ns) / 1e9
+        self.history.append(took)
+        self.pacer.batch_took(*took)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +193,7 @@ def _own_task(task: int) -> int:
 
 def run_spark_job(context: SparkContext, job: BatchJob, levels: int) -> list[TaskReport]:
     """Run all levels of one batch as one Spark job; return the reports of all tasks."""
-    width = max(1, len([pieces for pieces in job.pieces if pieces]))
+    width = len(job.pieces)
     rows = context.parallelize(range(width), width).mapPartitionsWithIndex(_LevelTask(job, 0), preservesPartitioning=True)
     for level in range(1, levels):
         rows = rows.partitionBy(job.tasks, _own_task).mapPartitionsWithIndex(_LevelTask(job, level), preservesPartitioning=True)

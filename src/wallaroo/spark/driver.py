@@ -41,9 +41,9 @@ WATCH_S = 0.1  # between two looks at feeders, sinks and the query
 IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary
 
 
-def start(application: Application, options: RunOptions) -> Run:
-    """Start a run.  What can be checked at once (ports, checkpoint, Java) is; the errors are in ``wallaroo.runner.run``."""
-    run = Run(application, options)
+def start(application: Application, options: RunOptions, session: SparkSession | None = None) -> Run:
+    """Start a run, in ``session`` if one is given (it stays open).  What can be checked at once (ports, checkpoint, Java) is; the errors are in ``wallaroo.runner.run``."""
+    run = Run(application, options, session)
     run.start()
     return run
 
@@ -51,8 +51,8 @@ def start(application: Application, options: RunOptions) -> Run:
 class Run:
     """The handle; see ``wallaroo.runner.RunHandle``."""
 
-    def __init__(self, application: Application, options: RunOptions):
-        self.application, self.options = application, options
+    def __init__(self, application: Application, options: RunOptions, session: SparkSession | None = None):
+        self.application, self.options, self._session = application, options, session
         self.plan: Plan = replace(application.plan, key_groups=options.key_groups)
         self.addresses: dict[str, tuple[str, int]] = {}
         self.exception: WallarooError | None = None
@@ -108,16 +108,20 @@ class Run:
         checkpoint = open_checkpoint(self._root, not self._is_temporary, self.options.is_fresh)
         self._closers.append(checkpoint.release)
         self._feeders = self._start_feeders()
-        session = open_session(
-            self.plan.application, self.options.master, self._scratch, self.options.log_level, self.options.spark_conf
-        )
-        self._closers.append(session.stop)
+        session = self._session or self._open_session()
         committers = self._open_sinks(checkpoint)
         batches = self._batch_runner(session, checkpoint, committers)
+        batches.warm_up()
         query = self._start_query(session, checkpoint, batches)
         self._meter.enter("running")
         self._is_up.set()
         self._watch(query, batches, committers)
+
+    def _open_session(self) -> SparkSession:
+        options = self.options
+        session = open_session(self.plan.application, options.master, self._scratch, options.log_level, options.spark_conf)
+        self._closers.append(session.stop)
+        return session
 
     def _start_feeders(self) -> Feeders:
         feeders = Feeders()

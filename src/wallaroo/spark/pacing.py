@@ -1,40 +1,37 @@
 """How much a batch takes: a backlog never becomes one giant batch.
 
-Where it runs: pure (driver).  A batch costs a fixed time plus a time per event; both are estimated from what batches took, and the next
-batch is given as many events as fit the target.
+Where it runs: pure (driver).  Multiplicative: a batch that was full and quicker than the target lets the next one be larger, at most twice
+as large; one that took longer than the target makes it smaller at once.  What the user's code costs need not be known.
 """
 
 from __future__ import annotations
 
-from collections import deque
-
 from wallaroo.spark.control import EVENTS_FIRST
 
-WINDOW = 8  # batches
-GROWTH_MAX = 2.0  # from one batch to the next
-EVENTS_MIN = 1_000
-EVENTS_PER_TASK = 10_000  # below this, one more task costs more than it saves (measured: 25 ms a task)
+GROWTH_MAX, SHRINK_MAX = 2.0, 0.25  # from one batch to the next
+EVENTS_MIN, EVENTS_MAX = 1_000, 4_000_000
+FULL = 0.9  # of the bound: below, the batch says nothing about what would fit
+EVENTS_PER_TASK = 10_000  # below this, one more task costs more than it saves
 
 
 class Pacer:
-    """Estimates the rate; ``events_max`` is the next batch's bound."""
+    """``events_max`` is the next batch's bound."""
 
     def __init__(self, target_s: float):
         self._target_s = target_s
-        self._took: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self.events_max = EVENTS_FIRST
 
     def batch_took(self, events: int, seconds: float) -> int:
-        """Note a batch; return the bound of the next one."""
-        if events:
-            self._took.append((events, seconds))
-        if self._took:
-            fixed = min(seconds for _, seconds in self._took) / 2
-            rates = sorted(count / max(took - min(fixed, 0.15), 1e-3) for count, took in self._took)
-            fits = int(rates[len(rates) // 2] * max(self._target_s - 0.15, 0.05))
-            is_full = events >= 0.9 * self.events_max
-            if is_full or fits < self.events_max:
-                self.events_max = max(EVENTS_MIN, min(fits, int(self.events_max * GROWTH_MAX)))
+        """Note a batch; return the bound of the next one.
+
+        >>> pacer = Pacer(target_s=1.0)
+        >>> pacer.batch_took(50_000, 0.2), pacer.batch_took(100_000, 2.0), pacer.batch_took(10, 0.1)
+        (100000, 50000, 50000)
+        """
+        fit = self._target_s / max(seconds, 1e-3)
+        if fit < 1.0 or events >= FULL * self.events_max:
+            wanted = events * min(max(fit, SHRINK_MAX), GROWTH_MAX)
+            self.events_max = int(min(max(wanted, EVENTS_MIN), EVENTS_MAX))
         return self.events_max
 
 

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+import wallaroo
 from wallaroo.errors import PeerError
 
 LOG4J = """\
@@ -20,7 +24,9 @@ appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = spark %p %c{{1}}: %m%n%ex
+appender.stderr.layout.pattern = spark %p %c{{1}}: %m%n%ex{{{trace}}}
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = {level}
 """
 
 SETTINGS = {
@@ -47,22 +53,35 @@ SETTINGS = {
 }
 
 
+NOISE = (
+    b"WARNING: Using incubator modules",
+    b"Setting default log level to",
+    b"To adjust logging level use",
+    b"Using Spark's default log4j profile",
+)
+
+
 def open_session(application: str, master: str, scratch: Path, log_level: str, settings: tuple[tuple[str, str], ...]) -> SparkSession:
     """Start Spark.  Raises PeerError, with the cure, where Java or the master cannot be had."""
     log4j = scratch / "log4j2.properties"
-    log4j.write_text(LOG4J.format(level=log_level.lower()))
+    trace = "full" if log_level in ("debug", "info") else "none"
+    log4j.write_text(LOG4J.format(level=log_level, trace=trace))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if master.startswith("local") else "")
     if not os.environ["SPARK_LOCAL_IP"]:
         del os.environ["SPARK_LOCAL_IP"]
+    # workers and the planner import this very package, installed or not
+    package = str(Path(wallaroo.__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
     builder = SparkSession.builder.master(master).appName(application)
     chosen = {**SETTINGS, "spark.local.dir": str(scratch), **dict(settings)}
     java = f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseParallelGC " + chosen.pop("spark.driver.extraJavaOptions", "")
     for name, value in {**chosen, "spark.driver.extraJavaOptions": java}.items():
         builder = builder.config(name, value)
     try:
-        session = builder.getOrCreate()
+        with _filtered_stderr():
+            session = builder.getOrCreate()
     except Exception as error:  # the JVM's own words do not help: what is wrong is Java, or the master
         raise PeerError(
             f"Spark did not start with master '{master}': {type(error).__name__}. "
@@ -70,3 +89,26 @@ def open_session(application: str, master: str, scratch: Path, log_level: str, s
         ) from error
     session.sparkContext.setLogLevel(log_level.upper())
     return session
+
+
+@contextmanager
+def _filtered_stderr() -> Iterator[None]:
+    """Give the JVM, which is started inside, a stderr that drops the lines it prints at every start; all others pass."""
+    sys.stderr.flush()
+    real = os.dup(2)
+    read, write = os.pipe()
+    os.dup2(write, 2)
+    os.close(write)
+    threading.Thread(target=_forward, args=(read, real), name="spark-stderr", daemon=True).start()
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(real, 2)
+
+
+def _forward(read: int, real: int) -> None:
+    with open(read, "rb") as lines:
+        for line in lines:
+            if not line.startswith(NOISE):
+                os.write(real, line)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.connectors.sink import SinkWriter, WriteContext
-from wallaroo.engine.blocks import Block, Marker
+from wallaroo.engine.blocks import Block, Marker, in_order
 from wallaroo.engine.failures import stop_on_error
 from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.level import Level
@@ -125,15 +125,15 @@ class Task:
             receipts = self._receipts.setdefault(piece.source, {})
             events, feed = 0, self._level.feed_frames
             for chunk in SpoolReader(folder).chunks(piece.start, piece.end):
-                count = feed(piece.source, chunk.frames)
                 receipt_ms = chunk.receipt_ns // 1_000_000
+                count = feed(piece.source, chunk.frames, receipt_ms)
                 receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
                 events += count
                 yield None
             self._events[piece.source] = self._events.get(piece.source, 0) + events
 
     def _feed_blocks(self, records: Iterable[Record]) -> Iterator[Record | None]:
-        stages, blocks = self._plan.stages, []
+        stages, blocks = self._plan.stages, list[Block]()
         for _, record in records:
             if isinstance(record, Marker):
                 self.consumed[record.producer] = record.attempt
@@ -142,8 +142,7 @@ class Task:
                 blocks.append(record)
             else:
                 yield self._index, record
-        blocks.sort(key=lambda block: block[:4])
-        for block in blocks:
+        for block in in_order(blocks):
             self._level.feed_block(block)
             yield None
 

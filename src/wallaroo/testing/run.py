@@ -12,7 +12,7 @@ from typing import Any
 from wallaroo.api.application import Application
 from wallaroo.connectors.generator import GenSourceConfig
 from wallaroo.engine.keys import Key
-from wallaroo.local.runner import BatchResult, LocalRunner, Wire, split_wire
+from wallaroo.local.runner import BatchResult, Input, LocalRunner, Wire, split_wire
 
 GENERATED_MAX = 10_000  # events taken from a generator that does not end by itself
 
@@ -63,7 +63,7 @@ class LocalApplication:
         self._runner = LocalRunner(application.plan, values_for)
         self._tasks, self.clock = tasks, clock or VirtualClock()
         self._numbers = {source.config.name: number for number, source in enumerate(self._plan.sources)}
-        self._waiting: list[tuple[int, bytes, int]] = []  # source, frames, receipt
+        self._waiting: list[Input] = []  
         self._run = LocalRun({sink.name: [] for sink in self._plan.sinks}, 0, 0, self._runner)
 
     def send(self, source: str, *inputs: Any) -> None:
@@ -72,7 +72,7 @@ class LocalApplication:
             raise KeyError(f"no source '{source}'; this application has {', '.join(map(repr, self._numbers))}")
         number = self._numbers[source]
         for item in inputs:
-            self._waiting.append((number, self._runner.frames(number, item), self.clock.now_ns))
+            self._waiting.append((number, self._runner.frames(number, item), self.clock.now_ns // 1_000_000))
 
     def batch(self, events_max: int | None = None, tasks: int | None = None) -> dict[str, list[bytes]]:
         """Process and commit what was sent (at most ``events_max`` inputs of it); return this batch's outputs by sink name."""
@@ -92,7 +92,7 @@ class LocalApplication:
         tasks = tasks or self._tasks
         taken = self._waiting[:events_max]
         share = -(-len(taken) // tasks) if taken else 1
-        pieces = [[(source, frames) for source, frames, _ in taken[at : at + share]] for at in range(0, len(taken), share)]
+        pieces = [taken[at : at + share] for at in range(0, len(taken), share)]
         return self._runner.run_batch(pieces, tasks)
 
     @property
