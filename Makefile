@@ -1,0 +1,33 @@
+# Every target sets up what it needs: the first run makes .venv, later runs find it ready.
+SHELL := /bin/bash
+PYTHON := .venv/bin/python
+.DEFAULT_GOAL := help
+.PHONY: help setup test check demo bench faults docs clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup:  ## Make .venv with pinned versions; find or install Java 17
+	@scripts/setup
+
+test: setup  ## Check everything: style, types, import direction, doctests, tests
+	@scripts/check
+
+check: setup  ## The static part of "make test", in seconds: style, types, import direction, doctests
+	@scripts/check --static
+
+demo: setup  ## Run Market Spread live for a minute and check every output (DEMO=--forever: until Ctrl-C)
+	@$(PYTHON) scripts/demo.py $(DEMO)
+
+bench: setup  ## Measure the figures of benchmarks/README.md on this machine
+	@$(PYTHON) -m benchmarks $(BENCH)
+
+faults: setup  ## Run the fault tests: kill processes under load, compare with an undisturbed run
+	@$(PYTHON) -m pytest tests/faults $(FAULTS)
+
+docs: setup  ## Build the documentation and the API reference into site/
+	@$(PYTHON) scripts/build_docs.py
+
+clean:  ## Remove .venv and everything that was built
+	rm -rf .venv site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,103 @@
+"""The ``wallaroo`` command: parse, call the subcommand's handler, turn every error into one clear text and an exit code.
+
+Where it runs: driver, or a terminal beside it.
+
+Exit codes: 0 done; 1 something outside is missing or wrong; 2 the command line or the pipeline is wrong; 3 a function of the
+application failed; 70 a mistake of this package; 130 Ctrl-C.  Python's traceback is shown only where WALLAROO_TRACE is set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from importlib import metadata
+
+from wallaroo.cli import doctor, receive, run, send, show
+from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
+
+EXIT_FAILED, EXIT_PIPELINE, EXIT_USER_CODE, EXIT_OUR_MISTAKE, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
+COMMANDS = (run, send, receive, show, doctor)
+
+
+def entry() -> None:
+    """Run the command line of this process; the console script's entry point."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``wallaroo`` with these arguments and return its exit code; only argparse's own exits leave as SystemExit."""
+    options = build_parser().parse_args(arguments)
+    try:
+        return int(options.handler(options) or 0)
+    except KeyboardInterrupt:
+        print("wallaroo: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except WallarooError as error:
+        _show_trace_if_asked()
+        print(f"wallaroo: error: {error}", file=sys.stderr)
+        return exit_code(error)
+    except Exception as error:  # noqa: BLE001  # this command's one error gate
+        _show_trace_if_asked()
+        print(f"wallaroo: error: {our_mistake(error, arguments)}", file=sys.stderr)
+        return EXIT_OUR_MISTAKE
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of all subcommands."""
+    parser = argparse.ArgumentParser(
+        prog="wallaroo",
+        description="Run stream processing applications written against Wallaroo's Python API on Apache Spark.",
+        epilog="wallaroo COMMAND --help tells a command's options.",
+    )
+    parser.add_argument("--version", action="version", version=f"wallaroo-spark {version()}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(subparsers)
+    return parser
+
+
+def version() -> str:
+    """The installed version, or ``unknown`` where the package was put on the path without being installed."""
+    try:
+        return metadata.version("wallaroo-spark")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def exit_code(error: WallarooError) -> int:
+    """Say by the exit code whose turn it is."""
+    if isinstance(error, UserCodeError):
+        return EXIT_USER_CODE
+    if isinstance(error, PipelineError):
+        return EXIT_PIPELINE
+    return EXIT_OUR_MISTAKE if isinstance(error, InternalError) else EXIT_FAILED
+
+
+def our_mistake(error: Exception, arguments: Sequence[str]) -> str:
+    """Write the traceback to a file and return a sentence that asks for a report."""
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    machine = f"wallaroo-spark {version()}, Python {platform.python_version()}, {platform.platform()}"
+    report = f"{machine}\nwallaroo {' '.join(arguments)}\n\n{''.join(traceback.format_exception(error))}"
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="wallaroo-error-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            file.write(report)
+    except OSError:
+        return f"This is a mistake in wallaroo, not in your application ({what}). Please report it with this text:\n{report}"
+    return f"This is a mistake in wallaroo, not in your application ({what}). Please report it and attach {file.name}"
+
+
+def _show_trace_if_asked() -> None:
+    if os.environ.get("WALLAROO_TRACE"):
+        traceback.print_exc()
+
+
+if __name__ == "__main__":
+    entry()

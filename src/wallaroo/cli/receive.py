@@ -1,0 +1,128 @@
+"""``wallaroo receive``: listen for an application's output and print it, save it or count it.
+
+Where it runs: a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from wallaroo.cli.receiving import FORMS, Receiver, parse_address
+from wallaroo.errors import WallarooError
+
+OUT_BUFFER_BYTES = 1 << 20
+FLUSH_SECONDS = 0.2  # how long printed output may stay in the buffer
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the program's parser."""
+    parser = subparsers.add_parser("receive", help="listen for output over TCP and print it, save it or count it")
+    parser.add_argument("--listen", "-l", required=True, metavar="HOST:PORT", help="where to listen; port 0 picks a free one")
+    parser.add_argument("--form", choices=FORMS, default="raw",
+                        help="raw: bytes as they come (default); frames: header and payload; lines")
+    parser.add_argument("--header-length", type=int, default=4, metavar="BYTES", help="frames: size of the header (default 4)")
+    parser.add_argument("--length-fmt", default=">I", metavar="FMT", help="frames: struct format of the header (default '>I')")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE instead of standard output")
+    parser.add_argument("--count", type=int, metavar="N", help="frames and lines: end after N messages")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS",
+                        help="end after so long; exit code 1 where --count is not reached")
+    parser.add_argument("--no-write", "-n", action="store_true", help="count only")
+    parser.add_argument("--quiet", "-q", action="store_true", help="say nothing on standard error but errors")
+    parser.add_argument("--resume", action="store_true",
+                        help="raw, with --out: append to FILE and tell a sink with resume=True where to continue; exactly once")
+    parser.set_defaults(handler=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Receive until the count, the timeout or Ctrl-C; 0 where all that was asked for came, 1 where not, 2 for a wrong option."""
+    if problem := _problem(args):
+        print(f"wallaroo receive: {problem}", file=sys.stderr)
+        return 2
+    try:
+        host, port = parse_address(args.listen)
+        with _output(args) as out:
+            resume_at = args.out.stat().st_size if args.resume else 0
+            with Receiver(host, port, args.form, args.header_length, args.length_fmt, out, is_keeping=False,
+                          is_resuming=args.resume, resume_at=resume_at) as receiver:
+                _say(args, "Listening on {}:{}".format(*receiver.address))
+                is_complete = _watch(receiver, out, args)
+            _say(args, _summary(receiver, args.form))
+            return _verdict(receiver, args, is_complete)
+    except (WallarooError, OSError, ValueError) as error:
+        print(f"wallaroo receive: {error}", file=sys.stderr)
+        return 2
+
+
+def _say(args: argparse.Namespace, text: str) -> None:
+    if not args.quiet:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _problem(args: argparse.Namespace) -> str:
+    if args.count is not None and args.form == "raw":
+        return "--count counts messages; add --form frames or --form lines."
+    if args.resume and (args.form != "raw" or args.out is None or args.no_write):
+        return "--resume continues a file of raw bytes; use it with --out FILE, without --no-write, and with --form raw."
+    return ""
+
+
+@contextlib.contextmanager
+def _output(args: argparse.Namespace) -> Iterator[BinaryIO | None]:
+    if args.no_write:
+        yield None
+    elif args.out is not None:
+        with args.out.open("ab" if args.resume else "wb", buffering=OUT_BUFFER_BYTES) as file:
+            yield file
+    else:
+        with os.fdopen(os.dup(1), "wb", buffering=OUT_BUFFER_BYTES) as file:
+            yield file
+
+
+def _watch(receiver: Receiver, out: BinaryIO | None, args: argparse.Namespace) -> bool:
+    """Wait for the count or the end of time, flushing what was printed; whether everything asked for came."""
+    deadline = time.monotonic() + args.timeout if args.timeout is not None else float("inf")
+    wanted = args.count if args.count is not None else sys.maxsize
+    try:
+        while receiver.error is None:
+            if receiver.wait_for(wanted, min(FLUSH_SECONDS, max(0.0, deadline - time.monotonic()))):
+                return True
+            if out is not None:
+                out.flush()
+            if time.monotonic() >= deadline:
+                return args.count is None
+    except KeyboardInterrupt:
+        return args.count is None
+    return False
+
+
+def _summary(receiver: Receiver, form: str) -> str:
+    totals = receiver.totals
+    seconds = (totals.last_ns - totals.first_ns) / 1e9
+    text = f"Received {totals.bytes} bytes"
+    if form != "raw":
+        text += f", {totals.messages} {form}"
+    text += f" on {totals.connections} connection{'s' if totals.connections != 1 else ''}"
+    if seconds > 0:
+        text += f" in {seconds:.1f} s ({totals.bytes / seconds / 1e6:.1f} MB/s"
+        text += ")" if form == "raw" else f", {totals.messages / seconds:.0f} {form}/s)"
+    if totals.cut_off:
+        text += f"; {totals.cut_off} connection{'s' if totals.cut_off != 1 else ''} ended inside a message"
+    return text
+
+
+def _verdict(receiver: Receiver, args: argparse.Namespace, is_complete: bool) -> int:
+    if receiver.error is not None:
+        print(f"wallaroo receive: cannot write the output: {receiver.error}. Free space, or choose another --out.",
+              file=sys.stderr)
+        return 1
+    if not is_complete:
+        missing = args.count - receiver.count
+        print(f"wallaroo receive: {missing} of {args.count} {args.form} missing when the time was over.", file=sys.stderr)
+    return 0 if is_complete else 1

@@ -1,0 +1,264 @@
+"""A TCP receiver to watch an application's output with: counts, prints, keeps or saves what arrives.
+
+Where it runs: a thread of its own, in `wallaroo receive`, in demos and in tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import BinaryIO
+
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.outbox.pipe import GREETING, OFFSET
+
+CHUNK_BYTES = 256 * 1024  # per recv
+ACK_SECONDS = 0.05  # a resuming receiver makes its file durable and says so at most this often
+FORMS = ("raw", "frames", "lines")
+
+Cutter = Callable[[bytearray], list[bytes]]  # takes whole messages off the front of the buffer
+
+
+def line_cutter() -> Cutter:
+    """Cut at newlines; the newline is not part of the message."""
+
+    def cut(buffer: bytearray) -> list[bytes]:
+        end = buffer.rfind(b"\n") + 1
+        if not end:
+            return []
+        lines = bytes(buffer[:end - 1]).split(b"\n")
+        del buffer[:end]
+        return lines
+
+    return cut
+
+
+def frame_cutter(header_length: int, length_fmt: str) -> Cutter:
+    """Cut frames: ``length_fmt`` reads the payload's length from a header of ``header_length`` bytes, which is dropped."""
+    header = struct.Struct(length_fmt)
+    if header.size != header_length:
+        raise ValueError(f"length_fmt {length_fmt!r} reads {header.size} bytes, the header has {header_length}.")
+    unpack_from = header.unpack_from
+
+    def cut(buffer: bytearray) -> list[bytes]:
+        whole, place, end, messages = bytes(buffer), 0, len(buffer), []
+        while place + header_length <= end:
+            begin = place + header_length
+            behind = begin + unpack_from(whole, place)[0]
+            if behind > end:
+                break
+            messages.append(whole[begin:behind])
+            place = behind
+        del buffer[:place]
+        return messages
+
+    return cut
+
+
+@dataclass(slots=True)
+class Totals:
+    """What has arrived so far, over all connections."""
+
+    bytes: int = 0
+    messages: int = 0  # frames or lines; stays 0 in raw form
+    connections: int = 0
+    cut_off: int = 0  # connections that ended inside a message
+    first_ns: int = 0
+    last_ns: int = 0
+
+
+@dataclass(slots=True)
+class _Peer:
+    sock: socket.socket
+    buffer: bytearray = field(default_factory=bytearray)
+
+
+class Receiver:
+    """Accepts any number of connections and takes what they send.
+
+    ``form`` is ``raw`` (bytes as they come), ``frames`` (a header, then the payload) or ``lines``.  Messages and raw chunks
+    are written to ``out`` (messages with a newline behind them) and, with ``is_keeping``, kept in ``payloads``;
+    ``timestamps`` has one (wall clock ns, messages or raw bytes so far) per chunk.  With ``is_resuming`` (raw only) it tells
+    the sender how many bytes it has: at every connection and after it made them durable in ``out``; ``resume_at`` is what it
+    had before.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, form: str = "raw", header_length: int = 4, length_fmt: str = ">I",
+                 out: BinaryIO | None = None, is_keeping: bool = True, is_resuming: bool = False, resume_at: int = 0):
+        if is_resuming and form != "raw":
+            raise ValueError("resuming counts raw bytes; use it with form='raw'.")
+        cutters = {"raw": None, "lines": line_cutter(), "frames": frame_cutter(header_length, length_fmt)}
+        self._cut = cutters[form]
+        self._out, self._is_keeping, self._is_resuming = out, is_keeping, is_resuming
+        self._has, self._acked, self._ack_at = resume_at, resume_at, 0.0
+        self.totals = Totals()
+        self.payloads: list[bytes] = []
+        self.timestamps: list[tuple[int, int]] = []
+        self.error: OSError | None = None  # of writing to ``out``; the receiver has stopped
+        self._progress = threading.Condition()
+        self._is_closing = False
+        self._selector = selectors.DefaultSelector()
+        self._listener = self._listening(host, port)
+        self._wake, self._waker = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="receiver", daemon=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port it listens on."""
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    @property
+    def count(self) -> int:
+        """Messages so far; bytes in raw form."""
+        return self.totals.messages if self._cut else self.totals.bytes
+
+    def start(self) -> Receiver:
+        """Begin to accept and receive."""
+        self._thread.start()
+        return self
+
+    def wait_for(self, count: int, seconds: float) -> bool:
+        """Wait until ``count`` messages (bytes in raw form) are there, at most ``seconds``; whether they are."""
+        deadline = time.monotonic() + seconds
+        with self._progress:
+            while self.count < count and self.error is None and (rest := deadline - time.monotonic()) > 0:
+                self._progress.wait(rest)
+            return self.count >= count
+
+    def close(self) -> None:
+        """Stop; drop open connections."""
+        self._is_closing = True
+        self._waker.send(b"x")
+        if self._thread.is_alive():
+            self._thread.join()
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, _Peer):
+                key.data.sock.close()
+        self._selector.close()
+        for sock in (self._listener, self._wake, self._waker):
+            sock.close()
+
+    def __enter__(self) -> Receiver:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    @staticmethod
+    def _listening(host: str, port: int) -> socket.socket:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            return socket.create_server((host, port), family=family, backlog=128)
+        except OSError as error:
+            raise PeerError(f"Cannot listen on {host}:{port}: {error.strerror or error}. "
+                            f"Choose another port, or end the program that uses it.") from error
+
+    def _run(self) -> None:
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        scratch = bytearray(CHUNK_BYTES)
+        try:
+            while not self._is_closing:
+                for key, _ in self._selector.select(ACK_SECONDS if self._acked < self._has else None):
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    elif isinstance(key.data, _Peer):
+                        self._receive(key.data, scratch)
+                if self._is_resuming:
+                    self._ack()
+        except OSError as error:
+            with self._progress:
+                self.error = error
+                self._progress.notify_all()
+
+    def _peers(self) -> list[_Peer]:
+        return [key.data for key in self._selector.get_map().values() if isinstance(key.data, _Peer)]
+
+    def _accept(self) -> None:
+        sock, _ = self._listener.accept()
+        sock.setblocking(False)
+        if self._is_resuming:
+            for older in self._peers():  # the sender starts anew from what is here; what is under way would come twice
+                self._drop(older)
+            self._save()
+            self._acked = self._has
+            sock.send(GREETING + OFFSET.pack(self._has))
+        self.totals.connections += 1
+        self._selector.register(sock, selectors.EVENT_READ, _Peer(sock))
+
+    def _receive(self, peer: _Peer, scratch: bytearray) -> None:
+        try:
+            size = peer.sock.recv_into(scratch)
+        except BlockingIOError:
+            return
+        except OSError:
+            size = 0
+        if not size:
+            self._drop(peer)
+            return
+        now = time.time_ns()
+        messages = 0
+        if self._cut is None:
+            self._has += size
+            self._take([memoryview(scratch)[:size]], b"")
+        else:
+            peer.buffer += memoryview(scratch)[:size]
+            cut = self._cut(peer.buffer)
+            messages = len(cut)
+            self._take(cut, b"\n")
+        with self._progress:
+            totals = self.totals
+            totals.bytes += size
+            totals.messages += messages
+            totals.first_ns, totals.last_ns = totals.first_ns or now, now
+            if self._is_keeping:
+                self.timestamps.append((now, self.count))
+            self._progress.notify_all()
+
+    def _take(self, pieces: list[bytes] | list[memoryview], end: bytes) -> None:
+        if self._is_keeping:
+            self.payloads.extend(map(bytes, pieces))
+        if self._out is not None and pieces:
+            self._out.write(end.join(pieces) + end)
+
+    def _drop(self, peer: _Peer) -> None:
+        self._selector.unregister(peer.sock)
+        peer.sock.close()
+        if peer.buffer:
+            self.totals.cut_off += 1
+
+    # -- resuming ---------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        if self._out is not None:
+            self._out.flush()
+            os.fsync(self._out.fileno())
+
+    def _ack(self) -> None:
+        if self._acked == self._has or time.monotonic() < self._ack_at:
+            return
+        self._save()
+        self._acked, self._ack_at = self._has, time.monotonic() + ACK_SECONDS
+        for peer in self._peers():
+            with contextlib.suppress(OSError):  # a dead connection is noticed by its next read
+                peer.sock.send(OFFSET.pack(self._has))
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Read ``HOST:PORT``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise WallarooError(f"{text!r} is not of the form HOST:PORT. Write for example 127.0.0.1:7002.")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,151 @@
+"""``wallaroo send``: feed an application over TCP from files, lines or decimal numbers.
+
+Where it runs: a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from wallaroo.cli.sending import (
+    PAYLOAD_BYTES_MAX,
+    Address,
+    Blocks,
+    Messages,
+    SendOptions,
+    Sent,
+    of_bytes,
+    of_frames,
+    of_lines,
+    of_numbers,
+    send,
+)
+from wallaroo.cli.sending_acked import send_acknowledged
+from wallaroo.connectors.source import Framing
+from wallaroo.errors import PeerError, WallarooError
+
+FORMS = ("lines", "frames", "raw")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the program's parser."""
+    parser = subparsers.add_parser("send", help="send frames, lines or numbers to an application over TCP")
+    parser.add_argument("--to", "-t", required=True, metavar="HOST:PORT[,HOST:PORT]", help="targets; batches go to them in turn")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--file", "-f", metavar="FILE[,FILE]", help="files to send, one after the other")
+    what.add_argument("--numbers", type=int, metavar="N", help="send the numbers 1 to N as text")
+    parser.add_argument("--form", choices=FORMS, default="lines",
+                        help="lines: a frame per non-empty line (default); frames: the file holds frames; raw: bytes as they are")
+    parser.add_argument("--keep-empty", action="store_true", help="lines: empty ones, too")
+    parser.add_argument("--header-length", type=int, default=4, metavar="BYTES", help="size of the header (default 4)")
+    parser.add_argument("--length-fmt", default=">I", metavar="FMT", help="struct format of the header (default '>I')")
+    parser.add_argument("--rate", "-r", type=float, metavar="N",
+                        help="messages per second, by schedule (default: as fast as possible)")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="send everything N times; 0: for ever (default 1)")
+    parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="messages sent at once")
+    parser.add_argument("--duration", type=float, metavar="SECONDS", help="end after so long")
+    parser.add_argument("--connect-timeout", type=float, default=10.0, metavar="SECONDS",
+                        help="how long to try to connect (default 10)")
+    parser.add_argument("--stream", metavar="NAME",
+                        help="send with acknowledgements, to the port the application names for it; goes on where NAME stopped")
+    parser.add_argument("--quiet", "-q", action="store_true", help="print no summary")
+    parser.set_defaults(handler=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Send and print a summary; 0 when all was sent, 1 where a target is absent or goes away, 2 for a wrong option."""
+    try:
+        targets = parse_targets(args.to)
+        _check(args, targets)
+        blocks = _blocks(args)
+    except (ValueError, OSError, WallarooError) as problem:
+        print(f"wallaroo send: {problem}", file=sys.stderr)
+        return 2
+    options = SendOptions(args.rate, args.repeat, args.count, args.batch_size, args.duration, args.connect_timeout)
+    try:
+        if args.stream:
+            sent = send_acknowledged(
+                targets[0], args.stream, _one_block(blocks), connect_timeout_s=args.connect_timeout, rate=args.rate
+            )
+        else:
+            sent = send(targets, blocks, options)
+    except KeyboardInterrupt:
+        return 1
+    except WallarooError as problem:
+        print(f"wallaroo send: {problem}", file=sys.stderr)
+        return 1
+    if not args.quiet:
+        print(summary(sent, args.rate, is_counted=args.form != "raw" or args.numbers is not None))
+    return 0
+
+
+def parse_targets(text: str) -> list[Address]:
+    """Read ``HOST:PORT,HOST:PORT``.  Raises ValueError in words."""
+    targets = []
+    for part in text.split(","):
+        host, _, port = part.strip().rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"--to: {part.strip()!r} is not of the form HOST:PORT.")
+        targets.append((host.strip("[]"), int(port)))
+    return targets
+
+
+def summary(sent: Sent, rate: float | None, *, is_counted: bool = True) -> str:
+    """Say in one line what was sent.
+
+    >>> summary(Sent(1000, 50000, 2.0, 0.0125), 500.0)
+    'sent 1,000 messages, 50,000 bytes in 2.00 s: 500 messages/s, at most 12.5 ms behind schedule'
+    """
+    seconds = max(sent.seconds, 1e-9)
+    if not is_counted:
+        return f"sent {sent.size_bytes:,} bytes in {sent.seconds:.2f} s: {sent.size_bytes / seconds / 1e6:,.1f} MB/s"
+    text = f"sent {sent.messages:,} messages, {sent.size_bytes:,} bytes in {sent.seconds:.2f} s"
+    text += f": {sent.messages / seconds:,.0f} messages/s"
+    return f"{text}, at most {sent.lag_s * 1000:.1f} ms behind schedule" if rate else text
+
+
+def _check(args: argparse.Namespace, targets: list[Address]) -> None:
+    for name in ("rate", "count", "batch_size", "duration", "numbers"):
+        value = getattr(args, name)
+        if value is not None and value <= 0:
+            raise ValueError(f"--{name.replace('_', '-')} must be greater than 0.")
+    if args.repeat < 0:
+        raise ValueError("--repeat must be 0 (for ever) or more.")
+    if args.form == "raw" and args.numbers is None and (args.rate or args.count or args.batch_size):
+        raise ValueError("--rate, --count and --batch-size count messages; --form raw knows none. Use --form frames.")
+    if args.stream and (len(targets) > 1 or args.repeat != 1 or args.count or args.duration or args.form == "raw"):
+        raise ValueError("--stream sends all once to one target; leave out --repeat, --count, --duration and --form raw.")
+
+
+def _blocks(args: argparse.Namespace) -> Blocks:
+    framing = Framing(args.header_length, args.length_fmt, PAYLOAD_BYTES_MAX)
+    if args.numbers is not None:
+        last = args.numbers
+        return lambda: of_numbers(last, framing)
+    found = [_read(Path(name), args, framing) for name in args.file.split(",")]
+    return lambda: found
+
+
+def _read(path: Path, args: argparse.Namespace, framing: Framing) -> Messages:
+    content = path.read_bytes()
+    if args.form == "raw":
+        return of_bytes(content)
+    if args.form == "lines":
+        return of_lines(content, keeps_empty=args.keep_empty, framing=framing)
+    try:
+        return of_frames(content, framing)
+    except PeerError as problem:
+        raise PeerError(f"{path}, {problem}") from None
+
+
+def _one_block(blocks: Blocks) -> Messages:
+    found = list(blocks())
+    whole = Messages(b"".join(block.content for block in found), found[0].ends[:0])
+    shift = 0
+    for block in found:
+        whole.ends.extend(end + shift for end in block.ends)
+        shift += len(block.content)
+    return whole

@@ -1,0 +1,192 @@
+"""Sending frames to an application: from files, lines or numbers, as fast as it takes them or by a schedule.
+
+Where it runs: a process or thread of its own, in ``wallaroo send``, in demos and in tests.  Message boundaries are found once;
+sending then cuts large slices and does no work per message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from wallaroo.codecs.framing import FrameError, frame_splitter, framer
+from wallaroo.connectors.source import Framing
+from wallaroo.errors import PeerError
+
+SLICE_BYTES = 256 * 1024  # per send, where no batch size is asked for
+TICK_S = 0.01  # between sends, where a rate and no batch size is asked for
+NUMBERS_PER_BLOCK = 100_000
+CONNECT_RETRY_S = 0.1
+PAYLOAD_BYTES_MAX = 1 << 30
+U32 = Framing(max_size=PAYLOAD_BYTES_MAX)
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Bytes as they go over the wire, and where each message ends."""
+
+    content: bytes
+    ends: array[int]
+
+
+Blocks = Callable[[], Iterable[Messages]]  # called again for each repetition
+
+
+def of_frames(content: bytes, framing: Framing = U32) -> Messages:
+    """Take bytes that are already framed.  Raises PeerError if they do not end with a whole frame."""
+    try:
+        payloads = frame_splitter(framing)(content)
+    except FrameError as problem:
+        raise PeerError(f"byte {problem.end}: {problem}. Is this a file of frames with this header?") from None
+    return _joined(content, framing.header_length, payloads)
+
+
+def of_lines(content: bytes, *, keeps_empty: bool = False, framing: Framing = U32) -> Messages:
+    r"""Make a frame of each line, without its ``\n`` or ``\r\n``; empty lines are left out unless kept."""
+    lines = content.split(b"\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    lines = [line[:-1] if line.endswith(b"\r") else line for line in lines]
+    return of_payloads(lines if keeps_empty else [line for line in lines if line], framing)
+
+
+def of_payloads(payloads: Sequence[bytes], framing: Framing = U32) -> Messages:
+    """Frame payloads."""
+    return _joined(b"".join(map(framer(framing), payloads)), framing.header_length, payloads)
+
+
+def of_numbers(last: int, framing: Framing = U32) -> Iterator[Messages]:
+    """Make frames of the decimal numbers 1 to ``last``, as text, block by block."""
+    for first in range(1, last + 1, NUMBERS_PER_BLOCK):
+        yield of_payloads([b"%d" % number for number in range(first, min(last + 1, first + NUMBERS_PER_BLOCK))], framing)
+
+
+def of_bytes(content: bytes) -> Messages:
+    """Take bytes as they are; a message is a slice of them, for want of better knowledge."""
+    ends = array("Q", range(SLICE_BYTES, len(content), SLICE_BYTES))
+    if content:
+        ends.append(len(content))
+    return Messages(content, ends)
+
+
+def _joined(content: bytes, header_length: int, payloads: Sequence[bytes]) -> Messages:
+    return Messages(content, array("Q", itertools.accumulate([len(payload) + header_length for payload in payloads])))
+
+
+@dataclass(frozen=True, slots=True)
+class SendOptions:
+    """How to send.  ``repeat`` 0 is for ever; ``rate`` is messages per second over all targets."""
+
+    rate: float | None = None
+    repeat: int = 1
+    count: int | None = None
+    batch_size: int | None = None
+    duration_s: float | None = None
+    connect_timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What was sent; ``lag_s`` is the most any batch was late on its schedule."""
+
+    messages: int
+    size_bytes: int
+    seconds: float
+    lag_s: float
+
+
+def slices(blocks: Blocks, options: SendOptions) -> Iterator[tuple[memoryview, int]]:
+    """Cut the messages into what is sent at once: bytes and how many messages."""
+    left = options.count
+    for _ in range(options.repeat) if options.repeat else itertools.repeat(None):
+        is_empty = True
+        for block in blocks():
+            view, total, done, start = memoryview(block.content), len(block.ends), 0, 0
+            size = _batch_size(block, options) if total else 0
+            while done < total and left != 0:
+                number = min(size, total - done) if left is None else min(size, total - done, left)
+                end = block.ends[done + number - 1]
+                yield view[start:end], number
+                is_empty, start, done = False, end, done + number
+                left = None if left is None else left - number
+        if left == 0 or is_empty:
+            return
+
+
+def _batch_size(block: Messages, options: SendOptions) -> int:
+    if options.batch_size:
+        return options.batch_size
+    if options.rate:
+        return max(1, round(options.rate * TICK_S))
+    return max(1, SLICE_BYTES * len(block.ends) // max(1, len(block.content)))
+
+
+def connect(target: Address, timeout_s: float) -> socket.socket:
+    """Connect, trying again until the time is over.  Raises PeerError then."""
+    until = time.monotonic() + timeout_s
+    while True:
+        try:
+            sock = socket.create_connection(target, timeout=max(0.1, timeout_s))
+        except OSError as problem:
+            if time.monotonic() >= until:
+                raise PeerError(
+                    f"cannot connect to {target[0]}:{target[1]} within {timeout_s:g} s: {problem.strerror or problem}. "
+                    "Is the application running, and does it listen there?"
+                ) from None
+            time.sleep(CONNECT_RETRY_S)
+        else:
+            sock.settimeout(None)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+
+
+def send(targets: Sequence[Address], blocks: Blocks, options: SendOptions = SendOptions()) -> Sent:  # frozen
+    """Send all messages, batch by batch to one target after the other; late batches are sent, never skipped.
+
+    Ctrl-C ends it early and is no error.  Raises PeerError if a target is absent or goes away.
+    """
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(connect(target, options.connect_timeout_s)) for target in targets]
+        return _send(sockets, targets, slices(blocks, options), options)
+
+
+def _send(
+    sockets: Sequence[socket.socket], targets: Sequence[Address], batches: Iterator[tuple[memoryview, int]], options: SendOptions
+) -> Sent:
+    began = time.monotonic()
+    until = began + options.duration_s if options.duration_s is not None else float("inf")
+    messages = size_bytes = 0
+    lag_s = 0.0
+    try:
+        for (part, number), turn in zip(batches, itertools.cycle(range(len(sockets))), strict=False):
+            if options.rate:
+                lag_s = max(lag_s, _wait_for(began + messages / options.rate, until))
+            if time.monotonic() >= until:
+                break
+            try:
+                sockets[turn].sendall(part)
+            except OSError as problem:
+                host, port = targets[turn]
+                raise PeerError(
+                    f"{host}:{port} went away after {messages} messages: {problem.strerror}. Look into the application's log."
+                ) from None
+            messages += number
+            size_bytes += len(part)
+    except KeyboardInterrupt:
+        pass
+    return Sent(messages, size_bytes, time.monotonic() - began, lag_s)
+
+
+def _wait_for(due: float, until: float) -> float:
+    """Sleep until a batch is due or time is over; return how late it is."""
+    early = min(due, until) - time.monotonic()
+    if early > 0:
+        time.sleep(early)
+    return max(0.0, time.monotonic() - due) if early <= 0 else 0.0

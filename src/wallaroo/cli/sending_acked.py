@@ -1,0 +1,87 @@
+"""Sending with acknowledgements: every message is in the application's spool exactly once, whatever is killed.
+
+Where it runs: a process or thread of its own.  The ingress says how many messages of the stream are safe; the sender goes on from
+there, and connects anew as often as it must.  The messages must be the same each time: the stream's name stands for them.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable
+
+from wallaroo.cli.sending import SLICE_BYTES, Address, Messages, Sent, connect
+from wallaroo.errors import PeerError
+from wallaroo.ingress.acks import COUNT, hello
+
+ACK_WAIT_S = 0.1
+
+
+def send_acknowledged(
+    target: Address,
+    stream: str,
+    messages: Messages,
+    *,
+    connect_timeout_s: float = 30.0,
+    rate: float | None = None,
+    on_count: Callable[[int], None] = lambda count: None,
+) -> Sent:
+    """Send until every message is acknowledged; ``on_count`` hears each new count.  Raises PeerError if the target stays away.
+
+    ``Sent`` tells what this call added, not what was safe before.
+    """
+    began, first = time.monotonic(), -1
+    while True:
+        try:
+            with connect(target, connect_timeout_s) as sock:
+                sock.settimeout(connect_timeout_s)
+                sock.sendall(hello(stream))
+                count = _read_count(sock)
+                first = count if first < 0 else first
+                on_count(count)
+                if count > len(messages.ends):
+                    raise PeerError(f"stream '{stream}' has {count} messages already; here are only {len(messages.ends)}.")
+                _send_from(sock, messages, count, rate, on_count)
+        except OSError:  # it went away: it says where to continue when it is back
+            continue
+        size_bytes = _start_of(messages, len(messages.ends)) - _start_of(messages, first)
+        return Sent(len(messages.ends) - first, size_bytes, time.monotonic() - began, 0.0)
+
+
+def _send_from(sock: socket.socket, messages: Messages, count: int, rate: float | None, on_count: Callable[[int], None]) -> None:
+    """Send from message ``count`` on, and read counts, until all are acknowledged.  Raises OSError if the peer goes away."""
+    sock.setblocking(False)
+    view, total, first, began = memoryview(messages.content), len(messages.ends), count, time.monotonic()
+    at, pending = _start_of(messages, count), b""
+    while count < total:
+        limit = len(view)
+        if rate:
+            limit = _start_of(messages, min(total, first + int((time.monotonic() - began) * rate) + 1))
+        readable, writable, _ = select.select([sock], [sock] if at < limit else [], [], 0.005 if at < len(view) else ACK_WAIT_S)
+        if writable:
+            at += sock.send(view[at : min(limit, at + SLICE_BYTES)])
+        if readable:
+            part = sock.recv(4096)
+            if not part:
+                raise ConnectionError("the connection was closed")
+            pending += part
+            whole = len(pending) // COUNT.size * COUNT.size
+            if whole:
+                count = COUNT.unpack_from(pending, whole - COUNT.size)[0]
+                pending = pending[whole:]
+                on_count(count)
+
+
+def _read_count(sock: socket.socket) -> int:
+    content = b""
+    while len(content) < COUNT.size:
+        part = sock.recv(COUNT.size - len(content))
+        if not part:
+            raise ConnectionError("the connection was closed")
+        content += part
+    return int(COUNT.unpack(content)[0])
+
+
+def _start_of(messages: Messages, number: int) -> int:
+    return messages.ends[number - 1] if number else 0

@@ -1,0 +1,53 @@
+"""What every test may use: polling with a deadline, and skips that say what is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from wallaroo.cli.doctor import examine_java
+from wallaroo.cli.machine import Finding, Verdict
+
+POLL_S = 0.01
+JAVA = pytest.StashKey[Finding]()  # looked at once a session
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """Wait until a condition holds: ``eventually(lambda: file.exists(), "the file is there", seconds=5)``."""
+
+    def wait(condition: Callable[[], object], what: str, seconds: float = 10.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {seconds:g} s: {what}")
+            time.sleep(POLL_S)
+
+    return wait
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what this machine cannot run; where everything has to be there (CI), fail instead."""
+    if item.get_closest_marker("postgres") and not _has_postgres():
+        _missing("PostgreSQL's programs are not installed (Debian: apt-get install postgresql)")
+    if item.get_closest_marker("java"):
+        if JAVA not in item.session.stash:
+            item.session.stash[JAVA] = examine_java()
+        finding = item.session.stash[JAVA]
+        if finding.verdict is Verdict.FAIL:
+            _missing(f"no usable Java: {finding.seen}")
+
+
+def _missing(reason: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _has_postgres() -> bool:
+    return bool(shutil.which("postgres") or list(Path("/usr/lib/postgresql").glob("*/bin/postgres")))

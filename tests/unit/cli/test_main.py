@@ -1,0 +1,77 @@
+"""The command's error gate and exit codes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from wallaroo.cli import main as command
+from wallaroo.errors import InternalError, PeerError, PipelineError, Problem, UserCodeError
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A command line with one command, ``fail``, which raises what it is given."""
+
+    def prepare(error: BaseException) -> None:
+        def handler(options: object) -> int:
+            raise error
+
+        def add_parser(subparsers: Any) -> None:
+            subparsers.add_parser("fail").set_defaults(handler=handler)
+
+        monkeypatch.setattr(command, "COMMANDS", (SimpleNamespace(add_parser=add_parser),))
+        monkeypatch.delenv("WALLAROO_TRACE", raising=False)
+
+    return prepare
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (PeerError("the disk is full"), 1, "wallaroo: error: the disk is full\n"),
+        (PipelineError(Problem("step 'a'", "f.py:1", "It is wrong.", "Cure it.")), 2, "step 'a' (f.py:1): It is wrong. Cure it."),
+        (UserCodeError("a", "f.py:2", "b'x'", "ValueError: no"), 3, "step 'a' failed at f.py:2: ValueError: no"),
+        (InternalError("our mistake"), 70, "our mistake"),
+        (KeyboardInterrupt(), 130, "wallaroo: interrupted\n"),
+    ],
+)
+def test_an_error_is_one_text_and_an_exit_code(failing: Any, capsys: Any, error: BaseException, code: int, text: str) -> None:
+    failing(error)
+    assert command.main(["fail"]) == code
+    printed = capsys.readouterr().err
+    assert text in printed
+    assert "Traceback" not in printed
+
+
+def test_an_unexpected_error_asks_for_a_report_and_keeps_the_traceback_in_a_file(
+    failing: Any, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    failing(KeyError("lost"))
+    assert command.main(["fail"]) == 70
+    printed = capsys.readouterr().err
+    found = re.fullmatch(
+        r"wallaroo: error: This is a mistake in wallaroo.* \(KeyError: 'lost'\)\. Please .* attach (\S+)\n", printed
+    )
+    assert found
+    assert "Traceback" in Path(found.group(1)).read_text()
+
+
+def test_the_traceback_is_printed_when_asked_for(failing: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(PeerError("gone"))
+    monkeypatch.setenv("WALLAROO_TRACE", "1")
+    command.main(["fail"])
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_every_command_explains_itself(capsys: Any) -> None:
+    for name in ("run", "send", "receive", "graph", "explain", "doctor"):
+        with pytest.raises(SystemExit) as caught:
+            command.main([name, "--help"])
+        assert caught.value.code == 0
+        assert f"usage: wallaroo {name}" in capsys.readouterr().out

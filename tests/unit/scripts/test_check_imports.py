@@ -1,0 +1,83 @@
+"""The check of import directions finds what it is there for."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[3] / "scripts"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+check_imports, check_text = load("check_imports"), load("check_text")
+
+
+def wrong(root: Path, files: dict[str, str]) -> list[str]:
+    for name, text in {"wallaroo/__init__.py": "", **files}.items():
+        path = root / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return list(check_imports.check(root / "src"))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"wallaroo/engine/a.py": "import socket\n"}, "src/wallaroo/engine/a.py:1: engine is pure: no socket"),
+        ({"wallaroo/graph/a.py": "from os import path\n"}, "src/wallaroo/graph/a.py:1: graph is pure: no os"),
+        (
+            {"wallaroo/graph/a.py": "from wallaroo.plan import b\n", "wallaroo/plan/b.py": ""},
+            "graph must not know wallaroo.plan.b",
+        ),
+        ({"wallaroo/state/a.py": "import pyspark.sql\n"}, "pyspark belongs into wallaroo.spark"),
+        ({"wallaroo/spark/a.py": "from wallaroo.cli import main\n"}, "nobody imports the command line"),
+        ({"wallaroo/state/a.py": "def f():\n    import json\n"}, "src/wallaroo/state/a.py:2: import of json inside a function"),
+        (
+            {
+                "wallaroo/a.py": "from wallaroo import b\n",
+                "wallaroo/b.py": "from . import c\n",
+                "wallaroo/c.py": "import wallaroo.a\n",
+            },
+            "modules import each other: wallaroo.a, wallaroo.b, wallaroo.c",
+        ),
+    ],
+)
+def test_a_wrong_import_is_found(tmp_path: Path, files: dict[str, str], expected: str) -> None:
+    found = wrong(tmp_path, files)
+    assert len(found) == 1
+    assert expected in found[0]
+
+
+def test_right_imports_pass(tmp_path: Path) -> None:
+    files = {
+        "wallaroo/errors.py": "import json\n",
+        "wallaroo/engine/a.py": "from wallaroo.errors import X\nimport gc\n",
+        "wallaroo/spark/b.py": "import pyspark\nfrom wallaroo.engine import a\n",
+        "wallaroo/cli/main.py": "from wallaroo.spark.b import run\n",
+    }
+    assert wrong(tmp_path, files) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/".join(["", "root", "x"]), "/".join(["", "home", "ann", "x"]), "'" + "/".join(["", "work"]) + "'"]
+)
+def test_a_machines_path_is_found(path: str) -> None:
+    assert list(check_text.complaints("f", f"see {path} there"))
+
+
+@pytest.mark.parametrize("path", ["/tmp/x", "a/work/b", "/workers", "/rootless", "https://example.org/work"])
+def test_other_paths_are_left_alone(path: str) -> None:
+    assert not list(check_text.complaints("f", f"see {path} there"))
