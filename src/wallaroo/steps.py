@@ -94,7 +94,7 @@ class Step:
     def is_importable(self) -> bool:
         """Whether another process finds this very step under its module and name."""
         try:
-            found = sys.modules[self.__module__]
+            found: Any = sys.modules[self.__module__]
             for part in self.__qualname__.split("."):
                 found = getattr(found, part)
         except (KeyError, AttributeError):

@@ -1,6 +1,7 @@
 """Walking a graph: upstreams, an order with sources first, and which shuffles the graph really needs.
 
-Where it runs: pure.  A graph is a tree of merges with the newest node as root; walks are loops, so that a long pipeline is no deep recursion.
+Where it runs: pure.  A graph is a tree of merges with the newest node as root; walks are loops, so that a long pipeline is no
+deep recursion.
 """
 
 from __future__ import annotations
@@ -41,9 +42,8 @@ def keyed_nodes(root: Node) -> frozenset[Node]:
     """Nodes behind which every event has a key that ``key_by`` or ``collect`` gave it."""
     keyed: set[Node] = set()
     for node in walk(root):
-        if isinstance(node, KeyByNode | CollectNode):
-            keyed.add(node)
-        elif upstreams(node) and all(upstream in keyed for upstream in upstreams(node)):
+        above = upstreams(node)
+        if isinstance(node, KeyByNode | CollectNode) or (above and keyed.issuperset(above)):
             keyed.add(node)
     return frozenset(keyed)
 
@@ -63,8 +63,8 @@ def ends_in_key(node: Node) -> bool:
 def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
     """The ``key_by`` nodes that need no shuffle, each with the reason, as a clause.
 
-    A key matters to state steps only.  Where none stands between a ``key_by`` and the next one (or a ``collect``, or the sinks), nobody
-    ever sees the key.  ``collect`` is never idle: it brings everything to one place, in one order.
+    A key matters to state steps only.  Where none stands between a ``key_by`` and the next one (or a ``collect``, or the sinks),
+    nobody ever sees the key.  ``collect`` is never idle: it brings everything to one place, in one order.
     """
     idle: dict[KeyByNode, str] = {}
     todo: list[tuple[Node, str]] = [(root, "no state step stands behind it")]
@@ -80,6 +80,16 @@ def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
             reason = ""
         todo.extend((upstream, reason) for upstream in upstreams(node))
     return idle
+
+
+def is_meeting(node: Node) -> bool:
+    """Whether keyed streams, merged behind the steps that follow their ``key_by``, must meet in one place for this state step."""
+    if not is_state_step(node):
+        return False
+    here = upstreams(node)[0]
+    while isinstance(here, StepNode) and not is_state_step(here):
+        here = here.upstream
+    return isinstance(here, MergeNode) and not ends_in_key(here)
 
 
 def _name(extractor: Any) -> str:

@@ -2,9 +2,9 @@
 
 Where it runs: pure.
 
-The planner cuts the graph into stages at its shuffles.  While it walks from the sources to the sinks, it keeps for every node the *open*
-stages that reach it, and whether they still have a shuffle to go through (``pending``): a shuffle begins a stage only when a step or a sink
-stands behind it, so that sides merged after their ``key_by`` meet in one stage.
+The planner cuts the graph into stages at its shuffles.  While it walks from the sources to the sinks, it keeps for every node the
+*open* stages that reach it, and whether they still have a shuffle to go through (``pending``): a shuffle begins a stage only when
+a step or a sink stands behind it, so that sides merged after their ``key_by`` meet in one stage.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def cut_stages(sketch: Sketch) -> Sketch:
 
 
 def ship_raw_frames(sketch: Sketch) -> Sketch:
-    """Where only the decoder stands in front of a key_by, ship the undecoded frame: decoding twice is cheaper than pickling once."""
+    """Where only the decoder stands in front of a key_by, ship undecoded frames: decoding twice is cheaper than pickling once."""
 
     def shipped(stage: Stage) -> Stage:
         leave = stage.exit

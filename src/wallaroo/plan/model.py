@@ -4,14 +4,16 @@ Where it runs: pure.
 
 The laws of a plan:
 
-* A *stage* is a straight run of steps with one entry and one exit.  Its entry is a source or an exchange; its exit is an exchange or
-  sinks.  A pipeline is a tree of merges, so every source and every exchange feeds exactly one stage: ``stages[i].id == i``.
-* An *exchange* is named by the stage behind it.  Several stages may exit into one exchange (a merge); each has its own key extractor.
-* ``level`` is 0 for source stages and one more than the deepest stage in front for the others.  The stages of one level run as one
-  Spark stage; a block for a stage of a later level passes through the levels between unchanged.
-* Behind an exchange every event comes with its key.  The key was extracted in front of the exchange, once, and travels with the event.
-* A merge without a shuffle behind it is not a stage: the steps behind it are copied into each of the merged stages.  State steps are never
-  copied: where keyed streams meet in front of a state step, each leaves through an exchange that ``keeps_key``.
+* A *stage* is a straight run of steps with one entry and one exit.  Its entry is a source or an exchange; its exit is an exchange
+  or sinks.  A pipeline is a tree of merges, so every source and every exchange feeds exactly one stage: ``stages[i].id == i``.
+* An *exchange* is named by the stage behind it.  Several stages may exit into one exchange (a merge); each has its own key
+  extractor.
+* ``level`` is 0 for source stages and one more than the deepest stage in front for the others.  The stages of one level run as
+  one Spark stage; a block for a stage of a later level passes through the levels between unchanged.
+* Behind an exchange every event comes with its key.  The key was extracted in front of the exchange, once, and travels with the
+  event.
+* A merge without a shuffle behind it is not a stage: the steps behind it are copied into each of the merged stages.  State steps
+  are never copied: where keyed streams meet in front of a state step, each leaves through an exchange that ``keeps_key``.
 * Only a stage behind an exchange has state steps, and ``keeps_key`` exits.  Raw exits have an extractor and no steps in front.
 * A state step's state belongs to (state step name, key).  State step names are unique within an application.
 """
@@ -37,8 +39,8 @@ class SourceEntry:
 class ExchangeEntry:
     """A stage fed by a shuffle.
 
-    Several stages may feed it, raw ones among them: a block says which stage produced it, and that stage's exit and source say whether
-    and with which decoder the block's frames are decoded again.
+    Several stages may feed it, raw ones among them: a block says which stage produced it, and that stage's exit and source say
+    whether and with which decoder the block's frames are decoded again.
     """
 
 

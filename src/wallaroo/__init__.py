@@ -1,0 +1,101 @@
+"""Wallaroo's Python API for stream processing, run on Apache Spark.
+
+Where it runs: everywhere.  Importing it starts nothing and loads neither Spark nor Arrow.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from wallaroo import experimental
+from wallaroo.api.addresses import tcp_parse_input_addrs, tcp_parse_output_addrs
+from wallaroo.api.application import Application, build_application
+from wallaroo.api.decorators import (
+    computation,
+    computation_multi,
+    decoder,
+    encoder,
+    key_extractor,
+    state_computation,
+    state_computation_multi,
+)
+from wallaroo.api.not_yet import (
+    Aggregation,
+    ApplicationBuilder,
+    CustomKafkaSinkCLIParser,
+    CustomKafkaSourceCLIParser,
+    DefaultKafkaSinkCLIParser,
+    DefaultKafkaSourceCLIParser,
+    KafkaSinkConfig,
+    KafkaSourceConfig,
+    count_windows,
+    kafka_parse_sink_options,
+    kafka_parse_source_options,
+    partition,
+    range_windows,
+)
+from wallaroo.api.pipeline import KeyedPipeline, Pipeline, source
+from wallaroo.api.serialization import deserialize, serialize
+from wallaroo.api.times import hours, microseconds, milliseconds, minutes, nanoseconds, seconds
+from wallaroo.connectors.file_sink import FileSinkConfig
+from wallaroo.connectors.file_source import FileSourceConfig
+from wallaroo.connectors.generator import GenSourceConfig
+from wallaroo.connectors.stdout_sink import StdoutSinkConfig
+from wallaroo.connectors.tcp_sink import TCPSinkConfig
+from wallaroo.connectors.tcp_source import TCPSourceConfig
+from wallaroo.errors import (
+    CheckpointError,
+    InternalError,
+    NotYetError,
+    PeerError,
+    PipelineError,
+    Problem,
+    UserCodeError,
+    WallarooError,
+    WallarooParameterError,
+)
+from wallaroo.runner import RunHandle, RunOptions, run
+from wallaroo.steps import (
+    Computation,
+    ComputationMulti,
+    Decoder,
+    Encoder,
+    KeyExtractor,
+    StateComputation,
+    StateComputationMulti,
+    Step,
+)
+
+OctetDecoder = Decoder
+OctetEncoder = Encoder
+
+# The complete command line, as in Wallaroo; the command line program replaces it.  Applications look for '--cluster-initializer'
+# to do something on one worker only: here application_setup runs in one process, which is that one.
+_ARGS: tuple[str, ...] = (*sys.argv, "--cluster-initializer")
+
+# fmt: off
+__all__ = [
+    # build
+    "source", "Pipeline", "KeyedPipeline", "build_application", "Application",
+    # steps
+    "computation", "computation_multi", "state_computation", "state_computation_multi", "key_extractor", "decoder", "encoder",
+    "Step", "Computation", "ComputationMulti", "StateComputation", "StateComputationMulti", "KeyExtractor", "Decoder", "Encoder",
+    "OctetDecoder", "OctetEncoder",
+    # sources and sinks
+    "TCPSourceConfig", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig", "FileSinkConfig", "StdoutSinkConfig",
+    "tcp_parse_input_addrs", "tcp_parse_output_addrs",
+    # time spans
+    "nanoseconds", "microseconds", "milliseconds", "seconds", "minutes", "hours",
+    # packing
+    "serialize", "deserialize",
+    # run
+    "run", "RunOptions", "RunHandle",
+    # errors
+    "WallarooError", "PipelineError", "WallarooParameterError", "NotYetError", "UserCodeError", "PeerError", "CheckpointError",
+    "InternalError", "Problem",
+    # not yet
+    "Aggregation", "range_windows", "count_windows", "KafkaSourceConfig", "KafkaSinkConfig", "DefaultKafkaSourceCLIParser",
+    "DefaultKafkaSinkCLIParser", "CustomKafkaSourceCLIParser", "CustomKafkaSinkCLIParser", "kafka_parse_source_options",
+    "kafka_parse_sink_options", "ApplicationBuilder", "partition", "experimental",
+]
+# fmt: on

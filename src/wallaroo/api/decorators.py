@@ -1,0 +1,136 @@
+"""The decorators that turn functions into steps.
+
+Where it runs: driver and workers, when the application's module is imported.
+
+All work with and without parentheses, and a step's name defaults to its function's name.  The function stays reachable: as
+``step.function``, through ``compute``, ``compute_multi``, ``extract_key``, ``decode``, ``encode``, and by calling the step with
+arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from wallaroo.api.place import user_place
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.steps import (
+    Computation,
+    ComputationMulti,
+    Decoder,
+    Encoder,
+    KeyExtractor,
+    StateComputation,
+    StateComputationMulti,
+    Step,
+)
+
+A = TypeVar("A")
+B = TypeVar("B")
+S = TypeVar("S")
+K = TypeVar("K", bound="str | bytes | int")
+
+
+@overload
+def computation(name: Callable[[A], B | None], /) -> Computation[A, B]: ...
+@overload
+def computation(name: str | None = None) -> Callable[[Callable[[A], B | None]], Computation[A, B]]: ...
+def computation(name: Any = None) -> Any:
+    """Make a step of a function of one event: its result is the output, ``None`` filters."""
+    return _decorate("computation", name, lambda function, label: Computation(function, label))
+
+
+@overload
+def computation_multi(name: Callable[[A], list[B] | None], /) -> ComputationMulti[A, B]: ...
+@overload
+def computation_multi(name: str | None = None) -> Callable[[Callable[[A], list[B] | None]], ComputationMulti[A, B]]: ...
+def computation_multi(name: Any = None) -> Any:
+    """Make a step of a function of one event that returns a list of outputs.
+
+    ``[]`` and ``None`` emit nothing, ``None`` items are dropped.
+    """
+    return _decorate("computation_multi", name, lambda function, label: ComputationMulti(function, label))
+
+
+def state_computation(
+    name: str | None = None, state: type[S] | None = None
+) -> Callable[[Callable[[A, S], B | None]], StateComputation[A, S, B]]:
+    """Make a step of a function of an event and its key's state, which it changes in place.
+
+    ``state`` is a class; one object per key is made without arguments when the key's first event arrives.
+    """
+    state_class = _state_class("state_computation", name, state)
+    return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
+        "state_computation", name, lambda function, label: StateComputation(function, label, state_class)
+    )
+
+
+def state_computation_multi(
+    name: str | None = None, state: type[S] | None = None
+) -> Callable[[Callable[[A, S], list[B] | None]], StateComputationMulti[A, S, B]]:
+    """Make a step of a function of an event and its key's state; it returns a list of outputs."""
+    state_class = _state_class("state_computation_multi", name, state)
+    return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
+        "state_computation_multi", name, lambda function, label: StateComputationMulti(function, label, state_class)
+    )
+
+
+@overload
+def key_extractor(name: Callable[[A], K], /) -> KeyExtractor[A, K]: ...
+@overload
+def key_extractor(name: str | None = None) -> Callable[[Callable[[A], K]], KeyExtractor[A, K]]: ...
+def key_extractor(name: Any = None) -> Any:
+    """Make a key extractor of a function of one event; the key is a str, bytes or int."""
+    return _decorate("key_extractor", name, lambda function, label: KeyExtractor(function, label))
+
+
+@overload
+def decoder(header_length: Callable[[bytes], B | None], /) -> Decoder[B]: ...
+@overload
+def decoder(
+    header_length: int = 4, length_fmt: str = ">I", name: str | None = None
+) -> Callable[[Callable[[bytes], B | None]], Decoder[B]]: ...
+def decoder(header_length: Any = 4, length_fmt: str = ">I", name: str | None = None) -> Any:
+    """Make a decoder of a function of a payload (bytes); ``None`` drops the message.
+
+    Every payload has a header of ``header_length`` bytes (1 to 8), which ``length_fmt``, a ``struct`` format, reads as the
+    payload's length.
+    """
+    if callable(header_length):
+        return Decoder(header_length, name)
+    return _decorate("decoder", name, lambda function, label: Decoder(function, label, header_length, length_fmt))
+
+
+@overload
+def encoder(name: Callable[[A], bytes | str | None], /) -> Encoder[A]: ...
+@overload
+def encoder(name: str | None = None) -> Callable[[Callable[[A], bytes | str | None]], Encoder[A]]: ...
+def encoder(name: Any = None) -> Any:
+    """Make an encoder of a function of one output: it returns bytes, or str (written as UTF-8); ``None`` writes nothing."""
+    return _decorate("encoder", name, lambda function, label: Encoder(function, label))
+
+
+def _decorate(decorator: str, name: Any, make: Callable[[Callable[..., Any], str | None], Step]) -> Any:
+    if callable(name):
+        return make(name, None)
+    if name is not None and not isinstance(name, str):
+        raise _rejected(decorator, name)
+
+    def decorate(function: Any) -> Step:
+        if not callable(function):
+            raise _rejected(decorator, function)
+        return make(function, name)
+
+    return decorate
+
+
+def _rejected(decorator: str, given: Any) -> WallarooParameterError:
+    what = f"expected a function, got {given!r}."
+    return WallarooParameterError(Problem(f"@{decorator}", user_place(), what, "Put the decorator on a def."))
+
+
+def _state_class(decorator: str, name: Any, state: type[S] | None) -> type[S]:
+    if callable(name) or state is None:
+        cure = f"Write @{decorator}(name='...', state=YourStateClass)."
+        raise WallarooParameterError(Problem(f"@{decorator}", user_place(), "needs the state's class.", cure))
+    return state

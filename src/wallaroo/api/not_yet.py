@@ -1,0 +1,48 @@
+"""Names that Wallaroo has and this version has not: calling one says so in one sentence.
+
+Where it runs: driver, while an application is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from wallaroo.api.place import user_place
+from wallaroo.errors import NotYetError, Problem
+
+WINDOWS = "windows and aggregations come in a later version; until then keep what a window needs in a state_computation."
+KAFKA = "Kafka sources and sinks come in a later version; until then use a TCP or file source, or GenSourceConfig."
+CONNECTORS = "the connector protocol comes in a later version; until then connect over TCP, or with files."
+OLD_BUILDER = "the ApplicationBuilder API of 2017 comes in a later version; until then start with wallaroo.source(name, config)."
+
+
+def not_yet(name: str, why: str) -> Callable[..., NoReturn]:
+    """Make the function ``name``, which raises NotYetError when it is called."""
+
+    def missing(*_: Any, **__: Any) -> NoReturn:
+        raise NotYetError(Problem(f"wallaroo.{name}", user_place(), "is not here yet:", why))
+
+    missing.__name__ = missing.__qualname__ = name.rpartition(".")[2]
+    missing.__doc__ = f"Not yet: {why}"
+    return missing
+
+
+class Aggregation:
+    """Base class of window aggregations.  Subclasses can be written; the windows that use them come in a later version."""
+
+
+range_windows = not_yet("range_windows", WINDOWS)
+count_windows = not_yet("count_windows", WINDOWS)
+
+KafkaSourceConfig = not_yet("KafkaSourceConfig", KAFKA)
+KafkaSinkConfig = not_yet("KafkaSinkConfig", KAFKA)
+DefaultKafkaSourceCLIParser = not_yet("DefaultKafkaSourceCLIParser", KAFKA)
+DefaultKafkaSinkCLIParser = not_yet("DefaultKafkaSinkCLIParser", KAFKA)
+CustomKafkaSourceCLIParser = not_yet("CustomKafkaSourceCLIParser", KAFKA)
+CustomKafkaSinkCLIParser = not_yet("CustomKafkaSinkCLIParser", KAFKA)
+kafka_parse_source_options = not_yet("kafka_parse_source_options", KAFKA)
+kafka_parse_sink_options = not_yet("kafka_parse_sink_options", KAFKA)
+
+ApplicationBuilder = not_yet("ApplicationBuilder", OLD_BUILDER)
+partition = not_yet("partition", OLD_BUILDER)

@@ -1,0 +1,132 @@
+"""``source`` and the pipelines it starts: what users chain together.
+
+Where it runs: driver, while an application is built.
+
+A pipeline is a value: every call returns a new pipeline and leaves the one it was called on as it was.  Nothing is checked here;
+all that is wrong is reported together by ``build_application``.  The classes tell mypy what flows: ``Pipeline[T]`` carries events
+of type ``T``, ``KeyedPipeline[K, T]`` carries them with a key, and only it takes state steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+from wallaroo.api.place import user_place
+from wallaroo.connectors.sink import SinkConfig
+from wallaroo.graph.nodes import CollectNode, KeyByNode, MergeNode, Node, SinkNode, SourceNode, StepNode
+from wallaroo.steps import Computation, ComputationMulti, Decoder, KeyExtractor, StateComputation, StateComputationMulti
+
+T = TypeVar("T", covariant=True)
+K = TypeVar("K", bound="str | bytes | int", covariant=True)
+Event = TypeVar("Event")
+U = TypeVar("U")
+S = TypeVar("S")
+KeyU = TypeVar("KeyU", bound="str | bytes | int")
+
+
+class SourceOf(Protocol[T]):
+    """Any source configuration; its decoder says what it gives."""
+
+    @property
+    def name(self) -> str:
+        """The name used on the command line."""
+
+    @property
+    def decoder(self) -> Decoder[T]:
+        """What makes events of frames."""
+
+
+class Pipeline(Generic[T]):
+    """A stream of events of type ``T``, from one or several sources.
+
+    >>> import wallaroo
+    >>> @wallaroo.computation
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> double.compute(21)
+    42
+    """
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: Node):
+        self._node = node
+
+    @property
+    def node(self) -> Node:
+        """The newest node of the graph (``wallaroo.graph``)."""
+        return self._node
+
+    @overload
+    def to(self: Pipeline[Event], computation: Computation[Event, U]) -> Pipeline[U]: ...
+    @overload
+    def to(self: Pipeline[Event], computation: ComputationMulti[Event, U]) -> Pipeline[U]: ...
+    def to(self, computation: Any) -> Pipeline[Any]:
+        """Add a step.  A state step needs ``key_by`` or ``collect`` in front of it."""
+        return type(self)(StepNode(self._node, computation, user_place()))
+
+    def key_by(self: Pipeline[Event], key_extractor: KeyExtractor[Event, KeyU]) -> KeyedPipeline[KeyU, Event]:
+        """Give every event a key: state steps behind it keep one state per key, and events of one key keep their order."""
+        return KeyedPipeline(KeyByNode(self._node, key_extractor, user_place()))
+
+    def collect(self) -> KeyedPipeline[str, T]:
+        """Bring everything to one place, with one key: one state for all events, one order.  What follows runs on one core."""
+        return KeyedPipeline(CollectNode(self._node, user_place()))
+
+    def merge(self, other: Pipeline[U]) -> Pipeline[T | U]:
+        """Both streams as one.  Each stream's order is kept per key; how the two interleave is not promised."""
+        node = MergeNode(self._node, other._node, user_place())
+        is_keyed = isinstance(self, KeyedPipeline) and isinstance(other, KeyedPipeline)
+        return KeyedPipeline(node) if is_keyed else Pipeline(node)
+
+    def to_sink(self, sink_config: SinkConfig) -> Pipeline[T]:
+        """End the pipeline in a sink."""
+        return Pipeline(SinkNode(self._node, (sink_config,), user_place()))
+
+    def to_sinks(self, sink_configs: Sequence[SinkConfig]) -> Pipeline[T]:
+        """End the pipeline in several sinks; every output goes to all of them."""
+        sinks = tuple(sink_configs) if isinstance(sink_configs, list | tuple) else (sink_configs,)
+        return Pipeline(SinkNode(self._node, sinks, user_place()))
+
+    def clone(self) -> Pipeline[T]:
+        """An equal pipeline.  Pipelines never change, so this is needed by old code only."""
+        return type(self)(self._node)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} ending in {type(self._node).__name__} at {self._node.place}>"
+
+
+class KeyedPipeline(Pipeline[T], Generic[K, T]):
+    """A stream of events of type ``T``, each with a key of type ``K``."""
+
+    __slots__ = ()
+
+    @overload
+    def to(self: KeyedPipeline[K, Event], computation: Computation[Event, U]) -> KeyedPipeline[K, U]: ...
+    @overload
+    def to(self: KeyedPipeline[K, Event], computation: ComputationMulti[Event, U]) -> KeyedPipeline[K, U]: ...
+    @overload
+    def to(self: KeyedPipeline[K, Event], computation: StateComputation[Event, S, U]) -> KeyedPipeline[K, U]: ...
+    @overload
+    def to(self: KeyedPipeline[K, Event], computation: StateComputationMulti[Event, S, U]) -> KeyedPipeline[K, U]: ...
+    def to(self, computation: Any) -> KeyedPipeline[K, Any]:
+        """Add a step; its outputs keep the key of the event they come from."""
+        return KeyedPipeline(StepNode(self._node, computation, user_place()))
+
+    @overload
+    def merge(self, other: KeyedPipeline[KeyU, U]) -> KeyedPipeline[K | KeyU, T | U]: ...
+    @overload
+    def merge(self, other: Pipeline[U]) -> Pipeline[T | U]: ...
+    def merge(self, other: Any) -> Any:
+        """Both streams as one; keyed if both are."""
+        return super().merge(other)
+
+    def clone(self) -> KeyedPipeline[K, T]:
+        """An equal pipeline."""
+        return KeyedPipeline(self._node)
+
+
+def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:
+    """Start a pipeline.  ``name`` labels it in metrics; the configuration has a name of its own, used on the command line."""
+    return Pipeline(SourceNode(name, source_config, user_place()))

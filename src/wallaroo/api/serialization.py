@@ -1,0 +1,30 @@
+"""How values are packed where they leave a process: pickle, unless the application's module brings its own pair.
+
+Where it runs: everywhere.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Hooks = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
+
+
+def serialize(value: Any) -> bytes:
+    """Pack a value with pickle."""
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+def deserialize(packed: bytes) -> Any:
+    """Unpack what ``serialize`` packed.  Only for bytes of this application's own making: pickle runs code."""
+    return pickle.loads(packed)
+
+
+def hooks_of(module: Mapping[str, Any]) -> Hooks | None:
+    """The ``serialize`` and ``deserialize`` that a module defines, if it defines both of its own."""
+    pair = (module.get("serialize"), module.get("deserialize"))
+    if not all(callable(function) for function in pair) or pair == (serialize, deserialize):
+        return None
+    return pair  # type: ignore[return-value]  # both are callable

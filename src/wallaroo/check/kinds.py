@@ -1,0 +1,117 @@
+"""Rules about what stands where: steps in ``to``, key extractors in ``key_by``, configurations at the ends.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from wallaroo.check.subject import Subject, name_of, title_of
+from wallaroo.connectors.sink import SinkConfig
+from wallaroo.connectors.source import SourceConfig
+from wallaroo.errors import Problem
+from wallaroo.graph.nodes import KeyByNode, SinkNode, SourceNode, StepNode
+from wallaroo.steps import (
+    Computation,
+    ComputationMulti,
+    Decoder,
+    Encoder,
+    KeyExtractor,
+    StateComputation,
+    StateComputationMulti,
+    Step,
+)
+
+COMPUTATIONS = (Computation, ComputationMulti, StateComputation, StateComputationMulti)
+BELONGS = {
+    "decoder": "A decoder goes into a source configuration.",
+    "encoder": "An encoder goes into a sink configuration.",
+    "key_extractor": "A key extractor goes into key_by().",
+}
+IN_TO = "A computation goes into to()."
+
+
+def computations_in_to(subject: Subject) -> Iterator[Problem]:
+    """``to`` takes computations."""
+    for node in subject.of(StepNode):
+        if not isinstance(node.step, COMPUTATIONS):
+            what = f"to() was given {_described(node.step)} instead of a computation."
+            yield Problem(title_of(node), node.place, what, _cure(node.step, "computation"))
+
+
+def key_extractors_in_key_by(subject: Subject) -> Iterator[Problem]:
+    """``key_by`` takes key extractors."""
+    for node in subject.of(KeyByNode):
+        if not isinstance(node.extractor, KeyExtractor):
+            what = f"key_by() was given {_described(node.extractor)} instead of a key extractor."
+            yield Problem(title_of(node), node.place, what, _cure(node.extractor, "key_extractor"))
+
+
+def configurations_at_the_ends(subject: Subject) -> Iterator[Problem]:
+    """``source`` takes source configurations, ``to_sink`` takes sink configurations."""
+    for node in subject.of(SourceNode):
+        if not isinstance(node.config, SourceConfig):
+            what = f"source() was given {_described(node.config)} instead of a source configuration."
+            yield Problem(title_of(node), node.place, what, "Give it a TCPSourceConfig, FileSourceConfig or GenSourceConfig.")
+    for node in subject.of(SinkNode):
+        for config in node.sinks:
+            if not isinstance(config, SinkConfig):
+                what = f"It was given {_described(config)} instead of a sink configuration."
+                yield Problem(title_of(node), node.place, what, "Give it a TCPSinkConfig, FileSinkConfig or StdoutSinkConfig.")
+
+
+def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
+    """A source configuration's decoder is a decoder, a sink configuration's encoder an encoder."""
+    for node in subject.of(SourceNode):
+        decoder = getattr(node.config, "decoder", None)
+        if isinstance(node.config, SourceConfig) and not isinstance(decoder, Decoder):
+            what = f"Its decoder is {_described(decoder)}."
+            yield Problem(title_of(node), node.place, what, _cure(decoder, "decoder"))
+    for node in subject.of(SinkNode):
+        for config in node.sinks:
+            encoder = getattr(config, "encoder", None)
+            if isinstance(config, SinkConfig) and encoder is not None and not isinstance(encoder, Encoder):
+                what = f"The encoder of sink {type(config).__name__} is {_described(encoder)}."
+                yield Problem(title_of(node), node.place, what, _cure(encoder, "encoder"))
+
+
+def generators_generate(subject: Subject) -> Iterator[Problem]:
+    """A generator source needs an object with ``initial_value`` and ``apply``."""
+    for node in subject.of(SourceNode):
+        if not hasattr(node.config, "gen_instance"):
+            continue
+        generator = node.config.gen_instance
+        if inspect.isclass(generator):
+            what, cure = f"Its generator is the class {generator.__name__}, not an object.", f"Write {generator.__name__}()."
+            yield Problem(title_of(node), node.place, what, cure)
+            continue
+        for method in ("initial_value", "apply"):
+            if not callable(getattr(generator, method, None)):
+                what = f"Its generator, a {type(generator).__name__}, has no method {method}()."
+                cure = "A generator has initial_value() and apply(value); None ends it."
+                yield Problem(title_of(node), node.place, what, cure)
+
+
+def _described(thing: Any) -> str:
+    if isinstance(thing, Step):
+        return f"the {thing.kind} '{thing.step_name}'"
+    if inspect.isclass(thing):
+        return f"the class {thing.__name__}"
+    if inspect.isroutine(thing):
+        return f"the bare function {name_of(thing)}"
+    kind = type(thing).__name__
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _cure(thing: Any, wanted: str) -> str:
+    if isinstance(thing, Step):
+        return BELONGS.get(thing.kind, IN_TO)
+    if inspect.isclass(thing) and any(base.__name__ == "Aggregation" for base in thing.__mro__):
+        return "Aggregations belong to windows, which come in a later version."
+    article = "an" if wanted == "encoder" else "a"
+    if callable(thing) and not inspect.isclass(thing):
+        return f"Put @wallaroo.{wanted} on its definition."
+    return f"Write {article} {wanted} as a function with @wallaroo.{wanted} on it."

@@ -1,0 +1,68 @@
+"""Rules about names: they are there, they fit on a line, and each names one thing.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from wallaroo.check.subject import Subject, title_of, used_steps
+from wallaroo.errors import Problem
+from wallaroo.graph.nodes import SourceNode, StepNode
+from wallaroo.steps import Step
+
+
+def names_are_readable(subject: Subject) -> Iterator[Problem]:
+    """Names stand in logs, tables, files and on the command line."""
+    yield from _name(subject.title, subject.place, "The application's name", subject.application)
+    for node in subject.of(SourceNode):
+        yield from _name(title_of(node), node.place, "The name given to source()", node.name)
+        if hasattr(node.config, "name"):
+            yield from _name(title_of(node), node.place, "The name in its configuration", node.config.name)
+    for used in used_steps(subject):
+        yield from _name(used.title, used.place, "Its name", used.step.step_name)
+
+
+def _name(title: str, place: str, which: str, name: Any) -> Iterator[Problem]:
+    if not isinstance(name, str):
+        yield Problem(title, place, f"{which} is {name!r}, not a string.", "Give it a name.")
+    elif not name.strip():
+        yield Problem(title, place, f"{which} is empty.", "Give it a name.")
+    elif any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in name):
+        yield Problem(
+            title, place, f"{which}, {name!r}, has a control character in it.", "Leave out newlines, tabs and the like."
+        )
+
+
+def sources_have_their_own_names(subject: Subject) -> Iterator[Problem]:
+    """A source is found by its name: on the command line, in metrics, in the checkpoint."""
+    labels: dict[Hashable, SourceNode] = {}
+    names: dict[Hashable, SourceNode] = {}
+    for node in subject.of(SourceNode):
+        yield from _again(labels, node.name, node, "source() was called with this name before")
+        if hasattr(node.config, "name"):
+            yield from _again(names, node.config.name, node, f"Its configuration's name '{node.config.name}' is taken")
+
+
+def _again(seen: dict[Hashable, SourceNode], name: Any, node: SourceNode, what: str) -> Iterator[Problem]:
+    if isinstance(name, str) and (first := seen.setdefault(name, node)) is not node:
+        yield Problem(title_of(node), node.place, f"{what} ({first.place}).", "Give each source a name of its own.")
+
+
+def steps_have_their_own_names(subject: Subject) -> Iterator[Problem]:
+    """State and metrics belong to a step's name.  One stateless step may stand in several places; a state step may not."""
+    seen: dict[str, StepNode] = {}
+    for node in subject.of(StepNode):
+        if not isinstance(node.step, Step) or not isinstance(node.step.step_name, str):
+            continue
+        first = seen.setdefault(node.step.step_name, node)
+        if first is node or (first.step is node.step and not node.step.is_stateful):
+            continue
+        if node.step.is_stateful:
+            what = f"A step of this name stands at {first.place} already, and state belongs to a step's name."
+        else:
+            what = f"Another step of this name stands at {first.place}; their metrics could not be told apart."
+        yield Problem(title_of(node), node.place, what, "Give each step a name of its own: name='...'.")

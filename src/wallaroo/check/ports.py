@@ -1,0 +1,76 @@
+"""Rules about addresses: numbers that are ports, and each port in one hand.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from wallaroo.check.subject import Subject, title_of
+from wallaroo.errors import Problem
+from wallaroo.graph.nodes import SinkNode, SourceNode
+
+PORT_MAX = 65535
+EVERYWHERE = frozenset(("", "0.0.0.0", "::", "*"))
+HERE = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    title: str
+    place: str
+    host: str
+    port: Any
+    listens: bool
+
+    @property
+    def number(self) -> int | None:
+        """The port as a number in range, or None.  Port 0, for a source, is a free port."""
+        try:
+            number = int(self.port)
+        except (TypeError, ValueError):
+            return None
+        return number if (0 if self.listens else 1) <= number <= PORT_MAX else None
+
+    def meets(self, other: _Address) -> bool:
+        """Whether the two cannot both have their port."""
+        if not self.number or self.number != other.number:
+            return False
+        hosts = {"127.0.0.1" if host in HERE else host for host in (self.host, other.host)}
+        return len(hosts) == 1 or bool(hosts & EVERYWHERE)
+
+
+def _addresses(subject: Subject) -> Iterator[_Address]:
+    for node in subject.nodes:
+        configs = (node.config,) if isinstance(node, SourceNode) else node.sinks if isinstance(node, SinkNode) else ()
+        for config in configs:
+            if hasattr(config, "host") and hasattr(config, "port") and getattr(config, "valid", True):
+                listens = isinstance(node, SourceNode)
+                yield _Address(title_of(node), node.place, str(config.host), config.port, listens)
+
+
+def ports_are_numbers(subject: Subject) -> Iterator[Problem]:
+    """A port is a number up to 65535."""
+    for address in _addresses(subject):
+        if address.number is None:
+            least = "0 (any free port)" if address.listens else "1"
+            what = f"{address.port!r} is not a port."
+            yield Problem(address.title, address.place, what, f"Give a number from {least} to {PORT_MAX}.")
+
+
+def ports_do_not_clash(subject: Subject) -> Iterator[Problem]:
+    """Two sources cannot listen on one port; a sink that sends to a source's port would feed the application its own output."""
+    sources: list[_Address] = []
+    for address in _addresses(subject):
+        taken = next((other for other in sources if other.meets(address)), None)
+        if taken and address.listens:
+            what = f"Port {address.number} is taken by {taken.title} ({taken.place})."
+            yield Problem(address.title, address.place, what, "Give each source a port of its own.")
+        elif taken:
+            what = f"It sends to port {address.number}, where {taken.title} listens: the application would read its own output."
+            yield Problem(address.title, address.place, what, "Send to the port of a receiver.")
+        if address.listens:
+            sources.append(address)

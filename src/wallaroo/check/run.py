@@ -1,0 +1,75 @@
+"""All rules over one graph; what they find is raised together.
+
+Where it runs: driver, while an application is built.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wallaroo.check.functions import functions_take_their_arguments, headers_are_readable, state_classes_can_be_made
+from wallaroo.check.kinds import (
+    codecs_in_configurations,
+    computations_in_to,
+    configurations_at_the_ends,
+    generators_generate,
+    key_extractors_in_key_by,
+)
+from wallaroo.check.names import names_are_readable, sources_have_their_own_names, steps_have_their_own_names
+from wallaroo.check.ports import ports_are_numbers, ports_do_not_clash
+from wallaroo.check.shape import (
+    ends_in_a_sink,
+    has_sinks,
+    merges_are_alike,
+    nothing_behind_a_sink,
+    state_is_keyed,
+    streams_are_not_split,
+)
+from wallaroo.check.subject import Rule, subject_of
+from wallaroo.check.travel import (
+    configurations_can_be_pickled,
+    state_can_be_stored,
+    steps_can_be_imported,
+    steps_can_be_pickled,
+)
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.graph.nodes import Node
+
+RULES: tuple[Rule, ...] = (
+    ends_in_a_sink,
+    nothing_behind_a_sink,
+    has_sinks,
+    merges_are_alike,
+    state_is_keyed,
+    streams_are_not_split,
+    computations_in_to,
+    key_extractors_in_key_by,
+    configurations_at_the_ends,
+    codecs_in_configurations,
+    generators_generate,
+    functions_take_their_arguments,
+    headers_are_readable,
+    state_classes_can_be_made,
+    names_are_readable,
+    sources_have_their_own_names,
+    steps_have_their_own_names,
+    ports_are_numbers,
+    ports_do_not_clash,
+    steps_can_be_pickled,
+    configurations_can_be_pickled,
+    steps_can_be_imported,
+    state_can_be_stored,
+)
+
+
+def problems_of(application: Any, root: Node, place: str, hooks: tuple[Any, Any] | None = None) -> tuple[Problem, ...]:
+    """Everything that keeps the graph from running."""
+    subject = subject_of(application, root, place, hooks[0] if hooks else None)
+    return tuple(dict.fromkeys(problem for rule in RULES for problem in rule(subject)))
+
+
+def check(application: Any, root: Node, place: str, hooks: tuple[Any, Any] | None = None) -> None:
+    """Raise WallarooParameterError, a PipelineError, with every problem found; return if there is none."""
+    problems = problems_of(application, root, place, hooks)
+    if problems:
+        raise WallarooParameterError(*problems)

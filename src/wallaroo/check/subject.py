@@ -1,0 +1,99 @@
+"""What the rules look at: the graph's nodes in the user's words.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from wallaroo.errors import Problem
+from wallaroo.graph.nodes import CollectNode, KeyByNode, MergeNode, Node, SinkNode, SourceNode, StepNode
+from wallaroo.graph.walk import walk
+from wallaroo.steps import Decoder, Encoder, KeyExtractor, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One graph under examination: ``nodes`` holds each node once, sources first."""
+
+    application: Any
+    root: Node
+    place: str
+    nodes: tuple[Node, ...]
+    serialize: Callable[[Any], bytes] | None = None  # the application's own, which may pack what pickle cannot
+
+    @property
+    def title(self) -> str:
+        """The application, as problems call it."""
+        return f"application '{self.application}'"
+
+    def of(self, kind: type[Any]) -> Iterator[Any]:
+        """The nodes of one kind."""
+        return (node for node in self.nodes if isinstance(node, kind))
+
+
+Rule = Callable[[Subject], Iterator[Problem]]
+
+
+def subject_of(application: Any, root: Node, place: str, serialize: Callable[[Any], bytes] | None) -> Subject:
+    """Lay a graph out for the rules."""
+    return Subject(application, root, place, tuple(dict.fromkeys(walk(root))), serialize)
+
+
+def name_of(thing: Any) -> str:
+    """What a user would call a thing: a step's name, a function's, a class's, or how Python shows it."""
+    if isinstance(thing, Step):
+        return str(thing.step_name)
+    return str(getattr(thing, "__name__", None) or repr(thing)[:60])
+
+
+def title_of(node: Node) -> str:
+    """What problems call a node."""
+    match node:
+        case SourceNode():
+            return f"source '{node.name}'"
+        case StepNode():
+            return f"step '{name_of(node.step)}'"
+        case KeyByNode():
+            return f"key_by '{name_of(node.extractor)}'"
+        case CollectNode():
+            return "collect()"
+        case MergeNode():
+            return "merge()"
+        case SinkNode():
+            return "to_sink()"
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """A step where it is used; problems call it ``title``."""
+
+    title: str
+    place: str
+    step: Step
+
+
+def used_steps(subject: Subject) -> Iterator[Used]:
+    """Every step, with decoders and encoders, each once."""
+    seen: set[int] = set()
+    for used in _all_used(subject):
+        if id(used.step) not in seen:
+            seen.add(id(used.step))
+            yield used
+
+
+def _all_used(subject: Subject) -> Iterator[Used]:
+    for node in subject.nodes:
+        if isinstance(node, SourceNode) and isinstance(decoder := getattr(node.config, "decoder", None), Decoder):
+            yield Used(f"decoder '{decoder.step_name}'", decoder.place, decoder)
+        elif isinstance(node, StepNode) and isinstance(node.step, Step):
+            yield Used(title_of(node), node.step.place or node.place, node.step)
+        elif isinstance(node, KeyByNode) and isinstance(node.extractor, KeyExtractor):
+            yield Used(title_of(node), node.extractor.place or node.place, node.extractor)
+        elif isinstance(node, SinkNode):
+            for config in node.sinks:
+                if isinstance(encoder := getattr(config, "encoder", None), Encoder):
+                    yield Used(f"encoder '{encoder.step_name}'", encoder.place, encoder)

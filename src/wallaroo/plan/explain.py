@@ -1,0 +1,61 @@
+"""The plan in words: stages, and why each begins where it does.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wallaroo.plan.model import Plan, SourceEntry, Stage, ToSinks
+
+
+def text(plan: Plan) -> str:
+    """Explain a plan, stage by stage."""
+    return "\n".join(_lines(plan)) + "\n"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    shuffles = plan.levels - 1
+    yield (
+        f"{plan.application}: {_count(len(plan.stages), 'stage')}, {_count(shuffles, 'shuffle')} in a row,"
+        f" {plan.key_groups} key groups"
+    )
+    for stage in sorted(plan.stages, key=lambda stage: (stage.level, stage.id)):
+        yield ""
+        yield f"stage {stage.id} (level {stage.level}): {stage.why}"
+        yield f"  from   {_entry(plan, stage)}"
+        for step in stage.steps:
+            state = f", state {step.state_class.__qualname__} per key" if step.is_stateful else ""  # type: ignore[attr-defined]
+            yield f"  step   '{step.step_name}' ({step.kind}{state})"
+        yield f"  to     {_exit(plan, stage)}"
+    if plan.notes:
+        yield ""
+    for note in plan.notes:
+        yield f"note: {note}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}" if number else f"no {noun}"
+
+
+def _entry(plan: Plan, stage: Stage) -> str:
+    if isinstance(stage.entry, SourceEntry):
+        source = plan.sources[stage.entry.source]
+        return f"source '{source.config.name}' ({source.config.label}), decoder '{source.decoder.step_name}'"
+    producers = [f"{other.id}" for other in plan.stages if not isinstance(other.exit, ToSinks) and other.exit.stage == stage.id]
+    return f"the shuffle behind {'stage' if len(producers) == 1 else 'stages'} {', '.join(producers)}"
+
+
+def _exit(plan: Plan, stage: Stage) -> str:
+    leave = stage.exit
+    if isinstance(leave, ToSinks):
+        return ", ".join(f"sink '{plan.sinks[sink].name}' ({plan.sinks[sink].config.label})" for sink in leave.sinks)
+    if leave.keeps_key:
+        how = "by the key each event has"
+    elif leave.extractor is None:
+        how = "everything to one place (collect)"
+    else:
+        how = f"by key_by '{leave.extractor.step_name}'"
+    raw = "; undecoded frames travel, and are decoded again behind the shuffle" if leave.is_raw else ""
+    return f"stage {leave.stage}, {how}{raw}"

@@ -1,0 +1,159 @@
+"""A plan as JSON, kept beside a checkpoint, and whether another plan may continue from it.
+
+Where it runs: pure.
+
+What decides: state belongs to (state step, key) within key groups, unread input to a source's name, unsent output to a sink's
+name.  A plan may continue when nothing that a checkpoint holds loses its owner or changes its meaning.  All else (stateless
+steps, stages, addresses, new sources, sinks and state steps) may change freely between two runs, because no event is ever between
+two stages when a batch is committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange, ToSinks
+from wallaroo.steps import importable_module
+
+FORMAT = 1
+
+
+class Verdict(Enum):
+    """Whether a checkpoint made under one plan can be continued under another."""
+
+    SAME = "compatible"
+    CHANGED = "compatible with new steps"
+    INCOMPATIBLE = "incompatible"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The verdict, and its reasons as sentences; for CHANGED they say what is new or gone."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+
+
+def dumps(plan: Plan) -> str:
+    """Describe a plan as JSON text; equal plans give equal text."""
+    return json.dumps(describe(plan), indent=1, sort_keys=True)
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """Describe what matters of a plan: names and settings, no code."""
+    steps = {step.step_name: step for stage in plan.stages for step in stage.steps}
+    return {
+        "format": FORMAT,
+        "application": plan.application,
+        "key_groups": plan.key_groups,
+        "sources": {
+            source.config.name: {
+                "pipeline": source.pipeline,
+                "kind": source.config.kind,
+                "header_length": source.config.framing.header_length,
+                "length_fmt": source.config.framing.length_fmt,
+            }
+            for source in plan.sources
+        },
+        "sinks": {sink.name: {"kind": sink.config.kind} for sink in plan.sinks},
+        "states": {
+            name: {"class": _qualified(step.state_class), "keys": sorted(_keys_in_front(plan, name))}  # type: ignore[attr-defined]
+            for name, step in steps.items()
+            if step.is_stateful
+        },
+        "steps": {name: step.kind for name, step in steps.items()},
+        "shape": [_shape(stage) for stage in plan.stages],
+    }
+
+
+def _qualified(cls: type[Any]) -> str:
+    return f"{importable_module(cls.__module__)}.{cls.__qualname__}"
+
+
+def _keys_in_front(plan: Plan, name: str) -> set[str]:
+    """The key extractors whose keys the state step ``name`` sees; ``collect()`` counts as one."""
+    keys: set[str] = set()
+    todo = [stage.id for stage in plan.stages if any(step.step_name == name for step in stage.steps)]
+    while todo:
+        behind = todo.pop()
+        for stage in plan.stages:
+            if not isinstance(stage.exit, ToExchange) or stage.exit.stage != behind:
+                continue
+            if stage.exit.keeps_key:
+                todo.append(stage.id)
+            else:
+                keys.add(stage.exit.extractor.step_name if stage.exit.extractor else "collect()")
+    return keys
+
+
+def _shape(stage: Stage) -> dict[str, Any]:
+    entry = f"source {stage.entry.source}" if isinstance(stage.entry, SourceEntry) else "shuffle"
+    leave = stage.exit
+    to = [f"sink {sink}" for sink in leave.sinks] if isinstance(leave, ToSinks) else [f"stage {leave.stage}"]
+    return {"from": entry, "steps": [step.step_name for step in stage.steps], "to": to}
+
+
+def compare(old: str, new: str) -> Comparison:
+    """Say whether a checkpoint made under the plan ``old`` can be continued under ``new`` (both texts from ``dumps``)."""
+    before, after = json.loads(old), json.loads(new)
+    if before == after:
+        return Comparison(Verdict.SAME)
+    if before.get("format") != after.get("format"):
+        what = f"The plan was written in format {before.get('format')}, this version writes {after.get('format')}."
+        return Comparison(Verdict.INCOMPATIBLE, (what,))
+    reasons = (*_whole(before, after), *_sources(before, after), *_sinks(before, after), *_states(before, after))
+    if reasons:
+        return Comparison(Verdict.INCOMPATIBLE, reasons)
+    changes = tuple(_changes(before, after))
+    return Comparison(Verdict.CHANGED, changes or ("The same steps are laid out in other stages.",))
+
+
+def _whole(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    if before["application"] != after["application"]:
+        yield f"It belongs to the application '{before['application']}', this is '{after['application']}'."
+    if before["key_groups"] != after["key_groups"]:
+        yield f"Its state is laid out in {before['key_groups']} key groups, this plan has {after['key_groups']}."
+
+
+def _sources(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for name, was in before["sources"].items():
+        now = after["sources"].get(name)
+        if now is None:
+            yield f"Source '{name}' is gone, and input it has accepted may not be processed yet."
+        elif now["kind"] != was["kind"]:
+            yield f"Source '{name}' was a {was['kind']} source and is a {now['kind']} source now: their positions do not compare."
+        elif (now["header_length"], now["length_fmt"]) != (was["header_length"], was["length_fmt"]):
+            header = f"{was['header_length']} bytes, {was['length_fmt']!r}"
+            yield f"Source '{name}' has another header than the frames it has accepted ({header})."
+
+
+def _sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for name, was in before["sinks"].items():
+        if after["sinks"].get(name) != was:
+            yield f"Sink '{name}' is gone, and output committed to it may not have left yet."
+
+
+def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for name, was in before["states"].items():
+        now = after["states"].get(name)
+        if now is None:
+            yield f"State step '{name}' is gone or renamed: its state would be lost."
+            continue
+        if now["class"] != was["class"]:
+            yield f"The state of step '{name}' is of class {was['class']}, now it is {now['class']}."
+        gone = sorted(set(was["keys"]) - set(now["keys"]))
+        if gone:
+            yield f"The state of step '{name}' was kept by {', '.join(gone)}, now it is kept by {', '.join(now['keys'])}."
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for part, noun in (("sources", "Source"), ("sinks", "Sink"), ("steps", "Step")):
+        yield from (f"{noun} '{name}' is new." for name in after[part] if name not in before[part])
+        yield from (f"{noun} '{name}' is gone; it kept nothing." for name in before[part] if name not in after[part])
+    for name, kind in after["steps"].items():
+        if before["steps"].get(name, kind) != kind:
+            yield f"Step '{name}' was a {before['steps'][name]} and is a {kind} now."

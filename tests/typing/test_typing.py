@@ -1,0 +1,40 @@
+"""The public API's types, as mypy sees them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+SUBJECT = HERE / "typed_application.py"
+FOUND = re.compile(r"typed_application\.py:(\d+): (note|error): (.*)$")
+
+
+def expected() -> dict[int, str]:
+    lines = SUBJECT.read_text().splitlines()
+    marks = {number: re.search(r"# ([TE]): (.+)$", line) for number, line in enumerate(lines, 1)}
+    return {number: f"{mark[1]}: {mark[2]}" for number, mark in marks.items() if mark and number > 5}
+
+
+def short(kind: str, message: str) -> str | None:
+    if kind == "error":
+        code = re.search(r"\[([a-z-]+)\]$", message)
+        return f"E: {code[1]}" if code else None
+    revealed = re.search(r'Revealed type is "(.+)"', message)
+    return "T: " + re.sub(r"(?:\w+\.)+(\w+)", r"\1", revealed[1]) if revealed else None
+
+
+def test_mypy_reveals_the_types_and_finds_the_errors_that_the_comments_say() -> None:
+    pytest.importorskip("mypy")
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "--no-pretty", str(SUBJECT)]
+    output = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
+    found: dict[int, str] = {}
+    for line in output.splitlines():
+        if (match := FOUND.search(line)) and (said := short(match[2], match[3])):
+            found.setdefault(int(match[1]), said)
+    assert found == expected(), output

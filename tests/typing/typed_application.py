@@ -1,0 +1,112 @@
+"""What mypy makes of an application.  Not run: tests/typing/test_typing.py checks each line against its comment.
+
+``# T: type`` is the type that mypy reveals on the line, ``# E: code`` an error it must find there.
+"""
+
+from __future__ import annotations
+
+from typing import reveal_type
+
+import wallaroo
+
+
+class Total:
+    count = 0
+
+
+@wallaroo.decoder
+def decode(payload: bytes) -> str:
+    return payload.decode()
+
+
+@wallaroo.decoder(header_length=2, length_fmt=">H")
+def decode_number(payload: bytes) -> int | None:
+    return int(payload)
+
+
+@wallaroo.computation
+def length(text: str) -> int:
+    return len(text)
+
+
+@wallaroo.computation(name="some of them")
+def positive(number: int) -> float | None:
+    return float(number) if number > 0 else None
+
+
+@wallaroo.computation_multi(name="split")
+def split(text: str) -> list[str]:
+    return text.split()
+
+
+@wallaroo.computation
+def show(thing: object) -> str:
+    return str(thing)
+
+
+@wallaroo.key_extractor
+def word(text: str) -> str:
+    return text
+
+
+@wallaroo.key_extractor
+def parity(number: int) -> int:
+    return number % 2
+
+
+@wallaroo.state_computation(name="count", state=Total)
+def count(text: str, total: Total) -> tuple[str, int] | None:
+    total.count += 1
+    return text, total.count
+
+
+@wallaroo.state_computation_multi(state=Total)
+def repeat(text: str, total: Total) -> list[bytes]:
+    return [text.encode()] * total.count
+
+
+@wallaroo.encoder
+def encode(counted: tuple[str, int]) -> bytes:
+    return repr(counted).encode()
+
+
+lines: wallaroo.Pipeline[str] = wallaroo.source("lines", wallaroo.TCPSourceConfig("lines", "127.0.0.1", 0, decode))
+numbers: wallaroo.Pipeline[int] = wallaroo.source("numbers", wallaroo.TCPSourceConfig("numbers", "", 0, decode_number))
+
+reveal_type(decode)  # T: Decoder[str]
+reveal_type(decode_number)  # T: Decoder[int]
+reveal_type(length)  # T: Computation[str, int]
+reveal_type(positive)  # T: Computation[int, float]
+reveal_type(split)  # T: ComputationMulti[str, str]
+reveal_type(parity)  # T: KeyExtractor[int, int]
+reveal_type(count)  # T: StateComputation[str, Total, tuple[str, int]]
+reveal_type(repeat)  # T: StateComputationMulti[str, Total, bytes]
+reveal_type(encode)  # T: Encoder[tuple[str, int]]
+reveal_type(length("abc"))  # T: int | None
+reveal_type(length())  # T: Computation[str, int]
+
+reveal_type(lines.to(length))  # T: Pipeline[int]
+reveal_type(lines.to(split).to(length).to(positive))  # T: Pipeline[float]
+reveal_type(lines.to(show))  # T: Pipeline[str]
+reveal_type(lines.key_by(word))  # T: KeyedPipeline[str, str]
+reveal_type(lines.key_by(word).to(count))  # T: KeyedPipeline[str, tuple[str, int]]
+reveal_type(lines.key_by(word).to(length).key_by(parity))  # T: KeyedPipeline[int, int]
+reveal_type(lines.key_by(word).to(repeat))  # T: KeyedPipeline[str, bytes]
+reveal_type(lines.collect())  # T: KeyedPipeline[str, str]
+reveal_type(lines.merge(numbers))  # T: Pipeline[str | int]
+reveal_type(lines.merge(numbers).to(show))  # T: Pipeline[str]
+reveal_type(lines.key_by(word).merge(numbers.key_by(parity)))  # T: KeyedPipeline[str | int, str | int]
+reveal_type(lines.key_by(word).merge(numbers))  # T: Pipeline[str | int]
+reveal_type(lines.key_by(word).to_sink(wallaroo.StdoutSinkConfig()))  # T: Pipeline[str]
+reveal_type(wallaroo.build_application("typed", lines.to_sink(wallaroo.StdoutSinkConfig())))  # T: Application
+reveal_type(wallaroo.seconds(3))  # T: int
+
+lines.to(count)  # E: call-overload
+lines.to(positive)  # E: arg-type
+numbers.key_by(word)  # E: arg-type
+lines.key_by(length)  # E: arg-type
+lines.to(decode)  # E: call-overload
+lines.key_by(word).to(positive)  # E: arg-type
+lines.to_sink("127.0.0.1:7002")  # E: arg-type
+wallaroo.build_application("typed", lines.to_sinks)  # E: arg-type
+wallaroo.source("lines", "127.0.0.1:7010")  # E: arg-type

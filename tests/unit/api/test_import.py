@@ -1,0 +1,14 @@
+"""``import wallaroo`` is light."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = ("pyspark", "pyarrow", "pandas", "numpy", "rich", "lmdb", "multiprocessing")
+
+
+def test_importing_wallaroo_loads_neither_spark_nor_arrow_nor_rich() -> None:
+    program = f"import wallaroo, sys; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,346 @@
+"""Every build check: what a user is told, where, and how it is cured."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import wallaroo
+from tests.unit.check import checked_steps as given
+from tests.unit.check.checked_steps import SINK, count, count_again, decode, first_letter, last_letter, shout, tcp, whisper
+from wallaroo.errors import Problem
+
+
+def problems(pipeline: Any, name: Any = "app") -> tuple[Problem, ...]:
+    with pytest.raises(wallaroo.PipelineError) as raised:
+        wallaroo.build_application(name, pipeline)
+    return raised.value.problems
+
+
+def only(pipeline: Any, name: Any = "app") -> Problem:
+    found = problems(pipeline, name)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_good_pipeline_has_no_problems() -> None:
+    assert wallaroo.build_application("app", tcp("in").key_by(first_letter).to(count).to_sink(SINK)).name == "app"
+
+
+def test_all_problems_are_reported_at_once_each_with_its_place() -> None:
+    found = problems(tcp("in", 99999).to(count).to(len).to_sinks([]))  # type: ignore[call-overload]  # that is the point
+    assert len(found) == 4
+    assert all(problem.place.startswith(__file__) for problem in found if problem.step != "source 'in'")
+    assert {problem.step for problem in found} == {"source 'in'", "step 'count'", "step 'len'", "to_sinks()"}
+
+
+def test_an_open_pipeline_is_asked_to_end_in_a_sink() -> None:
+    problem = only(tcp("in").to(shout))
+    assert problem.step == "application 'app'"
+    assert problem.what == "The pipeline is open: it ends in step 'shout'."
+    assert "to_sink()" in problem.cure
+
+
+def test_a_step_behind_a_sink_is_reported_at_its_own_line() -> None:
+    problem = only(tcp("in").to_sink(SINK).to(shout).to_sink(SINK))
+    assert (problem.step, "behind a sink" in problem.what) == ("step 'shout'", True)
+
+
+def test_a_second_sink_behind_a_sink_points_to_to_sinks() -> None:
+    assert "to_sinks([...])" in only(tcp("in").to_sink(SINK).to_sink(SINK)).cure
+
+
+def test_merging_a_closed_pipeline_is_reported() -> None:
+    problem = only(tcp("a").to_sink(SINK).merge(tcp("b")).to_sink(SINK))
+    assert problem.step == "merge()"
+    assert problem.what.startswith("One side is closed: it ended in a sink at ")
+
+
+def test_an_empty_list_of_sinks_is_reported() -> None:
+    assert only(tcp("in").to_sinks([])).what == "The list of sinks is empty."
+
+
+def test_a_merge_of_a_keyed_and_an_unkeyed_side_is_reported() -> None:
+    problem = only(tcp("a").key_by(first_letter).merge(tcp("b").to(shout)).to_sink(SINK))
+    assert problem.what == "One side ends in key_by 'first_letter', the other in step 'shout': unlike pipelines do not merge."
+    assert problem.cure == "Call key_by() behind the merge, or last on both sides."
+
+
+def test_a_merge_of_two_sides_that_end_in_different_keys_is_fine() -> None:
+    both = tcp("a").key_by(first_letter).merge(tcp("b").key_by(last_letter))
+    wallaroo.build_application("app", both.to(count).to_sink(SINK))
+
+
+def test_a_state_step_without_a_key_is_asked_for_key_by_or_collect() -> None:
+    problem = only(tcp("in").to(count).to_sink(SINK))  # type: ignore[call-overload]  # mypy says so too
+    assert problem.what == "It keeps state, and no key_by() or collect() stands in front of it."
+    assert "key_by(" in problem.cure
+    assert "collect()" in problem.cure
+
+
+def test_a_state_step_behind_a_merge_names_the_source_that_has_no_key() -> None:
+    merged = tcp("a").key_by(first_letter).to(shout).merge(tcp("b").to(whisper))
+    assert only(merged.to(count).to_sink(SINK)).what.endswith("on the way from source 'b'.")  # type: ignore[call-overload]
+
+
+def test_a_stream_that_is_split_is_reported_as_such() -> None:
+    start = tcp("in")
+    found = problems(start.to(shout).merge(start.to(whisper)).to_sink(SINK))
+    assert [problem.step for problem in found] == ["source 'in'"]
+    assert "a stream cannot be split" in found[0].what
+
+
+class AnAggregation(wallaroo.Aggregation):
+    pass
+
+
+def with_default(text: str, times: int = 1) -> str:
+    return text * times
+
+
+def with_varargs(*texts: str) -> str:
+    return texts[0]
+
+
+def bare(text: str) -> str:
+    return text
+
+
+@pytest.mark.parametrize(
+    ("thing", "what", "cure"),
+    [
+        (bare, "the bare function bare", "@wallaroo.computation"),
+        (given.Total, "the class Total", "Write a computation"),
+        (AnAggregation, "the class AnAggregation", "Aggregations belong to windows"),
+        (decode, "the decoder 'decode'", "source configuration"),
+        (given.encode, "the encoder 'encode'", "sink configuration"),
+        (first_letter, "the key_extractor 'first_letter'", "key_by()"),
+        (7, "an int", "Write a computation"),
+    ],
+)
+def test_to_says_what_it_was_given_instead_of_a_computation(thing: Any, what: str, cure: str) -> None:
+    problem = only(tcp("in").to(thing).to_sink(SINK))
+    assert problem.what == f"to() was given {what} instead of a computation."
+    assert cure in problem.cure
+
+
+def test_key_by_says_what_it_was_given_instead_of_a_key_extractor() -> None:
+    to_key: Any = shout
+    problem = only(tcp("in").key_by(to_key).to(count).to_sink(SINK))
+    assert problem.what == "key_by() was given the computation 'shout' instead of a key extractor."
+    assert problem.cure == "A computation goes into to()."
+
+
+def test_source_and_to_sink_want_configurations() -> None:
+    wrong: Any = "127.0.0.1:7010"
+    assert "instead of a source configuration" in only(wallaroo.source("in", wrong).to_sink(SINK)).what
+    assert "instead of a sink configuration" in only(tcp("in").to_sink(wrong)).what
+
+
+def test_a_bare_function_as_decoder_is_reported() -> None:
+    problem = only(tcp("in", decoder=bare).to_sink(SINK))
+    assert problem.what == "Its decoder is the bare function bare."
+    assert "@wallaroo.decoder" in problem.cure
+
+
+def test_a_bare_function_as_encoder_is_reported() -> None:
+    wrong: Any = bare
+    problem = only(tcp("in").to_sink(wallaroo.StdoutSinkConfig(wrong)))
+    assert problem.what == "The encoder of sink StdoutSinkConfig is the bare function bare."
+
+
+def test_a_generator_class_is_asked_to_be_an_object() -> None:
+    problem = only(wallaroo.source("gen", wallaroo.GenSourceConfig("gen", given.Counting)).to_sink(SINK))
+    assert problem.what == "Its generator is the class Counting, not an object."
+
+
+def test_a_generator_without_apply_is_reported() -> None:
+    found = problems(wallaroo.source("gen", wallaroo.GenSourceConfig("gen", given.Total())).to_sink(SINK))
+    assert [problem.what for problem in found] == [
+        "Its generator, a Total, has no method initial_value().",
+        "Its generator, a Total, has no method apply().",
+    ]
+
+
+def test_a_function_with_the_wrong_number_of_arguments_is_reported_with_an_example() -> None:
+    step: Any = wallaroo.computation(lambda a, b: a)  # type: ignore[misc,arg-type]  # that is the point
+    problem = only(tcp("in").to(step).to_sink(SINK))
+    assert problem.what == "Its function takes 2 arguments; a computation is called with one argument."
+    assert problem.cure.startswith("Write it as: def ")
+
+
+def test_defaults_and_varargs_make_a_function_fit() -> None:
+    optional: Any = wallaroo.computation("optional")(with_default)
+    anything: Any = wallaroo.computation("anything")(with_varargs)
+    wallaroo.build_application("app", tcp("in").to(optional).to(anything).to_sink(SINK))
+
+
+@pytest.mark.parametrize(
+    ("length", "fmt", "what"),
+    [
+        (0, ">I", "header_length is 0."),
+        (9, ">I", "header_length is 9."),
+        ("4", ">I", "header_length is '4'."),
+        (2, ">I", "length_fmt '>I' reads 4 bytes, header_length is 2."),
+        (4, ">HH", "length_fmt '>HH' does not read one integer."),
+        (4, ">f", "length_fmt '>f' does not read one integer."),
+        (4, "nonsense", "length_fmt 'nonsense' is not a struct format"),
+    ],
+)
+def test_an_unreadable_header_is_reported(length: Any, fmt: str, what: str) -> None:
+    broken = wallaroo.decoder(length, fmt)(lambda payload: payload)
+    problem = only(tcp("in", decoder=broken).to_sink(SINK))
+    assert problem.what.startswith(what)
+    assert problem.cure
+
+
+def with_state(state: Any) -> Any:
+    step: Any = wallaroo.state_computation("counts", state)(lambda event, own: None)
+    return tcp("in").key_by(first_letter).to(step).to_sink(SINK)
+
+
+def test_a_state_class_inside_of_a_function_is_reported() -> None:
+    class Local:
+        pass
+
+    problem = only(with_state(Local))
+    assert "state class Local is defined inside of a function" in problem.what
+    assert problem.cure == "Move the class to the top level of its module."
+
+
+def test_a_state_class_that_needs_arguments_is_reported() -> None:
+    problem = only(with_state(given.NeedsArgument))
+    assert problem.what.startswith("Its state class NeedsArgument cannot be called without arguments (missing")
+    assert problem.cure == "Give every argument of __init__ a default."
+
+
+def test_a_state_that_is_no_class_is_reported() -> None:
+    assert only(with_state({})).what == "Its state {} is not a class."
+
+
+def test_builtin_classes_are_good_states() -> None:
+    wallaroo.build_application("app", with_state(dict))
+
+
+def test_a_state_class_that_raises_is_reported() -> None:
+    assert (
+        only(with_state(given.RaisesWhenMade)).what
+        == "Its state class RaisesWhenMade raised OSError when it was made: no such table."
+    )
+
+
+def test_a_state_that_cannot_be_pickled_names_the_attribute() -> None:
+    problem = only(with_state(given.HoldsLock))
+    assert problem.what == (
+        "Its state, a HoldsLock, cannot be stored: attribute 'lock' is a _thread.lock, which cannot be pickled."
+    )
+
+
+def test_a_step_that_captured_something_unpicklable_names_the_variable() -> None:
+    lock = threading.Lock()
+
+    @wallaroo.computation
+    def guarded(text: str) -> str:
+        with lock:
+            return text
+
+    problem = only(tcp("in").to(guarded).to_sink(SINK))
+    assert problem.step == "step 'guarded'"
+    assert problem.what == "It cannot be sent to a worker: variable 'lock' is a _thread.lock, which cannot be pickled."
+
+
+def test_a_generator_that_holds_something_unpicklable_names_it_and_its_holder() -> None:
+    problem = only(wallaroo.source("gen", wallaroo.GenSourceConfig("gen", given.HoldsNestedLock())).to_sink(SINK))
+    assert problem.what == (
+        "Its generator cannot be pickled: attribute 'lock' of attribute 'client' is a _thread.lock, which cannot be pickled."
+    )
+
+
+def test_a_step_from_an_interactive_session_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", session)
+    exec("import wallaroo\n@wallaroo.computation\ndef typed(x): return x", session.__dict__)
+    problem = only(tcp("in").to(session.typed).to_sink(SINK))
+    assert problem.what == "It is defined in an interactive session, which no worker can import."
+
+
+def test_a_step_from_a_script_with_dots_in_its_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ModuleType("__main__")
+    session.__file__ = "/somewhere/my app.v2.py"
+    monkeypatch.setitem(sys.modules, "__main__", session)
+    exec("import wallaroo\n@wallaroo.computation\ndef typed(x): return x", session.__dict__)
+    assert only(tcp("in").to(session.typed).to_sink(SINK)).cure == "Rename the script: letters, digits and underscores."
+
+
+@pytest.mark.parametrize("name", ["", "  ", "two\nlines", None, 5])
+def test_names_that_break_output_are_reported(name: Any) -> None:
+    problem = only(tcp("in").to_sink(SINK), name)
+    assert problem.what.startswith("The application's name")
+
+
+def test_a_steps_name_with_a_newline_is_reported() -> None:
+    step = wallaroo.computation(name="two\nlines")(bare)
+    assert only(tcp("in").to(step).to_sink(SINK)).what == "Its name, 'two\\nlines', has a control character in it."
+
+
+def test_two_sources_of_one_name_are_reported_for_both_their_names() -> None:
+    found = problems(tcp("in").merge(tcp("in")).to_sink(SINK))
+    assert len(found) == 2
+    assert found[0].what.startswith("source() was called with this name before (")
+    assert found[1].what.startswith("Its configuration's name 'in' is taken (")
+
+
+def test_two_different_steps_of_one_name_are_reported() -> None:
+    other = wallaroo.computation(name="shout")(bare)
+    problem = only(tcp("in").to(shout).to(other).to_sink(SINK))
+    assert problem.what.startswith("Another step of this name stands at ")
+
+
+def test_one_stateless_step_may_stand_in_several_places() -> None:
+    wallaroo.build_application("app", tcp("a").to(shout).merge(tcp("b").to(shout)).to_sink(SINK))
+
+
+def test_one_state_step_may_not_stand_in_two_places() -> None:
+    step: Any = count
+    problem = only(tcp("a").key_by(first_letter).to(step).to(step).to_sink(SINK))
+    assert problem.what.endswith("and state belongs to a step's name.")
+
+
+@pytest.mark.parametrize("port", [-1, 65536, "seven", None])
+def test_what_is_no_port_is_reported(port: Any) -> None:
+    assert only(tcp("in", port).to_sink(SINK)).what == f"{port!r} is not a port."
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost", ""])
+def test_two_sources_on_one_port_are_reported(host: str) -> None:
+    problem = only(tcp("a", 7010).merge(tcp("b", "7010", host=host)).to_sink(SINK))
+    assert problem.step == "source 'b'"
+    assert problem.what.startswith("Port 7010 is taken by source 'a' (")
+
+
+def test_sources_on_one_port_of_different_hosts_or_on_free_ports_are_fine() -> None:
+    merged = tcp("a", 7010).merge(tcp("b", 7010, host="10.0.0.1")).merge(tcp("c", 0)).merge(tcp("d", 0))
+    wallaroo.build_application("app", merged.to_sink(SINK))
+
+
+def test_a_source_that_does_not_listen_takes_no_port() -> None:
+    idle = wallaroo.source("b", wallaroo.TCPSourceConfig("b", "127.0.0.1", 7010, decode, valid=False))
+    wallaroo.build_application("app", tcp("a", 7010).merge(idle).to_sink(SINK))
+
+
+def test_a_sink_that_sends_to_a_sources_port_is_reported() -> None:
+    problem = only(tcp("in", 7010).to_sink(wallaroo.TCPSinkConfig("localhost", 7010, given.encode)))
+    assert problem.what == "It sends to port 7010, where source 'in' listens: the application would read its own output."
+
+
+def test_two_sinks_to_one_receiver_are_fine() -> None:
+    sink = wallaroo.TCPSinkConfig("127.0.0.1", 7002, given.encode)
+    wallaroo.build_application("app", tcp("in").key_by(first_letter).to(count).to(count_again).to_sinks([sink, sink]))
+
+
+def test_build_application_wants_a_pipeline() -> None:
+    assert "instead of a pipeline" in only(shout).what
