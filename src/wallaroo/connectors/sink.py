@@ -4,13 +4,14 @@ Where it runs: configurations travel (pickled) to workers; writers run in worker
 
 The law of a sink:
 
-* A task makes one writer per sink and batch, gives it encoded outputs in order (``write``, many times), then ``prepare``s it and gets a
-  *token*: a small picklable value that says where the output is staged.  A task may run more than once for a batch; every run makes its
-  own writer and its own token, and only one run's tokens are accepted.
-* After the commit point the driver calls ``commit(batch, tokens)``: tokens in output order, exactly once in an undisturbed run, again for
-  the last committed batches after a crash.  ``commit`` must therefore be idempotent by batch number.  It must not lose or reorder.
-* ``abort(batch, tokens)`` drops what uncommitted tokens staged.  It may never be called (a crash): staged output nobody committed must be
-  recognisable and removable later (``recover``).
+* A task makes one writer per sink and batch, gives it encoded outputs in order (``write``, many times), then ``prepare``s it
+  and gets a *token*: a small picklable value that says where the output is staged.  A task may run more than once for a
+  batch; every run makes its own writer and its own token, and only one run's tokens are accepted.
+* After the commit point the driver calls ``commit(batch, tokens)``: tokens in output order, exactly once in an undisturbed
+  run, again for the last committed batches after a crash.  ``commit`` must therefore be idempotent by batch number.  It must
+  not lose or reorder.
+* ``abort(batch, tokens)`` drops what uncommitted tokens staged.  It may never be called (a crash): staged output nobody
+  committed must be recognisable and removable later (``recover``).
 """
 
 from __future__ import annotations
@@ -80,13 +81,17 @@ class SinkCommitter(ABC):
 
     @abstractmethod
     def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Before the first batch: ``batch`` is the last committed one (-1 if none) with its tokens; finish it if it was not, drop the rest."""
+        """Before the first batch is staged: finish the last committed one if it was not finished, drop what nobody committed.
+
+        ``batch`` is -1 where the checkpoint has none.  Only the last batch's tokens are given: a committer whose ``commit``
+        returns before the output left keeps its own list of the batches before it.
+        """
 
     @abstractmethod
     def commit(self, batch: int, tokens: Sequence[Any]) -> None:
         """Make a committed batch's output visible.  May return before it left (an outbox); must keep order."""
 
-    def abort(self, batch: int, tokens: Sequence[Any]) -> None:
+    def abort(self, batch: int, tokens: Sequence[Any]) -> None:  # noqa: B027  # doing nothing is allowed
         """Drop staged output of a batch that did not commit."""
 
     @abstractmethod

@@ -1,0 +1,53 @@
+"""Sink configurations: what users may write, and that they travel."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from wallaroo.connectors.file_sink import FileSinkConfig
+from wallaroo.connectors.sink import SinkConfig, SinkStatus, WriteContext
+from wallaroo.connectors.stdout_sink import StdoutSinkConfig
+from wallaroo.connectors.tcp_sink import TCPSinkConfig
+from wallaroo.errors import WallarooParameterError
+
+
+@pytest.mark.parametrize("config", [TCPSinkConfig("127.0.0.1", 7002), FileSinkConfig("out", form="lines"), StdoutSinkConfig()])
+def test_a_configuration_travels(config: SinkConfig) -> None:
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_a_port_may_be_text_as_the_command_line_helper_gives_it() -> None:
+    assert TCPSinkConfig("127.0.0.1", "7002") == TCPSinkConfig("127.0.0.1", 7002)
+    assert TCPSinkConfig("127.0.0.1", "7002").label == "tcp 127.0.0.1:7002"
+
+
+@pytest.mark.parametrize("port", ["", "http", 0, 65536, None])
+def test_what_is_no_port_is_refused_with_the_cure(port: object) -> None:
+    with pytest.raises(WallarooParameterError, match="Give a number from 1 to 65535"):
+        TCPSinkConfig("127.0.0.1", port)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_stdout_prints_a_batch_when_it_commits_and_never_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = StdoutSinkConfig()
+    committer = config.committer("s", tmp_path, False)
+    committer.recover(-1, ())
+    writer = config.writer(WriteContext("s", 0, 0, "a", tmp_path, False))
+    writer.write([b"one", b"two\n", "größer".encode()])
+    tokens = [writer.prepare(), None]
+    assert capsys.readouterr().out == ""
+    committer.commit(0, tokens)
+    committer.commit(0, tokens)
+    assert capsys.readouterr().out == "one\ntwo\ngrößer\n"
+    assert (committer.status().outputs, committer.status().committed_batch) == (3, 0)
+
+
+def test_a_status_keeps_the_last_64_batches_and_a_copy_stays_as_it_was() -> None:
+    status = SinkStatus()
+    for batch in range(100):
+        status.note_sent(batch, batch)
+    copy = status.copy()
+    status.note_sent(100, 100)
+    assert sorted(copy.sent_at_ns) == list(range(36, 100))

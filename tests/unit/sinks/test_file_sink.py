@@ -1,0 +1,145 @@
+"""The file sink: readers that follow its rule never see a partial or repeated batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wallaroo.connectors.file_sink import FileCommitter, FileSinkConfig
+from wallaroo.connectors.sink import WriteContext
+from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
+
+SOURCE = Path(__file__).parents[3] / "src"
+
+
+def staged(config: FileSinkConfig, staging: Path, batch: int, *parts: list[bytes]) -> list[object]:
+    tokens = []
+    for task, outputs in enumerate(parts):
+        writer = config.writer(WriteContext("s", batch, task, "a", staging, True))
+        writer.write(outputs)
+        tokens.append(writer.prepare())
+    return tokens
+
+
+def opened(config: FileSinkConfig, staging: Path, batch: int = -1, tokens: list[object] | None = None) -> FileCommitter:
+    committer = config.committer("s", staging, True)
+    committer.recover(batch, tokens or [])
+    return committer
+
+
+def committed(path: Path) -> bytes:
+    """What an exact reader sees."""
+    if path.suffix:
+        return path.read_bytes()[:json.loads(path.with_name(path.name + ".committed").read_text())["length"]]
+    return b"".join(part.read_bytes() for part in sorted(path.glob("part-*")))
+
+
+@pytest.fixture(params=["out", "out.txt"], ids=["directory", "file"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return tmp_path / str(request.param)
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Path:
+    (tmp_path / "staging").mkdir()
+    return tmp_path / "staging"
+
+
+@pytest.mark.parametrize(("form", "expected"), [("raw", b"abc"), ("lines", b"a\nbc\n"), ("frames", b"\0\0\0\1a\0\0\0\2bc")])
+def test_outputs_are_written_in_the_chosen_form_and_order(path: Path, staging: Path, form: str, expected: bytes) -> None:
+    config = FileSinkConfig(path, form=form)
+    committer = opened(config, staging)
+    committer.commit(0, staged(config, staging, 0, [b"a"], [], [b"bc"]))
+    assert committed(path) == expected
+    assert committer.status().outputs == 2
+    assert list(committer.status().sent_at_ns) == [0]
+
+
+def test_a_batch_committed_again_changes_nothing(path: Path, staging: Path) -> None:
+    config = FileSinkConfig(path)
+    tokens = [staged(config, staging, batch, [str(batch).encode()]) for batch in range(3)]
+    committer = opened(config, staging)
+    for batch in range(3):
+        committer.commit(batch, tokens[batch])
+        committer.commit(batch, tokens[batch])
+    opened(config, staging, 2, tokens[2])
+    assert committed(path) == b"012"
+
+
+def test_recovery_publishes_the_last_commit_and_removes_what_nobody_committed(path: Path, staging: Path) -> None:
+    config = FileSinkConfig(path)
+    opened(config, staging)
+    last = staged(config, staging, 0, [b"x" * 20_000])
+    staged(config, staging, 1, [b"y" * 20_000])
+    opened(config, staging, 0, last)
+    assert committed(path) == b"x" * 20_000
+    assert list(staging.iterdir()) == []
+
+
+def test_output_of_another_run_is_neither_mixed_nor_destroyed_unless_asked_for(path: Path, staging: Path) -> None:
+    config = FileSinkConfig(path)
+    opened(config, staging).commit(0, staged(config, staging, 0, [b"old"]))
+    with pytest.raises(PeerError, match="overwrite=True"):
+        opened(config, staging)
+    assert committed(path) == b"old"
+    fresh = FileSinkConfig(path, overwrite=True)
+    opened(fresh, staging).commit(0, staged(fresh, staging, 0, [b"new"]))
+    assert committed(path) == b"new"
+
+
+def test_a_file_somebody_else_made_is_left_alone(tmp_path: Path, staging: Path) -> None:
+    (tmp_path / "notes.txt").write_text("precious")
+    with pytest.raises(PeerError, match=r"notes\.txt"):
+        opened(FileSinkConfig(tmp_path / "notes.txt"), staging)
+    assert (tmp_path / "notes.txt").read_text() == "precious"
+
+
+def test_a_shortened_file_is_an_error_that_names_it(tmp_path: Path, staging: Path) -> None:
+    config = FileSinkConfig(tmp_path / "out.txt")
+    tokens = staged(config, staging, 0, [b"abc"])
+    opened(config, staging).commit(0, tokens)
+    os.truncate(tmp_path / "out.txt", 1)
+    with pytest.raises(CheckpointError, match=r"out\.txt has 1 bytes"):
+        opened(config, staging, 0, tokens)
+
+
+def test_a_damaged_sidecar_is_an_error_that_names_it(tmp_path: Path, staging: Path) -> None:
+    config = FileSinkConfig(tmp_path / "out.txt")
+    opened(config, staging)
+    (tmp_path / "out.txt.committed").write_text('{"format": 1, "batch": 0, "length": 9, "crc": 1}')
+    with pytest.raises(CheckpointError, match=r"out\.txt\.committed"):
+        opened(config, staging)
+
+
+def test_an_unknown_form_is_refused_when_it_is_written() -> None:
+    with pytest.raises(WallarooParameterError, match="'json' is unknown"):
+        FileSinkConfig("out", form="json")
+
+
+COMMIT = """
+import json, sys
+from pathlib import Path
+from wallaroo.connectors.file_sink import FileSinkConfig
+path, staging, number, tokens = json.loads(sys.argv[1])
+committer = FileSinkConfig(path).committer("s", Path(staging), True)
+committer.recover(number, tokens)
+"""
+
+
+@pytest.mark.parametrize("point", ["file.write:1", "file.write:2", "file.fsync:1", "file.rename:1", "file.renamed:1"])
+def test_a_driver_killed_at_any_point_of_a_commit_finishes_it_at_its_next_start(path: Path, staging: Path, point: str) -> None:
+    config = FileSinkConfig(path)
+    opened(config, staging).commit(0, staged(config, staging, 0, [b"zero"]))
+    tokens = staged(config, staging, 1, [b"one"], [b"two"])
+    command = [sys.executable, "-c", COMMIT, json.dumps([str(path), str(staging), 1, tokens])]
+    killed = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(SOURCE), "WALLAROO_FAULT": point}, check=False)
+    assert killed.returncode == -9
+    assert committed(path) in (b"zero", b"zeroonetwo")
+    opened(config, staging, 1, tokens).commit(2, staged(config, staging, 2, [b"three"]))
+    assert committed(path) == b"zeroonetwothree"
+    assert path.is_dir() or path.read_bytes() == b"zeroonetwothree"
