@@ -1,0 +1,336 @@
+"""The demo: Market Spread live on this machine's cores, checked against an oracle.  `make demo` runs it.
+
+Where it runs: a process of its own, which starts `wallaroo run` and two senders and stops them however it ends.
+
+The course of it: a receiver listens; the application starts; the opening quotes are sent; probes (orders that are rejected at
+any time) are sent until one comes back with the last of these quotes, which proves all of them applied; then both streams flow,
+each over one connection.  When every rejection that the oracle expects has arrived, or none has for a while, the run is stopped
+and judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import socketserver
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "market_spread"
+sys.path.insert(0, str(EXAMPLE))
+
+from market_spread_data import ORDER_FRAME, QUOTE_FRAME, Market, first  # noqa: E402  # found on the path set above
+from market_spread_oracle import Judgement, Oracle  # noqa: E402
+from market_spread_send import OPENING  # noqa: E402
+
+HOST = "127.0.0.1"
+RATE_PER_CORE = 60_000  # messages a second, both streams together; leaves room for the senders on the same cores
+START_SECONDS_MAX = 120.0  # Spark's start on a small machine takes about ten
+STILL_SECONDS_MAX = 30.0  # without any new output while some is due
+STOP_SECONDS_MAX = 60.0
+PROBE_SECONDS = 0.5
+POLL_SECONDS = 0.05
+BID_AND_OFFER = struct.Struct(">dd")
+BID_AT = 31  # where bid and offer begin in a rejection's payload
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What was sent, and how long it took from the first message of the streams to the last output."""
+
+    orders: int
+    quotes: int
+    seconds: float
+    late_ms_max: float
+
+
+class Receiver(socketserver.ThreadingTCPServer):
+    """Keeps the payload of every frame that comes out of the application; shares no code with the product it checks."""
+
+    allow_reuse_address = True
+
+    def __init__(self) -> None:
+        super().__init__((HOST, 0), _Reading)
+        self.payloads: list[bytes] = []
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def finish(self) -> None:
+        """Read open connections to their end, then release the port."""
+        self.shutdown()
+        self.server_close()
+
+
+class _Reading(socketserver.StreamRequestHandler):
+    """One connection from the application."""
+
+    def handle(self) -> None:
+        payloads: list[bytes] = self.server.payloads  # type: ignore[attr-defined]  # the server is a Receiver
+        while len(header := self.rfile.read(4)) == 4:
+            payloads.append(self.rfile.read(int.from_bytes(header, "big")))
+
+
+def main() -> int:
+    """Run the demo; 0 if every output is right."""
+    options = _options()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    try:
+        with ExitStack() as stack:
+            return _demo(options, stack)
+    except KeyboardInterrupt:
+        print("\nDemo given up.", file=sys.stderr)
+        return 130
+    except DemoError as error:
+        print(f"\nThe demo failed: {error}", file=sys.stderr)
+        return 1
+
+
+def _demo(options: argparse.Namespace, stack: ExitStack) -> int:
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wallaroo-demo-")))
+    receiver = stack.enter_context(_receiving())
+    market = Market.of(OPENING.read_bytes(), options.reject_share, options.seed)
+    orders_port, quotes_port = _free_ports(2)
+    print(
+        f"Market Spread on {_cores()} cores: {len(market.opening)} symbols, of which {len(market.rejecting)} reject orders; "
+        f"{options.rate:,} messages/s {f'for {options.seconds:g} s' if options.seconds else 'until Ctrl-C'}.\n",
+        flush=True,
+    )
+    summary = folder / "summary.json"
+    run = stack.enter_context(_child(_run_command(orders_port, quotes_port, receiver.port, summary, options.run_options)))
+    probes = _open_market(market, run, receiver, orders_port, quotes_port)
+    traffic, oracle = _stream(options, market, run, receiver, (orders_port, quotes_port), probes)
+    _stop(run)
+    receiver.finish()
+    judgement = oracle.judge(receiver.payloads)
+    _report(traffic, judgement, json.loads(summary.read_text()))
+    return 0 if judgement.is_right else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Market Spread live on this machine's cores, checked against an oracle.")
+    parser.add_argument("--rate", type=int, default=RATE_PER_CORE * _cores(), help="messages per second, both streams together")
+    parser.add_argument("--seconds", type=float, default=60.0, help="0: until Ctrl-C (default: %(default)g)")
+    parser.add_argument("--forever", dest="seconds", action="store_const", const=0.0, help="the same as --seconds 0")
+    parser.add_argument("--reject-share", type=float, default=0.005, help="about this share of the orders is rejected")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("run_options", nargs="*", metavar="-- RUN-OPTION", help="handed on to `wallaroo run`")
+    return parser.parse_args()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Turn a signal into an exit that cleans up."""
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _receiving() -> Iterator[Receiver]:
+    receiver = Receiver()
+    threading.Thread(target=receiver.serve_forever, args=(POLL_SECONDS,), name="receiver", daemon=True).start()
+    try:
+        yield receiver
+    finally:
+        receiver.finish()
+
+
+@contextmanager
+def _child(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own: Ctrl-C reaches the demo alone, which then ends things in order."""
+    child = subprocess.Popen(command, start_new_session=True, text=True, **options)
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            try:
+                child.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                child.kill()  # the last resort: nothing may outlive the demo
+                child.wait()
+
+
+def _run_command(orders_port: int, quotes_port: int, out_port: int, summary: Path, run_options: list[str]) -> list[str]:
+    sources = f"Orders@{HOST}:{orders_port},Market Data@{HOST}:{quotes_port}"
+    return [
+        *(sys.executable, "-m", "wallaroo", "run", str(EXAMPLE / "market_spread.py")),
+        *("--in", sources, "--out", f"{HOST}:{out_port}", "--summary", str(summary)),
+        *run_options,
+    ]
+
+
+def _send_command(stream: str, port: int, options: argparse.Namespace) -> list[str]:
+    return [
+        *(sys.executable, str(EXAMPLE / "market_spread_send.py"), stream, f"{HOST}:{port}"),
+        *("--rate", str(options.rate / 2), "--seconds", str(options.seconds)),
+        *("--reject-share", str(options.reject_share), "--seed", str(options.seed)),
+    ]
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def _open_market(market: Market, run: subprocess.Popen[str], receiver: Receiver, orders_port: int, quotes_port: int) -> int:
+    """Send the opening quotes and wait until all of them are applied; how many probes that took."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    fence = market.fence()
+    fence_prices = fence[-BID_AND_OFFER.size :]
+    probes = 1
+    with _connected(quotes_port, run, deadline) as quotes, _connected(orders_port, run, deadline) as orders:
+        orders.sendall(market.probe(0))  # alone waits for Spark to start; the opening quotes' latency shall not show that
+        _until(lambda: len(receiver.payloads) > 0, run, START_SECONDS_MAX)
+        quotes.sendall(OPENING.read_bytes() + fence)
+        while not any(payload[BID_AT:].startswith(fence_prices) for payload in receiver.payloads):
+            if time.monotonic() > deadline:
+                raise DemoError(f"no answer to the opening quotes within {START_SECONDS_MAX:g} s")
+            orders.sendall(market.probe(probes))
+            probes += 1
+            _until(lambda seen=probes: len(receiver.payloads) >= seen, run, PROBE_SECONDS)  # type: ignore[misc]  # a default binds now
+    _until(lambda: len(receiver.payloads) >= probes, run, STILL_SECONDS_MAX)
+    return probes
+
+
+def _connected(port: int, run: subprocess.Popen[str], deadline: float) -> socket.socket:
+    while True:
+        try:
+            return socket.create_connection((HOST, port))
+        except ConnectionRefusedError:
+            _must_run(run)
+            if time.monotonic() > deadline:
+                raise DemoError(f"the application does not listen on port {port} after {START_SECONDS_MAX:g} s") from None
+            time.sleep(POLL_SECONDS)
+
+
+def _until(is_so: Callable[[], bool], run: subprocess.Popen[str], seconds: float) -> bool:
+    """Poll until it is so, at most for ``seconds``; whether it is."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        _must_run(run)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _must_run(run: subprocess.Popen[str]) -> None:
+    if run.poll() is not None:
+        raise DemoError(f"`wallaroo run` ended by itself with exit code {run.returncode}")
+
+
+def _stream(
+    options: argparse.Namespace,
+    market: Market,
+    run: subprocess.Popen[str],
+    receiver: Receiver,
+    ports: tuple[int, int],
+    probes: int,
+) -> tuple[Traffic, Oracle]:
+    """Let both streams flow to their end; what was sent, and the oracle that has seen it."""
+    started = time.monotonic()
+    with ExitStack() as stack:
+        senders = [
+            stack.enter_context(_child(_send_command(stream, port, options), stdout=subprocess.PIPE))
+            for stream, port in zip(("orders", "quotes"), ports, strict=True)
+        ]
+        try:
+            while any(sender.poll() is None for sender in senders):
+                _must_run(run)
+                time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            for sender in senders:
+                sender.terminate()
+        orders, quotes = (_sent(sender) for sender in senders)
+    oracle = _oracle(market, probes, orders["sent"], quotes["sent"])
+    ended = _await_outputs(oracle.expected, run, receiver)
+    late = max(orders["late_ms_max"], quotes["late_ms_max"])
+    return Traffic(orders["sent"], quotes["sent"], ended - started, late), oracle
+
+
+def _sent(sender: subprocess.Popen[str]) -> Any:
+    """What a sender reports with its last line."""
+    out, _ = sender.communicate(timeout=STOP_SECONDS_MAX)
+    if sender.returncode != 0 or not out:
+        raise DemoError(f"a sender ended with exit code {sender.returncode}")
+    return json.loads(out.splitlines()[-1])
+
+
+def _oracle(market: Market, probes: int, orders: int, quotes: int) -> Oracle:
+    """An oracle that has seen everything that was sent, in the order of sending."""
+    oracle = Oracle()
+    oracle.feed_quotes(OPENING.read_bytes() + market.fence())
+    for frames in first(market.quote_blocks(), QUOTE_FRAME.size, quotes):
+        oracle.feed_quotes(frames)
+    oracle.feed_orders(b"".join(market.probe(number) for number in range(probes)))
+    for frames in first(market.order_blocks(), ORDER_FRAME.size, orders):
+        oracle.feed_orders(frames)
+    return oracle
+
+
+def _await_outputs(expected: int, run: subprocess.Popen[str], receiver: Receiver) -> float:
+    """Wait for the outputs as long as new ones arrive; when the last one came."""
+    seen, seen_at = -1, time.monotonic()
+    while len(receiver.payloads) < expected and time.monotonic() - seen_at < STILL_SECONDS_MAX:
+        if len(receiver.payloads) != seen:
+            seen, seen_at = len(receiver.payloads), time.monotonic()
+        _must_run(run)
+        time.sleep(POLL_SECONDS)
+    return time.monotonic() if len(receiver.payloads) >= expected else seen_at
+
+
+def _stop(run: subprocess.Popen[str]) -> None:
+    """Ask the run to end at a batch boundary, and wait for it."""
+    run.terminate()
+    try:
+        code = run.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        raise DemoError(f"`wallaroo run` did not stop within {STOP_SECONDS_MAX:g} s of SIGTERM") from None
+    if code != 0:
+        raise DemoError(f"`wallaroo run` stopped with exit code {code}")
+
+
+def _report(traffic: Traffic, judgement: Judgement, summary: dict[str, Any]) -> None:
+    sent = traffic.orders + traffic.quotes
+    print(f"\nMarket Spread, {traffic.seconds:.1f} s on {_cores()} cores")
+    print(
+        f"  messages in      {summary['events_in']:>14,}   {traffic.orders:,} orders, {traffic.quotes:,} quotes, and the opening"
+    )
+    print(f"  rejected orders  {judgement.received:>14,}")
+    print(f"  throughput       {sent / traffic.seconds:>14,.0f}   messages/s from the first message to the last output")
+    print(f"  late by at most  {traffic.late_ms_max:>14,.0f}   ms: a message's wait for its turn at a sender")
+    print(f"\n  receipt to output, ms{'p50':>12}{'p95':>9}{'p99':>9}{'p99.9':>9}")
+    for line in summary["latency"]:
+        figures = "".join(f"{line[name]:>9,.0f}" for name in ("p50_ms", "p95_ms", "p99_ms", "p999_ms"))
+        print(f"    {line['pipeline']:<21}{figures}")
+    print(f"\n  {judgement}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

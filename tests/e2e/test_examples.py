@@ -1,0 +1,227 @@
+"""Every example as a user runs it: `wallaroo run` on real Spark, fed and read over real TCP, against its expected output."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from wallaroo.cli.receiving import Receiver
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+sys.path[:0] = [str(EXAMPLES / name) for name in ("alphabet", "market_spread")]
+
+from alphabet_oracle import running_totals  # noqa: E402  # found on the path set above
+from market_spread_data import ORDER_FRAME, QUOTE_FRAME, Market, first  # noqa: E402
+from market_spread_oracle import Oracle  # noqa: E402
+
+pytestmark = pytest.mark.java
+
+HOST = "127.0.0.1"
+START_SECONDS_MAX = 60.0
+OUTPUT_SECONDS_MAX = 45.0
+STOP_SECONDS_MAX = 30.0
+PROBE_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class Running:
+    """An example under way: its ports by source name, and what came out so far."""
+
+    process: subprocess.Popen[str]
+    ports: dict[str, int]
+    receiver: Receiver
+
+    def send(self, source: str, content: bytes) -> None:
+        """Send as one client that leaves afterwards; waits until the application listens."""
+        with self.connect(source) as connection:
+            connection.sendall(content)
+
+    def connect(self, source: str) -> socket.socket:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                return socket.create_connection((HOST, self.ports[source]))
+            except ConnectionRefusedError:
+                assert self.process.poll() is None, f"wallaroo run ended with {self.process.returncode}"
+                assert time.monotonic() < deadline, f"nobody listens for {source}"
+                time.sleep(0.05)
+
+    def outputs(self, count: int) -> list[bytes]:
+        """Wait for so many outputs, stop the run as Ctrl-C does, and return *all* that came."""
+        deadline = time.monotonic() + OUTPUT_SECONDS_MAX
+        while not self.receiver.wait_for(count, 0.2):
+            assert self.process.poll() in (None, 0), f"wallaroo run ended with {self.process.returncode}"
+            assert time.monotonic() < deadline, f"{self.receiver.count} of {count} outputs came"
+        self.stop()
+        return list(self.receiver.payloads)
+
+    def stop(self) -> None:
+        """SIGINT ends a run at a batch boundary, with exit code 0; one whose sources have ended is gone already."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(STOP_SECONDS_MAX) == 0
+
+
+Run = Callable[..., Running]
+
+
+@contextmanager
+def running(folder: Path, example: str, sources: tuple[str, ...], form: str, options: tuple[str, ...]) -> Iterator[Running]:
+    ports = dict(zip(sources, free_ports(len(sources)), strict=True))
+    inputs = ",".join(f"{name}@{HOST}:{port}" for name, port in ports.items())
+    with Receiver(HOST, 0, form) as receiver, (folder / f"{example}.log").open("w") as log:
+        command = [
+            *(
+                sys.executable,
+                "-m",
+                "wallaroo",
+                "run",
+                str(EXAMPLES / example / f"{example}.py"),
+                "--master",
+                "local[2]",
+                "--log-level",
+                "error",
+            ),
+            *(("--in", inputs) if sources else ()),
+            *("--out", f"{HOST}:{receiver.address[1]}", *options),
+        ]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+        )
+        try:
+            yield Running(process, ports, receiver)
+        except BaseException:
+            log.flush()
+            print((folder / f"{example}.log").read_text())  # pytest shows it beside the failure
+            raise
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(STOP_SECONDS_MAX)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def framed(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def per_key(lines: list[bytes]) -> dict[str, list[int]]:
+    """``key => number`` lines as the numbers of every key, in order of arrival."""
+    numbers: dict[str, list[int]] = {}
+    for line in lines:
+        key, _, number = line.decode().rpartition(" => ")
+        numbers.setdefault(key, []).append(int(number))
+    return numbers
+
+
+def test_word_count_answers_every_word_of_the_bill_of_rights_with_its_running_count(tmp_path: Path) -> None:
+    expected = json.loads((EXAMPLES / "word_count/bill_of_rights_word_counts.json").read_text())
+    lines = (EXAMPLES / "word_count/bill_of_rights.txt").read_bytes().split(b"\n")
+    with running(tmp_path, "word_count", ("Split and Count",), "lines", ()) as run:
+        run.send("Split and Count", b"".join(framed(line) for line in lines if line))
+        outputs = run.outputs(482)
+
+    assert len(outputs) == 482
+    assert per_key(outputs) == {word: list(range(1, count + 1)) for word, count in expected.items()}
+
+
+def test_alphabet_keeps_the_running_total_of_every_letter(tmp_path: Path) -> None:
+    messages = (EXAMPLES / "alphabet/alphabet_votes.msg").read_bytes()
+    with running(tmp_path, "alphabet", ("Votes",), "lines", ()) as run:
+        run.send("Votes", messages)
+        outputs = run.outputs(10_000)
+
+    totals = per_key(outputs)
+    assert totals == running_totals(messages)
+    assert {letter: each[-1] for letter, each in totals.items()} == json.loads(
+        (EXAMPLES / "alphabet/alphabet_expected.json").read_text()
+    )
+
+
+def test_celsius_converts_every_temperature(tmp_path: Path) -> None:
+    with running(tmp_path, "celsius", ("Celsius",), "lines", ()) as run:
+        run.send("Celsius", (EXAMPLES / "celsius/celsius.msg").read_bytes())
+        outputs = run.outputs(1000)
+
+    assert sorted(outputs) == sorted((EXAMPLES / "celsius/celsius_expected.txt").read_bytes().splitlines())
+
+
+def test_stateless_alerts_are_the_listed_ones(tmp_path: Path) -> None:
+    expected = (EXAMPLES / "alerts_stateless/first_alerts.txt").read_bytes().splitlines()
+    with running(tmp_path, "alerts_stateless", (), "lines", ("--transactions", "25")) as run:
+        outputs = run.outputs(len(expected))
+
+    assert sorted(outputs) == sorted(expected)
+
+
+def test_stateful_alerts_are_the_listed_ones_in_order_per_user(tmp_path: Path) -> None:
+    expected = (EXAMPLES / "alerts_stateful/first_alerts.txt").read_bytes().splitlines()
+    with running(tmp_path, "alerts_stateful", (), "lines", ("--transactions", "31")) as run:
+        outputs = run.outputs(len(expected))
+
+    def by_user(lines: list[bytes]) -> list[bytes]:
+        return sorted(lines, key=lambda line: line.rpartition(b": ")[0])  # stable: a user's own order stays
+
+    assert by_user(outputs) == by_user(expected)
+
+
+def test_market_spread_rejects_exactly_the_orders_of_the_oracle(tmp_path: Path) -> None:
+    opening = (EXAMPLES / "market_spread/350_symbols_initial_nbbo.msg").read_bytes()
+    market = Market.of(opening, reject_share=0.2, seed=11)
+    quotes = b"".join(first(market.quote_blocks(), QUOTE_FRAME.size, 20 * 350))
+    orders = b"".join(first(market.order_blocks(), ORDER_FRAME.size, 4000))
+    oracle = Oracle()
+    oracle.feed_quotes(opening + market.fence() + quotes)
+
+    with running(tmp_path, "market_spread", ("Orders", "Market Data"), "frames", ()) as run:
+        run.send("Market Data", opening + market.fence())
+        probes = probe_until_open(run, market)
+        oracle.feed_orders(probes + orders)
+        with run.connect("Market Data") as quoting, run.connect("Orders") as ordering:
+            for at in range(10):  # turn and turn about, so that the streams meet
+                quoting.sendall(quotes[at * 700 * QUOTE_FRAME.size : (at + 1) * 700 * QUOTE_FRAME.size])
+                ordering.sendall(orders[at * 400 * ORDER_FRAME.size : (at + 1) * 400 * ORDER_FRAME.size])
+        outputs = run.outputs(oracle.expected)
+
+    judgement = oracle.judge(outputs)
+    assert judgement.is_right, str(judgement)
+    assert judgement.correct > 700
+
+
+def probe_until_open(run: Running, market: Market) -> bytes:
+    """Send orders that are always rejected until one meets the last of the opening quotes; all that were sent."""
+    prices, probes, deadline = market.fence()[-16:], b"", time.monotonic() + OUTPUT_SECONDS_MAX
+    with run.connect("Orders") as connection:
+        number = 0
+        while not any(payload[31:47] == prices for payload in run.receiver.payloads):
+            assert run.process.poll() is None, f"wallaroo run ended with {run.process.returncode}"
+            assert time.monotonic() < deadline, "no answer to the opening quotes"
+            probes += market.probe(number)
+            connection.sendall(market.probe(number))
+            number += 1
+            run.receiver.wait_for(number, PROBE_SECONDS)
+    return probes
