@@ -1,0 +1,47 @@
+"""The ingress's configuration: what the driver writes to a JSON file and the ingress process reads.
+
+Where it runs: driver and ingress.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from wallaroo.connectors.source import Framing
+
+BACKLOG_BYTES_MAX = 256 * 1024 * 1024  # per source, in the spool and not yet consumed
+
+
+@dataclass(frozen=True, slots=True)
+class IngressSource:
+    """One TCP source: where it listens, how it frames, where its spool is."""
+
+    name: str
+    host: str
+    port: int  # 0: any free one
+    folder: str
+    framing: Framing
+    ack_port: int | None = None  # listen here too, for senders that want acknowledgements (see ``acks``); 0: any free one
+
+
+@dataclass(frozen=True, slots=True)
+class IngressConfig:
+    """All TCP sources of an application."""
+
+    sources: tuple[IngressSource, ...]
+    is_durable: bool = False
+    backlog_bytes_max: int = BACKLOG_BYTES_MAX
+
+
+def write_config(config: IngressConfig, path: Path) -> None:
+    """Write a configuration for ``python -m wallaroo.ingress``."""
+    path.write_text(json.dumps(asdict(config), indent=1), encoding="utf-8")
+
+
+def read_config(path: Path) -> IngressConfig:
+    """Read what ``write_config`` wrote."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    sources = tuple(IngressSource(**{**source, "framing": Framing(**source["framing"])}) for source in content["sources"])
+    return IngressConfig(sources, content["is_durable"], content["backlog_bytes_max"])

@@ -1,0 +1,260 @@
+"""Starts, watches and stops the processes that fill the spools: one ingress for all TCP sources, one feeder per generator or
+file.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from wallaroo.connectors.source import SourceConfig
+from wallaroo.connectors.tcp_source import TCPSourceConfig
+from wallaroo.errors import CheckpointError, InternalError, PeerError, PipelineError, Problem, UserCodeError, WallarooError
+from wallaroo.ingress.config import BACKLOG_BYTES_MAX, IngressConfig, IngressSource, write_config
+from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
+from wallaroo.spool import folder_of
+from wallaroo.steps import importable_module, resolve
+
+START_S_MAX = 30.0
+STOP_S_MAX = 5.0
+PORT_TRIES_S = 5.0  # a killed ingress's port may be taken for a moment
+
+Address = tuple[str, int]
+_ERRORS: dict[str, type[WallarooError]] = {"user": UserCodeError, "checkpoint": CheckpointError, "peer": PeerError}
+Log = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Child:
+    """One process and what it has said."""
+
+    name: str
+    command: list[str]
+    process: subprocess.Popen[str]
+    lines: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
+    is_done: bool = False
+
+
+class Feeders:
+    """The processes of an application's sources."""
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+        self._ingress: tuple[IngressConfig, Path] | None = None
+        self._log: Log = print
+        self.addresses: dict[str, Address] = {}
+        self.ack_addresses: dict[str, Address] = {}
+
+    def start(
+        self,
+        sources: Sequence[SourceConfig],
+        spool_root: Path,
+        *,
+        is_durable: bool = False,
+        backlog_bytes_max: int = BACKLOG_BYTES_MAX,
+        sys_path: Sequence[str] = (),
+        log: Log = print,
+        is_acknowledged: bool = False,
+    ) -> dict[str, Address]:
+        """Start all processes; return where each TCP source listens.  ``is_acknowledged`` opens a second port per TCP source.
+
+        A source's spool is ``folder_of(spool_root, source.name)``.  Raises PipelineError, PeerError, UserCodeError or
+        CheckpointError; nothing runs then.
+        """
+        self._log = log
+        spool_root.mkdir(parents=True, exist_ok=True)
+        listening = [source for source in sources if isinstance(source, TCPSourceConfig) and source.valid]
+        others = [source for source in sources if not isinstance(source, TCPSourceConfig)]
+        try:
+            if listening:
+                tcp = tuple(_ingress_source(source, spool_root, is_acknowledged) for source in listening)
+                self._ingress = (IngressConfig(tcp, is_durable, backlog_bytes_max), spool_root / "ingress.json")
+                self._start_ingress()
+            for source in others:
+                folder = folder_of(spool_root, source.name)
+                config = FeederConfig(
+                    source.name, _pickled(source), str(folder), tuple(sys_path), is_durable, backlog_bytes_max
+                )
+                write_feeder_config(config, folder.with_suffix(".json"))
+                self._spawn(source.name, ["wallaroo.ingress.feeder", str(folder.with_suffix(".json"))])
+            for child in self._children[1 if listening else 0 :]:
+                self._await_ready(child)
+        except WallarooError:
+            self.stop()
+            raise
+        return self.addresses
+
+    def poll(self) -> None:
+        """Look after the processes: start a killed one again, on the same ports; raise what ended one otherwise."""
+        for child in list(self._children):
+            code = None if child.is_done else child.process.poll()
+            if code is None:
+                continue
+            if code < 0:
+                self._restart(child, code)
+            elif code == 0 and child.name != "ingress":
+                child.is_done = True  # a file or generator at its end
+            else:
+                child.is_done = True
+                raise _failure(child, *_last_line(child))
+
+    def stop(self) -> None:
+        """Let every process publish what it has and leave; kill what does not within a few seconds."""
+        for child in self._children:
+            if child.process.stdin is not None:
+                child.process.stdin.close()
+        until = time.monotonic() + STOP_S_MAX
+        for child in self._children:
+            try:
+                child.process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+        self._children.clear()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The running processes, by source name; all TCP sources are ``ingress``."""
+        return {child.name: child.process.pid for child in self._children if not child.is_done}
+
+    def _start_ingress(self) -> None:
+        assert self._ingress is not None
+        config, path = self._ingress
+        write_config(config, path)
+        child = self._spawn("ingress", ["wallaroo.ingress", str(path)])
+        self.addresses = {name: (host, port) for name, (host, port) in self._await_ready(child).items()}
+        pinned = tuple(
+            replace(
+                source,
+                port=self.addresses[source.name][1],
+                ack_port=self.ack_addresses[source.name][1] if source.name in self.ack_addresses else None,
+            )
+            for source in config.sources
+        )
+        self._ingress = (replace(config, sources=pinned), path)
+
+    def _restart(self, child: Child, code: int) -> None:
+        self._log(f"{child.name} was killed ({signal.Signals(-code).name}); starting it again")
+        self._children.remove(child)
+        if child.name != "ingress":
+            self._await_ready(self._spawn(child.name, child.command))
+            return
+        until = time.monotonic() + PORT_TRIES_S
+        while True:
+            try:
+                self._start_ingress()
+                return
+            except PeerError:
+                self._children = [other for other in self._children if other.name != "ingress"]
+                if time.monotonic() > until:
+                    raise
+
+    def _spawn(self, name: str, arguments: list[str]) -> Child:
+        root = str(Path(__file__).parents[2])
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+        process = subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the driver; it tells the others
+        )
+        child = Child(name, arguments, process)
+        threading.Thread(target=_read_lines, args=(child,), daemon=True).start()
+        threading.Thread(target=_pass_on, args=(process, self._log), daemon=True).start()
+        self._children.append(child)
+        return child
+
+    def _await_ready(self, child: Child) -> dict[str, Any]:
+        until = time.monotonic() + START_S_MAX
+        while True:
+            try:
+                word, content = child.lines.get(timeout=max(0.01, until - time.monotonic()))
+            except queue.Empty:
+                raise PeerError(f"{child.name} did not start within {START_S_MAX:.0f} s. Is the machine overloaded?") from None
+            if word == "ACKS":
+                self.ack_addresses = {name: (host, port) for name, (host, port) in content.items()}
+            elif word == "READY":
+                return dict(content)
+            else:
+                child.process.wait()
+                raise _failure(child, word, content)
+
+
+def _last_line(child: Child) -> tuple[str, Any]:
+    """Return what an ended process said last."""
+    while True:
+        word, content = child.lines.get(timeout=STOP_S_MAX)  # END comes when its stdout is closed
+        if word in ("ERROR", "END"):
+            return word, content
+
+
+def _failure(child: Child, word: str, content: Any) -> WallarooError:
+    if word == "ERROR":
+        return _ERRORS[content["kind"]](*content["facts"])
+    code = child.process.poll()
+    return InternalError(f"the process of {child.name} ended with code {code}; please report it with the log above.")
+
+
+def _read_lines(child: Child) -> None:
+    assert child.process.stdout is not None
+    for line in child.process.stdout:
+        word, _, content = line.partition(" ")
+        if word in ("READY", "ACKS", "ERROR"):
+            child.lines.put((word, json.loads(content)))
+        else:  # user code prints, too
+            print(line, end="", flush=True)
+    child.lines.put(("END", None))
+
+
+def _pass_on(process: subprocess.Popen[str], log: Log) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        log(line.rstrip("\n"))
+
+
+def _ingress_source(source: TCPSourceConfig, spool_root: Path, is_acknowledged: bool) -> IngressSource:
+    folder = str(folder_of(spool_root, source.name))
+    return IngressSource(source.name, source.host, int(source.port), folder, source.framing, 0 if is_acknowledged else None)
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles classes and functions of the script under the name by which another process imports it."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if getattr(value, "__module__", None) == "__main__" and isinstance(value, type | type(_pickled)):
+            return resolve, (importable_module("__main__"), value.__qualname__)
+        return NotImplemented
+
+
+def _pickled(source: SourceConfig) -> str:
+    content = io.BytesIO()
+    try:
+        _Pickler(content).dump(source)
+    except Exception as problem:  # noqa: BLE001  # pickle calls the user's __reduce__ and __getstate__
+        raise PipelineError(
+            Problem(
+                f"source '{source.name}'",
+                "",
+                f"cannot be pickled ({problem}).",
+                "Build it from classes at the top level of a module.",
+            )
+        ) from None
+    return base64.b64encode(content.getvalue()).decode()

@@ -1,0 +1,86 @@
+"""The ingress's loop: one thread, all sources, no work per event but walking frame headers.
+
+Where it runs: ingress.
+"""
+
+from __future__ import annotations
+
+import resource
+import selectors
+import time
+
+from wallaroo.ingress.child import Parent
+from wallaroo.ingress.config import IngressConfig
+from wallaroo.ingress.connection import ReadBuffer
+from wallaroo.ingress.inlet import Address, Inlet
+
+PUBLISH_S = 0.005  # under load: one publish (and fsync) for what came in this time
+PAUSE_S = 0.001  # after a pass that read little, so that many small messages come with one read
+LITTLE_BYTES = 64 * 1024
+LOOK_S = 0.02  # between looks at a paused source's backlog
+TIDY_S = 1.0
+
+
+class Ingress:
+    """Reads all TCP sources of an application into their spools."""
+
+    def __init__(self, config: IngressConfig, parent: Parent):
+        _allow_many_files()
+        self._parent = parent
+        self._selector = selectors.DefaultSelector()
+        self._buffer = ReadBuffer()
+        self._inlets = [
+            Inlet(
+                source,
+                self._selector,
+                is_durable=config.is_durable,
+                backlog_bytes_max=config.backlog_bytes_max,
+                is_stopping=parent.look,
+            )
+            for source in config.sources
+        ]
+        for fileno in parent.filenos:
+            self._selector.register(fileno, selectors.EVENT_READ, lambda buffer: self._look())
+
+    def listen(self) -> tuple[dict[str, Address], dict[str, Address]]:
+        """Open all ports; return the addresses by source name, and those for acknowledged senders."""
+        both = {inlet.name: inlet.listen() for inlet in self._inlets}
+        return {name: plain for name, (plain, _) in both.items()}, {name: acked for name, (_, acked) in both.items() if acked}
+
+    def run(self) -> None:
+        """Read until the parent is gone or asks to stop."""
+        tidied_at = time.monotonic()
+        try:
+            while not self._parent.is_stopping:
+                is_any_paused = any(inlet.is_paused for inlet in self._inlets)
+                events = self._selector.select(LOOK_S if is_any_paused else TIDY_S)
+                began = time.monotonic()
+                count = sum([key.data(self._buffer) for key, _ in events])
+                self._publish(is_quiet=count < LITTLE_BYTES)
+                if began - tidied_at > TIDY_S:
+                    tidied_at = began
+                    for inlet in self._inlets:
+                        inlet.tidy()
+                if count < LITTLE_BYTES:
+                    time.sleep(max(0.0, began + PAUSE_S - time.monotonic()))
+        finally:
+            for inlet in self._inlets:
+                inlet.close()
+
+    def _publish(self, is_quiet: bool) -> None:
+        now = time.monotonic()
+        for inlet in self._inlets:
+            if inlet.is_paused or (inlet.is_changed and (is_quiet or now - inlet.published_at >= PUBLISH_S)):
+                inlet.look_at_backlog()
+                if inlet.is_changed:
+                    inlet.publish()
+
+    def _look(self) -> int:
+        self._parent.look()
+        return 0
+
+
+def _allow_many_files() -> None:
+    """Have as many clients as the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

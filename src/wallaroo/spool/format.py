@@ -1,0 +1,184 @@
+"""The spool's format: positions, chunks, head, and how they look on disk.
+
+Where it runs: everywhere (pure but for listing a folder).
+
+The law of the spool:
+
+* One folder per source, one writer, any number of readers.  A folder holds segments (``<byte>-<events>.chunks``, named by
+  the position of their first chunk), beside each segment a sparse index (``.index``), the ``head`` and the ``tail``.
+* A *chunk* is the unit of writing and reading: whole frames, with a checksum seeded by the chunk's position, so that bytes
+  that belong elsewhere never pass.  A *position* is a chunk boundary, counted in bytes and in events since the log's first
+  byte; it never goes back.
+* A position in the head is on disk first (fsync'd where the spool is durable).  Whole chunks behind the head may survive a
+  crash; the next writer keeps them.  The first chunk behind the head that is not whole ends the log; the next writer cuts
+  it off.
+* A chunk below the head that is not whole is corruption, and an error that names file and byte.
+* The tail is written by whoever consumes, after its commit.  Segments are removed only when they lie wholly below the tail,
+  and the segment with the last published chunk always stays.
+* The index is a hint: an entry that fails its checksum, or lies behind the head, is passed over.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from wallaroo.errors import CheckpointError, PeerError
+
+VERSION = 1
+SEGMENT_MAGIC = b"wlrspool"
+SEGMENT_HEADER = struct.Struct("<8sIIQQ")  # magic, version, reserved, byte and events of the first chunk
+CHUNK_HEADER = struct.Struct("<IIIqII")  # checksum, bytes of frames, bytes of resume, receipt_ns, connection, events
+INDEX_ENTRY = struct.Struct("<QQQ")  # byte, events, checksum
+HEAD = struct.Struct("<QQBIQ")  # byte, events, flags, connections, rejected; the error's text follows
+TAIL = struct.Struct("<QQ")  # byte, events
+CHECKSUM_BYTES = 4
+INDEX_STRIDE_BYTES = 64 * 1024  # one entry per this much log: finding a boundary walks at most this far
+SEGMENT_BYTES_MAX = 64 * 1024 * 1024
+ERROR_BYTES_MAX = 800  # of the head's error text; fits a slot
+FLAG_ENDED, FLAG_PAUSED = 1, 2
+
+digest = zlib.crc32  # 2.6 GB/s; its second argument seeds it
+
+
+class SpoolFullError(PeerError):
+    """The disk has no room for what should be appended; nothing was appended, and the same append may be tried again."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A chunk boundary: bytes and events since the log's first byte."""
+
+    byte: int = 0
+    events: int = 0
+
+
+class Chunk(NamedTuple):
+    """What one ``append`` stored.  (A named tuple: half a million a second are made on reading.)"""
+
+    receipt_ns: int
+    connection: int
+    events: int
+    frames: bytes  # whole frames with their headers, as on the wire
+    resume: bytes  # the writer's own note of where to continue
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the writer has published."""
+
+    position: Position = Position()
+    is_ended: bool = False
+    is_paused: bool = False
+    connections: int = 0
+    rejected: int = 0
+    error: str = ""  # the last thing a person should see
+
+
+class Segment(NamedTuple):
+    """One segment file and the position of its first chunk."""
+
+    start: Position
+    path: Path
+
+    @property
+    def index_path(self) -> Path:
+        return self.path.with_suffix(".index")
+
+    def offset(self, byte: int) -> int:
+        """Where in this file the log's ``byte`` lies."""
+        return byte - self.start.byte + SEGMENT_HEADER.size
+
+
+def folder_of(root: Path, source: str) -> Path:
+    """Return the spool folder of a source, readable and safe for any name."""
+    name = quote(source, safe=" ")
+    if len(name) > 120:
+        name = f"{name[:100]}-{digest(source.encode()):08x}"
+    return root / f"{name}.spool"
+
+
+def segment_at(folder: Path, start: Position) -> Segment:
+    """Return the segment that starts at a position."""
+    return Segment(start, folder / f"{start.byte:020d}-{start.events:020d}.chunks")
+
+
+def segments_of(folder: Path) -> list[Segment]:
+    """List the segments of a folder in order."""
+    found = []
+    for path in folder.glob("*-*.chunks"):
+        byte, _, events = path.stem.partition("-")
+        found.append(Segment(Position(int(byte), int(events)), path))
+    return sorted(found)
+
+
+def segment_header(start: Position) -> bytes:
+    """Return the first bytes of a segment file."""
+    return SEGMENT_HEADER.pack(SEGMENT_MAGIC, VERSION, 0, start.byte, start.events)
+
+
+def check_segment_header(segment: Segment, header: bytes) -> None:
+    """Raise CheckpointError unless the file is what its name says, in a version we read."""
+    if len(header) < SEGMENT_HEADER.size or header[:8] != SEGMENT_MAGIC:
+        raise corrupt(segment.path, 0, "it does not begin as a spool segment does")
+    _, version, _, byte, events = SEGMENT_HEADER.unpack(header)
+    check_version(segment.path, version)
+    if (byte, events) != (segment.start.byte, segment.start.events):
+        raise corrupt(segment.path, 0, "its name and its first bytes disagree about its position")
+
+
+def check_version(path: Path, version: int) -> None:
+    """Raise CheckpointError for a file of a newer format."""
+    if version > VERSION:
+        raise CheckpointError(
+            f"{path} has format version {version}; this version of wallaroo reads up to {VERSION}. "
+            "Use the newer wallaroo that wrote it, or another checkpoint directory."
+        )
+
+
+def corrupt(path: Path, byte: int, why: str) -> CheckpointError:
+    """Make the error for a file that is not as it was written."""
+    return CheckpointError(
+        f"spool file {path} is corrupt at byte {byte}: {why}. "
+        "Restore the file from a copy, or start over with an empty checkpoint directory."
+    )
+
+
+def index_entry(position: Position) -> bytes:
+    """Return the index entry of a chunk boundary."""
+    packed = TAIL.pack(position.byte, position.events)
+    return packed + digest(packed).to_bytes(8, "little")
+
+
+def index_entries(content: bytes) -> list[Position]:
+    """Read an index; entries that fail their checksum are left out."""
+    whole = len(content) // INDEX_ENTRY.size * INDEX_ENTRY.size
+    entries = []
+    for byte, events, checksum in INDEX_ENTRY.iter_unpack(content[:whole]):
+        if digest(TAIL.pack(byte, events)) == checksum:
+            entries.append(Position(byte, events))
+    return entries
+
+
+def pack_head(head: Head) -> bytes:
+    """Return the head's bytes; a long error is cut."""
+    flags = FLAG_ENDED * head.is_ended | FLAG_PAUSED * head.is_paused
+    fixed = HEAD.pack(head.position.byte, head.position.events, flags, head.connections, head.rejected)
+    return fixed + head.error.encode("utf-8", "replace")[:ERROR_BYTES_MAX]
+
+
+def unpack_head(content: bytes) -> Head:
+    """Read the head's bytes."""
+    byte, events, flags, connections, rejected = HEAD.unpack_from(content)
+    error = content[HEAD.size :].decode("utf-8", "ignore")
+    return Head(Position(byte, events), bool(flags & FLAG_ENDED), bool(flags & FLAG_PAUSED), connections, rejected, error)
+
+
+def is_full(problem: OSError) -> bool:
+    """Whether an error says that there is no room."""
+    return problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -1,0 +1,168 @@
+"""Reading a spool: head, boundaries, chunks.
+
+Where it runs: driver and workers.  A reader holds no open file and pickles as its folder.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from wallaroo.errors import CheckpointError
+from wallaroo.spool.format import (
+    CHECKSUM_BYTES,
+    CHUNK_HEADER,
+    SEGMENT_HEADER,
+    Chunk,
+    Head,
+    Position,
+    Segment,
+    check_segment_header,
+    corrupt,
+    digest,
+    index_entries,
+    segments_of,
+    unpack_head,
+)
+from wallaroo.spool.slots import read_slots
+
+PIECE_BYTES = 2 * 1024 * 1024  # read at once: large enough for the disk, small enough for the cache
+
+
+class SpoolReader:
+    """Reads one source's spool; any number of them may, while the writer writes."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def head(self) -> Head:
+        """Return what the writer has published last; the beginning where it has published nothing."""
+        content = read_slots(self.folder / "head")
+        return unpack_head(content) if content else Head()
+
+    def advance(self, start: Position, events_max: int) -> Position:
+        """Return the furthest boundary at most ``events_max`` events behind ``start``; one chunk at least, if there is one."""
+        head = self.head().position
+        if start.byte >= head.byte:
+            return start
+        below, above = self._around(start.events + events_max, start, head)
+        return below if below.byte > start.byte else above
+
+    def split(self, start: Position, end: Position, pieces: int) -> list[tuple[Position, Position]]:
+        """Cut a range at chunk boundaries into at most ``pieces`` ranges of about as many events each, none empty, in order."""
+        cuts = [start]
+        for number in range(1, pieces):
+            wanted = start.events + (end.events - start.events) * number // pieces
+            below, above = self._around(wanted, cuts[-1], end)
+            nearest = below if wanted - below.events <= above.events - wanted else above
+            if cuts[-1].byte < nearest.byte < end.byte:
+                cuts.append(nearest)
+        if end.byte > start.byte:
+            cuts.append(end)
+        return list(pairwise(cuts))
+
+    def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
+        """Yield the chunks of a range in order, checked.  Raises CheckpointError, naming file and byte, for a corrupt one."""
+        for segment, low, high in self._parts(start.byte, end.byte):
+            yield from read_chunks(segment, low, high)
+
+    def _parts(self, low: int, high: int) -> Iterator[tuple[Segment, int, int]]:
+        if low >= high:
+            return
+        segments = segments_of(self.folder)
+        first = bisect_right(segments, low, key=lambda segment: segment.start.byte) - 1
+        if first < 0:
+            raise self._gone(low, segments)
+        for segment, following in zip(segments[first:], [*segments[first + 1 :], None], strict=True):
+            stop = min(high, following.start.byte) if following else high
+            if low < stop:
+                yield segment, low, stop
+                low = stop
+
+    def _around(self, events: int, start: Position, end: Position) -> tuple[Position, Position]:
+        """Return the last boundary with at most so many events and the next one, both within start..end."""
+        if events >= end.events:
+            return end, end
+        segments = segments_of(self.folder)
+        found = bisect_right(segments, max(events, start.events), key=lambda segment: segment.start.events) - 1
+        if found < 0:
+            raise self._gone(start.byte, segments)
+        segment = segments[found]
+        here = max(segment.start, start)
+        for entry in reversed(_index(segment)):
+            if entry.events <= events and entry.byte <= end.byte:
+                here = max(here, entry)
+                break
+        return _walk(segment, here, events, end)
+
+    def _gone(self, byte: int, segments: list[Segment]) -> CheckpointError:
+        oldest = f"its oldest byte is {segments[0].start.byte}" if segments else "it holds nothing"
+        return CheckpointError(
+            f"spool {self.folder} no longer holds byte {byte} of the log: {oldest}. It was consumed and removed. "
+            "Continue from a newer commit, or start over with an empty checkpoint directory."
+        )
+
+    def __reduce__(self) -> tuple[type[SpoolReader], tuple[Path]]:
+        return SpoolReader, (self.folder,)
+
+
+def _index(segment: Segment) -> list[Position]:
+    try:
+        return index_entries(segment.index_path.read_bytes())
+    except FileNotFoundError:
+        return []
+
+
+def _walk(segment: Segment, here: Position, events: int, end: Position) -> tuple[Position, Position]:
+    """Step from boundary to boundary until the next one has more than so many events."""
+    with open(segment.path, "rb", buffering=65536) as file:  # many small chunks cost one read
+        while here.byte < end.byte:
+            file.seek(segment.offset(here.byte))
+            header = file.read(CHUNK_HEADER.size)
+            if len(header) < CHUNK_HEADER.size:
+                raise corrupt(segment.path, segment.offset(here.byte), "the file ends below the published head")
+            _, frames, resume, _, _, count = CHUNK_HEADER.unpack(header)
+            following = Position(here.byte + CHUNK_HEADER.size + frames + resume, here.events + count)
+            if count == 0 or following.byte > end.byte:
+                raise corrupt(segment.path, segment.offset(here.byte), "a chunk reaches past the published head")
+            if following.events > events:
+                return here, following
+            here = following
+    return here, here
+
+
+def read_chunks(segment: Segment, low: int, high: int) -> Iterator[Chunk]:
+    """Yield the chunks of one segment between two of the log's bytes, each checked."""
+    unpack, header_bytes = CHUNK_HEADER.unpack_from, CHUNK_HEADER.size
+    shift = segment.offset(0)
+    offset, limit, wanted = segment.offset(low), segment.offset(high), PIECE_BYTES
+    try:
+        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise corrupt(segment.path, 0, "the file is gone, though it is not consumed") from None
+    try:
+        check_segment_header(segment, os.pread(fd, SEGMENT_HEADER.size, 0))
+        while offset < limit:
+            asked = min(wanted, limit - offset)
+            piece = os.pread(fd, asked, offset)
+            view, size, at, wanted = memoryview(piece), len(piece), 0, PIECE_BYTES
+            while at + header_bytes <= size:
+                checksum, frames, resume, receipt_ns, connection, events = unpack(piece, at)
+                body = at + header_bytes
+                middle = body + frames
+                stop = middle + resume
+                if stop > size:
+                    wanted = max(PIECE_BYTES, stop - at)
+                    break
+                if digest(view[at + CHECKSUM_BYTES : stop], offset + at - shift) != checksum:
+                    raise corrupt(segment.path, offset + at, "the checksum of a chunk differs")
+                yield Chunk(receipt_ns, connection, events, piece[body:middle], piece[middle:stop])
+                at = stop
+            if at == 0 and not (size == asked < wanted <= limit - offset):  # not just a chunk larger than a piece
+                raise corrupt(segment.path, offset, "a chunk is not whole")
+            offset += at
+    finally:
+        os.close(fd)

@@ -1,0 +1,216 @@
+"""Generators and files: fed exactly once over any kill, and their failures told."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.ingress.conftest import Running, same, wait_until
+from wallaroo.connectors.file_source import FileSourceConfig
+from wallaroo.connectors.generator import GenSourceConfig
+from wallaroo.errors import PeerError, PipelineError, UserCodeError
+from wallaroo.ingress.feeds import FileFeed, GeneratorFeed
+from wallaroo.spool import write_tail
+
+ROOT = str(Path(__file__).parents[3])
+
+
+class Totals:
+    """Counts with an attribute that a restart must keep."""
+
+    def __init__(self, last: int, delay_s: float = 0.0, fails_at: int = -1):
+        self.last, self.delay_s, self.fails_at, self.total, self.calls = last, delay_s, fails_at, 0, 0
+
+    def initial_value(self) -> tuple[int, int]:
+        return (0, 0)
+
+    def apply(self, value: tuple[int, int]) -> tuple[int, int] | None:
+        self.calls += 1
+        if value[0] == self.fails_at:
+            raise KeyError("no such symbol")
+        if value[0] == self.last:
+            return None
+        if self.delay_s:
+            time.sleep(self.delay_s)
+        self.total += value[0] + 1
+        return (value[0] + 1, self.total)
+
+
+class Nothing:
+    def initial_value(self) -> None:
+        return None
+
+    def apply(self, value: Any) -> Any:
+        raise AssertionError("never called")
+
+
+def expected(last: int) -> list[tuple[int, int]]:
+    return [(number, number * (number + 1) // 2) for number in range(last + 1)]
+
+
+def ends(running: Running, name: str) -> Callable[[], bool]:
+    def is_ended() -> bool:
+        running.feeders.poll()
+        return running.source(name).reader.head().is_ended
+
+    return is_ended
+
+
+def values(running: Running, name: str) -> list[Any]:
+    framing = GenSourceConfig(name, None).framing
+    return [pickle.loads(payload) for payload in running.source(name, framing).payloads()]
+
+
+def test_a_generator_is_fed_until_it_ends(running: Running) -> None:
+    running.start(GenSourceConfig("Totals", Totals(20_000)), GenSourceConfig("Nothing", Nothing()), sys_path=[ROOT])  # type: ignore[arg-type]
+    wait_until(ends(running, "Totals"))
+    wait_until(ends(running, "Nothing"))
+    assert values(running, "Totals") == expected(20_000)
+    assert values(running, "Nothing") == []
+
+
+def test_a_killed_generator_continues_exactly_with_its_attributes(running: Running) -> None:
+    running.start(GenSourceConfig("Totals", Totals(200, delay_s=0.002)), sys_path=[ROOT])  # type: ignore[arg-type]
+    for events in (20, 80, 130):
+        running.source("Totals").wait_for(events)
+        os.kill(running.feeders.pids["Totals"], signal.SIGKILL)
+        seen = len(running.log)
+        wait_until(lambda: running.feeders.poll() or "SIGKILL" in "".join(running.log[seen:]))  # noqa: B023  # used at once
+    wait_until(ends(running, "Totals"))
+    assert values(running, "Totals") == expected(200)
+
+
+def test_a_generator_waits_for_the_backlog(running: Running) -> None:
+    running.start(GenSourceConfig("Totals", Totals(100_000)), sys_path=[ROOT], backlog_bytes_max=50_000)  # type: ignore[arg-type]
+    source = running.source("Totals")
+    wait_until(lambda: source.reader.head().is_paused)
+    assert source.reader.head().position.byte < 200_000
+    while not ends(running, "Totals")():
+        write_tail(source.reader.folder, source.reader.head().position)
+    assert values(running, "Totals") == expected(100_000)
+
+
+def test_a_generators_exception_is_a_user_error_behind_everything_it_made(running: Running) -> None:
+    running.start(GenSourceConfig("Totals", Totals(9, fails_at=5)), sys_path=[ROOT])  # type: ignore[arg-type]
+    with pytest.raises(UserCodeError) as caught:
+        wait_until(ends(running, "Totals"))
+    assert caught.value.step == "Totals"
+    assert "test_feeders.py:" in caught.value.place
+    assert (caught.value.cause, caught.value.event) == ("KeyError: 'no such symbol'", "behind (5, 15)")
+    assert values(running, "Totals") == expected(5)
+    assert "KeyError: 'no such symbol'" in running.source("Totals").reader.head().error
+
+
+def test_a_call_that_failed_leaves_no_mark_on_what_is_kept() -> None:
+    feed = GeneratorFeed(GenSourceConfig("Totals", Totals(9, fails_at=5)), b"")
+    run = feed.next_run()
+    assert run is not None
+    assert run.events == 6
+    assert pickle.loads(run.resume)[0].calls == 5
+    with pytest.raises(UserCodeError):
+        feed.next_run()
+
+
+LINES = {
+    b"a\nb\n": [b"a", b"b"],
+    b"a\n\nb": [b"a", b"", b"b"],
+    b"\r\n\r\nx\ry\r\n": [b"", b"", b"x\ry"],
+    b"": [],
+    b"\n": [b""],
+    b"\n" * 3: [b""] * 3,
+    b"x" * 600_000 + b"\n" + b"y" * 300_000: [b"x" * 600_000, b"y" * 300_000],
+}
+
+
+@pytest.mark.parametrize("skip_empty", [False, True])
+@pytest.mark.parametrize("content", LINES)
+def test_every_line_of_a_file_is_a_payload_from_any_resume_on(tmp_path: Path, content: bytes, skip_empty: bool) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_bytes(content)
+    config = FileSourceConfig("Lines", str(path), skip_empty=skip_empty)
+    frames, resume = b"", b""
+    while run := FileFeed(config, resume).next_run():
+        frames, resume = frames + run.frames, run.resume
+    wanted = [line for line in LINES[content] if line or not skip_empty]
+    assert frames == b"".join(len(line).to_bytes(4, "big") + line for line in wanted)
+
+
+def test_a_file_of_lines_is_fed_and_ends(running: Running, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"line {number}\n" for number in range(100_000)))
+    running.start(FileSourceConfig("Lines", str(tmp_path / "in.txt")))  # type: ignore[arg-type]
+    wait_until(ends(running, "Lines"))
+    assert running.source("Lines").payloads() == [b"line %d" % number for number in range(100_000)]
+
+
+def test_a_file_of_frames_that_ends_inside_one_is_an_error_behind_the_whole_ones(running: Running, tmp_path: Path) -> None:
+    (tmp_path / "in.msg").write_bytes(b"\0\0\0\1a" * 1000 + b"\0\0\0\2b")
+    running.start(FileSourceConfig("Frames", str(tmp_path / "in.msg"), same, form="frames"))  # type: ignore[arg-type]
+    with pytest.raises(PeerError, match="ends inside a frame: the last 5 bytes, from byte 5000 on, are not whole"):
+        wait_until(ends(running, "Frames"))
+    assert running.source("Frames").payloads() == [b"a"] * 1000
+
+
+def test_a_missing_or_shortened_file_is_told_at_start(running: Running, tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match=r"cannot read .*absent.txt: No such file"):
+        running.start(FileSourceConfig("Lines", str(tmp_path / "absent.txt")))  # type: ignore[arg-type]
+    (tmp_path / "in.txt").write_text("a\n")
+    with pytest.raises(PeerError, match="has 2 bytes, and 9 were read before"):
+        FileFeed(FileSourceConfig("Lines", str(tmp_path / "in.txt")), (9).to_bytes(8, "little"))
+
+
+@pytest.mark.parametrize("config", [GenSourceConfig("G", Totals(3)), FileSourceConfig("F", "x")])
+def test_configurations_travel(config: Any) -> None:
+    copy = pickle.loads(pickle.dumps(config))
+    assert (copy.name, copy.label, copy.framing) == (config.name, config.label, config.framing)
+    assert copy.decoder is config.decoder
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from wallaroo.connectors.generator import GenSourceConfig
+from wallaroo.ingress.process import Feeders
+from wallaroo.spool import SpoolReader, folder_of
+
+class Three:
+    def initial_value(self):
+        return 1
+    def apply(self, value):
+        return value + 1 if value < 3 else None
+
+if __name__ == "__main__":
+    root = Path(sys.argv[1])
+    feeders = Feeders()
+    feeders.start([GenSourceConfig("Three", Three())], root, sys_path=sys.path)
+    reader, until = SpoolReader(folder_of(root, "Three")), time.monotonic() + 10
+    while not reader.head().is_ended and time.monotonic() < until:
+        feeders.poll()
+        time.sleep(0.005)
+    feeders.stop()
+    print(reader.head().position.events)
+"""
+
+
+def test_a_generator_of_a_script_is_found_under_the_scripts_name(tmp_path: Path) -> None:
+    (tmp_path / "three_app.py").write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(Path(ROOT) / "src")}
+    command = [sys.executable, str(tmp_path / "three_app.py"), str(tmp_path / "spool")]
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+    assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
+
+
+def test_a_source_that_cannot_be_pickled_is_told_by_name(running: Running) -> None:
+    class Local(Totals):
+        pass
+
+    with pytest.raises(PipelineError, match="source 'G': cannot be pickled"):
+        running.start(GenSourceConfig("G", Local(3)))  # type: ignore[arg-type]

@@ -1,0 +1,143 @@
+"""The ingress, from the outside: frames go in by TCP and come out of the spool; nothing is lost, nobody harmed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.unit.ingress.conftest import Running, same, tcp, wait_until
+from wallaroo.codecs.framing import frame
+from wallaroo.connectors.source import Framing
+from wallaroo.connectors.tcp_source import TCPSourceConfig
+from wallaroo.errors import PeerError
+from wallaroo.ingress.process import Feeders
+from wallaroo.spool import write_tail
+from wallaroo.steps import Decoder
+
+
+def test_frames_of_many_clients_and_sources_are_spooled_in_each_clients_order(running: Running) -> None:
+    running.start(tcp("A"), tcp("B b"))
+    clients = [(name, running.connect(name)) for name in ("A", "B b") for _ in range(20)]
+    for number in range(5):
+        for index, (_, client) in enumerate(clients):
+            client.sendall(frame(b"%d %d" % (index, number)) + frame(b""))
+    for name in ("A", "B b"):
+        payloads = running.source(name).wait_for(200)
+        assert payloads.count(b"") == 100
+        for index, (owner, _) in enumerate(clients):
+            mine = [payload for payload in payloads if payload.startswith(b"%d " % index)]
+            assert mine == ([b"%d %d" % (index, number) for number in range(5)] if owner == name else [])
+    assert running.source("A").reader.head().connections == 20
+
+
+@pytest.mark.parametrize("length_fmt", ["B", "<H", "=i", "!Q", ">4xI"])
+def test_any_header_is_read_however_the_bytes_arrive(running: Running, length_fmt: str) -> None:
+    framing = Framing(struct.calcsize(length_fmt), length_fmt)
+    decoder: Decoder[bytes] = Decoder(lambda payload: payload, "any", framing.header_length, length_fmt)
+    running.start(TCPSourceConfig("In", "127.0.0.1", "0", decoder))
+    payloads = [bytes([number]) * number for number in range(40)]
+    with running.connect() as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in b"".join(frame(payload, framing) for payload in payloads):
+            client.send(bytes([byte]))
+    assert running.source(framing=framing).wait_for(40) == payloads
+
+
+def test_a_frame_larger_than_any_buffer_arrives_whole(running: Running) -> None:
+    running.start(tcp(max_size=5_000_000))
+    payloads = [b"small", os.urandom(3_000_000), b"", os.urandom(70_000), os.urandom(65_532), os.urandom(65_533), b"last"]
+    with running.connect() as client:
+        client.sendall(b"".join(len(payload).to_bytes(4, "big") + payload for payload in payloads))
+    source = running.source(framing=Framing(max_size=5_000_000))
+    assert source.wait_for(len(payloads)) == payloads
+
+
+def test_a_frame_that_is_too_large_closes_its_connection_and_harms_nobody(running: Running) -> None:
+    running.start(tcp(max_size=10))
+    with running.connect() as good, running.connect() as bad:
+        bad.sendall(frame(b"before") + b"GET / HTTP/1.1\r\n\r\n")
+        assert bad.recv(1) == b""
+        good.sendall(frame(b"1234567890"))
+        assert sorted(running.source().wait_for(2)) == [b"1234567890", b"before"]
+        wait_until(lambda: running.source().reader.head().rejected == 1)
+    line = next(line for line in running.log if "closed" in line)
+    assert "source 'In'" in line
+    assert "1195725856 bytes is larger than max_size (10); first bytes 47 45 54 20" in line
+
+
+def test_a_half_frame_at_disconnect_is_told(running: Running) -> None:
+    running.start(tcp())
+    with running.connect() as client:
+        client.sendall(frame(b"whole") + b"\0\0\0\5ha")
+    wait_until(lambda: running.log)
+    assert "6 bytes of an unfinished frame dropped, first bytes 00 00 00 05 68 61" in running.log[0]
+    assert running.source().payloads() == [b"whole"]
+
+
+def test_a_backlog_at_its_bound_slows_the_sender_and_nothing_is_dropped(running: Running) -> None:
+    running.start(tcp(), backlog_bytes_max=1_000_000)
+    source, total = running.source(), 30_000
+    with running.connect() as client:
+        sending = threading.Thread(target=client.sendall, args=(frame(b"x" * 996) * total,))
+        sending.start()
+        wait_until(lambda: source.reader.head().is_paused)
+        held = source.reader.head().position
+        assert 1_000_000 < held.byte < 15_000_000
+        assert sending.is_alive()
+        while source.reader.head().position.events < total:
+            write_tail(source.reader.folder, source.reader.head().position)
+            sending.join(0.005)
+        sending.join(10)
+    assert source.payloads() == [b"x" * 996] * total
+    write_tail(source.reader.folder, source.reader.head().position)
+    wait_until(lambda: not source.reader.head().is_paused)
+
+
+def test_a_port_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PeerError, match=f"source 'In' cannot listen on 127.0.0.1:{port}: Address already in use"):
+            Feeders().start([TCPSourceConfig("In", "127.0.0.1", port, same)], tmp_path, log=lambda line: None)
+
+
+def test_a_killed_ingress_is_started_again_on_the_same_port_and_published_events_stay(running: Running) -> None:
+    running.start(tcp(), is_durable=True)
+    before = dict(running.feeders.addresses)
+    with running.connect() as client:
+        client.sendall(frame(b"one"))
+        running.source().wait_for(1)
+        os.kill(running.feeders.pids["ingress"], signal.SIGKILL)
+        assert client.recv(1) == b""
+    wait_until(lambda: running.feeders.poll() or any("SIGKILL" in line for line in running.log))
+    assert running.feeders.addresses == before
+    with running.connect() as client:
+        client.sendall(frame(b"two"))
+    assert running.source().wait_for(2) == [b"one", b"two"]
+
+
+def test_it_leaves_when_its_parent_is_gone(running: Running, tmp_path: Path) -> None:
+    running.start(tcp())
+    command = [sys.executable, "-m", "wallaroo.ingress", str(tmp_path / "other.json")]
+    text = (tmp_path / "ingress.json").read_text().replace(str(tmp_path / "In.spool"), str(tmp_path / "Other.spool"))
+    (tmp_path / "other.json").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    for end in ("stdin", "SIGTERM"):
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ACKS {}\n"
+        assert process.stdout.readline().startswith('READY {"In": ["127.0.0.1", ')
+        if end == "stdin":
+            process.stdin.close()
+        else:
+            process.terminate()
+        assert process.wait(5) == 0
+        process.stdout.close()

@@ -1,0 +1,74 @@
+"""Kill the writer at every write, fsync, rename and removal: what was published is intact, and the writer continues."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wallaroo.spool import Position, SpoolReader, SpoolWriter
+
+SRC = str(Path(__file__).parents[3] / "src")
+WRITER = """
+import sys
+from pathlib import Path
+from wallaroo.spool import SpoolWriter, write_tail
+folder = Path(sys.argv[1])
+writer = SpoolWriter(folder, is_durable=True, segment_bytes_max=200)
+position = writer.position
+for number in range(writer.position.events, 40):
+    writer.append(b"frame %03d" % number, 1, number, resume=b"%d" % number)
+    if number % 3 == 0:
+        position = writer.publish()
+        print(position.byte, position.events, flush=True)
+    if number % 10 == 9:
+        write_tail(folder, position)
+        writer.remove_consumed()
+writer.publish()
+"""
+POINTS = ["spool.append", "spool.fsync", "spool.head", "spool.roll", "spool.rolled", "spool.remove"]
+
+
+def run_writer(folder: Path, fault: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": SRC, "WALLAROO_FAULT": fault}
+    command = [sys.executable, "-c", WRITER, str(folder)]
+    return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_any_point_nothing_published_is_lost_and_the_log_goes_on(tmp_path: Path, point: str) -> None:
+    for nth in (1, 2, 5):
+        folder = tmp_path / str(nth)
+        killed = run_writer(folder, f"{point}:{nth}")
+        assert killed.returncode == -9, f"{point} was not passed {nth} times: {killed.stderr}"
+        printed = [Position(*map(int, line.split())) for line in killed.stdout.splitlines()]
+        published = max(printed, default=Position())
+        writer = SpoolWriter(folder, is_durable=True, segment_bytes_max=200)
+        assert writer.position >= published
+        assert writer.last_resume == (b"%d" % (writer.position.events - 1) if writer.position.events else b"")
+        writer.close()
+        assert run_writer(folder, "").returncode == 0
+        start = min(Position(*map(int, path.stem.split("-"))) for path in folder.glob("*.chunks"))
+        reader = SpoolReader(folder)
+        frames = [chunk.frames for chunk in reader.chunks(start, reader.head().position)]
+        assert frames == [b"frame %03d" % number for number in range(start.events, 40)]
+
+
+@pytest.mark.parametrize("point", ["spool.truncate", "spool.drop", "spool.fsync", "spool.head"])
+def test_killed_while_it_recovers_it_recovers_all_the_same(tmp_path: Path, point: str) -> None:
+    assert run_writer(tmp_path, "spool.append:30").returncode == -9
+    last = max(tmp_path.glob("*.chunks"))
+    with open(last, "ab") as file:
+        file.write(b"torn")
+    if point == "spool.drop":
+        (tmp_path / "99999999999999999999-00000000000000000099.chunks").write_bytes(b"")
+    killed = run_writer(tmp_path, f"{point}:1")
+    assert killed.returncode == -9, killed.stderr
+    assert run_writer(tmp_path, "").returncode == 0
+    start = min(Position(*map(int, path.stem.split("-"))) for path in tmp_path.glob("*.chunks"))
+    reader = SpoolReader(tmp_path)
+    frames = [chunk.frames for chunk in reader.chunks(start, reader.head().position)]
+    assert frames == [b"frame %03d" % number for number in range(start.events, 40)]
