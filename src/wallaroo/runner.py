@@ -28,7 +28,7 @@ class RunOptions:
     is_fresh: bool = False  # delete what the checkpoint holds first
     tasks: int | None = None  # tasks per stage at most; None: one per core
     batch_time_s: float = 1.0  # how long a batch may take; a larger backlog is cut into batches of about this
-    log_level: str = "warning"  # of Spark: debug, info, warning, error, off
+    log_level: str = "error"  # of Spark: debug, info, warning, error, off
     key_groups: int = KEY_GROUPS_DEFAULT  # shares of state; fixed for the life of a checkpoint
     backlog_bytes_max: int = BACKLOG_BYTES_MAX  # per source and per sink; beyond it nothing more is read
     retain_commits: int = 16  # newest commits that stay usable as starting points

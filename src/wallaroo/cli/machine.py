@@ -11,7 +11,7 @@ from enum import Enum
 
 JAVA_MIN = 17  # Spark 4's own floor
 PYTHON_MIN = (3, 11)
-NEEDED = {"pyspark": (4, 3), "pyarrow": (18,), "lmdb": (1, 4), "cloudpickle": (3,), "rich": (13,), "xxhash": (3,)}
+NEEDED = {"pyspark": (4, 3), "pyarrow": (18,), "lmdb": (1, 4), "cloudpickle": (3,), "rich": (13,)}
 GIB = 1024**3
 DISK_FAIL, DISK_WARN = GIB // 4, 2 * GIB  # bytes free; a backlog of one source may fill the former within minutes
 MEMORY_WARN = 2 * GIB  # the JVM takes about 1 GiB, each Python worker about 100 MiB

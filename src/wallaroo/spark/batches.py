@@ -5,6 +5,7 @@ Where it runs: driver, inside ``foreachBatch``.  The commit protocol's law is in
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -58,7 +59,8 @@ class BatchRunner:
         self._committers, self._meter, self.pacer, self._scratch = committers, meter, pacer, scratch
         self._tasks_max, self._housekeeping, self._on_committed = tasks_max, housekeeping, on_committed
         self.last = checkpoint.last
-        self._base = self.last.batch + 1 if self.last else 0
+        self._base = self.last.batch if self.last else -1  # Spark's batch 1 is our next one
+        self.is_started = threading.Event()
         known = self.last.steps if self.last else ()
         self._steps = known + tuple(name for name in state_steps(plan) if name not in known)
         self._spools = {source.config.name: folder_of(Path(deployment.spool_root), source.config.name) for source in plan.sources}
@@ -68,7 +70,7 @@ class BatchRunner:
     def warm_up(self) -> None:
         """Run an empty batch: workers start, import the application, and bring their view to the last commit.  Nothing is committed."""
         offsets = self.last.offsets if self.last else {}
-        job = self._plan_job(self._base, {source.config.name: offsets.get(source.config.name, [0, 0]) for source in self._plan.sources})
+        job = self._plan_job(self._base + 1, {source.config.name: offsets.get(source.config.name, [0, 0]) for source in self._plan.sources})
         job = replace(job, tasks=self._tasks_max(), pieces=((),) * self._tasks_max(), snapshot_level=-1)
         self._run_job(job)
 
@@ -81,6 +83,9 @@ class BatchRunner:
             raise
 
     def _run(self, spark_batch: int) -> None:
+        if spark_batch == 0:
+            self.is_started.set()  # the batch without events that every query begins with
+            return
         started_ns = time.time_ns()
         offsets = read_offsets(self._scratch / "spark", spark_batch)
         batch = self._base + spark_batch

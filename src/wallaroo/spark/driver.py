@@ -30,8 +30,8 @@ from wallaroo.spark.batches import BatchRunner
 from wallaroo.spark.control import Control, write_control
 from wallaroo.spark.job import Deployment
 from wallaroo.spark.pacing import Pacer
-from wallaroo.spark.session import open_session
-from wallaroo.spark.source import FORMAT, SpoolSource
+from wallaroo.spark.session import close_session, open_session
+from wallaroo.spark.source import FORMAT, UNSTARTED, SpoolSource
 from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
@@ -83,6 +83,15 @@ class Run:
     def status(self) -> RunStatus:
         return self._meter.status(time.time())
 
+    def reset_latency(self) -> None:
+        """Begin the latency figures anew, as after a warm-up."""
+        self._meter.reset_latency()
+
+    @property
+    def root(self) -> Path:
+        """The folder of state, spool and outbox: the checkpoint, or a temporary folder that goes away with the run."""
+        return self._root
+
     def stop(self) -> None:
         self._is_stopping.set()
 
@@ -111,8 +120,7 @@ class Run:
         session = self._session or self._open_session()
         committers = self._open_sinks(checkpoint)
         batches = self._batch_runner(session, checkpoint, committers)
-        batches.warm_up()
-        query = self._start_query(session, checkpoint, batches)
+        query = self._start_warm(session, checkpoint, batches)
         self._meter.enter("running")
         self._is_up.set()
         self._watch(query, batches, committers)
@@ -120,7 +128,7 @@ class Run:
     def _open_session(self) -> SparkSession:
         options = self.options
         session = open_session(self.plan.application, options.master, self._scratch, options.log_level, options.spark_conf)
-        self._closers.append(session.stop)
+        self._closers.append(lambda: close_session(session))
         return session
 
     def _start_feeders(self) -> Feeders:
@@ -165,17 +173,36 @@ class Run:
             on_committed=self._adjust,
         )
 
+    def _start_warm(self, session: SparkSession, checkpoint: Checkpoint, batches: BatchRunner) -> StreamingQuery:
+        """Start the query while the workers warm up: both wait for processes to start more than they compute."""
+        warming = threading.Thread(target=self._warm_up, args=(batches,), name="wallaroo-warm-up", daemon=True)
+        self._batches = batches
+        self._adjust(is_held=True)
+        warming.start()
+        query = self._start_query(session, checkpoint, batches)
+        warming.join()
+        while query.isActive and not batches.is_started.wait(WATCH_S) and batches.failure is None:
+            self._feeders.poll()
+        if batches.failure is not None:
+            self._raise_failure(query, batches)
+        self._adjust()
+        return query
+
+    def _warm_up(self, batches: BatchRunner) -> None:
+        try:
+            batches.warm_up()
+        except Exception as error:  # told by the thread that waits
+            batches.failure = error
+
     def _start_query(self, session: SparkSession, checkpoint: Checkpoint, batches: BatchRunner) -> StreamingQuery:
         names = [source.config.name for source in self.plan.sources]
         start = checkpoint.last.offsets if checkpoint.last else {}
-        self._batches = batches
-        self._adjust()
         session.dataSource.register(SpoolSource)
         stream = (
             session.readStream.format(FORMAT)
             .option("spool", str(self._root / "spool"))
             .option("sources", json.dumps(names))
-            .option("initial", json.dumps({name: start.get(name, [0, 0]) for name in names}))
+            .option("initial", json.dumps({name: start.get(name, [0, 0]) for name in names} | UNSTARTED))
             .option("control", str(self._scratch / "control"))
             .load()
         )

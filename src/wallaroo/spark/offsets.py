@@ -14,9 +14,9 @@ Offsets = dict[str, list[int]]  # source name -> [byte, events]
 
 
 def read_offsets(checkpoint: Path, spark_batch: int) -> Offsets:
-    """Return where batch ``spark_batch`` ends in every source.  Spark has written this before it calls us."""
+    """Return where batch ``spark_batch`` ends in every source (a name is never empty: that one is the source planner's own).  Spark has written this before it calls us."""
     lines = (checkpoint / "offsets" / str(spark_batch)).read_text().strip().split("\n")
     try:
-        return {name: [int(byte), int(events)] for name, (byte, events) in json.loads(lines[-1]).items()}
+        return {name: [int(byte), int(events)] for name, (byte, events) in json.loads(lines[-1]).items() if name}
     except (ValueError, AttributeError) as error:
         raise InternalError(f"Spark's offset log for its batch {spark_batch} cannot be read: {lines[-1][:200]!r}") from error

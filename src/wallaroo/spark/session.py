@@ -53,6 +53,7 @@ SETTINGS = {
 }
 
 
+LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}  # ours -> Spark's
 NOISE = (
     b"WARNING: Using incubator modules",
     b"Setting default log level to",
@@ -61,11 +62,14 @@ NOISE = (
 )
 
 
+_is_closing = threading.Event()
+
+
 def open_session(application: str, master: str, scratch: Path, log_level: str, settings: tuple[tuple[str, str], ...]) -> SparkSession:
     """Start Spark.  Raises PeerError, with the cure, where Java or the master cannot be had."""
     log4j = scratch / "log4j2.properties"
     trace = "full" if log_level in ("debug", "info") else "none"
-    log4j.write_text(LOG4J.format(level=log_level, trace=trace))
+    log4j.write_text(LOG4J.format(level=LEVELS[log_level].lower(), trace=trace))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if master.startswith("local") else "")
@@ -87,8 +91,14 @@ def open_session(application: str, master: str, scratch: Path, log_level: str, s
             f"Spark did not start with master '{master}': {type(error).__name__}. "
             "Run `wallaroo doctor`: Java 17 or newer must be installed (or JAVA_HOME set), and the master must be reachable."
         ) from error
-    session.sparkContext.setLogLevel(log_level.upper())
+    session.sparkContext.setLogLevel(LEVELS[log_level])
     return session
+
+
+def close_session(session: SparkSession) -> None:
+    """Stop Spark.  What its processes say from here on (pipes broken by their own end) is not passed on."""
+    _is_closing.set()
+    session.stop()
 
 
 @contextmanager
@@ -99,6 +109,7 @@ def _filtered_stderr() -> Iterator[None]:
     read, write = os.pipe()
     os.dup2(write, 2)
     os.close(write)
+    _is_closing.clear()
     threading.Thread(target=_forward, args=(read, real), name="spark-stderr", daemon=True).start()
     try:
         yield
@@ -110,5 +121,5 @@ def _filtered_stderr() -> Iterator[None]:
 def _forward(read: int, real: int) -> None:
     with open(read, "rb") as lines:
         for line in lines:
-            if not line.startswith(NOISE):
+            if not _is_closing.is_set() and not line.startswith(NOISE):
                 os.write(real, line)

@@ -20,6 +20,8 @@ from wallaroo.spool.format import Position, folder_of
 from wallaroo.spool.reader import SpoolReader
 
 FORMAT = "wallaroo"
+STARTED = ""  # no source has this name: every query begins with a batch without events, so that the first one with events is quick
+UNSTARTED: Offsets = {STARTED: [0, 0]}
 
 
 
@@ -68,8 +70,12 @@ class SpoolStreamReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if start[STARTED] == UNSTARTED[STARTED]:
+            return {**start, STARTED: [0, 1]}
         control = read_control(self._control)
-        return start if control.is_held else plan_offsets(start, self._readers, control.events_max)
+        if control.is_held:
+            return start
+        return plan_offsets(start, self._readers, control.events_max) | {STARTED: start[STARTED]}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return [InputPartition((name, end[name][1] - start[name][1])) for name in self._readers]
