@@ -73,6 +73,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--master", default="local[*]", help="Spark's master (default: %(default)s, all cores of this machine)")
     add("--checkpoint", type=Path, metavar="DIR", help="where state and progress are kept (default: a temporary directory)")
     add("--fresh", action="store_true", help="delete what the checkpoint holds and begin empty")
+    add("--allow-incompatible", action="store_true", help="go on with a changed application, dropping state that no longer fits")
+    add("--retain-commits", type=_whole(1), default=16, metavar="N", help="newest commits kept as starting points (default: %(default)s)")
     add("--yes", action="store_true", help="with --fresh: do not ask")
     add("--tasks", type=_whole(1), metavar="N", help="tasks per stage (default: one per core)")
     add("--batch-time", type=_seconds, default=1.0, metavar="SECONDS", help="how long a batch should take (default: %(default)s)")
@@ -209,6 +211,8 @@ def _start(application: Application, options: argparse.Namespace) -> RunHandle:
             batch_time_s=options.batch_time,
             log_level=options.log_level,
             key_groups=options.key_groups,
+            retain_commits=options.retain_commits,
+            allow_incompatible=options.allow_incompatible,
             module_paths=(str(Path(options.app).resolve().parent),),
         ),
     )

@@ -54,6 +54,7 @@ class BatchRunner:
         tasks_max: Callable[[], int],
         housekeeping: Housekeeping,
         on_committed: Callable[[], None],
+        steps: tuple[str, ...],
     ):
         self._context, self._plan, self._deployment, self._checkpoint = context, plan, deployment, checkpoint
         self._committers, self._meter, self.pacer, self._scratch = committers, meter, pacer, scratch
@@ -61,18 +62,20 @@ class BatchRunner:
         self.last = checkpoint.last
         self._base = self.last.batch if self.last else -1  # Spark's batch 1 is our next one
         self.is_started = threading.Event()
-        known = self.last.steps if self.last else ()
-        self._steps = known + tuple(name for name in state_steps(plan) if name not in known)
+        self._steps = steps
         self._spools = {source.config.name: folder_of(Path(deployment.spool_root), source.config.name) for source in plan.sources}
         self.history: deque[tuple[int, float]] = deque(maxlen=1000)  # (events, seconds) of the newest batches
         self.failure: BaseException | None = None
+        self.catch_up_ms, self.entries_applied = 0.0, 0  # of the view, when workers warmed up
 
     def warm_up(self) -> None:
         """Run an empty batch: workers start, import the application, and bring their view to the last commit.  Nothing is committed."""
         offsets = self.last.offsets if self.last else {}
         job = self._plan_job(self._base + 1, {source.config.name: offsets.get(source.config.name, [0, 0]) for source in self._plan.sources})
         job = replace(job, tasks=self._tasks_max(), pieces=((),) * self._tasks_max(), snapshot_level=-1)
-        self._run_job(job)
+        reports = self._run_job(job)
+        self.catch_up_ms = max(report.notes.get("catch_up_ms", 0.0) for report in reports)
+        self.entries_applied = int(sum(report.notes.get("entries_applied", 0.0) for report in reports))
 
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
         """Spark's entry.  Raises to keep Spark from going on; the reason is in ``failure``."""

@@ -26,10 +26,11 @@ from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus
 from wallaroo.plan.model import Plan
 from wallaroo.runner import RunOptions
-from wallaroo.spark.batches import BatchRunner
+from wallaroo.spark.batches import BatchRunner, state_steps
 from wallaroo.spark.control import Control, write_control
 from wallaroo.spark.job import Deployment
 from wallaroo.spark.pacing import Pacer
+from wallaroo.spark.recovery import describe, judge, step_table
 from wallaroo.spark.session import close_session, open_session
 from wallaroo.spark.source import FORMAT, UNSTARTED, SpoolSource
 from wallaroo.spool.format import folder_of
@@ -64,6 +65,7 @@ class Run:
         self._is_up = threading.Event()
         self._closers: list[Callable[[], object]] = []
         self._control = Control()
+        self._began_at = time.time()
         self._first_events: dict[str, int] = {}  # of each source when this run began
         self._meter = RunMeter(
             self.plan.application, time.time(), checkpoint="" if self._is_temporary else str(self._root), is_durable=not self._is_temporary
@@ -116,14 +118,26 @@ class Run:
     def _run(self) -> None:
         checkpoint = open_checkpoint(self._root, not self._is_temporary, self.options.is_fresh)
         self._closers.append(checkpoint.release)
+        self._judgement = judge(checkpoint, self.plan, self.options.allow_incompatible)
+        for note in self._judgement.notes:
+            _log(note)
         self._feeders = self._start_feeders()
         session = self._session or self._open_session()
         committers = self._open_sinks(checkpoint)
         batches = self._batch_runner(session, checkpoint, committers)
         query = self._start_warm(session, checkpoint, batches)
+        self._tell_recovery(checkpoint, batches, committers)
         self._meter.enter("running")
         self._is_up.set()
         self._watch(query, batches, committers)
+
+    def _tell_recovery(self, checkpoint: Checkpoint, batches: BatchRunner, committers: dict[str, SinkCommitter]) -> None:
+        if self._is_temporary:
+            return
+        sources, sinks = self._observe(batches, committers)
+        _log(f"checkpoint {self._root}: {describe(checkpoint.last, sources, sinks)}")
+        _log(f"ready after {time.time() - self._began_at:.1f} s, of which the state took {batches.catch_up_ms / 1e3:.2f} s "
+             f"({batches.entries_applied:,} entries into this host's view)")  # fmt: skip
 
     def _open_session(self) -> SparkSession:
         options = self.options
@@ -171,6 +185,7 @@ class Run:
             tasks_max=lambda: min(self.options.tasks or context.defaultParallelism, self.plan.key_groups),
             housekeeping=Housekeeping(checkpoint, self.plan.key_groups, self.options.retain_commits),
             on_committed=self._adjust,
+            steps=step_table(checkpoint.last, state_steps(self.plan), self._judgement.dropped),
         )
 
     def _start_warm(self, session: SparkSession, checkpoint: Checkpoint, batches: BatchRunner) -> StreamingQuery:
