@@ -80,7 +80,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--batch-time", type=_seconds, default=1.0, metavar="SECONDS", help="how long a batch should take (default: %(default)s)")
     add("--key-groups", type=_whole(1), default=KEY_GROUPS_DEFAULT, metavar="N", help="shares of state (default: %(default)s)")
     levels = ("debug", "info", "warning", "error", "off")
-    add("--log-level", choices=levels, default="warning", help="of Spark (default: %(default)s)")
+    add("--log-level", choices=levels, default="error", help="of Spark (default: %(default)s)")
     add("--quiet", action="store_true", help="print errors only")
     add("--no-live", action="store_true", help="print log lines, on a terminal too")
     add("--summary", type=Path, metavar="FILE", help="write the last status there, as JSON")
