@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from wallaroo.api.application import Application
-from wallaroo.errors import WallarooError
+from wallaroo.errors import PipelineError, Problem, WallarooError
 from wallaroo.metrics.status import RunStatus
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
 
@@ -59,12 +59,24 @@ class RunHandle(Protocol):
         """Wait for the end at most ``timeout`` seconds; return whether it has ended."""
 
 
+_is_forbidden = False  # in workers, which import the application's module
+
+
+def forbid_runs() -> None:
+    """From here on ``run`` refuses, in this process."""
+    global _is_forbidden
+    _is_forbidden = True
+
+
 def run(application: Application, options: RunOptions | None = None, *, session: Any = None, **changes: Any) -> RunHandle:
     """Start ``application`` on Spark; return a handle at once.
 
     ``session`` is a SparkSession to run in; without one, Spark is started (and stopped at the end).  ``changes`` are fields of ``RunOptions`` by name: ``run(app, tasks=4, checkpoint=Path("state"))``.  Raises PeerError where a port is taken,
     Java is missing or the checkpoint cannot be used; CheckpointError where the checkpoint does not fit.
     """
+    if _is_forbidden:
+        what = "wallaroo.run was called while a worker imported this module."
+        raise PipelineError(Problem(f"application '{application.name}'", "", what, "Put the call under: if __name__ == '__main__':"))
     chosen = replace(options or RunOptions(), **changes)
     if not chosen.module_paths:
         chosen = replace(chosen, module_paths=_callers_folders())

@@ -8,10 +8,13 @@ defined inside other functions cannot be imported by name and travel by value.
 from __future__ import annotations
 
 import importlib
+import io
+import pickle
 import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 In = TypeVar("In", contravariant=True)  # a step that takes more than it is given fits
@@ -44,6 +47,20 @@ def resolve(module: str, qualname: str) -> Any:
     for part in qualname.split("."):
         found = getattr(found, part)
     return found
+
+
+class _ByName(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if getattr(value, "__module__", None) == "__main__" and isinstance(value, type | FunctionType):
+            return resolve, (importable_module("__main__"), value.__qualname__)
+        return NotImplemented
+
+
+def pickle_by_name(value: Any) -> bytes:
+    """Pickle with classes and functions of the running script under the name by which another process imports it."""
+    content = io.BytesIO()
+    _ByName(content, 5).dump(value)
+    return content.getvalue()
 
 
 def _by_value(cls: type[Step], function: bytes, options: tuple[Any, ...]) -> Step:

@@ -7,10 +7,8 @@ Where it runs: driver.
 from __future__ import annotations
 
 import base64
-import io
 import json
 import os
-import pickle
 import queue
 import signal
 import subprocess
@@ -28,7 +26,7 @@ from wallaroo.errors import CheckpointError, InternalError, PeerError, PipelineE
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX, IngressConfig, IngressSource, write_config
 from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
 from wallaroo.spool import folder_of
-from wallaroo.steps import importable_module, resolve
+from wallaroo.steps import pickle_by_name
 
 START_S_MAX = 30.0
 STOP_S_MAX = 5.0
@@ -235,19 +233,9 @@ def _ingress_source(source: TCPSourceConfig, spool_root: Path, is_acknowledged: 
     return IngressSource(source.name, source.host, int(source.port), folder, source.framing, 0 if is_acknowledged else None)
 
 
-class _Pickler(pickle.Pickler):
-    """Pickles classes and functions of the script under the name by which another process imports it."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if getattr(value, "__module__", None) == "__main__" and isinstance(value, type | type(_pickled)):
-            return resolve, (importable_module("__main__"), value.__qualname__)
-        return NotImplemented
-
-
 def _pickled(source: SourceConfig) -> str:
-    content = io.BytesIO()
     try:
-        _Pickler(content).dump(source)
+        return base64.b64encode(pickle_by_name(source)).decode()
     except Exception as problem:  # noqa: BLE001  # pickle calls the user's __reduce__ and __getstate__
         raise PipelineError(
             Problem(
@@ -257,4 +245,3 @@ def _pickled(source: SourceConfig) -> str:
                 "Build it from classes at the top level of a module.",
             )
         ) from None
-    return base64.b64encode(content.getvalue()).decode()

@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from wallaroo.api.application import Application
 from wallaroo.connectors.sink import SinkCommitter
@@ -165,7 +166,7 @@ class Run:
             staging = self._root / "outbox" / sink.name
             staging.mkdir(parents=True, exist_ok=True)
             committer = committers[sink.name] = sink.config.committer(sink.name, staging, not self._is_temporary)
-            self._closers.append(lambda committer=committer: committer.close(self.options.drain_s))
+            self._closers.append(partial(committer.close, self.options.drain_s))
             committer.recover(last.batch if last else -1, last.sinks.get(sink.name, []) if last else [])
         return committers
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wallaroo.plan.model import Plan
+from wallaroo.runner import forbid_runs
 from wallaroo.spool.format import Position
 from wallaroo.state.commits import Commit
 from wallaroo.state.storage import LocalStorage
+from wallaroo.steps import pickle_by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Deployment:
     @staticmethod
     def of(plan: Plan, module_paths: tuple[str, ...], root: Path, view_root: Path, is_durable: bool) -> Deployment:
         """Lay the run out under the checkpoint folder ``root``."""
-        packed = pickle.dumps(plan, 5)
+        packed = pickle_by_name(plan)
         storage = LocalStorage(str(root), is_durable)
         digest = hashlib.blake2b(packed, digest_size=8).hexdigest()
         return Deployment(
@@ -70,6 +72,7 @@ _plans: dict[str, Plan] = {}
 def plan_of(deployment: Deployment) -> Plan:
     """Return the plan, unpickled once per process."""
     if deployment.plan_id not in _plans:
+        forbid_runs()
         for path in deployment.module_paths:
             if path not in sys.path:
                 sys.path.insert(0, path)

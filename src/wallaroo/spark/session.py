@@ -59,6 +59,7 @@ NOISE = (
     b"Setting default log level to",
     b"To adjust logging level use",
     b"Using Spark's default log4j profile",
+    b"spark ERROR MicroBatchExecution",  # the driver says it in the user's words
 )
 
 

@@ -25,7 +25,7 @@ from wallaroo.plan.model import Plan
 from wallaroo.spark.job import BatchJob, plan_of
 from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
-from wallaroo.state.commits import CommitLog
+from wallaroo.state.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups
 from wallaroo.state.task_state import TaskState
@@ -163,7 +163,8 @@ class Task:
 
     def report(self, busy_ms: float) -> TaskReport:
         """Finish staging; return what was done."""
-        delta, snapshots = None, ()
+        delta: DeltaRef | None = None
+        snapshots: tuple[SnapshotRef, ...] = ()
         if self._state is not None:
             job = self._job
             storage = job.deployment.storage

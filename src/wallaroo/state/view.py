@@ -13,8 +13,9 @@ import hashlib
 import os
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 import lmdb
 
@@ -116,9 +117,9 @@ class View:
 
     def read(self, group: int, step: int, key: bytes) -> bytes | None:
         """Return the stored bytes of one entry, or None."""
-        found = self._reads[self._shard(group)].get(_stored_key(group, step, key))
+        found = cast(bytes | None, self._reads[self._shard(group)].get(_stored_key(group, step, key)))
         if found is None or len(key) <= KEY_BYTES_MAX:
-            return found  # type: ignore[no-any-return,unused-ignore]  # lmdb has no types
+            return found
         prefix = struct.pack(">I", len(key)) + key
         return found[len(prefix) :] if found.startswith(prefix) else None
 
@@ -128,7 +129,7 @@ class View:
         cursor = self._reads[self._shard(group)].cursor()
         if not cursor.set_range(prefix):
             return
-        for stored, value in cursor:
+        for stored, value in cast(Iterable[tuple[bytes, bytes]], cursor):
             if not stored.startswith(prefix):
                 return
             step, key = _PREFIX.unpack_from(stored)[1], stored[_PREFIX.size :]
@@ -146,14 +147,14 @@ class View:
 
 def _version(transaction: lmdb.Transaction, group: int) -> int:
     raw = transaction.get(_VERSIONS + _PREFIX.pack(group, 0))
-    return int(_VERSION.unpack(raw)[0]) if raw else -1
+    return int(_VERSION.unpack(cast(bytes, raw))[0]) if raw else -1
 
 
 def _clear(transaction: lmdb.Transaction, group: int) -> None:
     prefix = struct.pack(">H", group)
     cursor = transaction.cursor()
     found = cursor.set_range(prefix)
-    while found and cursor.key().startswith(prefix):
+    while found and cast(bytes, cursor.key()).startswith(prefix):
         found = cursor.delete()
 
 

@@ -68,7 +68,7 @@ def test_an_option_before_the_application_is_not_reset_by_what_follows() -> None
 def test_the_defaults_suit_one_machine() -> None:
     options, rest = parsed("words.py")
     assert (options.master, options.checkpoint, options.tasks, options.batch_time) == ("local[*]", None, None, 1.0)
-    assert (options.key_groups, options.log_level, options.fresh, options.summary, rest) == (128, "warning", False, None, [])
+    assert (options.key_groups, options.log_level, options.fresh, options.summary, rest) == (128, "error", False, None, [])
 
 
 @pytest.mark.parametrize(
