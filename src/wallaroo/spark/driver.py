@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -108,7 +109,10 @@ class Run:
             self._run()
         except WallarooError as error:
             self.exception = error
-        except Exception as error:  # the error gate of the driver
+        except (Py4JError, ConnectionError, EOFError) as error:
+            self.exception = PeerError("Spark's JVM has gone. What was committed stays: run the same command again to go on from there.")
+            self.exception.__cause__ = error
+        except Exception as error:  # noqa: BLE001  # the error gate of the driver
             self.exception = InternalError(f"the run ended in a way that this program does not expect: {type(error).__name__}: {error}")
             self.exception.__cause__ = error
         self._close()
@@ -156,6 +160,7 @@ class Run:
             backlog_bytes_max=self.options.backlog_bytes_max,
             sys_path=self.options.module_paths,
             log=_log,
+            ack_ports=dict(self.options.ack_ports),
         )
         return feeders
 

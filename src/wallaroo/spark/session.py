@@ -53,6 +53,7 @@ SETTINGS = {
 }
 
 
+TASK_ATTEMPTS = 4  # Spark's own default on clusters
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}  # ours -> Spark's
 NOISE = (
     b"WARNING: Using incubator modules",
@@ -64,6 +65,22 @@ NOISE = (
 
 
 _is_closing = threading.Event()
+
+
+TASK_ATTEMPTS = 4  # Spark's own default on clusters; on local masters it would give up at the first lost worker
+
+
+def with_retries(master: str) -> str:
+    """Let tasks of a local master be retried.
+
+    >>> with_retries("local"), with_retries("local[*]"), with_retries("local[2,1]"), with_retries("spark://host:7077")
+    ('local[1,4]', 'local[*,4]', 'local[2,1]', 'spark://host:7077')
+    """
+    if master == "local":
+        return f"local[1,{TASK_ATTEMPTS}]"
+    if master.startswith("local[") and "," not in master:
+        return master.replace("]", f",{TASK_ATTEMPTS}]")
+    return master
 
 
 def open_session(application: str, master: str, scratch: Path, log_level: str, settings: tuple[tuple[str, str], ...]) -> SparkSession:
@@ -79,7 +96,7 @@ def open_session(application: str, master: str, scratch: Path, log_level: str, s
     # workers and the planner import this very package, installed or not
     package = str(Path(wallaroo.__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
-    builder = SparkSession.builder.master(master).appName(application)
+    builder = SparkSession.builder.master(_retrying(master)).appName(application)
     chosen = {**SETTINGS, "spark.local.dir": str(scratch), **dict(settings)}
     java = f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseParallelGC " + chosen.pop("spark.driver.extraJavaOptions", "")
     for name, value in {**chosen, "spark.driver.extraJavaOptions": java}.items():
@@ -94,6 +111,18 @@ def open_session(application: str, master: str, scratch: Path, log_level: str, s
         ) from error
     session.sparkContext.setLogLevel(LEVELS[log_level])
     return session
+
+
+def _retrying(master: str) -> str:
+    """Let a local Spark run a task again whose worker was killed, as a cluster does; errors of tasks are reports, never retried.
+
+    >>> _retrying("local[2]"), _retrying("local"), _retrying("local[2,1]"), _retrying("spark://host:7077")
+    ('local[2,4]', 'local[1,4]', 'local[2,1]', 'spark://host:7077')
+    """
+    if master == "local":
+        return f"local[1,{TASK_ATTEMPTS}]"
+    is_plain = master.startswith("local[") and "," not in master
+    return f"{master[:-1]},{TASK_ATTEMPTS}]" if is_plain else master
 
 
 def close_session(session: SparkSession) -> None:

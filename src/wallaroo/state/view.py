@@ -91,14 +91,22 @@ class View:
         for shard, groups in self._groups_by_shard().items():
             environment = _environment(self._root / f"{shard:02d}")
             try:
-                with environment.begin() as read:
-                    stale = [group for group in groups if _version(read, group) != history.batch]
-                if stale:
-                    applied += self._apply(environment, stale, history)
-                self._reads[shard] = environment.begin()
+                applied += self._open_shard(shard, environment, groups, history)
             except lmdb.DiskError as error:
                 raise PeerError(f"the view of the state cannot be written: {self._root}: {error}. Free the disk and run again.") from error
         return applied
+
+    def _open_shard(self, shard: int, environment: lmdb.Environment, groups: list[int], history: History) -> int:
+        """Look at the versions in the very transaction that is kept for reading: a belated task may move a group at any time."""
+        applied = 0
+        while True:
+            read = environment.begin()
+            stale = [group for group in groups if _version(read, group) != history.batch]
+            if not stale:
+                self._reads[shard] = read
+                return applied
+            read.abort()
+            applied += self._apply(environment, stale, history)
 
     def _apply(self, environment: lmdb.Environment, groups: list[int], history: History) -> int:
         applied = 0
