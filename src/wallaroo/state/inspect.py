@@ -1,0 +1,259 @@
+"""Reading a checkpoint from outside: its commits, and the state after any retained one.
+
+Where it runs: a terminal, beside a running application or without one.
+
+The law of readers: nothing is locked and nothing is written.  What is published never changes, but a running application
+deletes what it no longer needs; so all files of a commit are opened before the first entry is read (an open file outlives
+its name), and where one is gone by then the newest commit is tried instead, or, if a certain commit was asked for, the
+answer is that it is no longer retained.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.state.commits import Commit, CommitLog, DeltaRef
+from wallaroo.state.delta import latest
+from wallaroo.state.history import History
+from wallaroo.state.storage import LocalStorage
+
+VERSION_MAX = 1  # newest version of a checkpoint that is understood here; state.checkpoint, which needs LMDB, has its own
+MAPPED_BYTES_MIN = 1 << 16  # smaller files are read at once: an open file costs more than their bytes
+ATTEMPTS = 20  # newest commits tried while an application deletes them: at worst it commits every few milliseconds
+
+
+class MappedStorage(LocalStorage):
+    """Local storage for state files: ``read`` maps large ones, so that a page is loaded when one of its entries is looked at."""
+
+    __slots__ = ()
+
+    def read(self, name: str) -> bytes:
+        path = Path(self.root, name)
+        try:
+            with open(path, "rb") as file:
+                if path.stat().st_size < MAPPED_BYTES_MIN:
+                    return file.read()
+                return cast(bytes, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))  # DeltaFile slices and measures it
+        except FileNotFoundError as error:
+            raise CheckpointError(f"the checkpoint lacks {path}, which a commit refers to.") from error
+        except OSError as error:
+            cure = "Raise the limit (ulimit -n)." if error.errno == errno.EMFILE else "Make it readable to this user."
+            raise PeerError(f"{path} cannot be read: {error.strerror}. {cure}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """One entry of state: ``raw`` is the state object as it was packed."""
+
+    step: str
+    key: Key
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StepSize:
+    """How much one step holds; ``bytes`` counts keys and packed state."""
+
+    entries: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened to one key between two commits: ``old`` is None where it was added, ``new`` where it was removed."""
+
+    step: str
+    key: Key
+    old: bytes | None
+    new: bytes | None
+
+
+class StateAt:
+    """State after one commit, all files open.  Entries come key group by key group; one group is in memory at a time."""
+
+    def __init__(self, commit: Commit, history: History, groups: int):
+        self.commit, self._history, self.groups = commit, history, groups
+        for group in range(groups):
+            history.since(group, -1)  # opens the group's files; its entries are read later
+
+    def check_step(self, step: str | None) -> None:
+        """Raise CheckpointError where there is no such step."""
+        if step is not None and step not in self.commit.steps:
+            names = ", ".join(f"'{name}'" for name in self.commit.steps) or "none"
+            raise CheckpointError(f"commit {self.commit.batch} has no state step '{step}'. Its state steps: {names}.")
+
+    def group(self, group: int) -> dict[tuple[str, bytes], bytes]:
+        """Return one key group's entries by step and encoded key, in that order."""
+        _, found = self._history.since(group, -1)
+        entries = latest(entry for part in found for entry in part)
+        return {(self.commit.steps[step], key): entries[step, key] for step, key in sorted(entries)}
+
+    def entries(self, step: str | None = None) -> Iterator[StoredEntry]:
+        """Yield all entries, of one step if it is named."""
+        for group in range(self.groups):
+            for (name, key), raw in self.group(group).items():
+                if step is None or name == step:
+                    yield StoredEntry(name, decode_key(key), raw)
+
+    def sizes(self) -> dict[str, StepSize]:
+        """Count entries and bytes by step; steps that hold nothing are there too."""
+        sizes = {step: [0, 0] for step in self.commit.steps}
+        for group in range(self.groups):
+            for (step, key), raw in self.group(group).items():
+                sizes[step][0] += 1
+                sizes[step][1] += len(key) + len(raw)
+        return {step: StepSize(*size) for step, size in sizes.items()}
+
+    def find(self, keys: Iterable[Key], step: str | None = None) -> list[StoredEntry]:
+        """Return the entries of the first of these keys that any step (or the named one) has."""
+        for key in keys:
+            encoded = encode_key(key)
+            for group in self._likely_groups(encoded):
+                entries = self.group(group)
+                found = [name for name in self.commit.steps if step in (None, name) and (name, encoded) in entries]
+                if found:
+                    return [StoredEntry(name, key, entries[name, encoded]) for name in found]
+        return []
+
+    def _likely_groups(self, encoded: bytes) -> Iterable[int]:
+        """The key's own group first, then the others: in a young checkpoint the files do not surely say how many there are."""
+        likely = group_of(encoded, self.groups) if self.groups else 0
+        return sorted(range(self.groups), key=lambda group: group != likely)
+
+
+class CheckpointReader:
+    """A checkpoint folder, for reading only."""
+
+    def __init__(self, root: Path):
+        _check_format(root)
+        self.root = root
+        self._storage = LocalStorage(str(root), False)
+
+    def commits(self) -> list[Commit]:
+        """Return the retained commits, oldest first: those whose state can still be read in full."""
+        commits = self._readable_commits()
+        named = {delta.file for commit in commits.values() for delta in commit.deltas}
+        named |= {snapshot.file for commit in commits.values() for snapshot in commit.snapshots}
+        folders = {file.rpartition("/")[0] for file in named}
+        files = {f"{folder}/{name}" for folder in folders for name in self._storage.names(folder)}
+        return [commit for commit in commits.values() if _is_whole(commit, commits, files)]
+
+    def before(self, batch: int) -> Commit | None:
+        """Return the commit in front of ``batch`` if its file is still there, whether its state can be read or not."""
+        return self._readable_commits().get(batch - 1)
+
+    def at(self, batch: int | None = None) -> StateAt:
+        """Open the state after ``batch``, or after the newest commit.  Raises CheckpointError where it is not retained."""
+        for _ in range(ATTEMPTS):
+            log = CommitLog(self._storage)
+            there = log.batches()
+            if not there:
+                raise CheckpointError(f"{self.root} has no commit yet: no batch has been completed. Look again after the first.")
+            wanted = there[-1] if batch is None else batch
+            try:
+                if wanted in there:
+                    return self._open(wanted, log, there)
+            except CheckpointError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+            if batch is not None:
+                raise CheckpointError(self._not_retained(batch, there))
+        raise CheckpointError(f"{self.root} commits faster than it can be read. Retain more commits, or stop the run first.")
+
+    def _open(self, batch: int, log: CommitLog, there: list[int]) -> StateAt:
+        commit = log.read(batch)
+        ends = [ref.end for ref in commit.snapshots]
+        ends += [delta.end for number in there if number <= batch for delta in _deltas_if_there(log, number)]
+        return StateAt(commit, History(MappedStorage(str(self.root), False), (commit,), batch, log.read), max(ends, default=0))
+
+    def _readable_commits(self) -> dict[int, Commit]:
+        log, commits = CommitLog(self._storage), {}
+        for batch in log.batches():
+            try:
+                commits[batch] = log.read(batch)
+            except CheckpointError as error:  # deleted a moment ago
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+        return commits
+
+    def _not_retained(self, batch: int, there: list[int]) -> str:
+        retained = ranges_text([commit.batch for commit in self.commits()]) or "none"
+        was = 0 <= batch <= there[-1]
+        return f"commit {batch} {'is no longer retained' if was else 'does not exist'} in {self.root}. Retained: {retained}."
+
+
+def _deltas_if_there(log: CommitLog, batch: int) -> Iterable[DeltaRef]:
+    try:
+        return log.read(batch).deltas
+    except CheckpointError as error:  # deleted a moment ago; if it is needed, opening its files says so
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        return ()
+
+
+def _check_format(root: Path) -> None:
+    file = root / "format.json"
+    try:
+        version = int(json.loads(file.read_text())["version"])
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointError(f"{root} is no checkpoint. Give the folder that `wallaroo run --checkpoint` was given.") from error
+    except OSError as error:
+        raise PeerError(f"{file} cannot be read: {error.strerror}. Make it readable to this user.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{file} is damaged. Restore it from a backup of the checkpoint.") from error
+    if version > VERSION_MAX:
+        raise CheckpointError(
+            f"{root} has format version {version}; this program reads up to {VERSION_MAX}. Use a newer wallaroo-spark."
+        )
+
+
+def _is_whole(commit: Commit, commits: dict[int, Commit], files: set[str]) -> bool:
+    """Whether the snapshots that a commit builds on, and all deltas behind them, are there."""
+    bases: dict[int, int] = {}
+    for ref in commit.snapshots:
+        if ref.file not in files:
+            return False
+        bases |= dict.fromkeys(range(ref.first, ref.end), ref.batch)
+    groups = max((delta.end for known in commits.values() for delta in known.deltas), default=0)
+    first = 1 + min((bases.get(group, -1) for group in range(groups)), default=commit.batch)
+    for batch in range(first, commit.batch + 1):
+        if batch not in commits:
+            return False
+        for delta in commits[batch].deltas:
+            if delta.file not in files and any(bases.get(group, -1) < batch for group in range(delta.first, delta.end)):
+                return False
+    return True
+
+
+def changes(old: StateAt, new: StateAt, step: str | None = None) -> Iterator[Change]:
+    """Yield what differs between two commits, of one step if it is named, key group by key group."""
+    for group in range(max(old.groups, new.groups)):
+        before = old.group(group) if group < old.groups else {}
+        after = new.group(group) if group < new.groups else {}
+        for name, key in sorted(before.keys() | after.keys()):
+            was, now = before.get((name, key)), after.get((name, key))
+            if was != now and step in (None, name):
+                yield Change(name, decode_key(key), was, now)
+
+
+def ranges_text(numbers: list[int]) -> str:
+    """Write rising numbers as ranges.
+
+    >>> ranges_text([1, 2, 3, 7])
+    '1 to 3, 7'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ", ".join(" to ".join(map(str, run)) for run in runs)
