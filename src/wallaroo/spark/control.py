@@ -10,7 +10,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-EVENTS_FIRST = 50_000  # of the first batch: a second's worth for slow user code; the rate is measured from there
+EVENTS_FIRST = 10_000  # of the first batch: seconds for slow user code; it doubles from batch to batch while there is time
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,45 @@
+"""Removing a batch's shuffle files as soon as the batch is over.
+
+Where it runs: driver.  Spark removes them when the JVM's garbage collector finds the RDD gone, which may take minutes: at 25 MB of blocks a second,
+gigabytes.  There is no public call for it; where Spark's internals differ, its own way is left to work.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
+
+class ShuffleCleaner:
+    """Does it in a thread of its own: the next batch need not wait."""
+
+    def __init__(self, context: SparkContext):
+        self._context = context
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-shuffles")
+
+    def forget(self, shuffled: list[Any]) -> Future[bool]:
+        """Tell Spark's cleaner that the shuffles in front of these RDDs are over; the result says whether it understood."""
+        return self._thread.submit(self._forget, shuffled)
+
+    def _forget(self, shuffled: list[Any]) -> bool:
+        try:
+            cleaner = self._context._jsc.sc().cleaner().get()
+            for rdd in shuffled:
+                cleaner.doCleanupShuffle(_shuffle_id(rdd), False)
+        except (Py4JError, AttributeError, TypeError, OSError):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Drop what is not done yet: the files go with the session."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+
+def _shuffle_id(rdd: Any) -> int:
+    """``partitionBy`` makes a ShuffledRDD and maps it to its values: the shuffle is one step behind."""
+    values = rdd._jrdd.rdd()
+    shuffled = values.dependencies().head().rdd()
+    return int(shuffled.dependencies().head().shuffleId())
