@@ -1,0 +1,148 @@
+"""Rows for PostgreSQL: Python values as lines of COPY's text format, the encoder that makes them, and where they go.
+
+Where it runs: workers (pure).
+
+The format (PostgreSQL's manual, "COPY", text format): columns between tabs, a newline behind the row, ``\\N`` for NULL; inside of
+a value backslash, tab, newline and carriage return stand behind a backslash.  A raw tab or newline is therefore always a border.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from wallaroo.steps import Encoder
+
+ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+NULL = "\\N"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows go and under which name their batches are remembered."""
+
+    dsn: str = field(repr=False)  # may hold a password
+    table: str
+    columns: tuple[str, ...]
+    ledger: str
+    sink: str
+    lineage: str = ""  # set when the committer has read it
+
+
+def _text(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("PostgreSQL's text cannot hold the character NUL; remove it, or use a bytea column and bytes")
+    return str.translate(value, ESCAPES)
+
+
+def _interval(value: timedelta) -> str:
+    return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
+
+
+def _json(value: Any) -> str:
+    return _text(json.dumps(value, ensure_ascii=False))
+
+
+WRITERS: dict[type[Any], Callable[[Any], str]] = {
+    str: _text,
+    int: int.__repr__,
+    float: float.__repr__,
+    bool: lambda value: "t" if value else "f",
+    type(None): lambda value: NULL,
+    bytes: lambda value: f"\\\\x{value.hex()}",
+    Decimal: str,
+    datetime: datetime.__str__,
+    date: date.__str__,
+    time: time.__str__,
+    timedelta: _interval,
+    UUID: str,
+    dict: _json,
+    list: _json,
+}
+
+
+class _Writers(dict[type[Any], Callable[[Any], str]]):
+    """Finds the writer of a type once; a subclass is written as its nearest base."""
+
+    def __missing__(self, kind: type[Any]) -> Callable[[Any], str]:
+        for base in kind.__mro__:
+            if base in WRITERS:
+                self[kind] = WRITERS[base]
+                return WRITERS[base]
+        raise TypeError(
+            f"a {kind.__name__} cannot be written to PostgreSQL; turn it into str, int, float, bool, bytes, Decimal, "
+            f"a date or time, UUID, None, or a dict or list (written as JSON)"
+        )
+
+
+_writers = _Writers(WRITERS)
+
+
+def copy_row(values: Sequence[Any]) -> bytes:
+    r"""Write one row, its newline included.
+
+    >>> copy_row(("tab\there", None, 3, True))
+    b'tab\\there\t\\N\t3\tt\n'
+
+    Dicts and lists become JSON, bytes the hexadecimal form of ``bytea``.  Raises TypeError for what has no form, ValueError for
+    text PostgreSQL cannot hold (NUL, lone surrogates).
+    """
+    return ("\t".join([_writers[type(value)](value) for value in values]) + "\n").encode()
+
+
+class _RowFunction:
+    """The user's function, and behind it ``copy_row``; introspection sees the user's."""
+
+    def __init__(self, function: Callable[[Any], Any], columns: tuple[str, ...]):
+        self.__wrapped__, self._columns = function, columns
+        self.__name__ = getattr(function, "__name__", "row")
+        if hasattr(function, "__code__"):
+            self.__code__ = function.__code__  # an error is looked for in the user's file, not in this one
+
+    def __call__(self, event: Any) -> bytes | None:
+        row = self.__wrapped__(event)
+        if row is None:
+            return None
+        if not isinstance(row, (tuple, list)):
+            raise TypeError(f"{self._wanted()}, this one returned {type(row).__name__}")
+        if len(row) != len(self._columns):
+            raise TypeError(f"{self._wanted()}, this one returned {len(row)}")
+        return copy_row(row)
+
+    def _wanted(self) -> str:
+        count = len(self._columns)
+        return (
+            f"an encoder for PostgreSQL must return a tuple of {count} value{'s' * (count > 1)}, for the "
+            f"column{'s' * (count > 1)} {', '.join(self._columns)}"
+        )
+
+
+class RowEncoder(Encoder[Any]):
+    """An encoder whose tuples leave as rows of the sink's columns; name and place are the user's."""
+
+    def __init__(self, inner: Encoder[Any], columns: tuple[str, ...]):
+        super().__init__(_RowFunction(inner.function, columns), inner.step_name, inner.on_error)
+        self.inner, self.columns = inner, columns
+        self.__module__, self.__qualname__, self.__doc__ = inner.__module__, inner.__qualname__, inner.__doc__
+
+    @property
+    def place(self) -> str:
+        """``file:line`` of the user's function."""
+        return self.inner.place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowEncoder, (self.inner, self.columns)
+
+
+def _as_it_is(event: Any) -> Any:
+    """Take the event itself for the row."""
+    return event
+
+
+AS_IT_IS: Encoder[Any] = Encoder(_as_it_is, "rows as they are")
+AS_IT_IS.__qualname__ = "AS_IT_IS"
