@@ -1,0 +1,70 @@
+"""The processes of a run, by kind, and the memory they hold.  Linux only.
+
+Where it runs: the benchmark's process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+KINDS = (  # what a command line holds -> kind; the first that fits
+    ("org.apache.spark", "jvm"),
+    ("wallaroo.ingress", "ingress"),
+    ("wallaroo.outbox.egress", "egress"),
+    ("pyspark.daemon", "python workers"),
+    ("pyspark/daemon", "python workers"),
+    ("pyspark", "planner"),
+)
+DRIVER = "driver"
+OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the processes of one kind hold together, in MiB.  ``anonymous`` leaves files and what is shared out."""
+
+    processes: int = 0
+    resident: float = 0.0
+    anonymous: float = 0.0
+
+
+def memory_by_kind(root_pid: int) -> dict[str, Memory]:
+    """What a process and all its descendants hold now; a process that ends meanwhile is left out."""
+    found: dict[str, Memory] = {}
+    for pid in descendants(root_pid):
+        try:
+            resident, anonymous = _memory(pid)
+            kind = DRIVER if pid == root_pid else _kind(pid)
+        except (OSError, KeyError):
+            continue
+        so_far = found.get(kind, Memory())
+        found[kind] = Memory(so_far.processes + 1, so_far.resident + resident, so_far.anonymous + anonymous)
+    return found
+
+
+def descendants(root_pid: int) -> list[int]:
+    """A process and everything that it started, directly or not."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(folder.name))
+    found = [root_pid]
+    for pid in found:
+        found += children.get(pid, [])
+    return found
+
+
+def _kind(pid: int) -> str:
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    return next((kind for part, kind in KINDS if part in command), OTHER)
+
+
+def _memory(pid: int) -> tuple[float, float]:
+    lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    fields = {words[0]: int(words[1]) / 1024 for words in lines if words and words[0] in ("VmRSS:", "RssAnon:")}
+    return fields["VmRSS:"], fields["RssAnon:"]

@@ -1,0 +1,89 @@
+"""Write the table of figures in README.md from the JSON reports in ``results/``: ``python -m benchmarks.report [--check]``.
+
+Figures are never typed by hand. ``results/full`` counts, benchmark by benchmark; where it has none, ``results/short`` does,
+and the table says so.
+
+Where it runs: a process of its own, or at the end of ``benchmarks.run_all``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import Figure, Machine, number, table
+
+RESULTS = Path(__file__).with_name("results")
+README = Path(__file__).with_name("README.md")
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+
+
+def main() -> int:
+    """Write the table, or only say whether it is as the reports say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where the table is not up to date")
+    if parser.parse_args().check:
+        text = README.read_text()
+        return 0 if text == with_table(text, markdown(load())) else 1
+    write_table()
+    return 0
+
+
+def write_table() -> None:
+    """Replace the table in README.md."""
+    README.write_text(with_table(README.read_text(), markdown(load())))
+
+
+def load() -> list[tuple[str, dict[str, Any]]]:
+    """The newest form of each benchmark's report, as ``(form, report)``, by name."""
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for form in ("short", "full"):
+        for file in sorted((RESULTS / form).glob("*.json")):
+            found[file.stem] = (form, json.loads(file.read_text()))
+    return [found[name] for name in sorted(found)]
+
+
+def markdown(reports: list[tuple[str, dict[str, Any]]]) -> str:
+    """One table per benchmark, with its machine and its command."""
+    if not reports:
+        return "No results yet: run `make bench`."
+    return "\n\n".join(_section(form, report) for form, report in reports)
+
+
+def _section(form: str, report: dict[str, Any]) -> str:
+    lines = [f"### {report['benchmark']}", "", f"`{_without_json(report['command'])}`, {report['began']}, {form} form.", ""]
+    lines += [f"{Machine(**report['machine'])}.", "", "| figure | value | unit | target | |", "|---|---:|---|---|---|"]
+    for figure in (Figure(**fields) for fields in report["figures"]):
+        lines.append(f"| {figure.name} | {number(figure.value)} | {figure.unit} | {figure.target} | {figure.verdict} |")
+    notes = [f"* {note}" for note in report["notes"]]
+    return "\n".join([*lines, "", *notes]).rstrip()
+
+
+def _without_json(command: str) -> str:
+    return command.partition(" --json ")[0]
+
+
+def with_table(text: str, tables: str) -> str:
+    """Put the tables between the two marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
+
+
+def summary(folder: Path) -> str:
+    """All figures that have a target, of the reports in one folder."""
+    rows = []
+    for file in sorted(folder.glob("*.json")):
+        report = json.loads(file.read_text())
+        for figure in (Figure(**fields) for fields in report["figures"]):
+            if figure.target:
+                name = f"{report['benchmark']}: {figure.name}"
+                rows.append((name, number(figure.value), figure.unit, figure.target, figure.verdict))
+    return table(("", "value", "unit", "target", ""), rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""All benchmarks, one after the other: what `make bench` runs.
+
+    python -m benchmarks [--full] [NAME ...]
+
+The short form takes about ten minutes; ``--full`` runs everything as long as its claims say. Reports go to
+``benchmarks/results/`` (of this form only: a short run never replaces the results of a full one), and from there into the
+table of README.md.
+
+Where it runs: a process that starts one process for each benchmark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+
+from benchmarks import loads, report
+from benchmarks.machine import Machine
+
+SHORT: dict[str, tuple[str, ...]] = {
+    "market_spread": ("--rounds", "2", "--events", "6000000", "--plain-batches", "4"),
+    "word_count": ("--rounds", "1"),
+    "live_tcp": ("--seconds", "60"),
+    "latency": ("--seconds", "30"),
+    "state_size": ("--batches", "10"),
+    "memory": ("--minutes", "2"),
+}
+FULL: dict[str, tuple[str, ...]] = dict.fromkeys(SHORT, ())
+WAIT_S = 2.0  # between two benchmarks: the first one's processes are gone by then
+SECONDS_MAX = 1800.0
+
+
+def main() -> int:
+    """Run them; return 1 if one could not be run.  A missed target is a result, not a failure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(SHORT)} (default: all)")
+    parser.add_argument("--full", action="store_true", help="as long as the claims say; about forty minutes")
+    args = parser.parse_args()
+    chosen = FULL if args.full else SHORT
+    unknown = [name for name in args.names if name not in chosen]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; there are: {', '.join(chosen)}")
+    loads.prepare()
+    print(Machine.here(), flush=True)
+    folder = report.RESULTS / ("full" if args.full else "short")
+    failed = []
+    for name in args.names or chosen:
+        began = time.monotonic()
+        command = [sys.executable, "-m", f"benchmarks.{name}", *chosen[name], "--json", str(folder / f"{name}.json")]
+        print(f"\n-- {name} " + "-" * (76 - len(name)), flush=True)
+        try:
+            code = subprocess.run(command, cwd=loads.ROOT, check=False, timeout=SECONDS_MAX).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+        if code != 0:
+            failed.append(name)
+        print(f"({time.monotonic() - began:.0f} s)", flush=True)
+        time.sleep(WAIT_S)
+    print("\n" + report.summary(folder))
+    report.write_table()
+    if failed:
+        print(f"could not be run: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
