@@ -16,6 +16,7 @@ from wallaroo.errors import PipelineError, Problem, WallarooError
 from wallaroo.metrics.status import RunStatus
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
 
+KEY_GROUPS_MAX = 32_768  # the view keeps a group's number in two bytes
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -35,6 +36,7 @@ class RunOptions:
     drain_s: float = 5.0  # how long a stopping run waits for its output to leave
     module_paths: tuple[str, ...] = ()  # folders of the application's modules, for sys.path of the workers
     spark_conf: tuple[tuple[str, str], ...] = ()  # settings of Spark on top of ours
+    ack_ports: tuple[tuple[str, int], ...] = ()  # TCP source name -> port on which senders get acknowledgements
     allow_incompatible: bool = False  # go on with a checkpoint of a changed application, dropping what no longer fits
 
 
@@ -77,7 +79,11 @@ def run(application: Application, options: RunOptions | None = None, *, session:
     if _is_forbidden:
         what = "wallaroo.run was called while a worker imported this module."
         raise PipelineError(Problem(f"application '{application.name}'", "", what, "Put the call under: if __name__ == '__main__':"))
+    application.check_dead_letters()
     chosen = replace(options or RunOptions(), **changes)
+    if not 1 <= chosen.key_groups <= KEY_GROUPS_MAX:
+        what = f"{chosen.key_groups} key groups were asked for."
+        raise PipelineError(Problem(f"application '{application.name}'", "", what, f"Choose 1 to {KEY_GROUPS_MAX}; 128 suits most."))
     if not chosen.module_paths:
         chosen = replace(chosen, module_paths=_callers_folders())
     driver = importlib.import_module("wallaroo.spark.driver")

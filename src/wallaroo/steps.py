@@ -22,6 +22,9 @@ Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
 
+STOP, SKIP, DEAD_LETTER = "stop", "skip", "dead-letter"
+ON_ERROR = (STOP, SKIP, DEAD_LETTER)  # what may become of an event whose function raises
+
 
 def place_of(function: Callable[..., Any]) -> str:
     """``file:line`` of a function's definition, or ``""`` where Python cannot tell."""
@@ -79,9 +82,11 @@ class Step:
 
     function: Callable[..., Any]
     step_name: str
+    on_error: str  # one of ON_ERROR
 
-    def __init__(self, function: Callable[..., Any], name: str | None = None):
+    def __init__(self, function: Callable[..., Any], name: str | None = None, on_error: str = STOP):
         self.function = function
+        self.on_error = on_error
         self.step_name = name if name is not None else getattr(function, "__name__", type(function).__name__)
         self.__module__ = getattr(function, "__module__", "__main__")
         self.__qualname__ = getattr(function, "__qualname__", self.step_name)
@@ -106,7 +111,7 @@ class Step:
 
     def options(self) -> tuple[Any, ...]:
         """Constructor arguments behind the function, for travelling by value."""
-        return (self.step_name,)
+        return (self.step_name, self.on_error)
 
     def is_importable(self) -> bool:
         """Whether another process finds this very step under its module and name."""
@@ -166,8 +171,8 @@ class _Stateful(Step, Generic[S]):
     is_stateful = True
     state_class: type[S]
 
-    def __init__(self, function: Callable[..., Any], name: str | None, state: type[S]):
-        super().__init__(function, name)
+    def __init__(self, function: Callable[..., Any], name: str | None, state: type[S], on_error: str = STOP):
+        super().__init__(function, name, on_error)
         self.state_class = state
 
     def initial_state(self) -> S:
@@ -175,7 +180,7 @@ class _Stateful(Step, Generic[S]):
         return self.state_class()
 
     def options(self) -> tuple[Any, ...]:
-        return (self.step_name, self.state_class)
+        return (self.step_name, self.state_class, self.on_error)
 
 
 class StateComputation(_Stateful[S], Generic[In, S, Out]):
@@ -231,8 +236,15 @@ class Decoder(Step, Generic[Out]):
 
     kind = "decoder"
 
-    def __init__(self, function: Callable[..., Any], name: str | None = None, header_length: int = 4, length_fmt: str = ">I"):
-        super().__init__(function, name)
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str | None = None,
+        header_length: int = 4,
+        length_fmt: str = ">I",
+        on_error: str = STOP,
+    ):
+        super().__init__(function, name, on_error)
         self._header_length = header_length
         self._length_fmt = length_fmt
 
@@ -249,7 +261,7 @@ class Decoder(Step, Generic[Out]):
         return int(struct.unpack(self._length_fmt, header)[0])
 
     def options(self) -> tuple[Any, ...]:
-        return (self.step_name, self._header_length, self._length_fmt)
+        return (self.step_name, self._header_length, self._length_fmt, self.on_error)
 
     def decode(self, payload: bytes) -> Out | None:
         """Run the user's function."""

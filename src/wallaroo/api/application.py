@@ -5,17 +5,23 @@ Where it runs: driver.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
 from wallaroo.api.pipeline import Pipeline
 from wallaroo.api.place import user_frame, user_place
 from wallaroo.api.serialization import Hooks, hooks_of
+from wallaroo.check.dead_letters import homeless
 from wallaroo.check.run import check
+from wallaroo.check.subject import LATER
+from wallaroo.connectors.file_sink import FileSinkConfig
+from wallaroo.connectors.sink import SinkConfig
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.graph.nodes import Node
-from wallaroo.plan.build import build_plan
+from wallaroo.graph.nodes import Node, SinkNode
+from wallaroo.plan.build import build_plan, with_dead_letters
 from wallaroo.plan.model import Plan
 
 
@@ -35,10 +41,42 @@ class Application:
             return self
         return replace(self, serializer=hooks, plan=replace(self.plan, serializer=hooks))
 
+    def with_dead_letters(self, sink_config: SinkConfig) -> Application:
+        """The same application with this sink for events that failed, in place of the one it was built with."""
+        return replace(self, plan=with_dead_letters(self.plan, _in_lines(sink_config)))
 
-def build_application(application_name: str, pipeline: Pipeline[Any]) -> Application:
+    def check_dead_letters(self) -> None:
+        """Raise WallarooParameterError where a step writes dead letters and nobody brought a sink for them."""
+        if self.plan.dead_letters is None:
+            problems = tuple(homeless(self.plan.steps))
+            if problems:
+                raise WallarooParameterError(*problems)
+
+
+_missing_dead_letters: ContextVar[Any] = ContextVar("_missing_dead_letters", default=None)
+
+
+@contextmanager
+def dead_letters_come_later() -> Iterator[None]:
+    """Let applications be built without the dead-letter sink they need: whoever runs them checks (``check_dead_letters``)."""
+    token = _missing_dead_letters.set(LATER)
+    try:
+        yield
+    finally:
+        _missing_dead_letters.reset(token)
+
+
+def _in_lines(config: SinkConfig) -> SinkConfig:
+    """Dead letters end with a newline of their own."""
+    is_doubled = isinstance(config, FileSinkConfig) and config.form == "lines" and config.encoder is None
+    return replace(config, form="raw") if is_doubled else config  # type: ignore[type-var]  # a FileSinkConfig is a dataclass
+
+
+def build_application(application_name: str, pipeline: Pipeline[Any], *, dead_letters: SinkConfig | None = None) -> Application:
     """Check a closed pipeline and plan how it runs.
 
+    ``dead_letters`` is the sink for events for which a step with ``on_error="dead-letter"`` raised: it gets a JSON object per line, or
+    what its own encoder makes of the dict.
     Raises WallarooParameterError, a PipelineError, with *all* problems found, each with its step, ``file:line``, and cure.
     """
     given: Any = pipeline
@@ -48,5 +86,17 @@ def build_application(application_name: str, pipeline: Pipeline[Any]) -> Applica
         raise WallarooParameterError(Problem(f"application '{application_name}'", user_place(), what, cure))
     frame = user_frame()
     hooks = hooks_of(frame.f_globals) if frame else None
-    check(application_name, pipeline.node, user_place(), hooks)
-    return Application(application_name, pipeline.node, build_plan(application_name, pipeline.node, hooks), hooks)
+    root = pipeline.node
+    missing = _missing_dead_letters.get()
+    check(
+        application_name, _with_sink(root, dead_letters), user_place(), hooks, missing if dead_letters is None else dead_letters
+    )
+    letters = None if dead_letters is None else _in_lines(dead_letters)
+    return Application(application_name, root, build_plan(application_name, root, hooks, letters), hooks)
+
+
+def _with_sink(root: Node, dead_letters: Any) -> Node:
+    """The graph as the checks see it: the dead-letter sink is one more sink, with a port and an encoder like any other."""
+    if isinstance(dead_letters, SinkConfig) and isinstance(root, SinkNode) and root.sinks:
+        return replace(root, sinks=(*root.sinks, dead_letters))
+    return root

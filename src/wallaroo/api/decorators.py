@@ -2,7 +2,9 @@
 
 Where it runs: driver and workers, when the application's module is imported.
 
-All work with and without parentheses, and a step's name defaults to its function's name.  The function stays reachable: as
+All work with and without parentheses, and a step's name defaults to its function's name.  ``on_error`` says what becomes of an
+event for which the function raises: the run stops (``"stop"``), the event is skipped and counted (``"skip"``), or it goes to the
+application's dead-letter sink (``"dead-letter"``); see docs/errors.md.  The function stays reachable: as
 ``step.function``, through ``compute``, ``compute_multi``, ``extract_key``, ``decode``, ``encode``, and by calling the step with
 arguments.
 """
@@ -15,6 +17,8 @@ from typing import Any, TypeVar, overload
 from wallaroo.api.place import user_place
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps import (
+    ON_ERROR,
+    STOP,
     Computation,
     ComputationMulti,
     Decoder,
@@ -34,26 +38,28 @@ K = TypeVar("K", bound="str | bytes | int")
 @overload
 def computation(name: Callable[[A], B | None], /) -> Computation[A, B]: ...
 @overload
-def computation(name: str | None = None) -> Callable[[Callable[[A], B | None]], Computation[A, B]]: ...
-def computation(name: Any = None) -> Any:
+def computation(name: str | None = None, *, on_error: str = STOP) -> Callable[[Callable[[A], B | None]], Computation[A, B]]: ...
+def computation(name: Any = None, *, on_error: str = STOP) -> Any:
     """Make a step of a function of one event: its result is the output, ``None`` filters."""
-    return _decorate("computation", name, lambda function, label: Computation(function, label))
+    return _decorate("computation", name, on_error, lambda function, label: Computation(function, label, on_error))
 
 
 @overload
 def computation_multi(name: Callable[[A], list[B] | None], /) -> ComputationMulti[A, B]: ...
 @overload
-def computation_multi(name: str | None = None) -> Callable[[Callable[[A], list[B] | None]], ComputationMulti[A, B]]: ...
-def computation_multi(name: Any = None) -> Any:
+def computation_multi(
+    name: str | None = None, *, on_error: str = STOP
+) -> Callable[[Callable[[A], list[B] | None]], ComputationMulti[A, B]]: ...
+def computation_multi(name: Any = None, *, on_error: str = STOP) -> Any:
     """Make a step of a function of one event that returns a list of outputs.
 
     ``[]`` and ``None`` emit nothing, ``None`` items are dropped.
     """
-    return _decorate("computation_multi", name, lambda function, label: ComputationMulti(function, label))
+    return _decorate("computation_multi", name, on_error, lambda function, label: ComputationMulti(function, label, on_error))
 
 
 def state_computation(
-    name: str | None = None, state: type[S] | None = None
+    name: str | None = None, state: type[S] | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[A, S], B | None]], StateComputation[A, S, B]]:
     """Make a step of a function of an event and its key's state, which it changes in place.
 
@@ -61,36 +67,39 @@ def state_computation(
     """
     state_class = _state_class("state_computation", name, state)
     return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
-        "state_computation", name, lambda function, label: StateComputation(function, label, state_class)
+        "state_computation", name, on_error, lambda function, label: StateComputation(function, label, state_class, on_error)
     )
 
 
 def state_computation_multi(
-    name: str | None = None, state: type[S] | None = None
+    name: str | None = None, state: type[S] | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[A, S], list[B] | None]], StateComputationMulti[A, S, B]]:
     """Make a step of a function of an event and its key's state; it returns a list of outputs."""
     state_class = _state_class("state_computation_multi", name, state)
     return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
-        "state_computation_multi", name, lambda function, label: StateComputationMulti(function, label, state_class)
+        "state_computation_multi",
+        name,
+        on_error,
+        lambda function, label: StateComputationMulti(function, label, state_class, on_error),
     )
 
 
 @overload
 def key_extractor(name: Callable[[A], K], /) -> KeyExtractor[A, K]: ...
 @overload
-def key_extractor(name: str | None = None) -> Callable[[Callable[[A], K]], KeyExtractor[A, K]]: ...
-def key_extractor(name: Any = None) -> Any:
+def key_extractor(name: str | None = None, *, on_error: str = STOP) -> Callable[[Callable[[A], K]], KeyExtractor[A, K]]: ...
+def key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
     """Make a key extractor of a function of one event; the key is a str, bytes or int."""
-    return _decorate("key_extractor", name, lambda function, label: KeyExtractor(function, label))
+    return _decorate("key_extractor", name, on_error, lambda function, label: KeyExtractor(function, label, on_error))
 
 
 @overload
 def decoder(header_length: Callable[[bytes], B | None], /) -> Decoder[B]: ...
 @overload
 def decoder(
-    header_length: int = 4, length_fmt: str = ">I", name: str | None = None
+    header_length: int = 4, length_fmt: str = ">I", name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[bytes], B | None]], Decoder[B]]: ...
-def decoder(header_length: Any = 4, length_fmt: str = ">I", name: str | None = None) -> Any:
+def decoder(header_length: Any = 4, length_fmt: str = ">I", name: str | None = None, *, on_error: str = STOP) -> Any:
     """Make a decoder of a function of a payload (bytes); ``None`` drops the message.
 
     Every payload has a header of ``header_length`` bytes (1 to 8), which ``length_fmt``, a ``struct`` format, reads as the
@@ -98,19 +107,26 @@ def decoder(header_length: Any = 4, length_fmt: str = ">I", name: str | None = N
     """
     if callable(header_length):
         return Decoder(header_length, name)
-    return _decorate("decoder", name, lambda function, label: Decoder(function, label, header_length, length_fmt))
+    return _decorate(
+        "decoder", name, on_error, lambda function, label: Decoder(function, label, header_length, length_fmt, on_error)
+    )
 
 
 @overload
 def encoder(name: Callable[[A], bytes | str | None], /) -> Encoder[A]: ...
 @overload
-def encoder(name: str | None = None) -> Callable[[Callable[[A], bytes | str | None]], Encoder[A]]: ...
-def encoder(name: Any = None) -> Any:
+def encoder(name: str | None = None, *, on_error: str = STOP) -> Callable[[Callable[[A], bytes | str | None]], Encoder[A]]: ...
+def encoder(name: Any = None, *, on_error: str = STOP) -> Any:
     """Make an encoder of a function of one output: it returns bytes, or str (written as UTF-8); ``None`` writes nothing."""
-    return _decorate("encoder", name, lambda function, label: Encoder(function, label))
+    return _decorate("encoder", name, on_error, lambda function, label: Encoder(function, label, on_error))
 
 
-def _decorate(decorator: str, name: Any, make: Callable[[Callable[..., Any], str | None], Step]) -> Any:
+def _decorate(decorator: str, name: Any, on_error: Any, make: Callable[[Callable[..., Any], str | None], Step]) -> Any:
+    if on_error not in ON_ERROR:
+        what = f"on_error={on_error!r} is unknown."
+        raise WallarooParameterError(
+            Problem(f"@{decorator}", user_place(), what, f"Choose one of {', '.join(map(repr, ON_ERROR))}.")
+        )
     if callable(name):
         return make(name, None)
     if name is not None and not isinstance(name, str):

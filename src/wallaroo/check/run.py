@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from wallaroo.check.dead_letters import dead_letter_sink_is_a_sink, dead_letters_have_a_sink
 from wallaroo.check.functions import functions_take_their_arguments, headers_are_readable, state_classes_can_be_made
 from wallaroo.check.kinds import (
     codecs_in_configurations,
@@ -25,7 +26,7 @@ from wallaroo.check.shape import (
     state_is_keyed,
     streams_are_not_split,
 )
-from wallaroo.check.subject import Rule, subject_of
+from wallaroo.check.subject import LATER, Rule, subject_of
 from wallaroo.check.travel import (
     configurations_can_be_pickled,
     state_can_be_stored,
@@ -46,6 +47,8 @@ RULES: tuple[Rule, ...] = (
     key_extractors_in_key_by,
     configurations_at_the_ends,
     codecs_in_configurations,
+    dead_letters_have_a_sink,
+    dead_letter_sink_is_a_sink,
     generators_generate,
     functions_take_their_arguments,
     headers_are_readable,
@@ -62,14 +65,16 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def problems_of(application: Any, root: Node, place: str, hooks: tuple[Any, Any] | None = None) -> tuple[Problem, ...]:
+def problems_of(
+    application: Any, root: Node, place: str, hooks: tuple[Any, Any] | None = None, dead_letters: Any = LATER
+) -> tuple[Problem, ...]:
     """Everything that keeps the graph from running."""
-    subject = subject_of(application, root, place, hooks[0] if hooks else None)
+    subject = subject_of(application, root, place, hooks[0] if hooks else None, dead_letters)
     return tuple(dict.fromkeys(problem for rule in RULES for problem in rule(subject)))
 
 
-def check(application: Any, root: Node, place: str, hooks: tuple[Any, Any] | None = None) -> None:
+def check(application: Any, root: Node, place: str, hooks: tuple[Any, Any] | None = None, dead_letters: Any = LATER) -> None:
     """Raise WallarooParameterError, a PipelineError, with every problem found; return if there is none."""
-    problems = problems_of(application, root, place, hooks)
+    problems = problems_of(application, root, place, hooks, dead_letters)
     if problems:
         raise WallarooParameterError(*problems)

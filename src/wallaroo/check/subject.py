@@ -24,6 +24,7 @@ class Subject:
     place: str
     nodes: tuple[Node, ...]
     serialize: Callable[[Any], bytes] | None = None  # the application's own, which may pack what pickle cannot
+    dead_letters: Any = None  # a sink configuration; LATER where the run may bring one
 
     @property
     def title(self) -> str:
@@ -35,12 +36,16 @@ class Subject:
         return (node for node in self.nodes if isinstance(node, kind))
 
 
+LATER = object()  # dead letters: decided when the application is run
+
 Rule = Callable[[Subject], Iterator[Problem]]
 
 
-def subject_of(application: Any, root: Node, place: str, serialize: Callable[[Any], bytes] | None) -> Subject:
+def subject_of(
+    application: Any, root: Node, place: str, serialize: Callable[[Any], bytes] | None, dead_letters: Any = LATER
+) -> Subject:
     """Lay a graph out for the rules."""
-    return Subject(application, root, place, tuple(dict.fromkeys(walk(root))), serialize)
+    return Subject(application, root, place, tuple(dict.fromkeys(walk(root))), serialize, dead_letters)
 
 
 def name_of(thing: Any) -> str:

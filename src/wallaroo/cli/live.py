@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from wallaroo.metrics.status import PipelineLatency, RunStatus, SinkLine, SourceStatus
+from wallaroo.metrics.status import ErrorCount, PipelineLatency, RunStatus, SinkLine, SourceStatus
 
 LINE_EVERY_S = 5.0
 _STATE_STYLES = {"starting": "yellow", "running": "green", "stopping": "yellow", "stopped": "bold", "failed": "bold red"}
@@ -81,6 +81,8 @@ def live_table(status: RunStatus) -> RenderableType:
         parts.append(_sinks(status.sinks))
     if status.latency:
         parts.append(_latencies(status.latency))
+    if status.errors:
+        parts.append(_errors(status.errors))
     if status.waiting_for:
         parts.append(Text(f" waiting for {status.waiting_for}", style="yellow"))
     parts.append(Text(f" checkpoint {_checkpoint(status)}", style="dim"))
@@ -130,6 +132,13 @@ def _latencies(latency: tuple[PipelineLatency, ...]) -> Table:
     return table
 
 
+def _errors(errors: tuple[ErrorCount, ...]) -> Table:
+    table = _table("failed in", "skipped", "dead letters", "last", words=(0, 3))
+    for error in errors:
+        table.add_row(Text(error.step), f"{error.skipped:,}", f"{error.dead_lettered:,}", Text(error.last, style="yellow"))
+    return table
+
+
 def _table(*columns: str, words: tuple[int, ...] = ()) -> Table:
     """An empty table; columns of ``words`` are ranged left and may wrap, numbers are ranged right and may not."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=True, header_style="dim")
@@ -155,9 +164,16 @@ def log_line(status: RunStatus) -> str:
         f"latency of {seen.pipeline} p50 {milliseconds(seen.p50_ms)}, p99 {milliseconds(seen.p99_ms)}" for seen in status.latency
     ]
     facts += [f"source {source.name} {_source_note(source)}" for source in status.sources if source.is_paused]
+    facts += [_error_words(error) for error in status.errors]
     if status.waiting_for:
         facts.append(f"waiting for {status.waiting_for}")
     return " | ".join(facts)
+
+
+def _error_words(error: ErrorCount) -> str:
+    """Which step failed how often, and what became of the events."""
+    said = [f"{count:,} {what}" for count, what in ((error.skipped, "skipped"), (error.dead_lettered, "dead letters")) if count]
+    return f"failed in {error.step}: {', '.join(said)}"
 
 
 def summary(status: RunStatus) -> str:
@@ -176,6 +192,7 @@ def summary(status: RunStatus) -> str:
         lines.append(f"  left over    {left:,} events in the spool, not yet processed")
     lines += [f"  waiting for  {sink.waiting_for}: {size(sink.pending_bytes)} of {sink.name} not sent"
               for sink in status.sinks if sink.pending_bytes]
+    lines += [f"  {_error_words(error)}; last at {error.last}" for error in status.errors]
     lines += [f"  began        {begun}", f"  checkpoint   {_checkpoint(status)}"]
     return "\n".join(lines + _latency_lines(status.latency))
 

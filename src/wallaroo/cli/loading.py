@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from wallaroo.api.application import Application
+from wallaroo.api.application import Application, dead_letters_come_later
 from wallaroo.errors import PipelineError, Problem, WallarooError
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -34,7 +34,8 @@ def load_application(app: str, args: Sequence[str]) -> Application:
         what = "it has no function application_setup(args)."
         raise _error(app, what, "Add one that returns build_application(name, pipeline).", str(module.__file__ or ""))
     try:
-        application = setup(list(args))
+        with dead_letters_come_later():
+            application = setup(list(args))
     except WallarooError:
         raise
     except Exception as error:

@@ -27,6 +27,7 @@ from typing import Any, Self
 from wallaroo.api.application import Application
 from wallaroo.cli.live import LineView, LiveView, QuietView, View, summary
 from wallaroo.cli.loading import load_application
+from wallaroo.connectors.file_sink import FileSinkConfig
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.metrics.status import RunStatus
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
@@ -76,11 +77,14 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--allow-incompatible", action="store_true", help="go on with a changed application, dropping state that no longer fits")
     add("--retain-commits", type=_whole(1), default=16, metavar="N", help="newest commits kept as starting points (default: %(default)s)")
     add("--yes", action="store_true", help="with --fresh: do not ask")
+    add("--acknowledged", type=_source_port, action="append", default=[], metavar="NAME=PORT",
+        help="TCP source NAME listens at PORT too, for senders that want acknowledgements; may be repeated")  # fmt: skip
     add("--tasks", type=_whole(1), metavar="N", help="tasks per stage (default: one per core)")
     add("--batch-time", type=_seconds, default=1.0, metavar="SECONDS", help="how long a batch should take (default: %(default)s)")
     add("--key-groups", type=_whole(1), default=KEY_GROUPS_DEFAULT, metavar="N", help="shares of state (default: %(default)s)")
     levels = ("debug", "info", "warning", "error", "off")
     add("--log-level", choices=levels, default="error", help="of Spark (default: %(default)s)")
+    add("--dead-letters", type=Path, metavar="PATH", help="write events that failed in steps with on_error='dead-letter' there, as JSON")
     add("--quiet", action="store_true", help="print errors only")
     add("--no-live", action="store_true", help="print log lines, on a terminal too")
     add("--summary", type=Path, metavar="FILE", help="write the last status there, as JSON")
@@ -94,6 +98,13 @@ def _whole(least: int) -> Callable[[str], int]:
         return number
 
     return whole_number
+
+
+def _source_port(text: str) -> tuple[str, int]:
+    name, _, port = text.rpartition("=")
+    if not name or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=PORT, such as Orders=7110")
+    return name, int(port)
 
 
 def _seconds(text: str) -> float:
@@ -111,6 +122,8 @@ def run_command(arguments: argparse.Namespace) -> int:
     options, application_args = parse(arguments)
     _check_summary(options.summary)
     application = load_application(options.app, application_args)
+    if options.dead_letters is not None:
+        application = application.with_dead_letters(FileSinkConfig(options.dead_letters))
     confirm_fresh(options)
     execute(lambda: _start(application, options), options)
     return 0
@@ -213,6 +226,7 @@ def _start(application: Application, options: argparse.Namespace) -> RunHandle:
             key_groups=options.key_groups,
             retain_commits=options.retain_commits,
             allow_incompatible=options.allow_incompatible,
+            ack_ports=tuple(options.acknowledged),
             module_paths=(str(Path(options.app).resolve().parent),),
         ),
     )

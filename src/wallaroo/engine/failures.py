@@ -1,64 +1,95 @@
-"""What happens when a user's function raises: the error that names step, place and event.
+"""What happens when a user's function raises: stop, skip the event, or write a dead letter.
 
 Where it runs: pure.  The policy is chosen when a stage is built; the per-event path only has a ``try``, which costs nothing until it fires.
+
+Whatever the policy, the failed call has no output.  A state object keeps what the function did to it before it raised, as in plain Python.
+What is not about one event always stops the run: a state class that cannot be made, stored or read back.
 """
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from wallaroo.errors import UserCodeError
-from wallaroo.steps import Step
+from wallaroo.engine.dead_letters import Letter, letter_of
+from wallaroo.engine.describing import describe, shorten, show_frame
+from wallaroo.steps import DEAD_LETTER, STOP, Step
 
-EVENT_CHARS_MAX = 200  # of an event shown in an error
-FRAME_BYTES_MAX = 32  # of a frame shown in hex
+SAMPLES_FIRST = 5  # failures of a step in a task that are all told; then every power of ten is
 
-OnError = Callable[[Any, BaseException], None]
-
-
-def shorten(event: Any) -> str:
-    """Return a repr of at most EVENT_CHARS_MAX characters; never raises."""
-    try:
-        text = repr(event)
-    except Exception as error:  # a user's __repr__ may do anything
-        text = f"<{type(event).__name__} whose repr raised {type(error).__name__}>"
-    if text.startswith("<") and " object at 0x" in text:
-        text = _describe(event)
-    return text if len(text) <= EVENT_CHARS_MAX else f"{text[:EVENT_CHARS_MAX]}… ({len(text)} characters)"
+OnError = Callable[[Any, BaseException, Any], None]  # event, what was raised, key (None where there is none)
+Tally = dict[tuple[str, str], int]  # (step name, policy) -> events that failed
 
 
-def _describe(event: Any) -> str:
-    names = [*getattr(type(event), "__slots__", ()), *getattr(event, "__dict__", {})]
-    fields = ", ".join(f"{name}={getattr(event, name, '?')!r}" for name in names)
-    return f"{type(event).__name__}({fields})"
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One of the failures that did not stop the run, for people."""
+
+    step: str
+    policy: str
+    place: str
+    event: str
+    cause: str
+    number: int  # which failure of the step in its task and batch this was
 
 
-def show_frame(payload: bytes) -> str:
-    """Return a frame's size and first bytes in hex."""
-    head = bytes(payload[:FRAME_BYTES_MAX]).hex(" ")
-    more = " …" if len(payload) > FRAME_BYTES_MAX else ""
-    return f"frame of {len(payload)} bytes: {head}{more}"
+class Failures:
+    """Policies of one task in one batch; ``counts`` and ``samples`` say what they did.
+
+    ``write`` takes dead letters; None where the plan has no dead-letter sink, which the checks forbid if a step asks for one.
+    """
+
+    def __init__(self, application: str, batch: int, write: Callable[[Letter], None] | None):
+        self.counts: Tally = {}
+        self.samples: list[Sample] = []
+        self._application, self._batch, self._write = application, batch, write
+
+    def policy(self, step: Step, source: str = "") -> OnError:
+        """Return what is done with an event for which ``step`` raised; ``source`` is where it came from, if that is known."""
+        if step.on_error == STOP:
+            return stop_on_error(step)
+        if step.on_error == DEAD_LETTER and self._write is not None:
+            return self._dead_letter(step, source, self._write)
+        return self._skip(step)
+
+    def _skip(self, step: Step) -> OnError:
+        def failed(event: Any, error: BaseException, key: Any) -> None:
+            self._count(step, event, error)
+
+        return failed
+
+    def _dead_letter(self, step: Step, source: str, write: Callable[[Letter], None]) -> OnError:
+        def failed(event: Any, error: BaseException, key: Any) -> None:
+            self._count(step, event, error)
+            write(letter_of(self._application, self._batch, step, source, key, event, error))
+
+        return failed
+
+    def _count(self, step: Step, event: Any, error: BaseException) -> None:
+        counted = step.step_name, step.on_error
+        number = self.counts[counted] = self.counts.get(counted, 0) + 1
+        if number <= SAMPLES_FIRST or str(number).rstrip("0") == "1":
+            told = describe(step, show(step, event), error)
+            self.samples.append(Sample(told.step, step.on_error, told.place, told.event, told.cause, number))
 
 
-def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
-    """Make the error for ``step``: where it was raised in the user's file, and the user's part of the traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    code = getattr(step.function, "__code__", None)
-    mine = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
-    place = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else step.place
-    users = [frame for frame in frames if "/wallaroo/engine/" not in frame.filename]
-    trace = "".join(traceback.format_list(users)) + "".join(traceback.format_exception_only(error))
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return UserCodeError(step.step_name, place, event, text, trace)
+def add_counts(total: Tally, more: Tally) -> None:
+    """Add one tally to another."""
+    for counted, count in more.items():
+        total[counted] = total.get(counted, 0) + count
+
+
+def show(step: Step, event: Any) -> str:
+    """Return a few words for what ``step`` was given: a frame in hex, or a repr."""
+    is_frame = step.kind == "decoder" and isinstance(event, bytes)  # not where its event cannot be packed
+    return show_frame(event) if is_frame else shorten(event)
 
 
 def stop_on_error(step: Step) -> OnError:
     """The default policy: raise; the batch does not commit."""
-    show = show_frame if step.kind == "decoder" else shorten
 
-    def failed(event: Any, error: BaseException) -> None:
-        raise describe(step, show(event), error) from error
+    def failed(event: Any, error: BaseException, key: Any = None) -> None:
+        raise describe(step, show(step, event), error) from error
 
     return failed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wallaroo.engine.blocks import Packing
-from wallaroo.engine.failures import describe, shorten
+from wallaroo.engine.describing import describe, shorten
 from wallaroo.engine.keys import Key
 from wallaroo.steps import Step
 

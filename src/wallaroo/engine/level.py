@@ -6,11 +6,14 @@ Where it runs: pure (in workers, and in the in-process runner).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from wallaroo.codecs.framing import frame_splitter
-from wallaroo.engine.blocks import Block, packing_of
+from wallaroo.engine.blocks import PICKLED, Block, Packing, packing_of
+from wallaroo.engine.dead_letters import writer_of
 from wallaroo.engine.exchange import Exchange
+from wallaroo.engine.failures import Failures
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import tasks_by_group
 from wallaroo.engine.stage import (
@@ -22,6 +25,7 @@ from wallaroo.engine.stage import (
     decode_and_ship_raw,
     decode_keyed,
     emit_events,
+    maker_of,
     sinks_of,
 )
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
@@ -32,7 +36,8 @@ ReadState = Callable[[str], Read]  # state step name -> read function
 class Level:
     """All stages of one level, built for one task of one batch.
 
-    ``outputs[sink]`` collects encoded outputs until the host takes them; ``states[step name]`` holds the state objects touched.
+    ``outputs[sink]`` collects encoded outputs until the host takes them, dead letters among them; ``states[step name]`` holds the state
+    objects touched; ``failures`` counts the events that failed without stopping the run.
     """
 
     def __init__(
@@ -42,19 +47,22 @@ class Level:
         task: int,
         tasks: int,
         read_state: ReadState,
-        policy: Policy,
+        batch: int = -1,
     ):
         self.plan, self.level, self.task = plan, level, task
-        self._packing, self._policy = packing_of(plan.serializer), policy
+        self._packing = packing_of(plan.serializer)
         self._receipt_ms = 0  # the newest so far
         self._stages = [stage for stage in plan.stages if stage.level == level]
+        self.outputs: dict[int, list[bytes]] = {sink: [] for stage in self._stages for sink in sinks_of(stage)}
+        self.failures = self._watch_failures(batch)
         owners = tasks_by_group(tasks, plan.key_groups)
         self._exchanges = {
-            stage.id: Exchange(stage.exit.stage, stage.id, task, owners, self._packing)
+            stage.id: Exchange(
+                stage.exit.stage, stage.id, task, owners, self._packing_of(stage.exit), self._policy(stage)(maker_of(plan, stage))
+            )
             for stage in self._stages
             if isinstance(stage.exit, ToExchange)
         }
-        self.outputs: dict[int, list[bytes]] = {sink: [] for stage in self._stages for sink in sinks_of(stage)}
         self.states = {
             step.step_name: KeyedState(step, read_state(step.step_name), self._packing)
             for stage in self._stages
@@ -62,23 +70,40 @@ class Level:
             if step.is_stateful
         }
         self._emits = {stage.id: self._build(stage) for stage in self._stages}
-        self._heads: dict[tuple[int, int], Keyed] = {}
+        self._heads: dict[tuple[int, int], tuple[Packing, Keyed]] = {}
         self._sources = {
             stage.entry.source: self._source_head(stage) for stage in self._stages if isinstance(stage.entry, SourceEntry)
         }
 
+    def _watch_failures(self, batch: int) -> Failures:
+        sink = self.plan.dead_letters
+        write = None if sink is None else writer_of(self.plan.sinks[sink].encoder, self.outputs.setdefault(sink, []).append)
+        return Failures(self.plan.application, batch, write)
+
+    def _policy(self, stage: Stage) -> Policy:
+        """The policies of a stage's steps; a stage that reads a source can name it."""
+        if not isinstance(stage.entry, SourceEntry):
+            return self.failures.policy
+        return partial(self.failures.policy, source=self.plan.sources[stage.entry.source].config.name)
+
+    def _packing_of(self, leave: ToExchange) -> Packing:
+        """Raw frames are ours to pack: the application's own ``serialize`` knows its events, not their frames."""
+        return PICKLED if leave.is_raw else self._packing
+
     def _build(self, stage: Stage) -> Any:
-        leave = build_exit(self.plan, stage, self._exchanges.get(stage.id), self.outputs, self._policy, self._packing.freeze)
-        return build_steps(stage, self.states, leave, self._policy)
+        leave = build_exit(
+            self.plan, stage, self._exchanges.get(stage.id), self.outputs, self._policy(stage), self._packing.freeze
+        )
+        return build_steps(stage, self.states, leave, self._policy(stage))
 
     def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
         assert isinstance(stage.entry, SourceEntry)
         source = self.plan.sources[stage.entry.source]
         split = frame_splitter(source.config.framing)
         if isinstance(stage.exit, ToExchange) and stage.exit.is_raw:
-            run = decode_and_ship_raw(stage, source.decoder, self._exchanges[stage.id], self._policy)
+            run = decode_and_ship_raw(stage, source.decoder, self._exchanges[stage.id], self._policy(stage))
         else:
-            run = decode_and_emit(source.decoder, self._emits[stage.id], self._policy(source.decoder))
+            run = decode_and_emit(source.decoder, self._emits[stage.id], self._policy(stage)(source.decoder))
 
         def feed(frames: bytes) -> int:
             payloads = split(frames)
@@ -87,12 +112,12 @@ class Level:
 
         return feed
 
-    def _keyed_head(self, stage: int, origin: int) -> Keyed:
+    def _keyed_head(self, stage: int, origin: int) -> tuple[Packing, Keyed]:
         emit, producer = self._emits[stage], self.plan.stages[origin]
         if isinstance(producer.exit, ToExchange) and producer.exit.is_raw and isinstance(producer.entry, SourceEntry):
             decoder = self.plan.sources[producer.entry.source].decoder
-            return decode_keyed(decoder, emit, self._policy(decoder))
-        return emit_events(emit)
+            return PICKLED, decode_keyed(decoder, emit, self._policy(producer)(decoder))
+        return self._packing, emit_events(emit)
 
     def feed_frames(self, source: int, frames: bytes, receipt_ms: int = 0) -> int:
         """Process a run of whole frames of one source, received at ``receipt_ms``; return how many there were."""
@@ -107,8 +132,8 @@ class Level:
             head = self._heads[block.stage, block.origin] = self._keyed_head(block.stage, block.origin)
         if block.receipt_ms > self._receipt_ms:
             self._receipt_ms = block.receipt_ms
-        keys, values = self._packing.unpack(block.packed)
-        head(keys, values)
+        packing, run = head
+        run(*packing.unpack(block.packed))
 
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""

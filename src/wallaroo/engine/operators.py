@@ -14,7 +14,7 @@ from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.steps import Encoder, KeyExtractor, Step
 
 Emit = Callable[[Any, Any], None]
-Freeze = Callable[[Any], Any]
+Freezing = tuple[Callable[[Any], Any], OnError]  # how to freeze a value, and what to do where that fails
 
 
 def compute(step: Step, emit: Emit, failed: OnError) -> Emit:
@@ -25,7 +25,7 @@ def compute(step: Step, emit: Emit, failed: OnError) -> Emit:
         try:
             output = function(event)
         except Exception as error:
-            failed(event, error)
+            failed(event, error, key)
             return
         if output is not None:
             emit(key, output)
@@ -43,7 +43,7 @@ def compute_multi(step: Step, emit: Emit, failed: OnError) -> Emit:
             if type(outputs) is not list:
                 outputs = as_list(outputs)
         except Exception as error:
-            failed(event, error)
+            failed(event, error, key)
             return
         for output in outputs:
             if output is not None:
@@ -73,7 +73,7 @@ def compute_state(step: Step, state: KeyedState, emit: Emit, failed: OnError) ->
         try:
             output = function(event, own)
         except Exception as error:
-            failed(event, error)
+            failed(event, error, key)
             return
         if output is not None:
             emit(key, output)
@@ -95,7 +95,7 @@ def compute_state_multi(step: Step, state: KeyedState, emit: Emit, failed: OnErr
             if type(outputs) is not list:
                 outputs = as_list(outputs)
         except Exception as error:
-            failed(event, error)
+            failed(event, error, key)
             return
         for output in outputs:
             if output is not None:
@@ -104,11 +104,11 @@ def compute_state_multi(step: Step, state: KeyedState, emit: Emit, failed: OnErr
     return run
 
 
-def leave_by_key(extractor: KeyExtractor[Any, Any], exchange: Exchange, failed: OnError, freeze: Freeze | None) -> Emit:
+def leave_by_key(extractor: KeyExtractor[Any, Any], exchange: Exchange, failed: OnError, freeze: Freezing | None) -> Emit:
     """Extract the key and put the event in its bucket; behind a state step the event is frozen at once."""
     extract, routes, route = extractor.function, exchange.routes, exchange.route
 
-    def run(_: Any, event: Any) -> None:
+    def run(before: Any, event: Any) -> None:
         try:
             key = extract(event)
             try:
@@ -116,7 +116,7 @@ def leave_by_key(extractor: KeyExtractor[Any, Any], exchange: Exchange, failed: 
             except KeyError:
                 key, append_key, append_value = route(key)
         except Exception as error:
-            failed(event, error)
+            failed(event, error, before)
             return
         append_key(key)
         append_value(event)
@@ -124,19 +124,24 @@ def leave_by_key(extractor: KeyExtractor[Any, Any], exchange: Exchange, failed: 
     return _leave_frozen(exchange, extract, failed, freeze) if freeze else run
 
 
-def _leave_frozen(exchange: Exchange, extract: Callable[[Any], Any], failed: OnError, freeze: Freeze) -> Emit:
+def _leave_frozen(exchange: Exchange, extract: Callable[[Any], Any], failed: OnError, freezing: Freezing) -> Emit:
     routes, route = exchange.routes, exchange.route
+    freeze, not_frozen = freezing
 
-    def run(_: Any, event: Any) -> None:
+    def run(before: Any, event: Any) -> None:
         try:
             key = extract(event)
             try:
                 key, append_key, append_value = routes[key]
             except KeyError:
                 key, append_key, append_value = route(key)
+        except Exception as error:
+            failed(event, error, before)
+            return
+        try:
             value = freeze(event)
         except Exception as error:
-            failed(event, error)
+            not_frozen(event, error, before)
             return
         append_key(key)
         append_value(value)
@@ -144,7 +149,7 @@ def _leave_frozen(exchange: Exchange, extract: Callable[[Any], Any], failed: OnE
     return run
 
 
-def leave_with_key(exchange: Exchange, freeze: Freeze | None) -> Emit:
+def leave_with_key(exchange: Exchange, freezing: Freezing | None) -> Emit:
     """Route by the key that the event came with."""
     routes, route = exchange.routes, exchange.route
 
@@ -154,12 +159,12 @@ def leave_with_key(exchange: Exchange, freeze: Freeze | None) -> Emit:
         except KeyError:
             key, append_key, append_value = route(key)
         append_key(key)
-        append_value(freeze(event) if freeze else event)
+        append_value(event)
 
-    return run
+    return _freeze_in_front(freezing, run) if freezing else run
 
 
-def leave_collected(key: str, exchange: Exchange, freeze: Freeze | None) -> Emit:
+def leave_collected(key: str, exchange: Exchange, freezing: Freezing | None) -> Emit:
     """Everything to one key."""
     _, append_key, append_value = exchange.route(key)
 
@@ -167,18 +172,28 @@ def leave_collected(key: str, exchange: Exchange, freeze: Freeze | None) -> Emit
         append_key(key)
         append_value(event)
 
-    def run_frozen(_: Any, event: Any) -> None:
-        append_key(key)
-        append_value(freeze(event))  # type: ignore[misc]  # chosen only where freeze is given
+    return _freeze_in_front(freezing, run) if freezing else run
 
-    return run_frozen if freeze else run
+
+def _freeze_in_front(freezing: Freezing, emit: Emit) -> Emit:
+    freeze, failed = freezing
+
+    def run(key: Any, event: Any) -> None:
+        try:
+            value = freeze(event)
+        except Exception as error:
+            failed(event, error, key)
+            return
+        emit(key, value)
+
+    return run
 
 
 def leave_encoded(encoder: Encoder[Any], append: Callable[[bytes], None], failed: OnError) -> Emit:
     """Encode for a sink; str becomes UTF-8; ``None`` writes nothing."""
     encode = encoder.function
 
-    def run(_: Any, event: Any) -> None:
+    def run(key: Any, event: Any) -> None:
         try:
             output = encode(event)
             if type(output) is not bytes:
@@ -186,7 +201,7 @@ def leave_encoded(encoder: Encoder[Any], append: Callable[[bytes], None], failed
                     return
                 output = as_bytes(output)
         except Exception as error:
-            failed(event, error)
+            failed(event, error, key)
             return
         append(output)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from wallaroo.engine.failures import Sample, Tally
 from wallaroo.errors import WallarooError
 
 
@@ -26,12 +27,16 @@ class TaskReport:
     error: WallarooError | None = None
     busy_ms: float = 0.0
     notes: dict[str, float] = field(default_factory=dict)  # named measurements, e.g. view catch-up
+    errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
+    samples: tuple[Sample, ...] = ()  # some of them
 
 
 def mixed_attempts(reports: list[TaskReport]) -> str:
-    """Return which producer was read in two different attempts, or ``""``: the commit must refuse such a batch."""
+    """Return which producer was not read, or read in another attempt than the one that counts, or ``""``: the commit must refuse such a batch."""
     made = {(report.level, report.task): report.attempt for report in reports}
     for report in reports:
+        for producer in {task for level, task in made if level == report.level - 1} - set(report.consumed):
+            return f"task {report.task} of level {report.level} has not read producer {producer}"
         for producer, attempt in report.consumed.items():
             if made.get((report.level - 1, producer)) != attempt:
                 return f"task {report.task} of level {report.level} read attempt {attempt} of producer {producer}"

@@ -23,7 +23,7 @@ from wallaroo.engine.operators import (
     leave_to_all,
     leave_with_key,
 )
-from wallaroo.plan.model import COLLECT_KEY, Plan, Stage, ToExchange, ToSinks
+from wallaroo.plan.model import COLLECT_KEY, Plan, SourceEntry, Stage, ToExchange, ToSinks
 from wallaroo.steps import Decoder, Encoder, Step
 
 Policy = Callable[[Step], OnError]
@@ -39,20 +39,29 @@ def build_exit(
 ) -> Emit:
     """Return the closure that takes events out of the stage: to its exchange, or encoded to its sinks."""
     leave = stage.exit
-    freeze_output = freeze if any(step.is_stateful for step in stage.steps) else None
+    freezing = (freeze, policy(stage.steps[-1])) if any(step.is_stateful for step in stage.steps) else None
     if isinstance(leave, ToExchange):
         assert exchange is not None
         if leave.keeps_key:
-            return leave_with_key(exchange, freeze_output)
+            return leave_with_key(exchange, freezing)
         if leave.extractor is None:
-            return leave_collected(COLLECT_KEY, exchange, freeze_output)
-        return leave_by_key(leave.extractor, exchange, policy(leave.extractor), freeze_output)
+            return leave_collected(COLLECT_KEY, exchange, freezing)
+        return leave_by_key(leave.extractor, exchange, policy(leave.extractor), freezing)
     return leave_to_all([_to_sink(plan, sink, outputs[sink], policy) for sink in leave.sinks])
 
 
 def _pass_through(value: Any) -> Any:
     """Without an encoder, bytes and str are written as they are, anything else as its str()."""
     return value if isinstance(value, (bytes, str)) else str(value)
+
+
+def maker_of(plan: Plan, stage: Stage) -> Step:
+    """Return the step that makes what leaves the stage: the one to blame for an event that cannot be packed."""
+    if stage.steps:
+        return stage.steps[-1]
+    if isinstance(stage.entry, SourceEntry):
+        return plan.sources[stage.entry.source].decoder
+    return PASS_THROUGH  # what it passes on has been packed before
 
 
 PASS_THROUGH: Encoder[Any] = Encoder(_pass_through, "no encoder")
@@ -87,7 +96,7 @@ def decode_and_emit(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Calla
             try:
                 event = decode(payload)
             except Exception as error:
-                failed(payload, error)
+                failed(payload, error, None)
                 continue
             if event is not None:
                 emit(None, event)
@@ -108,7 +117,7 @@ def decode_and_ship_raw(stage: Stage, decoder: Decoder[Any], exchange: Exchange,
             try:
                 event = decode(payload)
             except Exception as error:
-                failed(payload, error)
+                failed(payload, error, None)
                 continue
             if event is None:
                 continue
@@ -119,7 +128,7 @@ def decode_and_ship_raw(stage: Stage, decoder: Decoder[Any], exchange: Exchange,
                 except KeyError:
                     key, append_key, append_value = route(key)
             except Exception as error:
-                key_failed(event, error)
+                key_failed(event, error, None)
                 continue
             append_key(key)
             append_value(payload)
@@ -149,7 +158,7 @@ def decode_keyed(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Keyed:
             try:
                 event = decode(payload)
             except Exception as error:
-                failed(payload, error)
+                failed(payload, error, key)
                 continue
             if event is not None:
                 emit(key, event)

@@ -15,7 +15,7 @@ from wallaroo.codecs.framing import frame_walker, framer
 from wallaroo.connectors.generator import GenSourceConfig, unpickled
 from wallaroo.connectors.source import Framing
 from wallaroo.engine.blocks import Block, in_order, packing_of
-from wallaroo.engine.failures import stop_on_error
+from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.engine.keyed_state import Read
 from wallaroo.engine.keys import Key
 from wallaroo.engine.level import Level
@@ -46,6 +46,8 @@ class BatchResult:
     outputs: dict[int, list[bytes]] = field(default_factory=dict)
     changes: dict[str, dict[Key, bytes]] = field(default_factory=dict)
     events: int = 0
+    errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
+    samples: list[Sample] = field(default_factory=list)
 
 
 class LocalRunner:
@@ -55,6 +57,7 @@ class LocalRunner:
         self.plan = _with_values(plan, frozenset(values_for))
         self._packing = packing_of(plan.serializer)
         self.state: dict[str, dict[Key, bytes]] = {}
+        self.batch = 0  # the next one's number
 
     def frames(self, source: int, item: Any) -> bytes:
         """Return the frames of one input: a payload is framed, a Wire is taken as it is, a value is pickled."""
@@ -73,7 +76,7 @@ class LocalRunner:
             width = max(1, len(pieces)) if number == 0 else tasks
             following: list[list[Block]] = [[] for _ in range(tasks)]
             for task in range(width):
-                level = Level(self.plan, number, task, tasks, self._reader, stop_on_error)
+                level = Level(self.plan, number, task, tasks, self._reader, self.batch)
                 feeding = self._feed_frames(level, pieces[task] if task < len(pieces) else (), result) if number == 0 else None
                 for consumer, block in feeding if feeding is not None else self._feed_blocks(level, number, task, waiting[task]):
                     following[consumer].append(block)
@@ -85,6 +88,7 @@ class LocalRunner:
         """Make a batch's state changes the state of the next one."""
         for step, changes in result.changes.items():
             self.state.setdefault(step, {}).update(changes)
+        self.batch += 1
 
     def states(self, step: str) -> dict[Key, Any]:
         """Return the committed state objects of one state step, by key."""
@@ -112,6 +116,8 @@ class LocalRunner:
     def _take(self, level: Level, result: BatchResult) -> None:
         for sink, outputs in level.outputs.items():
             result.outputs[sink].extend(outputs)
+        add_counts(result.errors, level.failures.counts)
+        result.samples += level.failures.samples
         for step, state in level.states.items():
             result.changes.setdefault(step, {}).update(state.changes())
 

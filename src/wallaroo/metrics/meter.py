@@ -21,6 +21,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
+from wallaroo.engine.failures import Sample, Tally, add_counts
+from wallaroo.metrics.failed_events import error_counts
 from wallaroo.metrics.histogram import LatencyHistogram
 from wallaroo.metrics.rates import DurationWindow, RateMeter
 from wallaroo.metrics.status import PipelineLatency, RunStatus, SinkLine, SourceStatus
@@ -64,6 +66,8 @@ class RunMeter:
         self._latency: dict[str, LatencyHistogram] = {}
         self._sources: tuple[SourceStatus, ...] = ()
         self._sinks: tuple[SinkLine, ...] = ()
+        self._errors: Tally = {}
+        self._last_errors: dict[str, str] = {}
 
     def enter(self, state: str) -> None:
         """Change the run's state: one of the words in `RunStatus`."""
@@ -104,6 +108,13 @@ class RunMeter:
             else:
                 self._record(receipts, finished_ns)
 
+    def events_failed(self, counts: Tally, samples: Sequence[Sample]) -> None:
+        """Count events of a committed batch that failed without stopping the run."""
+        with self._lock:
+            add_counts(self._errors, counts)
+            for sample in samples:
+                self._last_errors[sample.step] = f"{sample.place}: {sample.cause}: {sample.event}"
+
     def output_left(self, batch: int, at_ns: int) -> None:
         """Say when the sinks had sent a batch (and with it all before).  A batch already known to have left is ignored."""
         with self._lock:
@@ -142,7 +153,13 @@ class RunMeter:
                 checkpoint=self._checkpoint,
                 is_durable=self._is_durable,
                 recovered_batch=self._recovered_batch,
+                errors=error_counts(self._errors, self._last_errors),
             )
+
+    def reset_latency(self) -> None:
+        """Forget the latencies so far.  Outputs that have yet to leave will count, whenever they were received."""
+        with self._lock:
+            self._latency.clear()
 
     @property
     def waiting_batches(self) -> int:

@@ -44,6 +44,16 @@ class PipelineLatency:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorCount:
+    """Events of one step that failed without stopping the run, in committed batches since this run started."""
+
+    step: str
+    skipped: int
+    dead_lettered: int
+    last: str  # the last failure that was sampled: where, what, and the shortened event
+
+
+@dataclass(frozen=True, slots=True)
 class RunStatus:
     application: str
     state: str  # "starting", "running", "stopping", "stopped", "failed"
@@ -67,3 +77,4 @@ class RunStatus:
     checkpoint: str
     is_durable: bool
     recovered_batch: int = -1  # the last committed batch this run found in its checkpoint; -1 if it began empty
+    errors: tuple[ErrorCount, ...] = ()  # by step

@@ -16,6 +16,7 @@ from typing import Any
 from wallaroo.graph.nodes import CollectNode, KeyByNode, MergeNode, Node, SinkNode, SourceNode, StepNode
 from wallaroo.graph.walk import idle_key_bys, is_state_step, sink_of, sources_of, walk
 from wallaroo.plan.model import (
+    DEAD_LETTERS,
     ExchangeEntry,
     Plan,
     SinkPlan,
@@ -100,12 +101,19 @@ Pass = Callable[[Sketch], Sketch]
 PASSES: tuple[Pass, ...] = (number_sources, number_sinks, leave_out_idle_keys, cut_stages, ship_raw_frames)
 
 
-def build_plan(application: str, root: Node, serializer: tuple[Any, Any] | None = None) -> Plan:
-    """Plan a graph that passed the checks (``wallaroo.check``)."""
+def build_plan(application: str, root: Node, serializer: tuple[Any, Any] | None = None, dead_letters: Any = None) -> Plan:
+    """Plan a graph that passed the checks (``wallaroo.check``); ``dead_letters`` is a sink configuration, or None."""
     sketch = Sketch(root, Plan(application, (), (), (), serializer=serializer))
     for run in PASSES:
         sketch = run(sketch)
-    return sketch.plan
+    return sketch.plan if dead_letters is None else with_dead_letters(sketch.plan, dead_letters)
+
+
+def with_dead_letters(plan: Plan, config: Any) -> Plan:
+    """The same plan with ``config`` as its sink for events that failed, in place of the one it may have."""
+    results = plan.sinks if plan.dead_letters is None else plan.sinks[: plan.dead_letters]
+    sinks = (*results, SinkPlan(DEAD_LETTERS, config, config.encoder))
+    return replace(plan, sinks=sinks, dead_letters=len(results))
 
 
 class _Cutter:

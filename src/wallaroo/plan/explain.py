@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToSinks
+from wallaroo.steps import DEAD_LETTER, SKIP
 
 
 def text(plan: Plan) -> str:
@@ -29,10 +30,23 @@ def _lines(plan: Plan) -> Iterator[str]:
             state = f", state {step.state_class.__qualname__} per key" if step.is_stateful else ""  # type: ignore[attr-defined]
             yield f"  step   '{step.step_name}' ({step.kind}{state})"
         yield f"  to     {_exit(plan, stage)}"
+    yield from _failures(plan)
     if plan.notes:
         yield ""
     for note in plan.notes:
         yield f"note: {note}"
+
+
+def _failures(plan: Plan) -> Iterator[str]:
+    skipping = [f"'{step.step_name}'" for step in plan.steps if step.on_error == SKIP]
+    writing = [f"'{step.step_name}'" for step in plan.steps if step.on_error == DEAD_LETTER]
+    if skipping or writing:
+        yield ""
+    if skipping:
+        yield f"on error: {', '.join(skipping)} skips the event"
+    if writing:
+        sink = "no sink yet: run with --dead-letters" if plan.dead_letters is None else plan.sinks[plan.dead_letters].config.label
+        yield f"on error: {', '.join(writing)} writes a dead letter ({sink})"
 
 
 def _count(number: int, noun: str) -> str:

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any
 
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange, ToSinks
-from wallaroo.steps import importable_module
+from wallaroo.steps import STOP, importable_module
 
 FORMAT = 1
 
@@ -46,6 +46,7 @@ def dumps(plan: Plan) -> str:
 def describe(plan: Plan) -> dict[str, Any]:
     """Describe what matters of a plan: names and settings, no code."""
     steps = {step.step_name: step for stage in plan.stages for step in stage.steps}
+    on_error = {step.step_name: step.on_error for step in plan.steps if step.on_error != STOP}
     return {
         "format": FORMAT,
         "application": plan.application,
@@ -67,6 +68,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         },
         "steps": {name: step.kind for name, step in steps.items()},
         "shape": [_shape(stage) for stage in plan.stages],
+        **({"on_error": on_error} if on_error else {}),
     }
 
 
@@ -157,3 +159,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     for name, kind in after["steps"].items():
         if before["steps"].get(name, kind) != kind:
             yield f"Step '{name}' was a {before['steps'][name]} and is a {kind} now."
+    was, now = before.get("on_error", {}), after.get("on_error", {})
+    for name in sorted({*was, *now}):
+        if was.get(name, STOP) != now.get(name, STOP):
+            yield f"Step '{name}' had on_error={was.get(name, STOP)!r} and has {now.get(name, STOP)!r} now."

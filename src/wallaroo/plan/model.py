@@ -62,6 +62,7 @@ class ToSinks:
 
 
 COLLECT_KEY = "collect-key"
+DEAD_LETTERS = "dead-letters"  # name of the sink for events that failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,19 @@ class Plan:
     sinks: tuple[SinkPlan, ...]
     key_groups: int = KEY_GROUPS_DEFAULT
     serializer: tuple[Any, Any] | None = None  # the application module's own (serialize, deserialize), as in Wallaroo
+    dead_letters: int | None = None  # index of the sink for events that failed; always the last one
     notes: tuple[str, ...] = ()  # sentences for `wallaroo explain`: what the planner left out, and why
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Every step with its decoders, key extractors and encoders, each once, in the order events meet them."""
+        found: list[Step] = [source.decoder for source in self.sources]
+        for stage in self.stages:
+            found += stage.steps
+            if isinstance(stage.exit, ToExchange) and stage.exit.extractor is not None:
+                found.append(stage.exit.extractor)
+        found += [sink.encoder for sink in self.sinks if sink.encoder is not None]
+        return tuple({id(step): step for step in found}.values())
 
     @property
     def levels(self) -> int:

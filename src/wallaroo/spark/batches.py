@@ -5,6 +5,7 @@ Where it runs: driver, inside ``foreachBatch``.  The commit protocol's law is in
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -17,25 +18,23 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from wallaroo.connectors.sink import SinkCommitter
-from wallaroo.engine.report import TaskReport, mixed_attempts
-from wallaroo.errors import InternalError
-from wallaroo.faults import fault_point
+from wallaroo.engine.report import TaskReport
+from wallaroo.metrics.failed_events import failure_lines, gather_failures
 from wallaroo.metrics.meter import RunMeter
-from wallaroo.plan.model import Plan
+from wallaroo.plan.model import DEAD_LETTERS, Plan
 from wallaroo.spark.job import BatchJob, Deployment, Piece
 from wallaroo.spark.offsets import Offsets, read_offsets
 from wallaroo.spark.pacing import Pacer, tasks_for
+from wallaroo.spark.shuffles import ShuffleCleaner
 from wallaroo.spark.worker import run_level
 from wallaroo.spool.format import Position, folder_of
 from wallaroo.spool.reader import SpoolReader
-from wallaroo.spool.tail import write_tail
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.commits import Commit
 from wallaroo.state.housekeeping import Housekeeping
-from wallaroo.state.snapshots import in_force
+from wallaroo.state.protocol import BatchProtocol
 
 COMMITS_SENT = 4  # newest commits that travel with a job: a view is rarely more than one batch behind
-MIXED_RETRIES = 3
 
 
 class BatchRunner:
@@ -56,17 +55,23 @@ class BatchRunner:
         on_committed: Callable[[], None],
         steps: tuple[str, ...],
     ):
-        self._context, self._plan, self._deployment, self._checkpoint = context, plan, deployment, checkpoint
-        self._committers, self._meter, self.pacer, self._scratch = committers, meter, pacer, scratch
+        self._context, self._plan, self._deployment = context, plan, deployment
+        self._meter, self.pacer, self._scratch = meter, pacer, scratch
         self._tasks_max, self._housekeeping, self._on_committed = tasks_max, housekeeping, on_committed
-        self.last = checkpoint.last
-        self._base = self.last.batch if self.last else -1  # Spark's batch 1 is our next one
+        self._base = checkpoint.last.batch if checkpoint.last else -1  # Spark's batch 1 is our next one
         self.is_started = threading.Event()
+        self._cleaner = ShuffleCleaner(context)
         self._steps = steps
         self._spools = {source.config.name: folder_of(Path(deployment.spool_root), source.config.name) for source in plan.sources}
+        self._protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, self._spools, steps)
         self.history: deque[tuple[int, float]] = deque(maxlen=1000)  # (events, seconds) of the newest batches
         self.failure: BaseException | None = None
         self.catch_up_ms, self.entries_applied = 0.0, 0  # of the view, when workers warmed up
+
+    @property
+    def last(self) -> Commit | None:
+        """The last commit."""
+        return self._protocol.last
 
     def warm_up(self) -> None:
         """Run an empty batch: workers start, import the application, and bring their view to the last commit.  Nothing is committed."""
@@ -76,6 +81,10 @@ class BatchRunner:
         reports = self._run_job(job)
         self.catch_up_ms = max(report.notes.get("catch_up_ms", 0.0) for report in reports)
         self.entries_applied = int(sum(report.notes.get("entries_applied", 0.0) for report in reports))
+
+    def close(self) -> None:
+        """Release the thread that cleans up."""
+        self._cleaner.close()
 
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
         """Spark's entry.  Raises to keep Spark from going on; the reason is in ``failure``."""
@@ -94,8 +103,7 @@ class BatchRunner:
         batch = self._base + spark_batch
         job = self._plan_job(batch, offsets)
         reports = self._run_job(job)
-        commit = self._commit(job, offsets, reports)
-        self._release(commit)
+        commit = self._protocol.commit(batch, offsets, reports)
         self._account(commit, reports, started_ns)
         self._on_committed()
 
@@ -126,62 +134,24 @@ class BatchRunner:
         )
 
     def _run_job(self, job: BatchJob) -> list[TaskReport]:
-        for _ in range(MIXED_RETRIES):
-            reports = run_spark_job(self._context, job, self._plan.levels)
-            for report in reports:
-                if report.error is not None:
-                    self._abort(job, reports)
-                    raise report.error
-            if not mixed_attempts(reports):
-                return reports
-            self._abort(job, reports)
-        raise InternalError(f"batch {job.batch} mixed outputs of two attempts of one task {MIXED_RETRIES} times: {mixed_attempts(reports)}")
-
-    def _abort(self, job: BatchJob, reports: list[TaskReport]) -> None:
-        for name, tokens in self._tokens(reports).items():
-            self._committers[name].abort(job.batch, tokens)
-
-    def _tokens(self, reports: list[TaskReport]) -> dict[str, list[Any]]:
-        ordered = sorted(reports, key=lambda report: (report.level, report.task))
-        return {
-            sink.name: [report.tokens[number] for report in ordered if number in report.tokens]
-            for number, sink in enumerate(self._plan.sinks)
-        }
-
-    def _commit(self, job: BatchJob, offsets: Offsets, reports: list[TaskReport]) -> Commit:
-        outputs = {sink.name: sum(report.outputs.get(number, 0) for report in reports) for number, sink in enumerate(self._plan.sinks)}
-        written = [snapshot for report in reports for snapshot in report.snapshots]
-        commit = Commit(
-            batch=job.batch,
-            offsets=offsets,
-            deltas=tuple(report.delta for report in reports if report.delta is not None),
-            snapshots=in_force(self.last.snapshots if self.last else (), written),
-            sinks=self._tokens(reports),
-            outputs=outputs,
-            steps=self._steps,
-            time_ms=time.time_ns() // 1_000_000,
-        )
-        fault_point("commit.before")
-        self._checkpoint.commits.publish(commit)
-        fault_point("commit.after")
-        self.last = commit
-        return commit
-
-    def _release(self, commit: Commit) -> None:
-        for name, tokens in commit.sinks.items():
-            self._committers[name].commit(commit.batch, tokens)
-        fault_point("commit.sinks")
-        for name, folder in self._spools.items():
-            write_tail(folder, Position(*commit.offsets[name]))
-        self._housekeeping.committed(commit)
+        return self._protocol.accepted(job.batch, lambda: run_spark_job(self._context, job, self._plan.levels, self._cleaner))
 
     def _account(self, commit: Commit, reports: list[TaskReport], started_ns: int) -> None:
         events, receipts = gather(self._plan, reports)
         finished_ns = time.time_ns()
-        self._meter.batch_done(commit.batch, started_ns, finished_ns, events, commit.outputs, receipts)
+        results = {name: count for name, count in commit.outputs.items() if name != DEAD_LETTERS}
+        self._meter.batch_done(commit.batch, started_ns, finished_ns, events, results, receipts)
+        self._tell_failures(commit.batch, reports)
         took = sum(events.values()), (finished_ns - started_ns) / 1e9
         self.history.append(took)
         self.pacer.batch_took(*took)
+
+    def _tell_failures(self, batch: int, reports: list[TaskReport]) -> None:
+        counts, samples = gather_failures(reports)
+        if counts:
+            self._meter.events_failed(counts, samples)
+            for line in failure_lines(batch, counts, samples):
+                print(line, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +169,21 @@ def _own_task(task: int) -> int:
     return task
 
 
-def run_spark_job(context: SparkContext, job: BatchJob, levels: int) -> list[TaskReport]:
-    """Run all levels of one batch as one Spark job; return the reports of all tasks."""
+def run_spark_job(context: SparkContext, job: BatchJob, levels: int, cleaner: ShuffleCleaner) -> list[TaskReport]:
+    """Run all levels of one batch as one Spark job; return the reports of all tasks.
+
+    Partitioning is never declared as preserved: Spark would take the next shuffle for done.
+    """
     width = len(job.pieces)
-    rows = context.parallelize(range(width), width).mapPartitionsWithIndex(_LevelTask(job, 0), preservesPartitioning=True)
+    rows = context.parallelize(range(width), width).mapPartitionsWithIndex(_LevelTask(job, 0))
+    shuffled: list[Any] = []
     for level in range(1, levels):
-        rows = rows.partitionBy(job.tasks, _own_task).mapPartitionsWithIndex(_LevelTask(job, level), preservesPartitioning=True)
-    return rows.collect()
+        shuffled.append(rows.partitionBy(job.tasks, _own_task))
+        rows = shuffled[-1].mapPartitionsWithIndex(_LevelTask(job, level))
+    try:
+        return list(rows.collect())
+    finally:
+        cleaner.forget(shuffled)
 
 
 def gather(plan: Plan, reports: list[TaskReport]) -> tuple[dict[str, int], dict[str, list[tuple[int, int]]]]:

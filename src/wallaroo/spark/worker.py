@@ -16,11 +16,10 @@ from typing import Any
 
 from wallaroo.connectors.sink import SinkWriter, WriteContext
 from wallaroo.engine.blocks import Block, Marker, in_order
-from wallaroo.engine.failures import stop_on_error
 from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.level import Level
 from wallaroo.engine.report import TaskReport
-from wallaroo.errors import InternalError, WallarooError
+from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.plan.model import Plan
 from wallaroo.spark.job import BatchJob, plan_of
 from wallaroo.spool.format import folder_of
@@ -46,6 +45,13 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
         report = task.report((time.perf_counter() - started) * 1e3)
     except WallarooError as error:
         report = _failed(task, level, index, error)
+    except SystemExit as error:
+        report = _failed(
+            task,
+            level,
+            index,
+            UserCodeError("(unknown)", "", "(unknown)", f"a function of the application called sys.exit({error.code!r})"),
+        )
     except Exception as error:  # the error gate of the worker: whatever it is, the driver tells the user
         report = _failed(task, level, index, _unexpected(error))
     reports = (*(task.reports_before if task else ()), report)
@@ -72,7 +78,9 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
 
 
 def _unexpected(error: Exception) -> InternalError:
-    return InternalError(f"a task failed in a way that this program does not expect: {type(error).__name__}: {error}", traceback.format_exc())
+    return InternalError(
+        f"a task failed in a way that this program does not expect: {type(error).__name__}: {error}", traceback.format_exc()
+    )
 
 
 class Task:
@@ -90,7 +98,7 @@ class Task:
         self._writers: dict[int, SinkWriter] = {}
         self._notes: dict[str, float] = {}
         self._state = self._open_state()
-        self._level = Level(self._plan, level, index, job.tasks, self._reader, stop_on_error)
+        self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
 
     def _open_state(self) -> TaskState | None:
         stages = [stage for stage in self._plan.stages if stage.level == self._level_number]
@@ -118,6 +126,7 @@ class Task:
             yield from self._level.drain()
             self._stage_outputs()
         yield from self._level.finish()
+        self._stage_outputs()  # an event that cannot be packed is found when its block is
 
     def _feed_pieces(self) -> Iterator[None]:
         for piece in self._job.pieces[self._index] if self._index < len(self._job.pieces) else ():
@@ -176,7 +185,7 @@ class Task:
         tokens = {sink: token for sink, writer in self._writers.items() if (token := writer.prepare()) is not None}
         return TaskReport(
             self._level_number, self._index, self.attempt, self.consumed, self._events, self._receipts, self._outputs, tokens, delta,
-            snapshots, None, busy_ms, self._notes,
+            snapshots, None, busy_ms, self._notes, self._level.failures.counts, tuple(self._level.failures.samples),
         )  # fmt: skip
 
     def close(self) -> None:

@@ -31,6 +31,8 @@ from wallaroo.state.storage import LocalStorage
 from wallaroo.state.task_state import DELTAS
 
 VERSION = 1
+FORMAT = "format.json"
+BEFORE_FORMAT = frozenset({"lock", f".{FORMAT}.tmp"})  # what a run that died at its very start may have left
 FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, "spool", "outbox", "view")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -66,8 +68,17 @@ def open_checkpoint(root: Path, is_durable: bool, is_fresh: bool = False) -> Che
         lock = open(root / "lock", "a+")
     except OSError as error:
         raise PeerError(f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder.") from error
-    _lock(lock, root)
     try:
+        _lock(lock, root)
+        return _opened(root, lock, is_durable, is_fresh)
+    except BaseException:
+        lock.close()  # whoever keeps the exception must not keep the lock with it
+        raise
+
+
+def _opened(root: Path, lock: IO[str], is_durable: bool, is_fresh: bool) -> Checkpoint:
+    try:
+        _reject_foreign(root)
         if is_fresh:
             _empty(root)
         identity = _identify(root, is_durable)
@@ -93,24 +104,29 @@ def _lock(lock: IO[str], root: Path) -> None:
     lock.flush()
 
 
+def _reject_foreign(root: Path) -> None:
+    """Raise CheckpointError where the folder holds something that no run of ours made: not even a fresh start may delete that."""
+    if not (root / FORMAT).exists() and any(entry.name not in BEFORE_FORMAT for entry in root.iterdir()):
+        raise CheckpointError(f"{root} is not empty and not a checkpoint of Wallaroo. Choose an empty or a new folder.")
+
+
 def _empty(root: Path) -> None:
-    for entry in root.iterdir():
+    """Remove everything but the lock; the file that makes the folder ours goes last, so that a crash in between leaves it ours."""
+    for entry in sorted(root.iterdir(), key=lambda entry: entry.name == FORMAT):
         if entry.name != "lock":
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def _identify(root: Path, is_durable: bool) -> str:
-    file = root / "format.json"
+    file = root / FORMAT
     if not file.exists():
-        if any(entry.name != "lock" for entry in root.iterdir()):
-            raise CheckpointError(f"{root} is not empty and not a checkpoint of Wallaroo. Choose an empty or a new folder.")
         identity = uuid.uuid4().hex
-        LocalStorage(str(root), is_durable).publish("format.json", json.dumps({"version": VERSION, "id": identity}).encode())
+        LocalStorage(str(root), is_durable).publish(FORMAT, json.dumps({"version": VERSION, "id": identity}).encode())
         return identity
     try:
         content = json.loads(file.read_text())
         version, identity = int(content["version"]), str(content["id"])
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{file} is damaged. Restore it from a backup of the checkpoint, or start over with --fresh.") from error
     if version > VERSION:
         raise CheckpointError(f"{root} was made by format version {version}; this program reads up to {VERSION}. Use a newer wallaroo-spark.")

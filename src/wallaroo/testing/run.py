@@ -5,6 +5,7 @@ Where it runs: in tests.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from wallaroo.api.application import Application
 from wallaroo.connectors.generator import GenSourceConfig
 from wallaroo.engine.keys import Key
 from wallaroo.local.runner import BatchResult, Input, LocalRunner, Wire, split_wire
+from wallaroo.plan.model import DEAD_LETTERS
 
 GENERATED_MAX = 10_000  # events taken from a generator that does not end by itself
 
@@ -36,6 +38,7 @@ class LocalRun:
     events: int
     batches: int
     _runner: LocalRunner = field(repr=False)
+    errors: dict[str, int] = field(default_factory=dict)  # step -> events skipped, or written as dead letters
 
     @property
     def outputs(self) -> list[bytes]:
@@ -46,6 +49,11 @@ class LocalRun:
     def text(self) -> str:
         """The only sink's outputs, joined, as text."""
         return b"".join(self.outputs).decode()
+
+    @property
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """Dead letters, parsed; for a dead-letter sink without an encoder of its own."""
+        return [json.loads(line) for line in self.by_sink.get(DEAD_LETTERS, [])]
 
     def state(self, step: str) -> dict[Key, Any]:
         """State objects of one state step, by key."""
@@ -84,6 +92,8 @@ class LocalApplication:
         for name, some in outputs.items():
             self._run.by_sink[name].extend(some)
         self._run.events += result.events
+        for (step, _), count in result.errors.items():
+            self._run.errors[step] = self._run.errors.get(step, 0) + count
         self._run.batches += 1
         return outputs
 

@@ -1,0 +1,40 @@
+"""Rules about dead letters: they have a sink to go to, and it is one.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from wallaroo.check.subject import LATER, Subject, used_steps
+from wallaroo.connectors.sink import SinkConfig
+from wallaroo.errors import Problem
+from wallaroo.steps import DEAD_LETTER, Step
+
+CURE = "Say build_application(..., dead_letters=FileSinkConfig('dead.jsonl')), or run with --dead-letters PATH."
+TITLES = {"decoder": "decoder", "encoder": "encoder", "key_extractor": "key_by"}
+
+
+def dead_letters_have_a_sink(subject: Subject) -> Iterator[Problem]:
+    """A step that writes dead letters needs somewhere to write them."""
+    if subject.dead_letters is None:
+        yield from homeless(used.step for used in used_steps(subject))
+
+
+def homeless(steps: Iterable[Step]) -> Iterator[Problem]:
+    """A problem for each step that writes dead letters, given that there is no sink for them."""
+    for step in steps:
+        if step.on_error == DEAD_LETTER:
+            title = f"{TITLES.get(step.kind, 'step')} '{step.step_name}'"
+            yield Problem(title, step.place, "It has on_error='dead-letter', and there is no dead-letter sink.", CURE)
+
+
+def dead_letter_sink_is_a_sink(subject: Subject) -> Iterator[Problem]:
+    """``dead_letters`` takes one sink configuration; beyond that it is checked like any other sink."""
+    config = subject.dead_letters
+    if config is None or config is LATER:
+        return
+    if not isinstance(config, SinkConfig):
+        what = f"dead_letters={config!r} is not a sink configuration."
+        yield Problem(subject.title, subject.place, what, "Give it one, such as FileSinkConfig('dead.jsonl').")

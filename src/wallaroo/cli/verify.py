@@ -1,0 +1,115 @@
+"""``wallaroo verify``: run an application under load, kill its processes, and prove that nothing is lost or doubled.
+
+Where it runs: a terminal; the application's processes are its children.
+
+The exit code is 0 where input, output and state agree, 1 otherwise.  The seed decides the input and the kills; the moments at which
+they meet depend on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from wallaroo.cli.receiving import Receiver
+from wallaroo.cli.sending import of_payloads
+from wallaroo.cli.sending_acked import send_acknowledged
+from wallaroo.errors import PeerError
+from wallaroo.verify.cases import CASES
+from wallaroo.verify.harness import Verification, VerifyOptions
+from wallaroo.verify.processes import Kind
+from wallaroo.verify.result import Result
+
+CONNECT_S_MAX = 120.0  # a sender waits so long for a run that starts again
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``verify`` to the commands."""
+    parser = subparsers.add_parser(
+        "verify",
+        allow_abbrev=False,
+        help="kill an application's processes under load and compare with an oracle",
+        description="Run an application under load, kill its processes at random moments, start it again with the same command, and "
+        "hold input, output and state against an oracle.",
+    )
+    add = parser.add_argument
+    add("--app", choices=[*CASES, "all"], default="all", help="which application (default: each in turn, sharing the kills)")
+    add("--kills", type=int, default=30, metavar="N", help="how many processes to kill (default: %(default)s)")
+    add("--seed", type=int, default=1, metavar="S", help="decides input and kills (default: %(default)s)")
+    add("--seconds", type=float, default=float("inf"), metavar="S", help="kill nothing after this time, per application")
+    kinds = ", ".join(kind.value for kind in Kind)
+    add("--only", type=kinds_of, default=tuple(Kind), metavar="KIND,...", help=f"kill these only: {kinds}")
+    add("--rate", type=float, default=2000.0, metavar="N", help="events per second and source (default: %(default)g)")
+    add("--keep", type=Path, metavar="DIR", help="work in this new folder and keep it (default: a temporary one, kept if something is wrong)")
+    add("--quiet", action="store_true", help="print the results only")
+    parser.set_defaults(handler=verify_command)
+
+
+def kinds_of(text: str) -> tuple[Kind, ...]:
+    """Read ``driver,egress``."""
+    try:
+        return tuple(Kind(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; the kinds are {', '.join(kind.value for kind in Kind)}") from None
+
+
+def verify_command(options: argparse.Namespace) -> int:
+    """Verify each application; return the exit code."""
+    cases = list(CASES) if options.app == "all" else [options.app]
+    is_clean = True
+    for number, case in enumerate(cases):
+        kills = options.kills // len(cases) + (number < options.kills % len(cases))
+        chosen = VerifyOptions(case, kills, options.seed, options.seconds, options.rate, options.only)
+        with _workplace(options.keep, case) as folder:
+            result = verify(chosen, folder, options.quiet)
+            print(result.text(), flush=True)
+            if not result.is_clean:
+                print(f"  everything is in {folder}", flush=True)
+            elif options.keep is None:
+                shutil.rmtree(folder, ignore_errors=True)
+        is_clean = is_clean and result.is_clean
+    return 0 if is_clean else 1
+
+
+def verify(options: VerifyOptions, folder: Path, is_quiet: bool = False) -> Result:
+    """Verify one application in ``folder``."""
+    output = folder / "output"
+    with output.open("wb") as out, Receiver(out=out, is_keeping=False, is_resuming=True) as receiver:
+        result = Verification(options, folder, receiver, output, _send, _nothing if is_quiet else _say).run()
+        out.flush()
+    return result
+
+
+@contextmanager
+def _workplace(keep: Path | None, case: str) -> Iterator[Path]:
+    if keep is None:
+        folder = Path(tempfile.mkdtemp(prefix=f"wallaroo-verify-{case}-"))
+    else:
+        folder = keep / case
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise PeerError(f"--keep {keep}: {folder} cannot be made: {error.strerror}. Name a new folder.") from error
+    try:
+        yield folder
+    except BaseException:
+        print(f"everything is in {folder}", file=sys.stderr, flush=True)
+        raise
+
+
+def _send(port: int, stream: str, payloads: list[bytes], rate: float) -> None:
+    send_acknowledged(("127.0.0.1", port), stream, of_payloads(payloads), connect_timeout_s=CONNECT_S_MAX, rate=rate)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _nothing(text: str) -> None:
+    """Say nothing."""

@@ -1,0 +1,59 @@
+"""Words for what a user's function was given and raised: step, place, shortened event, the user's part of the traceback.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from wallaroo.errors import UserCodeError
+from wallaroo.steps import Step
+
+EVENT_CHARS_MAX = 200  # of an event shown in an error
+FRAME_BYTES_MAX = 32  # of a frame shown in hex
+
+
+def shorten(event: Any) -> str:
+    """Return a repr of at most EVENT_CHARS_MAX characters; never raises."""
+    try:
+        text = repr(event)
+        if text.startswith("<") and " object at 0x" in text:
+            text = _describe(event)
+    except Exception as error:  # a user's __repr__ may do anything
+        text = f"<{type(event).__name__} whose repr raised {type(error).__name__}>"
+    return text if len(text) <= EVENT_CHARS_MAX else f"{text[:EVENT_CHARS_MAX]}… ({len(text)} characters)"
+
+
+def _describe(event: Any) -> str:
+    names = [*getattr(type(event), "__slots__", ()), *getattr(event, "__dict__", {})]
+    fields = ", ".join(f"{name}={getattr(event, name, '?')!r}" for name in names)
+    return f"{type(event).__name__}({fields})"
+
+
+def show_frame(payload: bytes) -> str:
+    """Return a frame's size and first bytes in hex."""
+    head = bytes(payload[:FRAME_BYTES_MAX]).hex(" ")
+    more = " …" if len(payload) > FRAME_BYTES_MAX else ""
+    return f"frame of {len(payload)} bytes: {head}{more}"
+
+
+def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
+    """Make the error for ``step``: where it was raised in the user's file, and the user's part of the traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    code = getattr(step.function, "__code__", None)
+    mine = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    place = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else step.place
+    users = [frame for frame in frames if "/wallaroo/engine/" not in frame.filename]
+    trace = "".join(traceback.format_list(users)) + "".join(traceback.format_exception_only(error))
+    return UserCodeError(step.step_name, place, event, _cause(error), trace)
+
+
+def _cause(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as second:  # a user's __str__ may do anything
+        return f"{name} whose text raised {type(second).__name__}"
+    return f"{name}: {text}" if text else name

@@ -1,0 +1,54 @@
+"""Events that failed without stopping the run: their counts by step, and the few lines a batch says about them.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from wallaroo.engine.failures import Sample, Tally, add_counts
+from wallaroo.engine.report import TaskReport
+from wallaroo.metrics.status import ErrorCount
+from wallaroo.steps import DEAD_LETTER, SKIP
+
+LINES_MAX = 3  # per batch: a flood of bad input must not become a flood of log lines
+DONE = {SKIP: "skipped", DEAD_LETTER: "written as a dead letter"}
+
+
+def gather_failures(reports: Iterable[TaskReport]) -> tuple[Tally, list[Sample]]:
+    """Return what the tasks of a batch counted, and their samples in order of level and task."""
+    counts: Tally = {}
+    samples: list[Sample] = []
+    for report in sorted(reports, key=lambda report: (report.level, report.task)):
+        add_counts(counts, report.errors)
+        samples += report.samples
+    return counts, samples
+
+
+def error_counts(counts: Tally, last: Mapping[str, str]) -> tuple[ErrorCount, ...]:
+    """Return the counts by step, in order of name; ``last`` holds the last failure's text by step."""
+    steps = sorted({step for step, _ in counts})
+    return tuple(
+        ErrorCount(step, counts.get((step, SKIP), 0), counts.get((step, DEAD_LETTER), 0), last.get(step, "")) for step in steps
+    )
+
+
+def failure_lines(batch: int, counts: Tally, samples: Sequence[Sample]) -> Iterator[str]:
+    """Say what failed in a batch, in at most LINES_MAX lines: one per step if there is room, each with a sample."""
+    shown = _one_per_step_first(samples)[:LINES_MAX]
+    for sample in shown:
+        yield (
+            f"batch {batch}: step '{sample.step}' failed at {sample.place}: {sample.cause}; event {DONE[sample.policy]}: {sample.event}"
+        )
+    more = sum(counts.values()) - len(shown)
+    if more:
+        yield f"batch {batch}: {more:,} more events failed and were skipped or written as dead letters"
+
+
+def _one_per_step_first(samples: Sequence[Sample]) -> list[Sample]:
+    first: dict[str, Sample] = {}
+    for sample in samples:
+        first.setdefault(sample.step, sample)
+    chosen = list(first.values())
+    return chosen + [sample for sample in samples if sample is not first[sample.step]]

@@ -1,0 +1,39 @@
+"""Runners for the suite: in this process with one undisturbed batch, in this process in pieces, and on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.conformance.runners import LocalRunner, SparkRunner
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One Spark for all tests of the suite."""
+    from wallaroo.spark.session import open_session
+
+    session = open_session("conformance", "local[2]", tmp_path_factory.mktemp("spark"), "error", ())
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark_runner(spark_session: Any, monkeypatch: pytest.MonkeyPatch) -> SparkRunner:
+    """Spark with batches and tasks so small that few lines make several of both."""
+    from wallaroo.spark import pacing
+
+    monkeypatch.setattr(pacing, "EVENTS_FIRST", 16)
+    monkeypatch.setattr(pacing, "EVENTS_MIN", 16)
+    monkeypatch.setattr(pacing, "EVENTS_PER_TASK", 4)
+    return SparkRunner(spark_session)
+
+
+@pytest.fixture(params=["one batch", "in pieces", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.java])])
+def runner(request: pytest.FixtureRequest) -> Any:
+    """Every runner there is."""
+    if request.param == "spark":
+        return request.getfixturevalue("spark_runner")
+    return LocalRunner(1, 1) if request.param == "one batch" else LocalRunner(5, 3)

@@ -1,0 +1,56 @@
+"""A runner is right if and only if it passes this suite: one application object, one expectation, every runner."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.conformance.apps import topology
+from tests.conformance.cases import CASES, Case, several_keys_case, topology_case
+from tests.conformance.runners import LocalRunner, SparkRunner
+
+SAMPLE = topology.TOPOLOGIES[4::8]  # of the topologies, for Spark
+TWO_WAYS = (LocalRunner(1, 1), LocalRunner(3, 4))
+
+
+def outputs_of(case: Case, runner: Any) -> dict[str, list[str]]:
+    lines = {source: [line.encode() for line in some] for source, some in case.lines.items()}
+    return {sink: [output.decode() for output in some] for sink, some in runner(case.build, lines).items()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_outputs_are_right(case: Case, runner: Any) -> None:
+    case.check(outputs_of(case, runner))
+
+
+def test_there_are_84_topologies() -> None:
+    assert len(topology.TOPOLOGIES) == len(set(topology.TOPOLOGIES)) == 4 + 16 + 64
+
+
+@pytest.mark.parametrize("local", TWO_WAYS, ids=["one batch", "in pieces"])
+@pytest.mark.parametrize("stages", topology.TOPOLOGIES, ids=" ".join)
+def test_every_message_went_through_all_stages_in_order(stages: tuple[str, ...], local: LocalRunner) -> None:
+    case = topology_case(stages)
+    case.check(outputs_of(case, local))
+
+
+@pytest.mark.spark
+@pytest.mark.java
+@pytest.mark.parametrize("stages", SAMPLE, ids=" ".join)
+def test_every_message_went_through_all_stages_on_spark(stages: tuple[str, ...], spark_runner: SparkRunner) -> None:
+    case = topology_case(stages)
+    case.check(outputs_of(case, spark_runner))
+
+
+@pytest.mark.spark
+@pytest.mark.java
+def test_state_survives_batches_and_keys_move_between_tasks_on_spark(spark_runner: SparkRunner) -> None:
+    """A megabyte is several chunks of a file, which neither batches nor tasks cut apart; three shuffles, two tasks."""
+    case = several_keys_case(rounds=1250, digits=100)
+    batches: list[int] = []
+
+    case.check(outputs_of(case, partial(spark_runner, batches=batches)))
+
+    assert batches[0] > 1

@@ -1,0 +1,56 @@
+"""An event for which a step raises is skipped or becomes a dead letter, exactly once, on every runner, whatever the kind of step."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from tests.conformance.apps import tolerant
+
+STEPS = ("decode", "compute", "compute multi", "extract", "state", "state multi", "encode")
+BAD = [f"fail {step}.{number}" for number in range(4) for step in STEPS]
+FINE = [f"fine {number}" for number in range(28)]
+LINES = [line.encode() for pair in zip(FINE, BAD, strict=True) for line in pair]
+
+
+def step_of(event: str) -> str:
+    return event.removeprefix("fail ").rpartition(".")[0]
+
+
+def run(policy: str, runner: Any) -> dict[str, list[bytes]]:
+    outputs: dict[str, list[bytes]] = runner(partial(tolerant.every_kind, policy), {"in": LINES})
+    return outputs
+
+
+def event_of(letter: dict[str, Any]) -> str:
+    """The event as it went into the step, from what the letter keeps of it."""
+    if letter["step"] == "decode":
+        return bytes.fromhex(letter["frame_hex"]).decode()
+    event: str = pickle.loads(base64.b64decode(letter["event_pickle"]))
+    return event
+
+
+def test_skipped_events_are_missing_and_all_others_arrive(runner: Any) -> None:
+    outputs = run("skip", runner)
+
+    assert sorted(line.decode() for line in outputs["out"]) == sorted(FINE)
+
+
+def test_every_failed_event_is_one_dead_letter_and_all_others_arrive(runner: Any) -> None:
+    outputs = run("dead-letter", runner)
+    letters = [json.loads(line) for line in outputs["out2"]]
+
+    assert sorted(line.decode() for line in outputs["out"]) == sorted(FINE)
+    assert Counter((letter["step"], event_of(letter)) for letter in letters) == Counter((step_of(event), event) for event in BAD)
+    for letter in letters:
+        assert letter["error"] == f"ValueError: told to fail in {letter['step']}"
+        assert letter["application"] == "tolerant"
+        assert letter["batch"] >= 0
+        assert letter["traceback"].endswith(f"ValueError: told to fail in {letter['step']}\n")
+        before_the_shuffle = letter["step"] in ("decode", "compute", "compute multi", "extract")
+        assert letter.get("source") == ("in" if before_the_shuffle else None)
+        assert letter.get("key") == (None if before_the_shuffle else event_of(letter)[-1:])

@@ -1,0 +1,91 @@
+"""A user's mistake ends the run, on every runner, with the step, the place, the event and the exception."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.apps import failing
+from wallaroo.errors import UserCodeError
+
+SOURCE = Path(failing.__file__)
+STEPS = ("decode", "compute", "compute multi", "extract", "state", "state multi", "encode")
+
+
+def place_of(step: str) -> str:
+    """Where the line is that fails."""
+    lines = SOURCE.read_text().split("\n")
+    return f"{SOURCE}:{1 + next(number for number, line in enumerate(lines) if line.endswith(f'# {step} fails'))}"
+
+
+def failure(runner: Any, build: Any, *lines: bytes) -> UserCodeError:
+    with pytest.raises(UserCodeError) as caught:
+        runner(build, {"in": lines})
+    assert type(pickle.loads(pickle.dumps(caught.value))) is UserCodeError
+    return caught.value
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_raises_is_named_with_its_line_and_event(step: str, runner: Any) -> None:
+    error = failure(runner, failing.every_kind, b"fine", b"fail %s." % step.encode(), b"fine")
+
+    assert error.step == step
+    assert error.cause == f"ValueError: told to fail in {step}"
+    in_the_function_called = f"{SOURCE}:{_line_of('raise ValueError')}"
+    assert error.place in (place_of(step), in_the_function_called)
+    assert place_of(step).rpartition(":")[2] in error.trace
+    if step == "decode":
+        assert error.event == f"frame of 12 bytes: {b'fail decode.'.hex(' ')}"
+    else:
+        assert error.event == f"'fail {step}.'"
+
+
+def _line_of(text: str) -> int:
+    return 1 + next(number for number, line in enumerate(SOURCE.read_text().split("\n")) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "cause"),
+    [
+        (
+            b"number instead of a list",
+            "compute multi",
+            "TypeError: a multi computation must return a list, this one returned int",
+        ),
+        (b"float key", "extract", "TypeError: a key must be str, bytes or int, not float"),
+        (b"list key", "extract", "TypeError: unhashable type: 'list'"),
+        (b"number instead of bytes", "encode", "TypeError: an encoder must return bytes or str, this one returned int"),
+    ],
+    ids=["multi", "float key", "list key", "encoder"],
+)
+def test_a_result_of_the_wrong_type_is_the_steps_mistake(line: bytes, step: str, cause: str, runner: Any) -> None:
+    error = failure(runner, failing.every_kind, b"fine", line)
+
+    assert (error.step, error.cause) == (step, cause)
+    assert error.place.startswith(f"{SOURCE}:")
+
+
+def test_state_that_cannot_be_stored_names_the_step_and_the_key(runner: Any) -> None:
+    error = failure(runner, failing.every_kind, b"fine", b"state that cannot be stored")
+
+    assert error.step == "state"
+    assert error.event == "state of key 'state that cannot be stored'"
+    assert "pickle" in error.cause
+
+
+def test_an_event_that_cannot_cross_a_shuffle_names_the_step_that_made_it(runner: Any) -> None:
+    error = failure(runner, failing.unpacked_events, b"fine", b"unpacked", b"fine")
+
+    assert error.step == "make what cannot travel"
+    assert "function untravelled" in error.event
+    assert "pickle" in error.cause
+
+
+def test_an_output_of_state_that_cannot_cross_a_shuffle_names_the_state_step(runner: Any) -> None:
+    error = failure(runner, failing.unpacked_outputs_of_state, b"fine", b"unpacked")
+
+    assert error.step == "second"
+    assert "pickle" in error.cause

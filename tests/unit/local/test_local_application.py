@@ -1,0 +1,134 @@
+"""The in-process runner as tests use it: values, wires, batches, attempts, generators, single steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import wallaroo
+from tests.conformance.apps import properties
+from tests.conformance.apps.steps import pass_on, text
+from wallaroo.errors import UserCodeError
+from wallaroo.testing import LocalApplication, VirtualClock, Wire, run_local, run_state_step, run_step
+
+
+class UpTo:
+    """A generator of the numbers up to a bound."""
+
+    def __init__(self, bound: int):
+        self.bound = bound
+
+    def initial_value(self) -> int | None:
+        return 1 if self.bound else None
+
+    def apply(self, value: int) -> int | None:
+        return value + 1 if value < self.bound else None
+
+
+@wallaroo.decoder(header_length=2, length_fmt=">H")
+def framed(payload: bytes) -> str:
+    return payload.decode()
+
+
+@wallaroo.computation_multi("twice")
+def twice(event: Any) -> list[Any]:
+    return [event, event]
+
+
+def closed(config: Any) -> Any:
+    pipeline = wallaroo.source("in", config).to(twice).to_sink(wallaroo.StdoutSinkConfig(text))
+    return wallaroo.build_application("local", pipeline)
+
+
+def test_inputs_may_be_payloads_values_or_bytes_with_headers() -> None:
+    application = closed(wallaroo.TCPSourceConfig("in", "127.0.0.1", 7000, framed))
+
+    assert run_local(application, {"in": [b"a", b""]}).outputs == [b"a", b"a", b"", b""]
+    assert run_local(application, {"in": [7]}).text == "77"
+    assert run_local(application, {"in": Wire(b"\0\1a\0\0")}).outputs == [b"a", b"a", b"", b""]
+    assert run_local(application, {"in": b"\0\1a"}).outputs == [b"a", b"a"]
+
+
+def test_half_a_frame_is_refused() -> None:
+    application = closed(wallaroo.TCPSourceConfig("in", "127.0.0.1", 7000, framed))
+
+    with pytest.raises(ValueError, match="the last frame is not whole: 3 bytes behind byte 3"):
+        run_local(application, {"in": b"\0\1a\0\4b"})
+
+
+def test_an_unknown_source_is_told_with_the_known_ones() -> None:
+    with pytest.raises(KeyError, match="no source 'out'; this application has 'in'"):
+        run_local(properties.totals(), {"out": [b"x"]})
+    with pytest.raises(KeyError, match="no source 'out'"):
+        LocalApplication(properties.totals()).send("out", b"x")
+
+
+def test_a_generator_needs_no_input_and_an_endless_one_is_cut() -> None:
+    application = closed(wallaroo.GenSourceConfig("numbers", UpTo(5)))
+
+    assert run_local(application).outputs == [b"%d" % number for number in (1, 1, 2, 2, 3, 3, 4, 4, 5, 5)]
+    assert run_local(application, limit=2, batches=2).outputs == [b"1", b"1", b"2", b"2"]
+    assert run_local(closed(wallaroo.GenSourceConfig("numbers", UpTo(0)))).outputs == []
+
+
+def test_a_batch_takes_what_it_is_told_and_the_rest_waits() -> None:
+    running = LocalApplication(properties.totals())
+    running.send("in", b"a", b"b", b"a")
+
+    assert running.batch(2) == {"stdout": [b"a 1", b"b 1"]} or running.result().by_sink == {"stdout": [b"b 1", b"a 1"]}
+    assert running.waiting == 1
+    assert running.batch() == {"stdout": [b"a 2"]}
+    assert running.batch() == {"stdout": []}
+    assert (running.result().events, running.result().batches) == (3, 3)
+
+
+def test_an_attempt_leaves_nothing_behind() -> None:
+    running = LocalApplication(properties.totals())
+    running.send("in", b"a")
+
+    attempt = running.attempt()
+
+    assert attempt.outputs == {0: [b"a 1"]}
+    assert (running.waiting, running.result().state("total"), running.result().outputs) == (1, {}, [])
+    assert running.batch() == {"stdout": [b"a 1"]}
+
+
+def test_a_batch_that_fails_leaves_nothing_behind_either() -> None:
+    """What was sent waits; correct it, or look at it."""
+    running = LocalApplication(properties.totals())
+    running.send("in", b"a", b"\xff")
+
+    with pytest.raises(UserCodeError, match="utf-8 text"):
+        running.batch()
+
+    assert (running.waiting, running.result().state("total")) == (2, {})
+    assert running.batch(1) == {"stdout": [b"a 1"]}
+
+
+def test_the_clock_stamps_what_is_sent_and_moves_when_told() -> None:
+    clock = VirtualClock()
+    clock.advance(1.5)
+
+    assert clock.now_ns == 1_500_000_000
+
+
+def test_one_step_by_itself() -> None:
+    assert run_step(twice, [1, None]) == [1, 1]
+    assert run_step(pass_on, [1, None, 2]) == [1, 2]
+    assert run_step(text, [1]) == [b"1"]
+    assert run_step(framed, [b"x"]) == ["x"]
+    with pytest.raises(TypeError, match="'total' has state: use run_state_step"):
+        run_step(properties.total, [])
+    with pytest.raises(TypeError, match="'twice' has no state: use run_step"):
+        run_state_step(twice, [])
+
+
+def test_one_state_step_by_itself_copies_what_it_is_given() -> None:
+    begun = properties.Total()
+    begun.count = 5
+
+    outputs, after = run_state_step(properties.total, [("a", "a"), ("b", "b"), ("a", "a")], {"a": begun})
+
+    assert outputs == [("a", "a 6"), ("b", "b 1"), ("a", "a 7")]
+    assert (after["a"].count, after["b"].count, begun.count) == (7, 1, 5)

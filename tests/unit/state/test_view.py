@@ -1,0 +1,155 @@
+"""The view as a cache that may be damaged, deleted or shared; and what history asks of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wallaroo.errors import CheckpointError
+from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
+from wallaroo.state.delta import Entry, encode
+from wallaroo.state.history import History
+from wallaroo.state.snapshots import due_groups, in_force, oldest_needed
+from wallaroo.state.storage import LocalStorage
+from wallaroo.state.view import View, close_environments
+
+GROUPS = 16
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close_environments()
+
+
+class Log:
+    """A checkpoint's log, written batch by batch."""
+
+    def __init__(self, root: Path):
+        self.storage = LocalStorage(str(root), is_durable=False)
+        for folder in ("commits", "deltas"):
+            (root / folder).mkdir(parents=True)
+        self.commits = CommitLog(self.storage)
+
+    def write(self, batch: int, *entries: Entry, snapshots: tuple[SnapshotRef, ...] = ()) -> None:
+        file = f"deltas/{batch}.delta"
+        self.storage.publish(file, encode({3: list(entries)}))
+        self.commits.publish(Commit(batch, {}, (DeltaRef(file, 0, GROUPS, 0, len(entries)),), snapshots))
+
+    def at(self, batch: int) -> History:
+        return History(self.storage, (), batch, self.commits.read)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "log")
+
+
+def read(root: Path, history: History, key: bytes = b"sx") -> bytes | None:
+    view = View(root, GROUPS, 0, GROUPS)
+    view.catch_up(history)
+    found = view.read(3, 0, key)
+    view.close()
+    return found
+
+
+def test_a_view_applies_only_what_it_has_not_seen(tmp_path: Path, log: Log) -> None:
+    for batch in range(3):
+        log.write(batch, Entry(0, b"sx", b"%d" % batch), Entry(0, b"sy%d" % batch, b""))
+    view = View(tmp_path / "view", GROUPS, 0, GROUPS)
+
+    assert view.catch_up(log.at(1)) == 4
+    view.close()
+    assert view.catch_up(log.at(2)) == 2
+    view.close()
+    assert view.catch_up(log.at(2)) == 0
+    assert view.read(3, 0, b"sx") == b"2"
+    view.close()
+
+
+def test_a_damaged_view_is_built_again(tmp_path: Path, log: Log) -> None:
+    log.write(0, Entry(0, b"sx", b"kept"))
+    assert read(tmp_path / "view", log.at(0)) == b"kept"
+    close_environments()
+    for file in (tmp_path / "view").rglob("data.mdb"):
+        file.write_bytes(b"nonsense" * 2000)
+
+    assert read(tmp_path / "view", log.at(0)) == b"kept"
+
+
+def test_two_long_keys_that_begin_alike_are_two_entries(tmp_path: Path, log: Log) -> None:
+    one, two = b"s" + b"k" * 600, b"s" + b"k" * 601
+    log.write(0, Entry(0, one, b"1"), Entry(0, two, b"2"), Entry(1, one, b"other step"))
+    view = View(tmp_path / "view", GROUPS, 0, GROUPS)
+    view.catch_up(log.at(0))
+
+    assert (view.read(3, 0, one), view.read(3, 0, two), view.read(3, 1, one)) == (b"1", b"2", b"other step")
+    assert sorted(view.entries(3)) == sorted([Entry(0, one, b"1"), Entry(0, two, b"2"), Entry(1, one, b"other step")])
+    assert list(view.entries(4)) == []
+    view.close()
+
+
+def test_a_reader_keeps_its_version_while_another_task_catches_up(tmp_path: Path, log: Log) -> None:
+    log.write(0, Entry(0, b"sx", b"old"))
+    log.write(1, Entry(0, b"sx", b"new"))
+    reader = View(tmp_path / "view", GROUPS, 0, GROUPS)
+    reader.catch_up(log.at(0))
+
+    assert read(tmp_path / "view", log.at(1)) == b"new"
+    assert reader.read(3, 0, b"sx") == b"old"
+    reader.close()
+
+
+def test_a_view_behind_the_snapshot_starts_from_it(tmp_path: Path, log: Log) -> None:
+    log.write(0, Entry(0, b"sgone", b"1"))
+    assert read(tmp_path / "view", log.at(0), b"sgone") == b"1"
+    (tmp_path / "log" / "snapshots").mkdir()
+    log.storage.publish("snapshots/1", encode({3: [Entry(0, b"sx", b"from the snapshot")]}))
+    log.write(2, snapshots=(SnapshotRef("snapshots/1", 0, GROUPS, 1, 0),))
+
+    assert read(tmp_path / "view", log.at(2)) == b"from the snapshot"
+    assert read(tmp_path / "view", log.at(2), b"sgone") is None
+
+
+def test_a_file_of_the_log_that_is_missing_is_named(tmp_path: Path, log: Log) -> None:
+    log.write(0, Entry(0, b"sx", b"1"))
+    log.storage.delete("deltas/0.delta")
+
+    with pytest.raises(CheckpointError, match=r"the checkpoint lacks .*deltas/0\.delta, which a commit refers to"):
+        read(tmp_path / "view", log.at(0))
+
+
+def test_a_corrupt_delta_is_named_and_the_view_stays_as_it_was(tmp_path: Path, log: Log) -> None:
+    log.write(0, Entry(0, b"sx", b"first"))
+    assert read(tmp_path / "view", log.at(0)) == b"first"
+    log.write(1, Entry(0, b"sx", b"second"))
+    file = tmp_path / "log" / "deltas" / "1.delta"
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"second", b"s_cond"))
+
+    with pytest.raises(CheckpointError, match=r"deltas/1\.delta is corrupt: the checksum of key group 3"):
+        read(tmp_path / "view", log.at(1))
+
+    file.write_bytes(whole)
+    assert read(tmp_path / "view", log.at(1)) == b"second"
+
+
+def test_every_group_has_its_turn_once_a_rotation() -> None:
+    turns = [group for batch in range(100, 164) for group in due_groups(batch, 130)]
+
+    assert sorted(turns) == list(range(130))
+
+
+def test_a_newer_snapshot_takes_the_place_of_an_older_one_of_its_groups() -> None:
+    old = (SnapshotRef("a", 0, 1, 5, 0), SnapshotRef("b", 1, 2, 6, 0))
+
+    assert in_force(old, [SnapshotRef("c", 0, 1, 9, 0)]) == (SnapshotRef("c", 0, 1, 9, 0), old[1])
+
+
+def test_without_a_snapshot_of_every_group_the_whole_log_is_needed() -> None:
+    first, second = SnapshotRef("a", 0, 1, 5, 0), SnapshotRef("b", 1, 2, 6, 0)
+
+    assert oldest_needed(Commit(9, {}, snapshots=(first,)), 2) == 0
+    assert oldest_needed(Commit(9, {}, snapshots=(first, second)), 2) == 6
