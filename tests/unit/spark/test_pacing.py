@@ -1,0 +1,53 @@
+"""How much a batch takes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from wallaroo.spark.control import EVENTS_FIRST
+from wallaroo.spark.pacing import EVENTS_MIN, Pacer, tasks_for
+
+
+def settled(fixed_s: float, per_event_s: float, target_s: float, chunk: int, seed: int = 7) -> list[tuple[int, float]]:
+    """Let a pacer face an endless backlog of chunks; return the last 20 of 80 batches."""
+    noise = random.Random(seed)
+    pacer, took = Pacer(target_s), []
+    for _ in range(80):
+        events = max(chunk, pacer.events_max // chunk * chunk)
+        seconds = (fixed_s + per_event_s * events) * noise.uniform(0.9, 1.1)
+        took.append((events, seconds))
+        pacer.batch_took(events, seconds)
+    return took[-20:]
+
+
+@pytest.mark.parametrize(("per_event_s", "chunk"), [(1.3e-6, 1_100), (4e-5, 460), (1e-3, 10)])
+def test_batches_settle_about_the_target_whatever_an_event_costs(per_event_s: float, chunk: int) -> None:
+    last = settled(0.15, per_event_s, 1.0, chunk)
+    assert 0.5 < sum(seconds for _, seconds in last) / len(last) < 1.5
+
+
+def test_a_target_below_the_fixed_cost_does_not_starve_the_batches() -> None:
+    """Smaller batches would not be quicker, only the backlog would grow."""
+    last = settled(0.8, 1.3e-6, 0.5, 1_100)
+    assert min(events for events, _ in last) > 10 * EVENTS_MIN
+
+
+def test_batches_that_end_at_coarse_chunks_count_as_full() -> None:
+    pacer = Pacer(1.0)
+    pacer.events_max = 1_700
+    assert pacer.batch_took(1_380, 0.2) > 1_700  # three chunks of 460: the fourth did not fit
+
+
+def test_a_batch_that_took_all_there_was_says_nothing() -> None:
+    pacer = Pacer(1.0)
+    assert pacer.batch_took(10, 0.15) == EVENTS_FIRST
+
+
+def test_an_empty_batch_says_nothing_however_long_it_took() -> None:
+    assert Pacer(1.0).batch_took(0, 5.0) == EVENTS_FIRST
+
+
+def test_small_batches_use_one_task_and_large_ones_all() -> None:
+    assert [tasks_for(events, 8) for events in (0, 1, 10_000, 10_001, 1_000_000)] == [1, 1, 1, 2, 8]

@@ -1,0 +1,83 @@
+"""What may go, and what must stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
+from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef
+from wallaroo.state.delta import encode
+from wallaroo.state.housekeeping import SWEEP_EVERY, Housekeeping
+from wallaroo.state.snapshots import oldest_needed
+
+GROUPS = 2
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
+    opened = open_checkpoint(tmp_path / "state", is_durable=False)
+    yield opened
+    opened.release()
+
+
+def committed(checkpoint: Checkpoint, keeper: Housekeeping, batch: int, snapshots: tuple[SnapshotRef, ...]) -> None:
+    """Commit a batch with one delta and what snapshots are in force."""
+    name = f"deltas/{batch}.delta"
+    checkpoint.storage.publish(name, encode({}))
+    commit = Commit(batch, {}, deltas=(DeltaRef(name, 0, GROUPS, 0, 0),), snapshots=snapshots)
+    checkpoint.commits.publish(commit)
+    keeper.committed(commit)
+
+
+def snapshot(checkpoint: Checkpoint, group: int, batch: int) -> SnapshotRef:
+    """Write one group's snapshot."""
+    file = f"snapshots/{batch}.{group}.snapshot"
+    checkpoint.storage.publish(file, encode({}))
+    return SnapshotRef(file, group, group + 1, batch, 0)
+
+
+def deltas(checkpoint: Checkpoint) -> list[int]:
+    return sorted(int(name.split(".")[0]) for name in checkpoint.storage.names("deltas"))
+
+
+def test_without_snapshots_of_every_group_the_whole_log_stays(checkpoint: Checkpoint) -> None:
+    keeper = Housekeeping(checkpoint, GROUPS, retain=1)
+    only_one = (snapshot(checkpoint, 0, 5),)
+    for batch in range(SWEEP_EVERY + 1):
+        committed(checkpoint, keeper, batch, only_one if batch > 5 else ())
+    assert deltas(checkpoint) == list(range(SWEEP_EVERY + 1))
+
+
+def test_the_log_goes_up_to_the_oldest_snapshot_in_force_and_not_one_batch_further(checkpoint: Checkpoint) -> None:
+    keeper = Housekeeping(checkpoint, GROUPS, retain=1)
+    in_force = (snapshot(checkpoint, 0, 5), snapshot(checkpoint, 1, 9))
+    for batch in range(SWEEP_EVERY + 1):
+        committed(checkpoint, keeper, batch, in_force if batch > 9 else ())
+    assert deltas(checkpoint) == list(range(6, SWEEP_EVERY + 1))
+    assert checkpoint.commits.batches()[0] == 6
+
+
+def test_what_an_older_retained_commit_needs_stays(checkpoint: Checkpoint) -> None:
+    keeper = Housekeeping(checkpoint, GROUPS, retain=4)
+    old = (snapshot(checkpoint, 0, 2), snapshot(checkpoint, 1, 2))
+    new = (snapshot(checkpoint, 0, 13), snapshot(checkpoint, 1, 13))
+    for batch in range(SWEEP_EVERY + 1):
+        committed(checkpoint, keeper, batch, new if batch > 13 else old if batch > 2 else ())
+    assert deltas(checkpoint)[0] == 3  # commit 13, the oldest of four, stands on the snapshots of batch 2
+    assert len(checkpoint.storage.names("snapshots")) == 4
+
+
+def test_what_no_commit_names_goes_at_the_start(checkpoint: Checkpoint) -> None:
+    checkpoint.storage.publish("deltas/9.0.1.zombie.delta", b"")
+    checkpoint.storage.publish("snapshots/9.0.zombie.snapshot", b"")
+    Housekeeping(checkpoint, GROUPS, retain=1)
+    assert checkpoint.storage.names("deltas") == checkpoint.storage.names("snapshots") == []
+
+
+def test_the_oldest_needed_batch_is_the_one_behind_the_oldest_snapshot() -> None:
+    refs = (SnapshotRef("a", 0, 1, 5, 0), SnapshotRef("b", 1, 2, 9, 0))
+    assert oldest_needed(Commit(20, {}, snapshots=refs), GROUPS) == 6
+    assert oldest_needed(Commit(20, {}, snapshots=refs[:1]), GROUPS) == 0
