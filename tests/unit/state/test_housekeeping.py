@@ -62,10 +62,11 @@ def test_the_log_goes_up_to_the_oldest_snapshot_in_force_and_not_one_batch_furth
 
 def test_what_an_older_retained_commit_needs_stays(checkpoint: Checkpoint) -> None:
     keeper = Housekeeping(checkpoint, GROUPS, retain=4)
-    old = (snapshot(checkpoint, 0, 2), snapshot(checkpoint, 1, 2))
-    new = (snapshot(checkpoint, 0, 13), snapshot(checkpoint, 1, 13))
+    in_force: tuple[SnapshotRef, ...] = ()
     for batch in range(SWEEP_EVERY + 1):
-        committed(checkpoint, keeper, batch, new if batch > 13 else old if batch > 2 else ())
+        if batch in (3, 14):  # as tasks do: a snapshot of what was committed by the batch before
+            in_force = (snapshot(checkpoint, 0, batch - 1), snapshot(checkpoint, 1, batch - 1))
+        committed(checkpoint, keeper, batch, in_force)
     assert deltas(checkpoint)[0] == 3  # commit 13, the oldest of four, stands on the snapshots of batch 2
     assert len(checkpoint.storage.names("snapshots")) == 4
 
