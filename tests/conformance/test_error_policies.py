@@ -1,4 +1,4 @@
-"""An event for which a step raises is skipped or becomes a dead letter, exactly once, on every runner, whatever the kind of step."""
+"""An event for which a step raises is skipped or becomes a dead letter, exactly once, on every runner, in every step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+import pytest
+
 from tests.conformance.apps import tolerant
+from tests.conformance.runners import SparkRunner
 
 STEPS = ("decode", "compute", "compute multi", "extract", "state", "state multi", "encode")
 BAD = [f"fail {step}.{number}" for number in range(4) for step in STEPS]
@@ -54,3 +57,18 @@ def test_every_failed_event_is_one_dead_letter_and_all_others_arrive(runner: Any
         before_the_shuffle = letter["step"] in ("decode", "compute", "compute multi", "extract")
         assert letter.get("source") == ("in" if before_the_shuffle else None)
         assert letter.get("key") == (None if before_the_shuffle else event_of(letter)[-1:])
+
+
+@pytest.mark.spark
+@pytest.mark.java
+def test_dead_letters_of_many_batches_on_spark_are_one_per_failed_event(spark_runner: SparkRunner) -> None:
+    # a batch ends where a read of the file did, every 256 KiB
+    bad = [f"fail {STEPS[number % len(STEPS)]}.{number:0200d}" for number in range(2_400)]
+    lines = [line.encode() for event in bad for line in (event, event.removeprefix("fail "))]
+
+    outputs = spark_runner(partial(tolerant.every_kind, "dead-letter"), {"in": lines})
+    letters = [json.loads(line) for line in outputs["out2"]]
+
+    assert len({letter["batch"] for letter in letters}) > 1
+    assert Counter(event_of(letter) for letter in letters) == Counter(bad)
+    assert len(outputs["out"]) == len(bad)

@@ -75,8 +75,8 @@ def _in_lines(config: SinkConfig) -> SinkConfig:
 def build_application(application_name: str, pipeline: Pipeline[Any], *, dead_letters: SinkConfig | None = None) -> Application:
     """Check a closed pipeline and plan how it runs.
 
-    ``dead_letters`` is the sink for events for which a step with ``on_error="dead-letter"`` raised: it gets a JSON object per line, or
-    what its own encoder makes of the dict.
+    ``dead_letters`` is the sink for events for which a step with ``on_error="dead-letter"`` raised: it gets a JSON object per
+    line, or what its own encoder makes of the dict.
     Raises WallarooParameterError, a PipelineError, with *all* problems found, each with its step, ``file:line``, and cure.
     """
     given: Any = pipeline

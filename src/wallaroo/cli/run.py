@@ -84,7 +84,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--key-groups", type=_whole(1), default=KEY_GROUPS_DEFAULT, metavar="N", help="shares of state (default: %(default)s)")
     levels = ("debug", "info", "warning", "error", "off")
     add("--log-level", choices=levels, default="error", help="of Spark (default: %(default)s)")
-    add("--dead-letters", type=Path, metavar="PATH", help="write events that failed in steps with on_error='dead-letter' there, as JSON")
+    add("--dead-letters", type=Path, metavar="PATH", help="where events go that failed in steps with on_error='dead-letter'")
     add("--quiet", action="store_true", help="print errors only")
     add("--no-live", action="store_true", help="print log lines, on a terminal too")
     add("--summary", type=Path, metavar="FILE", help="write the last status there, as JSON")

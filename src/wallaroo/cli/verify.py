@@ -2,19 +2,21 @@
 
 Where it runs: a terminal; the application's processes are its children.
 
-The exit code is 0 where input, output and state agree, 1 otherwise.  The seed decides the input and the kills; the moments at which
-they meet depend on the machine.
+The exit code is 0 where input, output and state agree, 1 otherwise.  The seed decides the input and the kills; the moments at
+which they meet depend on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from wallaroo.cli.receiving import Receiver
@@ -35,8 +37,8 @@ def add_parser(subparsers: Any) -> None:
         "verify",
         allow_abbrev=False,
         help="kill an application's processes under load and compare with an oracle",
-        description="Run an application under load, kill its processes at random moments, start it again with the same command, and "
-        "hold input, output and state against an oracle.",
+        description="Run an application under load, kill its processes at random moments, start it again with the same command, "
+        "and hold input, output and state against an oracle.",
     )
     add = parser.add_argument
     add("--app", choices=[*CASES, "all"], default="all", help="which application (default: each in turn, sharing the kills)")
@@ -46,7 +48,12 @@ def add_parser(subparsers: Any) -> None:
     kinds = ", ".join(kind.value for kind in Kind)
     add("--only", type=kinds_of, default=tuple(Kind), metavar="KIND,...", help=f"kill these only: {kinds}")
     add("--rate", type=float, default=2000.0, metavar="N", help="events per second and source (default: %(default)g)")
-    add("--keep", type=Path, metavar="DIR", help="work in this new folder and keep it (default: a temporary one, kept if something is wrong)")
+    add(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="work in this new folder and keep it (default: a temporary one, gone if all is well)",
+    )
     add("--quiet", action="store_true", help="print the results only")
     parser.set_defaults(handler=verify_command)
 
@@ -61,6 +68,7 @@ def kinds_of(text: str) -> tuple[Kind, ...]:
 
 def verify_command(options: argparse.Namespace) -> int:
     """Verify each application; return the exit code."""
+    signal.signal(signal.SIGTERM, _leave)
     cases = list(CASES) if options.app == "all" else [options.app]
     is_clean = True
     for number, case in enumerate(cases):
@@ -105,6 +113,11 @@ def _workplace(keep: Path | None, case: str) -> Iterator[Path]:
 
 def _send(port: int, stream: str, payloads: list[bytes], rate: float) -> None:
     send_acknowledged(("127.0.0.1", port), stream, of_payloads(payloads), connect_timeout_s=CONNECT_S_MAX, rate=rate)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End in an orderly way, so that the run under test does not outlive this process."""
+    sys.exit(128 + number)
 
 
 def _say(text: str) -> None:

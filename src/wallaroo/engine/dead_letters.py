@@ -2,8 +2,9 @@
 
 Where it runs: pure.
 
-The law of dead letters: a letter is made of the event, its step and the exception alone, and of the batch's number.  It holds no clock,
-no process and no address, so that a batch that is run again stages the same bytes.
+The law of dead letters: a letter is made of the event, its step and the exception alone, and of the batch's number.  It holds no
+clock, no process and no address, so that a batch that is run again stages the same bytes, if the event shows and pickles alike (a
+set of strings does not).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _whole(event: Any) -> Letter:
         return {"frame_bytes": len(event), "frame_hex": event[:EVENT_BYTES_MAX].hex()}
     try:
         pickled = pickle.dumps(event, 5)
-    except Exception:  # a letter is written for any event; one that cannot be pickled may be the very reason
+    except Exception:  # noqa: BLE001  # a letter is written for any event; one that cannot be pickled may be the very reason
         return {}
     return {"event_pickle": base64.b64encode(pickled).decode()} if len(pickled) <= EVENT_BYTES_MAX else {}
 
@@ -66,7 +67,7 @@ def as_line(letter: Letter) -> bytes:
 
 
 def writer_of(encoder: Encoder[Any] | None, append: Callable[[bytes], None]) -> Callable[[Letter], None]:
-    """Return what takes letters: lines of JSON; or what the dead-letter sink's own encoder makes of the dict.  Its failure stops."""
+    """Return what takes letters: as lines of JSON, or through the dead-letter sink's own encoder, whose failure stops the run."""
     if encoder is None:
         return lambda letter: append(as_line(letter))
     own = encoder

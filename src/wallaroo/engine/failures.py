@@ -1,9 +1,10 @@
 """What happens when a user's function raises: stop, skip the event, or write a dead letter.
 
-Where it runs: pure.  The policy is chosen when a stage is built; the per-event path only has a ``try``, which costs nothing until it fires.
+Where it runs: pure.  The policy is chosen when a stage is built; the per-event path only has a ``try``, which costs nothing until
+it fires.
 
-Whatever the policy, the failed call has no output.  A state object keeps what the function did to it before it raised, as in plain Python.
-What is not about one event always stops the run: a state class that cannot be made, stored or read back.
+Whatever the policy, the failed call has no output.  A state object keeps what the function did to it before it raised, as in
+plain Python.  What is not about one event always stops the run: a state class that cannot be made, stored or read back.
 """
 
 from __future__ import annotations

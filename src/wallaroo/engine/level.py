@@ -36,8 +36,8 @@ ReadState = Callable[[str], Read]  # state step name -> read function
 class Level:
     """All stages of one level, built for one task of one batch.
 
-    ``outputs[sink]`` collects encoded outputs until the host takes them, dead letters among them; ``states[step name]`` holds the state
-    objects touched; ``failures`` counts the events that failed without stopping the run.
+    ``outputs[sink]`` collects encoded outputs until the host takes them, dead letters among them; ``states[step name]`` holds the
+    state objects touched; ``failures`` counts the events that failed without stopping the run.
     """
 
     def __init__(

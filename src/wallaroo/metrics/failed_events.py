@@ -38,9 +38,8 @@ def failure_lines(batch: int, counts: Tally, samples: Sequence[Sample]) -> Itera
     """Say what failed in a batch, in at most LINES_MAX lines: one per step if there is room, each with a sample."""
     shown = _one_per_step_first(samples)[:LINES_MAX]
     for sample in shown:
-        yield (
-            f"batch {batch}: step '{sample.step}' failed at {sample.place}: {sample.cause}; event {DONE[sample.policy]}: {sample.event}"
-        )
+        what = f"step '{sample.step}' failed at {sample.place}: {sample.cause}"
+        yield f"batch {batch}: {what}; event {DONE[sample.policy]}: {sample.event}"
     more = sum(counts.values()) - len(shown)
     if more:
         yield f"batch {batch}: {more:,} more events failed and were skipped or written as dead letters"

@@ -26,7 +26,7 @@ from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.ingress.process import Feeders
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus
-from wallaroo.plan.model import Plan
+from wallaroo.plan.model import DEAD_LETTERS, Plan
 from wallaroo.runner import RunOptions
 from wallaroo.spark.batches import BatchRunner, state_steps
 from wallaroo.spark.control import Control, write_control
@@ -67,6 +67,7 @@ class Run:
         self._is_up = threading.Event()
         self._closers: list[Callable[[], object]] = []
         self._control = Control()
+        self._control_lock = threading.Lock()  # batches end in one thread, sinks fill up in another
         self._began_at = time.time()
         self._first_events: dict[str, int] = {}  # of each source when this run began
         self._meter = RunMeter(
@@ -130,6 +131,7 @@ class Run:
         session = self._session or self._open_session()
         committers = self._open_sinks(checkpoint)
         batches = self._batch_runner(session, checkpoint, committers)
+        self._closers.append(batches.close)
         query = self._start_warm(session, checkpoint, batches)
         self._tell_recovery(checkpoint, batches, committers)
         self._meter.enter("running")
@@ -237,10 +239,11 @@ class Run:
 
     def _adjust(self, is_held: bool = False) -> None:
         """Tell the planner how much the next batch may take."""
-        control = Control(self._batches.pacer.events_max, is_held or self._is_stopping.is_set())
-        if control != self._control or not (self._scratch / "control").exists():
-            write_control(self._scratch / "control", control)
-            self._control = control
+        with self._control_lock:
+            control = Control(self._batches.pacer.events_max, is_held or self._is_stopping.is_set())
+            if control != self._control or not (self._scratch / "control").exists():
+                write_control(self._scratch / "control", control)
+                self._control = control
 
     def _watch(self, query: StreamingQuery, batches: BatchRunner, committers: dict[str, SinkCommitter]) -> None:
         while True:
@@ -284,14 +287,17 @@ class Run:
         sources = [self._source_status(number, batches) for number in range(len(self.plan.sources))]
         sinks = []
         left: list[int] = []
+        results = [sink for sink in self.plan.sinks if sink.name != DEAD_LETTERS]
         for sink in self.plan.sinks:
             status = committers[sink.name].status()
             sinks.append(SinkLine(sink.name, sink.config.label, status.outputs, status.waiting_for, status.pending_bytes))
+            if sink.name == DEAD_LETTERS:
+                continue  # latency is that of results
             left.append(status.committed_batch)
             for batch, at_ns in status.sent_at_ns.items():
-                if len(self.plan.sinks) == 1:
+                if len(results) == 1:
                     self._meter.output_left(batch, at_ns)
-        if len(self.plan.sinks) > 1:
+        if len(results) > 1:
             self._meter.output_left(min(left), time.time_ns())
         self._meter.observe(sources, sinks, time.time())
         return sources, sinks

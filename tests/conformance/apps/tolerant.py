@@ -1,4 +1,4 @@
-"""An application like ``failing``, with an error policy on every step; its steps are made in a function, so they travel by value."""
+"""An application like ``failing``, with an error policy on every step; its steps travel by value."""
 
 from __future__ import annotations
 
