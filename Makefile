@@ -22,8 +22,8 @@ demo: setup  ## Run Market Spread live for a minute and check every output (DEMO
 bench: setup  ## Measure the figures of benchmarks/README.md on this machine
 	@$(PYTHON) -m benchmarks $(BENCH)
 
-faults: setup  ## Run the fault tests: kill processes under load, compare with an undisturbed run
-	@$(PYTHON) -m pytest tests/faults $(FAULTS)
+faults: setup  ## Kill processes under load, 200 times, compare with an oracle (FAULTS="--app sequence --kills 20")
+	@$(PYTHON) -m wallaroo verify $(or $(FAULTS),--kills 200)
 
 docs: setup  ## Build the documentation and the API reference into site/
 	@$(PYTHON) scripts/build_docs.py

@@ -59,9 +59,11 @@ class UserCodeError(WallarooError):
         self.step, self.place, self.event, self.cause, self.trace = step, place, event, cause, trace
 
     def __str__(self) -> str:
-        return (f"step '{self.step}' failed at {self.place}: {self.cause}\n"
-                f"  event: {self.event}\n"
-                f"  The batch was not committed. Correct the function and run again.")
+        return (
+            f"step '{self.step}' failed at {self.place}: {self.cause}\n"
+            f"  event: {self.event}\n"
+            f"  The batch was not committed. Correct the function and run again."
+        )
 
 
 class PeerError(WallarooError):

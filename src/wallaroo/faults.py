@@ -1,15 +1,16 @@
 """Fault points: named places where a test can kill the process, to prove what a restart finds.
 
 Where it runs: everywhere that writes durable files.  ``WALLAROO_FAULT="name:nth"`` kills this process with SIGKILL when it
-passes the named point for the nth time (from 1).  Without the variable ``fault_point`` does nothing; the choice is made
-once, at import.
+passes the named point for the nth time (from 1).  ``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so
+that a test can find out which there are.  Without these variables ``fault_point`` does nothing; the choice is made once, at
+import.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 
 def killer(plan: str) -> Callable[[str], None]:
@@ -31,8 +32,23 @@ def killer(plan: str) -> Callable[[str], None]:
     return fault_point
 
 
+def recorder(file: str) -> Callable[[str], None]:
+    """Make the fault point that writes down what is passed, a name to a line."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def fault_point(name: str) -> None:
+        os.write(descriptor, name.encode() + b"\n")
+
+    return fault_point
+
+
+def _choose(environment: Mapping[str, str]) -> Callable[[str], None]:
+    log = environment.get("WALLAROO_FAULT_LOG")
+    return recorder(log) if log else killer(environment.get("WALLAROO_FAULT", ""))
+
+
 def _pass(name: str) -> None:
     """Do nothing."""
 
 
-fault_point = killer(os.environ.get("WALLAROO_FAULT", ""))
+fault_point = _choose(os.environ)

@@ -14,7 +14,13 @@ from wallaroo.cli.main import build_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-RUN = [ROOT / "README.md", ROOT / "docs" / "quickstart.md", ROOT / "docs" / "tutorial.md", ROOT / "docs" / "cli.md"]
+RUN = [
+    ROOT / "README.md",
+    ROOT / "docs" / "quickstart.md",
+    ROOT / "docs" / "tutorial.md",
+    ROOT / "docs" / "cli.md",
+    ROOT / "docs" / "errors.md",
+]
 BUILT = {"api/index.html"}  # made by `make docs`
 
 

@@ -100,8 +100,12 @@ def _rates(status: RunStatus) -> Table:
     events, size_bytes = _backlog(status)
     table = _table("in/s", "done/s", "out/s", "backlog", "batch", "median")
     table.add_row(
-        f"{status.events_in_per_s:,.0f}", f"{status.events_done_per_s:,.0f}", f"{status.outputs_per_s:,.0f}",
-        f"{events:,} ({size(size_bytes)})", milliseconds(status.batch_ms), milliseconds(status.batch_ms_median),
+        f"{status.events_in_per_s:,.0f}",
+        f"{status.events_done_per_s:,.0f}",
+        f"{status.outputs_per_s:,.0f}",
+        f"{events:,} ({size(size_bytes)})",
+        milliseconds(status.batch_ms),
+        milliseconds(status.batch_ms_median),
     )
     return table
 
@@ -110,8 +114,13 @@ def _sources(sources: tuple[SourceStatus, ...]) -> Table:
     table = _table("source", "at", "connections", "events in", "done", "backlog", "", words=(0, 1, 6))
     for source in sources:
         table.add_row(
-            Text(source.name), Text(source.label), f"{source.connections}", f"{source.events_in:,}", f"{source.events_done:,}",
-            f"{source.backlog_events:,}", Text(_source_note(source), style="yellow"),
+            Text(source.name),
+            Text(source.label),
+            f"{source.connections}",
+            f"{source.events_in:,}",
+            f"{source.events_done:,}",
+            f"{source.backlog_events:,}",
+            Text(_source_note(source), style="yellow"),
         )
     return table
 
@@ -190,8 +199,11 @@ def summary(status: RunStatus) -> str:
     left = _backlog(status)[0]
     if left:
         lines.append(f"  left over    {left:,} events in the spool, not yet processed")
-    lines += [f"  waiting for  {sink.waiting_for}: {size(sink.pending_bytes)} of {sink.name} not sent"
-              for sink in status.sinks if sink.pending_bytes]
+    lines += [
+        f"  waiting for  {sink.waiting_for}: {size(sink.pending_bytes)} of {sink.name} not sent"
+        for sink in status.sinks
+        if sink.pending_bytes
+    ]
     lines += [f"  {_error_words(error)}; last at {error.last}" for error in status.errors]
     lines += [f"  began        {begun}", f"  checkpoint   {_checkpoint(status)}"]
     return "\n".join(lines + _latency_lines(status.latency))

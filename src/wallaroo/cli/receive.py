@@ -25,18 +25,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command to the program's parser."""
     parser = subparsers.add_parser("receive", help="listen for output over TCP and print it, save it or count it")
     parser.add_argument("--listen", "-l", required=True, metavar="HOST:PORT", help="where to listen; port 0 picks a free one")
-    parser.add_argument("--form", choices=FORMS, default="raw",
-                        help="raw: bytes as they come (default); frames: header and payload; lines")
+    parser.add_argument(
+        "--form", choices=FORMS, default="raw", help="raw: bytes as they come (default); frames: header and payload; lines"
+    )
     parser.add_argument("--header-length", type=int, default=4, metavar="BYTES", help="frames: size of the header (default 4)")
     parser.add_argument("--length-fmt", default=">I", metavar="FMT", help="frames: struct format of the header (default '>I')")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE instead of standard output")
     parser.add_argument("--count", type=int, metavar="N", help="frames and lines: end after N messages")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS",
-                        help="end after so long; exit code 1 where --count is not reached")
+    parser.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="end after so long; exit code 1 where --count is not reached"
+    )
     parser.add_argument("--no-write", "-n", action="store_true", help="count only")
     parser.add_argument("--quiet", "-q", action="store_true", help="say nothing on standard error but errors")
-    parser.add_argument("--resume", action="store_true",
-                        help="raw, with --out: append to FILE and tell a sink with resume=True where to continue; exactly once")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="raw, with --out: append to FILE and tell a sink with resume=True where to continue; exactly once",
+    )
     parser.set_defaults(handler=main)
 
 
@@ -49,8 +54,17 @@ def main(args: argparse.Namespace) -> int:
         host, port = parse_address(args.listen)
         with _output(args) as out:
             resume_at = args.out.stat().st_size if args.resume else 0
-            with Receiver(host, port, args.form, args.header_length, args.length_fmt, out, is_keeping=False,
-                          is_resuming=args.resume, resume_at=resume_at) as receiver:
+            with Receiver(
+                host,
+                port,
+                args.form,
+                args.header_length,
+                args.length_fmt,
+                out,
+                is_keeping=False,
+                is_resuming=args.resume,
+                resume_at=resume_at,
+            ) as receiver:
                 _say(args, "Listening on {}:{}".format(*receiver.address))
                 is_complete = _watch(receiver, out, args)
             _say(args, _summary(receiver, args.form))
@@ -119,8 +133,9 @@ def _summary(receiver: Receiver, form: str) -> str:
 
 def _verdict(receiver: Receiver, args: argparse.Namespace, is_complete: bool) -> int:
     if receiver.error is not None:
-        print(f"wallaroo receive: cannot write the output: {receiver.error}. Free space, or choose another --out.",
-              file=sys.stderr)
+        print(
+            f"wallaroo receive: cannot write the output: {receiver.error}. Free space, or choose another --out.", file=sys.stderr
+        )
         return 1
     if not is_complete:
         missing = args.count - receiver.count

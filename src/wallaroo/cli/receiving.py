@@ -34,7 +34,7 @@ def line_cutter() -> Cutter:
         end = buffer.rfind(b"\n") + 1
         if not end:
             return []
-        lines = bytes(buffer[:end - 1]).split(b"\n")
+        lines = bytes(buffer[: end - 1]).split(b"\n")
         del buffer[:end]
         return lines
 
@@ -91,8 +91,18 @@ class Receiver:
     had before.
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0, form: str = "raw", header_length: int = 4, length_fmt: str = ">I",
-                 out: BinaryIO | None = None, is_keeping: bool = True, is_resuming: bool = False, resume_at: int = 0):
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        form: str = "raw",
+        header_length: int = 4,
+        length_fmt: str = ">I",
+        out: BinaryIO | None = None,
+        is_keeping: bool = True,
+        is_resuming: bool = False,
+        resume_at: int = 0,
+    ):
         if is_resuming and form != "raw":
             raise ValueError("resuming counts raw bytes; use it with form='raw'.")
         cutters = {"raw": None, "lines": line_cutter(), "frames": frame_cutter(header_length, length_fmt)}
@@ -161,8 +171,10 @@ class Receiver:
         try:
             return socket.create_server((host, port), family=family, backlog=128)
         except OSError as error:
-            raise PeerError(f"Cannot listen on {host}:{port}: {error.strerror or error}. "
-                            f"Choose another port, or end the program that uses it.") from error
+            raise PeerError(
+                f"Cannot listen on {host}:{port}: {error.strerror or error}. "
+                f"Choose another port, or end the program that uses it."
+            ) from error
 
     def _run(self) -> None:
         self._listener.setblocking(False)

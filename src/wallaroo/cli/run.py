@@ -75,7 +75,13 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint", type=Path, metavar="DIR", help="where state and progress are kept (default: a temporary directory)")
     add("--fresh", action="store_true", help="delete what the checkpoint holds and begin empty")
     add("--allow-incompatible", action="store_true", help="go on with a changed application, dropping state that no longer fits")
-    add("--retain-commits", type=_whole(1), default=16, metavar="N", help="newest commits kept as starting points (default: %(default)s)")
+    add(
+        "--retain-commits",
+        type=_whole(1),
+        default=16,
+        metavar="N",
+        help="newest commits kept as starting points (default: %(default)s)",
+    )
     add("--yes", action="store_true", help="with --fresh: do not ask")
     add("--acknowledged", type=_source_port, action="append", default=[], metavar="NAME=PORT",
         help="TCP source NAME listens at PORT too, for senders that want acknowledgements; may be repeated")  # fmt: skip

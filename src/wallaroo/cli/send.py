@@ -36,21 +36,30 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--file", "-f", metavar="FILE[,FILE]", help="files to send, one after the other")
     what.add_argument("--numbers", type=int, metavar="N", help="send the numbers 1 to N as text")
-    parser.add_argument("--form", choices=FORMS, default="lines",
-                        help="lines: a frame per non-empty line (default); frames: the file holds frames; raw: bytes as they are")
+    parser.add_argument(
+        "--form",
+        choices=FORMS,
+        default="lines",
+        help="lines: a frame per non-empty line (default); frames: the file holds frames; raw: bytes as they are",
+    )
     parser.add_argument("--keep-empty", action="store_true", help="lines: empty ones, too")
     parser.add_argument("--header-length", type=int, default=4, metavar="BYTES", help="size of the header (default 4)")
     parser.add_argument("--length-fmt", default=">I", metavar="FMT", help="struct format of the header (default '>I')")
-    parser.add_argument("--rate", "-r", type=float, metavar="N",
-                        help="messages per second, by schedule (default: as fast as possible)")
+    parser.add_argument(
+        "--rate", "-r", type=float, metavar="N", help="messages per second, by schedule (default: as fast as possible)"
+    )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="send everything N times; 0: for ever (default 1)")
     parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
     parser.add_argument("--batch-size", type=int, metavar="N", help="messages sent at once")
     parser.add_argument("--duration", type=float, metavar="SECONDS", help="end after so long")
-    parser.add_argument("--connect-timeout", type=float, default=10.0, metavar="SECONDS",
-                        help="how long to try to connect (default 10)")
-    parser.add_argument("--stream", metavar="NAME",
-                        help="send with acknowledgements, to the port the application names for it; goes on where NAME stopped")
+    parser.add_argument(
+        "--connect-timeout", type=float, default=10.0, metavar="SECONDS", help="how long to try to connect (default 10)"
+    )
+    parser.add_argument(
+        "--stream",
+        metavar="NAME",
+        help="send with acknowledgements, to the port the application names for it; goes on where NAME stopped",
+    )
     parser.add_argument("--quiet", "-q", action="store_true", help="print no summary")
     parser.set_defaults(handler=main)
 

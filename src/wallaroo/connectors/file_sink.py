@@ -100,8 +100,10 @@ class FileCommitter(SinkCommitter):
         try:
             if batch < 0 and self._holds_output():
                 if not self._is_overwriting:
-                    raise PeerError(f"{self._target} holds output of another run. Move it away, choose another path, or say "
-                                    f"FileSinkConfig(..., overwrite=True).")
+                    raise PeerError(
+                        f"{self._target} holds output of another run. Move it away, choose another path, or say "
+                        f"FileSinkConfig(..., overwrite=True)."
+                    )
                 self._wipe()
             self._clean()
         except OSError as error:
@@ -137,8 +139,10 @@ class FileCommitter(SinkCommitter):
         """Nothing to release: a commit is visible when it returns."""
 
     def _failed(self, error: OSError) -> PeerError:
-        return PeerError(f"The file sink cannot write {error.filename or self._target}: {error.strerror or error}. "
-                         f"Free space or correct the permissions, then run again.")
+        return PeerError(
+            f"The file sink cannot write {error.filename or self._target}: {error.strerror or error}. "
+            f"Free space or correct the permissions, then run again."
+        )
 
     def _write(self, descriptor: int, tokens: Sequence[StagedToken]) -> int:
         """Write the staged bytes in order; return how many."""
@@ -148,7 +152,7 @@ class FileCommitter(SinkCommitter):
             total += len(rest)
             while rest:
                 fault_point("file.write")
-                rest = rest[os.write(descriptor, rest):]
+                rest = rest[os.write(descriptor, rest) :]
         if self._is_durable:
             fault_point("file.fsync")
             os.fsync(descriptor)
@@ -212,9 +216,11 @@ class SingleFileCommitter(FileCommitter):
         self._published, self._length = self._read_sidecar()
         size = self._target.stat().st_size if self._target.exists() else 0
         if size < self._length:
-            raise CheckpointError(f"{self._target} has {size} bytes, but {self._length} were committed: somebody "
-                                  f"shortened or replaced it. Restore it; or move it away together with "
-                                  f"{self._sidecar}, to begin an empty file.")
+            raise CheckpointError(
+                f"{self._target} has {size} bytes, but {self._length} were committed: somebody "
+                f"shortened or replaced it. Restore it; or move it away together with "
+                f"{self._sidecar}, to begin an empty file."
+            )
         if size > self._length:
             os.truncate(self._target, self._length)
         if not self._sidecar.exists():
@@ -251,16 +257,20 @@ class SingleFileCommitter(FileCommitter):
         try:
             found = json.loads(self._sidecar.read_text(encoding="utf-8"))
             if found["format"] > FORMAT:
-                raise CheckpointError(f"{self._sidecar} has format {found['format']}; this version of wallaroo reads up to "
-                                      f"{FORMAT}. Run the version that wrote it.")
+                raise CheckpointError(
+                    f"{self._sidecar} has format {found['format']}; this version of wallaroo reads up to "
+                    f"{FORMAT}. Run the version that wrote it."
+                )
             batch, length = found["batch"], found["length"]
             if zlib.crc32(json.dumps({"batch": batch, "length": length}).encode()) != found["crc"]:
                 raise ValueError("its checksum does not match")
         except FileNotFoundError:
             return -1, 0
         except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{self._sidecar} is damaged ({error}), so which part of {self._target} is committed is "
-                                  f"unknown. Restore it; or move both files away, to begin an empty one.") from error
+            raise CheckpointError(
+                f"{self._sidecar} is damaged ({error}), so which part of {self._target} is committed is "
+                f"unknown. Restore it; or move both files away, to begin an empty one."
+            ) from error
         return batch, length
 
 
@@ -283,8 +293,14 @@ class FileSinkConfig(SinkConfig):
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
-            raise WallarooParameterError(Problem(f"FileSinkConfig({str(self.path)!r})", "", f"form={self.form!r} is unknown.",
-                                                 f"Choose one of {', '.join(map(repr, FORMS))}."))
+            raise WallarooParameterError(
+                Problem(
+                    f"FileSinkConfig({str(self.path)!r})",
+                    "",
+                    f"form={self.form!r} is unknown.",
+                    f"Choose one of {', '.join(map(repr, FORMS))}.",
+                )
+            )
 
     @property
     def label(self) -> str:

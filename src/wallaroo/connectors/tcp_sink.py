@@ -41,8 +41,14 @@ class TCPSinkConfig(SinkConfig):
         except (TypeError, ValueError):
             port = 0
         if not 0 < port < 65536:
-            raise WallarooParameterError(Problem(f"TCPSinkConfig({self.host!r}, {self.port!r})", "",
-                                                 f"{self.port!r} is not a port.", "Give a number from 1 to 65535."))
+            raise WallarooParameterError(
+                Problem(
+                    f"TCPSinkConfig({self.host!r}, {self.port!r})",
+                    "",
+                    f"{self.port!r} is not a port.",
+                    "Give a number from 1 to 65535.",
+                )
+            )
         object.__setattr__(self, "port", port)
 
     @property

@@ -56,7 +56,7 @@ def _whole(event: Any) -> Letter:
         return {"frame_bytes": len(event), "frame_hex": event[:EVENT_BYTES_MAX].hex()}
     try:
         pickled = pickle.dumps(event, 5)
-    except Exception:  # noqa: BLE001  # a letter is written for any event; one that cannot be pickled may be the very reason
+    except Exception:  # a letter is written for any event; one that cannot be pickled may be the very reason
         return {}
     return {"event_pickle": base64.b64encode(pickled).decode()} if len(pickled) <= EVENT_BYTES_MAX else {}
 

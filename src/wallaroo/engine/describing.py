@@ -21,7 +21,7 @@ def shorten(event: Any) -> str:
         text = repr(event)
         if text.startswith("<") and " object at 0x" in text:
             text = _describe(event)
-    except Exception as error:  # noqa: BLE001  # a user's __repr__ may do anything
+    except Exception as error:  # a user's __repr__ may do anything
         text = f"<{type(event).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= EVENT_CHARS_MAX else f"{text[:EVENT_CHARS_MAX]}… ({len(text)} characters)"
 
@@ -54,6 +54,6 @@ def _cause(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception as second:  # noqa: BLE001  # a user's __str__ may do anything
+    except Exception as second:  # a user's __str__ may do anything
         return f"{name} whose text raised {type(second).__name__}"
     return f"{name}: {text}" if text else name

@@ -32,7 +32,10 @@ class TaskReport:
 
 
 def mixed_attempts(reports: list[TaskReport]) -> str:
-    """Return which producer was not read, or read in another attempt than the one that counts, or ``""``: the commit must refuse such a batch."""
+    """Return which producer was not read, or was read in another attempt than the one that counts; ``""`` if none.
+
+    The commit must refuse a batch in which there is one.
+    """
     made = {(report.level, report.task): report.attempt for report in reports}
     for report in reports:
         for producer in {task for level, task in made if level == report.level - 1} - set(report.consumed):

@@ -106,7 +106,8 @@ def decode_and_emit(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Calla
 
 def decode_and_ship_raw(stage: Stage, decoder: Decoder[Any], exchange: Exchange, policy: Policy) -> Callable[[Payloads], None]:
     """Head of a source stage that is only a decoder: the payload travels, not the event (decoding twice beats pickling once)."""
-    assert isinstance(stage.exit, ToExchange) and stage.exit.extractor is not None
+    assert isinstance(stage.exit, ToExchange)
+    assert stage.exit.extractor is not None
     extractor = stage.exit.extractor
     decode, extract = decoder.function, extractor.function
     failed, key_failed = policy(decoder), policy(extractor)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,10 @@ class Feeders:
         sys_path: Sequence[str] = (),
         log: Log = print,
         is_acknowledged: bool = False,
+        ack_ports: Mapping[str, int] | None = None,
     ) -> dict[str, Address]:
-        """Start all processes; return where each TCP source listens.  ``is_acknowledged`` opens a second port per TCP source.
+        """Start all processes; return where each TCP source listens.  ``is_acknowledged`` opens a second port per TCP source,
+        ``ack_ports`` for the sources named there, at these ports.
 
         A source's spool is ``folder_of(spool_root, source.name)``.  Raises PipelineError, PeerError, UserCodeError or
         CheckpointError; nothing runs then.
@@ -78,16 +80,15 @@ class Feeders:
         spool_root.mkdir(parents=True, exist_ok=True)
         listening = [source for source in sources if isinstance(source, TCPSourceConfig) and source.valid]
         others = [source for source in sources if not isinstance(source, TCPSourceConfig)]
+        ports = {source.name: 0 for source in listening if is_acknowledged} | dict(ack_ports or {})
         try:
             if listening:
-                tcp = tuple(_ingress_source(source, spool_root, is_acknowledged) for source in listening)
+                tcp = tuple(_ingress_source(source, spool_root, ports.get(source.name)) for source in listening)
                 self._ingress = (IngressConfig(tcp, is_durable, backlog_bytes_max), spool_root / "ingress.json")
                 self._start_ingress()
             for source in others:
                 folder = folder_of(spool_root, source.name)
-                config = FeederConfig(
-                    source.name, _pickled(source), str(folder), tuple(sys_path), is_durable, backlog_bytes_max
-                )
+                config = FeederConfig(source.name, _pickled(source), str(folder), tuple(sys_path), is_durable, backlog_bytes_max)
                 write_feeder_config(config, folder.with_suffix(".json"))
                 self._spawn(source.name, ["wallaroo.ingress.feeder", str(folder.with_suffix(".json"))])
             for child in self._children[1 if listening else 0 :]:
@@ -228,9 +229,9 @@ def _pass_on(process: subprocess.Popen[str], log: Log) -> None:
         log(line.rstrip("\n"))
 
 
-def _ingress_source(source: TCPSourceConfig, spool_root: Path, is_acknowledged: bool) -> IngressSource:
+def _ingress_source(source: TCPSourceConfig, spool_root: Path, ack_port: int | None) -> IngressSource:
     folder = str(folder_of(spool_root, source.name))
-    return IngressSource(source.name, source.host, int(source.port), folder, source.framing, 0 if is_acknowledged else None)
+    return IngressSource(source.name, source.host, int(source.port), folder, source.framing, ack_port)
 
 
 def _pickled(source: SourceConfig) -> str:

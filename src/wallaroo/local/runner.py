@@ -149,5 +149,3 @@ def split_wire(wire: bytes, framing: Framing) -> list[bytes]:
         frames.append(wire[at : at + size])
         at += size
     return frames
-
-

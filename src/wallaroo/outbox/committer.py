@@ -183,8 +183,10 @@ class OutboxCommitter(SinkCommitter):
             self._refuse_broken()
             if self._ready is None:
                 why = self._status.waiting_for or "see egress.log in " + str(self._staging)
-                raise PeerError(f"The sending process of tcp {self._label} did not start within {READY_SECONDS:.0f} s: "
-                                f"waiting for {why}. End the process that uses this checkpoint, or run again.")
+                raise PeerError(
+                    f"The sending process of tcp {self._label} did not start within {READY_SECONDS:.0f} s: "
+                    f"waiting for {why}. End the process that uses this checkpoint, or run again."
+                )
             return self._ready
 
     def _refuse_broken(self) -> None:

@@ -35,6 +35,7 @@ if sys.platform == "linux":
             return None
         return struct.unpack_from("Q", report, BYTES_ACKED_AT)[0], queued
 else:
+
     def _counters(sock: socket.socket) -> tuple[int, int] | None:
         return None
 

@@ -232,7 +232,7 @@ class Egress:
         assert self._connection is not None
         self._greeting += chunk
         whole = len(GREETING) + OFFSET.size
-        if not GREETING.startswith(self._greeting[:len(GREETING)]):
+        if not GREETING.startswith(self._greeting[: len(GREETING)]):
             self._lose("the receiver does not speak the resume protocol; start it with --resume, or drop resume=True")
             return False
         if len(self._greeting) < whole:

@@ -69,13 +69,17 @@ class PendingList:
         try:
             envelope = json.loads(path.read_text(encoding="utf-8"))
             if envelope["format"] > FORMAT:
-                raise CheckpointError(f"{path} has format {envelope['format']}; this version of wallaroo reads up to {FORMAT}. "
-                                      f"Run the version that wrote it.")
+                raise CheckpointError(
+                    f"{path} has format {envelope['format']}; this version of wallaroo reads up to {FORMAT}. "
+                    f"Run the version that wrote it."
+                )
             body = envelope["body"]
             if zlib.crc32(body.encode()) != envelope["crc"]:
                 raise ValueError("its checksum does not match")
             fields = json.loads(body)
             return Batch(**{**fields, "tokens": tuple(fields["tokens"])})
         except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{path} is damaged ({error}). It lists committed output that has not left: restore it from "
-                                  f"a copy of the checkpoint; or remove it, and that output is lost.") from error
+            raise CheckpointError(
+                f"{path} is damaged ({error}). It lists committed output that has not left: restore it from "
+                f"a copy of the checkpoint; or remove it, and that output is lost."
+            ) from error

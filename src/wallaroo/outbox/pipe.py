@@ -61,7 +61,7 @@ class Pipe:
         """Write what the pipe takes."""
         try:
             while self._out:
-                del self._out[:os.write(1, self._out)]
+                del self._out[: os.write(1, self._out)]
         except BlockingIOError:
             pass
         except BrokenPipeError:

@@ -86,18 +86,28 @@ class EgressProcess:
         try:
             with (Path(config.staging) / "egress.log").open("wb") as log:
                 command = [sys.executable, "-m", "wallaroo.outbox.egress", json.dumps(asdict(config))]
-                return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment,
-                                        start_new_session=True, pass_fds=descriptors, bufsize=0)
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
+                    pass_fds=descriptors,
+                    bufsize=0,
+                )
         except OSError as error:
-            raise PeerError(f"The sending process of tcp {config.host}:{config.port} cannot be started: {error}. "
-                            f"Free memory or processes, then run again.") from error
+            raise PeerError(
+                f"The sending process of tcp {config.host}:{config.port} cannot be started: {error}. "
+                f"Free memory or processes, then run again."
+            ) from error
 
     def _write(self, message: Message) -> None:
         assert self._process.stdin is not None
         rest = memoryview(json.dumps(message).encode() + b"\n")
         try:
             while rest:
-                rest = rest[os.write(self._process.stdin.fileno(), rest):]
+                rest = rest[os.write(self._process.stdin.fileno(), rest) :]
         except (BrokenPipeError, ValueError):
             pass  # dead: _listen starts another and hands everything over again
 

@@ -57,8 +57,16 @@ class ProgressFile:
         """Record; survives a SIGKILL, not yet a power cut."""
         fault_point("egress.progress")
         self._sequence += 1
-        raw = RECORD.pack(MAGIC, VERSION, self._sequence, progress.accepted, progress.acked, progress.released_batch,
-                          progress.released_end, self._boot.encode())
+        raw = RECORD.pack(
+            MAGIC,
+            VERSION,
+            self._sequence,
+            progress.accepted,
+            progress.acked,
+            progress.released_batch,
+            progress.released_end,
+            self._boot.encode(),
+        )
         os.pwrite(self._file, raw + zlib.crc32(raw).to_bytes(4, "big"), self._sequence % 2 * SLOT_BYTES)
         self.progress = progress
 
@@ -80,13 +88,17 @@ class ProgressFile:
                 continue
             magic, version, sequence, accepted, acked, batch, end, boot = RECORD.unpack(slot[:-4])
             if magic != MAGIC or version > VERSION:
-                raise CheckpointError(f"{path} was written by another version of wallaroo (format {version}, this one "
-                                      f"reads up to {VERSION}). Run the version that wrote it.")
+                raise CheckpointError(
+                    f"{path} was written by another version of wallaroo (format {version}, this one "
+                    f"reads up to {VERSION}). Run the version that wrote it."
+                )
             if sequence > self._sequence:
                 self._sequence, found = sequence, Progress(accepted, acked, batch, end)
                 is_same_boot = boot.rstrip(b"\0").decode() == self._boot
         if self._sequence == 0 and any(slot.strip(b"\0") for slot in slots):
-            raise CheckpointError(f"{path} does not match its checksum, so how far the output has left is unknown. "
-                                  f"Restore it from a copy of the checkpoint; or remove it, and all output "
-                                  f"that is still in the outbox is sent again.")
+            raise CheckpointError(
+                f"{path} does not match its checksum, so how far the output has left is unknown. "
+                f"Restore it from a copy of the checkpoint; or remove it, and all output "
+                f"that is still in the outbox is sent again."
+            )
         return found if is_same_boot else replace(found, accepted=found.acked)

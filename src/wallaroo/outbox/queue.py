@@ -78,7 +78,7 @@ class SendQueue:
                 break
             skipped = max(0, self.offset - start)
             if skipped < len(part.body):
-                found.append(part.body[skipped:skipped + limit])
+                found.append(part.body[skipped : skipped + limit])
                 limit -= len(found[-1])
         return found
 

@@ -141,7 +141,7 @@ class StagedWriter(SinkWriter):
             self._file = os.open(self._folder / self._name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         rest = memoryview(piece)
         while rest:
-            rest = rest[os.write(self._file, rest):]
+            rest = rest[os.write(self._file, rest) :]
 
     def _finish_file(self) -> None:
         self._write(b"".join(self._buffer))
@@ -158,8 +158,10 @@ class StagedWriter(SinkWriter):
 
 def _parsed(raw: memoryview, token: StagedToken, where: str) -> Staged:
     def broken(what: str) -> CheckpointError:
-        return CheckpointError(f"Staged output {where} {what}. It was committed, so it cannot be made again: restore the file "
-                               f"from a copy of the checkpoint, or start over with a fresh checkpoint.")
+        return CheckpointError(
+            f"Staged output {where} {what}. It was committed, so it cannot be made again: restore the file "
+            f"from a copy of the checkpoint, or start over with a fresh checkpoint."
+        )
 
     if len(raw) < HEAD.size + TAIL.size:
         raise broken(f"is cut off after {len(raw)} bytes")
@@ -167,18 +169,20 @@ def _parsed(raw: memoryview, token: StagedToken, where: str) -> Staged:
     if magic != MAGIC:
         raise broken("does not begin as staged output does")
     if version > VERSION:
-        raise CheckpointError(f"Staged output {where} has format {version}; this version of wallaroo reads up to {VERSION}. "
-                              f"Run the version that wrote it.")
+        raise CheckpointError(
+            f"Staged output {where} has format {version}; this version of wallaroo reads up to {VERSION}. "
+            f"Run the version that wrote it."
+        )
     count, outputs, crc, cigam = TAIL.unpack_from(raw, len(raw) - TAIL.size)
     if cigam != CIGAM or len(raw) != HEAD.size + count + 4 * outputs + TAIL.size:
         raise broken("is cut off or has grown")
     if zlib.crc32(raw[:-8]) != crc or crc != token["crc"]:
         raise broken("does not match its checksum")
     lengths = array("I")
-    lengths.frombytes(raw[HEAD.size + count:-TAIL.size])
+    lengths.frombytes(raw[HEAD.size + count : -TAIL.size])
     if sys.byteorder == "little":
         lengths.byteswap()
-    return Staged(raw[HEAD.size:HEAD.size + count], lengths)
+    return Staged(raw[HEAD.size : HEAD.size + count], lengths)
 
 
 def read_staged(folder: Path, token: StagedToken) -> Staged:
@@ -190,9 +194,11 @@ def read_staged(folder: Path, token: StagedToken) -> Staged:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"Staged output {path} cannot be read: {error}. It was committed, so it cannot be made "
-                              f"again: restore the file from a copy of the checkpoint, or start over with a fresh "
-                              f"checkpoint.") from error
+        raise CheckpointError(
+            f"Staged output {path} cannot be read: {error}. It was committed, so it cannot be made "
+            f"again: restore the file from a copy of the checkpoint, or start over with a fresh "
+            f"checkpoint."
+        ) from error
     return _parsed(memoryview(mapped), token, str(path))
 
 

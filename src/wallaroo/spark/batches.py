@@ -76,7 +76,9 @@ class BatchRunner:
     def warm_up(self) -> None:
         """Run an empty batch: workers start, import the application, and bring their view to the last commit.  Nothing is committed."""
         offsets = self.last.offsets if self.last else {}
-        job = self._plan_job(self._base + 1, {source.config.name: offsets.get(source.config.name, [0, 0]) for source in self._plan.sources})
+        job = self._plan_job(
+            self._base + 1, {source.config.name: offsets.get(source.config.name, [0, 0]) for source in self._plan.sources}
+        )
         job = replace(job, tasks=self._tasks_max(), pieces=((),) * self._tasks_max(), snapshot_level=-1)
         reports = self._run_job(job)
         self.catch_up_ms = max(report.notes.get("catch_up_ms", 0.0) for report in reports)

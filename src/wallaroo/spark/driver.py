@@ -45,7 +45,10 @@ IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a 
 
 
 def start(application: Application, options: RunOptions, session: SparkSession | None = None) -> Run:
-    """Start a run, in ``session`` if one is given (it stays open).  What can be checked at once (ports, checkpoint, Java) is; the errors are in ``wallaroo.runner.run``."""
+    """Start a run, in ``session`` if one is given (it stays open).
+
+    What can be checked at once (ports, checkpoint, Java) is; the errors are in ``wallaroo.runner.run``.
+    """
     run = Run(application, options, session)
     run.start()
     return run
@@ -71,7 +74,10 @@ class Run:
         self._began_at = time.time()
         self._first_events: dict[str, int] = {}  # of each source when this run began
         self._meter = RunMeter(
-            self.plan.application, time.time(), checkpoint="" if self._is_temporary else str(self._root), is_durable=not self._is_temporary
+            self.plan.application,
+            time.time(),
+            checkpoint="" if self._is_temporary else str(self._root),
+            is_durable=not self._is_temporary,
         )
         self._thread = threading.Thread(target=self._live, name="wallaroo-run", daemon=True)
 
@@ -111,10 +117,14 @@ class Run:
         except WallarooError as error:
             self.exception = error
         except (Py4JError, ConnectionError, EOFError) as error:
-            self.exception = PeerError("Spark's JVM has gone. What was committed stays: run the same command again to go on from there.")
+            self.exception = PeerError(
+                "Spark's JVM has gone. What was committed stays: run the same command again to go on from there."
+            )
             self.exception.__cause__ = error
         except Exception as error:  # noqa: BLE001  # the error gate of the driver
-            self.exception = InternalError(f"the run ended in a way that this program does not expect: {type(error).__name__}: {error}")
+            self.exception = InternalError(
+                f"the run ended in a way that this program does not expect: {type(error).__name__}: {error}"
+            )
             self.exception.__cause__ = error
         self._close()
         self._meter.enter("failed" if self.exception else "stopped")
@@ -214,7 +224,7 @@ class Run:
     def _warm_up(self, batches: BatchRunner) -> None:
         try:
             batches.warm_up()
-        except Exception as error:  # told by the thread that waits
+        except Exception as error:  # noqa: BLE001  # told by the thread that waits
             batches.failure = error
 
     def _start_query(self, session: SparkSession, checkpoint: Checkpoint, batches: BatchRunner) -> StreamingQuery:
@@ -250,7 +260,7 @@ class Run:
             if batches.failure is not None or not query.isActive:
                 self._raise_failure(query, batches)
             self._feeders.poll()
-            sources, sinks = self._observe(batches, committers)
+            sources, _ = self._observe(batches, committers)
             is_full = any(committer.backlog() > self.options.backlog_bytes_max for committer in committers.values())
             self._adjust(is_full)
             is_done = all(source.is_ended and source.backlog_events == 0 for source in sources)
@@ -324,7 +334,7 @@ class Run:
         for close in reversed(self._closers):
             try:
                 close()
-            except Exception as error:  # closing goes on: the first error is what the user is told
+            except Exception as error:  # noqa: BLE001  # closing goes on: the first error is what the user is told
                 self.exception = self.exception or InternalError(f"while closing: {type(error).__name__}: {error}")
         shutil.rmtree(self._scratch, ignore_errors=True)
 

@@ -14,7 +14,10 @@ Offsets = dict[str, list[int]]  # source name -> [byte, events]
 
 
 def read_offsets(checkpoint: Path, spark_batch: int) -> Offsets:
-    """Return where batch ``spark_batch`` ends in every source (a name is never empty: that one is the source planner's own).  Spark has written this before it calls us."""
+    """Return where batch ``spark_batch`` ends in every source (the empty name is the source planner's own).
+
+    Spark has written this before it calls us.
+    """
     lines = (checkpoint / "offsets" / str(spark_batch)).read_text().strip().split("\n")
     try:
         return {name: [int(byte), int(events)] for name, (byte, events) in json.loads(lines[-1]).items() if name}

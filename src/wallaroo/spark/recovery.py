@@ -56,7 +56,11 @@ def _compare(checkpoint: Checkpoint, old: str, new: str, allow_incompatible: boo
 
 def _refusal(checkpoint: Checkpoint, reasons: tuple[str, ...], can_drop: bool) -> str:
     listed = "\n".join(f"  - {reason}" for reason in reasons)
-    way = "--allow-incompatible goes on and drops exactly what is listed here" if can_drop else "the number of key groups cannot change"
+    way = (
+        "--allow-incompatible goes on and drops exactly what is listed here"
+        if can_drop
+        else "the number of key groups cannot change"
+    )
     return (
         f"checkpoint {checkpoint.root} does not fit this application:\n{listed}\n"
         f"Nothing was touched. Run the application it was made with; {way}; --fresh starts over."

@@ -83,7 +83,9 @@ def with_retries(master: str) -> str:
     return master
 
 
-def open_session(application: str, master: str, scratch: Path, log_level: str, settings: tuple[tuple[str, str], ...]) -> SparkSession:
+def open_session(
+    application: str, master: str, scratch: Path, log_level: str, settings: tuple[tuple[str, str], ...]
+) -> SparkSession:
     """Start Spark.  Raises PeerError, with the cure, where Java or the master cannot be had."""
     log4j = scratch / "log4j2.properties"
     trace = "full" if log_level in ("debug", "info") else "none"

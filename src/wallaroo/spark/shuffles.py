@@ -1,7 +1,7 @@
 """Removing a batch's shuffle files as soon as the batch is over.
 
-Where it runs: driver.  Spark removes them when the JVM's garbage collector finds the RDD gone, which may take minutes: at 25 MB of blocks a second,
-gigabytes.  There is no public call for it; where Spark's internals differ, its own way is left to work.
+Where it runs: driver.  Spark removes them when the JVM's garbage collector finds the RDD gone, which may take minutes:
+at 25 MB of blocks a second, gigabytes.  There is no public call for it; where Spark's internals differ, its own way is left to work.
 """
 
 from __future__ import annotations

@@ -20,9 +20,10 @@ from wallaroo.spool.format import Position, folder_of
 from wallaroo.spool.reader import SpoolReader
 
 FORMAT = "wallaroo"
-STARTED = ""  # no source has this name: every query begins with a batch without events, so that the first one with events is quick
+STARTED = (
+    ""  # no source has this name: every query begins with a batch without events, so that the first one with events is quick
+)
 UNSTARTED: Offsets = {STARTED: [0, 0]}
-
 
 
 def plan_offsets(start: Offsets, readers: Mapping[str, SpoolReader], events_max: int) -> Offsets:

@@ -52,7 +52,7 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
             index,
             UserCodeError("(unknown)", "", "(unknown)", f"a function of the application called sys.exit({error.code!r})"),
         )
-    except Exception as error:  # the error gate of the worker: whatever it is, the driver tells the user
+    except Exception as error:  # noqa: BLE001  # the error gate of the worker: whatever it is, the driver tells the user
         report = _failed(task, level, index, _unexpected(error))
     reports = (*(task.reports_before if task else ()), report)
     if task is not None:

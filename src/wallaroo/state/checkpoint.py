@@ -65,7 +65,7 @@ def open_checkpoint(root: Path, is_durable: bool, is_fresh: bool = False) -> Che
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
-        lock = open(root / "lock", "a+")
+        lock = open(root / "lock", "a+")  # noqa: SIM115  # held as long as the run
     except OSError as error:
         raise PeerError(f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder.") from error
     try:
@@ -85,7 +85,9 @@ def _opened(root: Path, lock: IO[str], is_durable: bool, is_fresh: bool) -> Chec
         for folder in FOLDERS:
             (root / folder).mkdir(exist_ok=True)
     except OSError as error:
-        raise PeerError(f"checkpoint folder {root} cannot be written: {error.strerror}. Free or mount the disk and run again.") from error
+        raise PeerError(
+            f"checkpoint folder {root} cannot be written: {error.strerror}. Free or mount the disk and run again."
+        ) from error
     storage = LocalStorage(str(root), is_durable)
     commits = CommitLog(storage)
     return Checkpoint(root, identity, storage, commits, commits.last(), lock)
@@ -97,7 +99,9 @@ def _lock(lock: IO[str], root: Path) -> None:
     except OSError as error:
         lock.seek(0)
         holder = lock.read().strip() or "another process"
-        raise CheckpointError(f"checkpoint {root} is in use by {holder}. Stop that run, or give this one a folder of its own.") from error
+        raise CheckpointError(
+            f"checkpoint {root} is in use by {holder}. Stop that run, or give this one a folder of its own."
+        ) from error
     lock.seek(0)
     lock.truncate()
     lock.write(f"process {os.getpid()}")
@@ -127,7 +131,11 @@ def _identify(root: Path, is_durable: bool) -> str:
         content = json.loads(file.read_text())
         version, identity = int(content["version"]), str(content["id"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{file} is damaged. Restore it from a backup of the checkpoint, or start over with --fresh.") from error
+        raise CheckpointError(
+            f"{file} is damaged. Restore it from a backup of the checkpoint, or start over with --fresh."
+        ) from error
     if version > VERSION:
-        raise CheckpointError(f"{root} was made by format version {version}; this program reads up to {VERSION}. Use a newer wallaroo-spark.")
+        raise CheckpointError(
+            f"{root} was made by format version {version}; this program reads up to {VERSION}. Use a newer wallaroo-spark."
+        )
     return identity

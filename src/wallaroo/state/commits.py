@@ -80,7 +80,9 @@ def decode(content: bytes, name: str) -> Commit:
     try:
         version, length, crc = head.split(b" ")
         if int(version) > VERSION:
-            raise CheckpointError(f"{name} has format version {int(version)}; this program reads up to {VERSION}. Use a newer wallaroo-spark.")
+            raise CheckpointError(
+                f"{name} has format version {int(version)}; this program reads up to {VERSION}. Use a newer wallaroo-spark."
+            )
         is_whole = int(length) == len(body) and int(crc, 16) == zlib.crc32(body)
     except ValueError:
         is_whole = False

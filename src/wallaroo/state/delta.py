@@ -61,7 +61,9 @@ class DeltaFile:
             raise CheckpointError(f"{name} is truncated or not a state file. {_CURE}")
         version = _HEAD.unpack_from(content)[1]
         if version > VERSION:
-            raise CheckpointError(f"{name} has format version {version}; this program reads up to {VERSION}. Use a newer wallaroo-spark.")
+            raise CheckpointError(
+                f"{name} has format version {version}; this program reads up to {VERSION}. Use a newer wallaroo-spark."
+            )
         offset, crc, _ = _TRAILER.unpack_from(content, len(content) - _TRAILER.size)
         table = content[offset : len(content) - _TRAILER.size]
         if zlib.crc32(table) != crc:

@@ -47,7 +47,9 @@ class Housekeeping:
             if batch < min(oldest, self._retained[0].batch):
                 commits.delete(batch)
         kept = [commits.read(batch) for batch in commits.batches()]
-        self._remove_all_but(DELTAS, frozenset(delta.file for commit in kept for delta in commit.deltas if commit.batch >= oldest))
+        self._remove_all_but(
+            DELTAS, frozenset(delta.file for commit in kept for delta in commit.deltas if commit.batch >= oldest)
+        )
         self._remove_all_but(SNAPSHOTS, frozenset(ref.file for commit in self._retained for ref in commit.snapshots))
         commits.forget_before(min(oldest, self._retained[0].batch))
 

@@ -49,7 +49,9 @@ class LocalStorage:
                 fault_point("storage.sync_folder")
                 sync_folder(path.parent)
         except OSError as error:
-            raise PeerError(f"the checkpoint cannot be written: {path}: {error.strerror}. Free or mount the disk and run again.") from error
+            raise PeerError(
+                f"the checkpoint cannot be written: {path}: {error.strerror}. Free or mount the disk and run again."
+            ) from error
         fault_point("storage.published")
 
     def _write(self, path: Path, content: bytes) -> None:

@@ -93,7 +93,9 @@ class View:
             try:
                 applied += self._open_shard(shard, environment, groups, history)
             except lmdb.DiskError as error:
-                raise PeerError(f"the view of the state cannot be written: {self._root}: {error}. Free the disk and run again.") from error
+                raise PeerError(
+                    f"the view of the state cannot be written: {self._root}: {error}. Free the disk and run again."
+                ) from error
         return applied
 
     def _open_shard(self, shard: int, environment: lmdb.Environment, groups: list[int], history: History) -> int:

@@ -66,12 +66,14 @@ class LocalApplication:
     ``tasks`` is how many ways a batch is split (as on that many cores); ``clock`` stamps what is sent.
     """
 
-    def __init__(self, application: Application, tasks: int = 2, clock: VirtualClock | None = None, values_for: Iterable[str] = ()):
+    def __init__(
+        self, application: Application, tasks: int = 2, clock: VirtualClock | None = None, values_for: Iterable[str] = ()
+    ):
         self._plan = application.plan
         self._runner = LocalRunner(application.plan, values_for)
         self._tasks, self.clock = tasks, clock or VirtualClock()
         self._numbers = {source.config.name: number for number, source in enumerate(self._plan.sources)}
-        self._waiting: list[Input] = []  
+        self._waiting: list[Input] = []
         self._run = LocalRun({sink.name: [] for sink in self._plan.sinks}, 0, 0, self._runner)
 
     def send(self, source: str, *inputs: Any) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from wallaroo.engine.blocks import PICKLED
 from wallaroo.engine.failures import stop_on_error
 from wallaroo.engine.keyed_state import KeyedState
-from wallaroo.engine.blocks import PICKLED
 from wallaroo.engine.operators import compute, compute_multi, compute_state, compute_state_multi, leave_encoded
 from wallaroo.steps import Encoder, KeyExtractor, Step
 

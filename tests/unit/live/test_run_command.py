@@ -121,8 +121,14 @@ def environment() -> dict[str, str]:
 
 def finished(behaviour: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        stub(behaviour, *words), cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+        stub(behaviour, *words),
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
 
 

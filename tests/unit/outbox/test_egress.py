@@ -60,8 +60,9 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def committing(port: int, staging: Path, resume: bool = False, is_durable: bool = False,
-               drain: float = SECONDS) -> Iterator[OutboxCommitter]:
+def committing(
+    port: int, staging: Path, resume: bool = False, is_durable: bool = False, drain: float = SECONDS
+) -> Iterator[OutboxCommitter]:
     committer = TCPSinkConfig("127.0.0.1", port, resume=resume).committer("s", staging, is_durable)
     try:
         yield committer
@@ -143,8 +144,9 @@ POINTS = ["send", "sent", "progress", "report", "keep", "release", "fsync"]
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("nth", [1, 4])
-def test_an_egress_killed_at_any_point_neither_loses_nor_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str,
-                                                                 nth: int) -> None:
+def test_an_egress_killed_at_any_point_neither_loses_nor_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, nth: int
+) -> None:
     job = Job(tmp_path, is_durable=True)
     with Receiver(form="frames") as receiver:
         monkeypatch.setenv("WALLAROO_FAULT", f"egress.{point}:{nth}")
@@ -288,8 +290,13 @@ for line in sys.stdin:
     committer.commit(*json.loads(line))
     print("committed", flush=True)
 """
-FAULTS = ["outbox.pending:2", "outbox.pending.fsync:2", "outbox.pending.rename:1", "outbox.pending.rename:3",
-          "outbox.pending.remove:1"]
+FAULTS = [
+    "outbox.pending:2",
+    "outbox.pending.fsync:2",
+    "outbox.pending.rename:1",
+    "outbox.pending.rename:3",
+    "outbox.pending.remove:1",
+]
 
 
 @pytest.mark.parametrize("fault", ["", *FAULTS])
@@ -359,8 +366,10 @@ def test_a_resuming_receiver_that_dies_with_bytes_unread_misses_and_repeats_noth
 
 def test_a_receiver_of_another_run_is_refused_and_the_status_says_why(tmp_path: Path) -> None:
     job = Job(tmp_path)
-    with (Receiver(is_resuming=True, resume_at=1_000_000) as receiver,
-          committing(receiver.address[1], tmp_path, resume=True, drain=0) as committer):
+    with (
+        Receiver(is_resuming=True, resume_at=1_000_000) as receiver,
+        committing(receiver.address[1], tmp_path, resume=True, drain=0) as committer,
+    ):
         committer.commit(0, job.tokens(0, 5))
         until(lambda: "belongs to another run" in committer.status().waiting_for)
         assert receiver.payloads == []

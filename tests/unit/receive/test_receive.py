@@ -29,8 +29,12 @@ SOURCE = Path(__file__).parents[3] / "src"
 
 def command(*options: str, fed: bytes = b"", is_feeding: bool = True) -> tuple[int, bytes, str]:
     """Run the command on a free port, feed it over one connection; exit code, output, messages."""
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, "--listen", "127.0.0.1:0", *options], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, env={"PYTHONPATH": str(SOURCE)}) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "--listen", "127.0.0.1:0", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PYTHONPATH": str(SOURCE)},
+    ) as process:
         assert process.stderr is not None
         first = process.stderr.readline().decode()
         if is_feeding:
@@ -75,12 +79,15 @@ def test_what_is_missing_when_the_time_is_over_is_said_with_exit_code_1() -> Non
     assert "1 connection ended inside a message" in messages
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    (["--listen", "127.0.0.1:0", "--count", "3"], "add --form frames"),
-    (["--listen", "127.0.0.1:0", "--resume"], "use it with --out FILE"),
-    (["--listen", "nowhere"], "not of the form HOST:PORT"),
-    (["--listen", "127.0.0.1:0", "--form", "frames", "--length-fmt", ">H"], "reads 2 bytes, the header has 4"),
-])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--listen", "127.0.0.1:0", "--count", "3"], "add --form frames"),
+        (["--listen", "127.0.0.1:0", "--resume"], "use it with --out FILE"),
+        (["--listen", "nowhere"], "not of the form HOST:PORT"),
+        (["--listen", "127.0.0.1:0", "--form", "frames", "--length-fmt", ">H"], "reads 2 bytes, the header has 4"),
+    ],
+)
 def test_a_wrong_option_is_said_with_its_cure(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     args = arguments(*options)
     assert args.handler(args) == 2
@@ -113,7 +120,7 @@ def test_simultaneous_and_successive_connections_are_all_taken() -> None:
 def test_frames_cut_anywhere_come_out_whole(size: int) -> None:
     stream, cut, buffer, found = frames(b"a", b"", b"bcd" * 5), frame_cutter(4, ">I"), bytearray(), []
     for place in range(0, len(stream), size):
-        buffer += stream[place:place + size]
+        buffer += stream[place : place + size]
         found += cut(buffer)
     assert found == [b"a", b"", b"bcd" * 5]
     assert not buffer

@@ -35,7 +35,7 @@ def opened(config: FileSinkConfig, staging: Path, batch: int = -1, tokens: list[
 def committed(path: Path) -> bytes:
     """What an exact reader sees."""
     if path.suffix:
-        return path.read_bytes()[:json.loads(path.with_name(path.name + ".committed").read_text())["length"]]
+        return path.read_bytes()[: json.loads(path.with_name(path.name + ".committed").read_text())["length"]]
     return b"".join(part.read_bytes() for part in sorted(path.glob("part-*")))
 
 

@@ -56,7 +56,9 @@ def test_the_same_application_goes_on_without_a_word(checkpoint: Checkpoint) -> 
 
 def test_a_renamed_state_step_is_refused_before_anything_is_touched(checkpoint: Checkpoint) -> None:
     before = (checkpoint.root / "plan.json").read_text()
-    with pytest.raises(CheckpointError, match=r"State step 'count' is gone or renamed(.|\n)*Nothing was touched.*--allow-incompatible"):
+    with pytest.raises(
+        CheckpointError, match=r"State step 'count' is gone or renamed(.|\n)*Nothing was touched.*--allow-incompatible"
+    ):
         judge(checkpoint, plan("total"), allow_incompatible=False)
     assert (checkpoint.root / "plan.json").read_text() == before
 

@@ -47,7 +47,12 @@ def test_nothing_new_gives_the_very_same_offsets(tmp_path: Path) -> None:
 def test_a_query_begins_with_a_batch_without_events_and_a_held_one_takes_none(tmp_path: Path) -> None:
     spool(folder_of(tmp_path, "a"), 3)
     write_control(tmp_path / "control", Control(1_000, is_held=True))
-    options = {"spool": str(tmp_path), "sources": '["a"]', "initial": '{"a": [0, 0], "": [0, 0]}', "control": str(tmp_path / "control")}
+    options = {
+        "spool": str(tmp_path),
+        "sources": '["a"]',
+        "initial": '{"a": [0, 0], "": [0, 0]}',
+        "control": str(tmp_path / "control"),
+    }
     reader = SpoolStreamReader(options)
     start = reader.initialOffset()
     begun = reader.latestOffset(start, reader.getDefaultReadLimit())
