@@ -1,8 +1,9 @@
 """How much a batch takes: a backlog never becomes one giant batch.
 
 Where it runs: pure (driver).  A batch costs a fixed time and a time per event.  Both are estimated by least squares over the newest
-batches, and the next batch is given what fits the target, at most twice and at least a quarter of what the last one was allowed.  Where the fixed time alone is
-more than half of the target, half of the target is spent on events all the same: smaller batches would only make the backlog larger.
+batches, and the next batch is given what fits the target, at most twice and at least a quarter of what the last one was allowed.  Where
+the fixed time alone is more than half of the target, half of the target is spent on events all the same: smaller batches would only make
+the backlog larger.
 """
 
 from __future__ import annotations

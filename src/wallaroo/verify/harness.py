@@ -1,0 +1,255 @@
+"""A verification: run, load and receiver on one side, kills on the other, the oracle at the end.
+
+Where it runs: the verifier, a process of its own; the run is its child.
+
+The law: only processes of the run die.  Senders go on from what the ingress acknowledged, the receiver says what it has; both
+stay up. In the end the load stops, everything sent must be in a commit, the run is stopped cleanly, and output and state are
+compared with the oracle's.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from wallaroo.errors import PeerError
+from wallaroo.state.commits import CommitLog
+from wallaroo.state.inspect import CheckpointReader
+from wallaroo.state.storage import LocalStorage
+from wallaroo.verify.cases import CASES, Case
+from wallaroo.verify.killer import Kill, schedule
+from wallaroo.verify.load import Load, Send
+from wallaroo.verify.processes import Kind, find, kill
+from wallaroo.verify.result import Result
+from wallaroo.verify.supervised import Supervised, describe
+
+POLL_S = 0.02
+PROGRESS_S_MAX = 180.0  # without a batch or an output: the run hangs
+TARGET_S_MAX = 120.0  # for a process of the kind to be killed to be there
+CAUSES = (Kind.DRIVER, Kind.JVM)  # their death ends the run
+
+Say = Callable[[str], None]
+
+
+class Inbox(Protocol):
+    """The resuming receiver, as far as the harness looks."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+
+    @property
+    def count(self) -> int:
+        """Bytes so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """What to verify, how hard."""
+
+    case: str = "sequence"
+    kills: int = 20
+    seed: int = 1
+    seconds: float = float("inf")  # no kill after this time
+    rate: float = 2000.0  # events per second and source
+    kinds: tuple[Kind, ...] = tuple(Kind)
+    faults: tuple[str, ...] = ()  # fault points, such as commit.before:3: the first starts of the run kill themselves there
+    run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
+
+
+@dataclass(slots=True)
+class Verification:
+    """One verification in ``folder`` (checkpoint, log, output)."""
+
+    options: VerifyOptions
+    folder: Path
+    inbox: Inbox
+    output: Path  # where the inbox writes
+    send: Send
+    say: Say = print
+    _case: Case = field(init=False)
+    _run: Supervised = field(init=False)
+    _loads: list[Load] = field(init=False)
+    _result: Result = field(init=False)
+    _storage: LocalStorage = field(init=False)
+    _killed_at: dict[Kind, float] = field(default_factory=dict)  # kills not recovered from yet
+    _mark: tuple[int, int] = (-1, 0)  # last commit and bytes received when the last kill struck
+    _has_cause: bool = False  # whether a kill explains that the run ends
+
+    def __post_init__(self) -> None:
+        options = self.options
+        self._case = CASES[options.case](options.seed)
+        self._result = Result(options.case, options.seed, dict.fromkeys(options.kinds, 0), {kind: [] for kind in options.kinds})
+        self._storage = LocalStorage(str(self.folder / "checkpoint"), False)
+        sources = self._case.sources
+        ports = free_ports(2 * len(sources))
+        plain, acked = ports[: len(sources)], ports[len(sources) :]
+        self._run = Supervised(self._arguments(plain, acked), self.folder / "run.log", self.say, options.faults)
+        self._loads = [
+            Load(self._case, source, port, options.rate, self.send) for source, port in zip(sources, acked, strict=True)
+        ]
+
+    def _arguments(self, plain: Sequence[int], acked: Sequence[int]) -> list[str]:
+        sources = self._case.sources
+        host, port = self.inbox.address
+        files = ["--files", str(self.folder / "files")] if self._case.has_files else []
+        return [
+            *("--no-live", "--checkpoint", str(self.folder / "checkpoint"), "--summary", str(self.folder / "summary.json")),
+            *(part for source, at in zip(sources, acked, strict=True) for part in ("--acknowledged", f"{source}={at}")),
+            *(*self.options.run_options, self._case.module),
+            *("--in", ",".join(f"{source}@127.0.0.1:{at}" for source, at in zip(sources, plain, strict=True))),
+            *("--out", f"{host}:{port}", *files),
+        ]
+
+    # -- the course ------------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        """Do it all.  Raises PeerError where the run hangs or cannot be started."""
+        began = time.monotonic()
+        self._run.start()
+        try:
+            for load in self._loads:
+                load.start()
+            self._await(self._has_progressed, PROGRESS_S_MAX, "the first output")
+            self._die_at_faults()
+            for number, planned in enumerate(schedule(self.options.kills, self.options.seed, self.options.kinds), 1):
+                if time.monotonic() - began > self.options.seconds:
+                    break
+                self._strike(number, planned)
+            self._await(self._has_progressed, PROGRESS_S_MAX, "output after the last kill")
+            self._finish()
+        finally:
+            self._run.kill()
+        self._judge()
+        self._result.seconds = time.monotonic() - began
+        return self._result
+
+    def _die_at_faults(self) -> None:
+        count = len(self.options.faults)
+        self._await(lambda: self._run.starts > count, PROGRESS_S_MAX * max(1, count), "the run to die at its fault points")
+        self._mark = self._position()
+
+    def _strike(self, number: int, planned: Kill) -> None:
+        if not planned.is_hurried:
+            self._await(self._has_progressed, PROGRESS_S_MAX, "output after a kill")
+        self._pause(planned.pause_s)
+        pid = self._target(planned)
+        is_cause = planned.kind in CAUSES
+        self._has_cause = self._has_cause or is_cause
+        if not kill(pid):
+            return
+        self._mark = self._position()
+        self._killed_at.setdefault(planned.kind, time.monotonic())
+        self._result.kills[planned.kind] += 1
+        self.say(f"kill {number}: {planned.kind.value} {pid}, behind batch {self._mark[0]}")
+
+    def _target(self, planned: Kill) -> int:
+        found: list[int] = []
+
+        def is_there() -> bool:
+            found[:] = find(self._run.pid)[planned.kind]
+            return bool(found)
+
+        self._await(is_there, TARGET_S_MAX, f"a process of kind {planned.kind.value}")
+        return found[int(planned.choice * len(found))]
+
+    def _finish(self) -> None:
+        for load in self._loads:
+            load.finish()
+        self._await(lambda: all(load.has_ended for load in self._loads), PROGRESS_S_MAX, "the last acknowledgements")
+        self._result.events = sum(load.sent for load in self._loads)
+        self._await(self._is_all_committed, PROGRESS_S_MAX, "everything sent to be processed")
+        self._await_quiet_inbox()
+        code = self._run.stop()
+        if code != 0:
+            self._result.ended_by_itself.append(f"{describe(code)} when it was told to stop:\n{self._run.tail()}")
+        self._result.starts = self._run.starts
+
+    def _await_quiet_inbox(self) -> None:
+        """The last batch's output is on its way: wait while the receiver still gets something."""
+        seen, at = self.inbox.count, time.monotonic()
+
+        def is_quiet() -> bool:
+            nonlocal seen, at
+            if self.inbox.count != seen:
+                seen, at = self.inbox.count, time.monotonic()
+            return time.monotonic() - at > 1.0
+
+        self._await(is_quiet, PROGRESS_S_MAX, "the receiver to have everything")
+
+    def _judge(self) -> None:
+        faults = self._result.faults
+        self._result.outputs = self._case.judge(lines_of([self.output]), faults)
+        if self._case.has_files:
+            self._case.judge(lines_of(sorted((self.folder / "files").glob("part-*"))), faults)
+        stored = CheckpointReader(self.folder / "checkpoint").at().entries()
+        self._case.judge_state(((entry.key, pickle.loads(entry.raw)) for entry in stored), faults)
+
+    # -- looking ---------------------------------------------------------------------------------------------------------------
+
+    def _position(self) -> tuple[int, int]:
+        names = self._storage.names("commits")
+        return (int(names[-1]) if names else -1), self.inbox.count
+
+    def _has_progressed(self) -> bool:
+        """Whether a batch was committed and output received since the last kill; notes the recovery."""
+        batch, received = self._position()
+        if batch <= self._mark[0] or received <= self._mark[1]:
+            return False
+        for kind, at in self._killed_at.items():
+            self._result.recoveries[kind].append(time.monotonic() - at)
+        self._killed_at.clear()
+        self._run.has_progressed()
+        return True
+
+    def _is_all_committed(self) -> bool:
+        last = CommitLog(self._storage).last()
+        offsets = last.offsets if last else {}
+        sent = zip(self._case.sources, self._loads, strict=True)
+        return all(offsets.get(source, [0, 0])[1] == load.sent for source, load in sent)
+
+    def _look(self) -> None:
+        """Keep the run alive; note an end that no kill explains."""
+        if self._run.look():
+            if not self._has_cause and self._run.starts - 1 > len(self.options.faults):
+                self._result.ended_by_itself.append(f"{describe(self._run.ends[-1])} (start {self._run.starts - 1}); see run.log")
+            self._has_cause = False
+        for load in self._loads:
+            if load.error is not None:
+                raise load.error
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (rest := until - time.monotonic()) > 0:
+            self._look()
+            time.sleep(min(POLL_S, rest))
+
+    def _await(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        until = time.monotonic() + seconds
+        while not condition():
+            self._look()
+            if time.monotonic() > until:
+                raise PeerError(f"Not within {seconds:.0f} s: {what}. The log of the run ends so:\n{self._run.tail()}")
+            time.sleep(POLL_S)
+
+
+def free_ports(count: int) -> list[int]:
+    """Find ports that nobody uses now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+def lines_of(files: Sequence[Path]) -> Iterator[bytes]:
+    """Yield the lines of all files, without newlines."""
+    for path in files:
+        with path.open("rb") as file:
+            for line in file:
+                yield line.removesuffix(b"\n")

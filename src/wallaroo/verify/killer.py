@@ -1,0 +1,43 @@
+"""What is killed, in which order and after how long: decided by a seed before anything runs.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from wallaroo.verify.processes import Kind
+
+# Starting Spark takes seconds, the other processes a fraction of one: many cheap deaths for each expensive one.
+WEIGHTS: Mapping[Kind, float] = {Kind.DRIVER: 1, Kind.JVM: 1, Kind.WORKER: 4, Kind.INGRESS: 7, Kind.EGRESS: 7}
+HURRIED = 0.2  # share of kills that do not wait for the recovery from the one before
+PAUSE_S_MAX = 2.0  # before a kill
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One kill: of which kind, how long after the moment at which it may happen, and whether it waits for recovery first."""
+
+    kind: Kind
+    pause_s: float
+    is_hurried: bool
+    choice: float  # which of several processes of the kind, 0 to 1
+
+
+def schedule(count: int, seed: int, kinds: Sequence[Kind], weights: Mapping[Kind, float] = WEIGHTS) -> tuple[Kill, ...]:
+    """Draw ``count`` kills of ``kinds``: each kind once first, in random order, then by weight.
+
+    >>> [kill.kind.name for kill in schedule(3, 1, [Kind.EGRESS])]
+    ['EGRESS', 'EGRESS', 'EGRESS']
+    """
+    chance = random.Random(f"kills {seed}")
+    first = list(kinds)
+    chance.shuffle(first)
+    drawn = (first + chance.choices(kinds, [weights[kind] for kind in kinds], k=count))[:count]
+    return tuple(
+        Kill(kind, chance.uniform(0, PAUSE_S_MAX), number > 0 and chance.random() < HURRIED, chance.random())
+        for number, kind in enumerate(drawn)
+    )

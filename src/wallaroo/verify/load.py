@@ -1,0 +1,51 @@
+"""Load: one acknowledged sender per source, in portions, until told to stop.
+
+Where it runs: the verifier, a thread per source.  A portion is a stream of its own to the ingress; the next one is made when
+every message of the one before is acknowledged, so the order of messages over all portions is kept, whatever dies.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from wallaroo.errors import WallarooError
+from wallaroo.verify.cases import Case
+
+PORTION_S = 3.0  # of load at its rate
+
+Send = Callable[[int, str, list[bytes], float], None]  # (port, stream, payloads, rate): until all are acknowledged
+
+
+class Load:
+    """The sender of one source."""
+
+    def __init__(self, case: Case, source: str, port: int, rate: float, send: Send):
+        self._case, self._source, self._port, self._rate, self._send = case, source, port, rate, send
+        self._is_stopping = threading.Event()
+        self.sent = 0  # acknowledged
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"load {source}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Send no portion after this one."""
+        self._is_stopping.set()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether everything made is acknowledged, or the sender failed."""
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        size = max(1, int(self._rate * PORTION_S))
+        try:
+            while not self._is_stopping.is_set():
+                payloads = self._case.payloads(self._source, size)
+                self._send(self._port, f"portion at {self.sent}", payloads, self._rate)
+                self.sent += len(payloads)
+        except WallarooError as error:  # told by the harness
+            self.error = error

@@ -1,0 +1,117 @@
+"""A driver without Spark: the real tasks, state, sinks and commit protocol, and a shuffle that is a list.
+
+``python miniature.py FOLDER PORT``: fill the spool, process it batch by batch, let all output leave, end.  Run again after a
+crash, it goes on, as a run does.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from wallaroo.codecs.framing import framer
+from wallaroo.connectors.sink import SinkCommitter
+from wallaroo.engine.report import TaskReport
+from wallaroo.outbox import staging
+from wallaroo.plan.model import Plan
+from wallaroo.spark.job import BatchJob, Deployment, Piece
+from wallaroo.spark.worker import Record, run_level
+from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of
+from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
+from wallaroo.state.housekeeping import Housekeeping
+from wallaroo.state.protocol import BatchProtocol
+from wallaroo.verify.applications import sequence
+from wallaroo.verify.cases import Sequence
+
+KEY_GROUPS, TASKS, LEVELS = 8, 2, 2
+BATCHES, CHUNKS_PER_BATCH, EVENTS_PER_CHUNK = 2, 2, 40
+SOURCE, STEP, SEED = "Sequence", "slide window", 5
+
+
+def main(folder: Path, port: int) -> None:
+    """Do all that is left to do."""
+    plan = plan_of_sequence(folder, port)
+    checkpoint = open_checkpoint(folder / "checkpoint", is_durable=True)
+    spool = folder_of(checkpoint.root / "spool", SOURCE)
+    fill(spool, plan)
+    committers = open_sinks(plan, checkpoint)
+    housekeeping = Housekeeping(checkpoint, KEY_GROUPS, 16)
+    protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, {SOURCE: spool}, (STEP,))
+    deployment = Deployment.of(plan, (), checkpoint.root, checkpoint.view_root, True)
+    for batch in range(protocol.last.batch + 1 if protocol.last else 0, BATCHES):
+        job, end = plan_job(batch, protocol, deployment, spool, housekeeping)
+        staging.INLINE_BYTES_MAX = batch % 2 * 4096  # output in files, output in the commit, by turns
+        reports = protocol.accepted(batch, lambda job=job: attempt(job))
+        protocol.commit(batch, {SOURCE: [end.byte, end.events]}, reports)
+    for committer in committers.values():
+        committer.close(10.0)
+    checkpoint.release()
+
+
+def plan_of_sequence(folder: Path, port: int) -> Plan:
+    """Build the application."""
+    args = ["--in", f"{SOURCE}@127.0.0.1:1", "--out", f"127.0.0.1:{port}", "--files", str(folder / "files")]
+    return replace(sequence.application_setup(args).plan, key_groups=KEY_GROUPS)  # type: ignore[attr-defined]
+
+
+def fill(spool: Path, plan: Plan) -> None:
+    """Bring the spool to its full length, as an ingress does: from where it ends."""
+    events = Sequence(SEED).payloads(SOURCE, BATCHES * CHUNKS_PER_BATCH * EVENTS_PER_CHUNK)
+    writer, frame = SpoolWriter(spool, is_durable=True), framer(plan.sources[0].config.framing)
+    for start in range(writer.position.events, len(events), EVENTS_PER_CHUNK):
+        chunk = events[start : start + EVENTS_PER_CHUNK]
+        writer.append(b"".join(map(frame, chunk)), len(chunk), 1_000_000_000)
+        writer.publish()
+    writer.close()
+
+
+def open_sinks(plan: Plan, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
+    """Open and recover every sink."""
+    committers, last = {}, checkpoint.last
+    for sink in plan.sinks:
+        folder = checkpoint.root / "outbox" / sink.name
+        folder.mkdir(parents=True, exist_ok=True)
+        committers[sink.name] = sink.config.committer(sink.name, folder, True)
+        committers[sink.name].recover(last.batch if last else -1, last.sinks.get(sink.name, []) if last else [])
+    return committers
+
+
+def plan_job(
+    batch: int, protocol: BatchProtocol, deployment: Deployment, spool: Path, housekeeping: Housekeeping
+) -> tuple[BatchJob, Position]:
+    """Say what the next batch reads; return where it ends, too."""
+    start = Position(*protocol.last.offsets[SOURCE]) if protocol.last else Position()
+    reader = SpoolReader(spool)
+    end = reader.advance(start, CHUNKS_PER_BATCH * EVENTS_PER_CHUNK)
+    job = BatchJob(
+        deployment=deployment,
+        batch=batch,
+        tasks=TASKS,
+        pieces=tuple((Piece(0, low, high),) for low, high in reader.split(start, end, TASKS)),
+        committed=batch - 1,
+        commits=housekeeping.newest(4),
+        steps=(STEP,),
+        snapshot_level=1,
+    )
+    return job, end
+
+
+def attempt(job: BatchJob) -> list[TaskReport]:
+    """Run all tasks of all levels, one after the other."""
+    inboxes: list[list[Record]] = [[] for _ in range(TASKS)]
+    for level in range(LEVELS):
+        outboxes: list[list[Record]] = [[] for _ in range(TASKS)]
+        reports: list[TaskReport] = []
+        for task in range(TASKS):
+            for passed in run_level(job, level, task, inboxes[task]):
+                if level + 1 == LEVELS:
+                    reports.append(passed)
+                else:
+                    outboxes[passed[0]].append(passed)
+        inboxes = outboxes
+    return reports
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,173 @@
+"""The verifier's oracles: silent on what an undisturbed run gives, and loud about every way in which that can be spoilt."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from wallaroo.testing.run import LocalApplication, LocalRun
+from wallaroo.verify.applications import market_spread, sequence, word_count
+from wallaroo.verify.cases import CASES, Case
+from wallaroo.verify.harness import free_ports
+from wallaroo.verify.killer import schedule
+from wallaroo.verify.ledger import Faults
+from wallaroo.verify.processes import Kind, Process, find, kill, kind_of
+
+MODULES = {"sequence": sequence, "word_count": word_count, "market_spread": market_spread}
+STEPS = {"sequence": "slide window", "word_count": "count", "market_spread": "check market"}
+EVENTS, PORTIONS = 2000, 20  # per source
+
+
+def undisturbed(name: str) -> tuple[Case, LocalRun]:
+    """Make input, run the application on it in this process."""
+    case = CASES[name](seed=7)
+    ins = ",".join(f"{source}@127.0.0.1:{port}" for port, source in enumerate(case.sources, 10))
+    application = MODULES[name].application_setup(["--in", ins, "--out", "127.0.0.1:2"])
+    running = LocalApplication(application)  # type: ignore[arg-type]  # application_setup's type is the users'
+    for _ in range(PORTIONS):
+        for source in case.sources:
+            running.send(source, *case.payloads(source, EVENTS // PORTIONS))
+        running.batch()
+    return case, running.result()
+
+
+def lines(run: LocalRun) -> list[bytes]:
+    return [output.removesuffix(b"\n") for output in run.outputs]
+
+
+def judged(case: Case, outputs: list[bytes]) -> Faults:
+    faults = Faults()
+    assert case.judge(outputs, faults) == len(outputs)
+    return faults
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_undisturbed_run_has_no_fault(name: str) -> None:
+    """Output and state agree with the oracle; there is enough of both to mean something."""
+    case, run = undisturbed(name)
+    faults = judged(case, lines(run))
+    case.judge_state(run.state(STEPS[name]).items(), faults)
+    assert faults.total == 0, faults.examples
+    assert len(run.outputs) > EVENTS / 10
+
+
+def last(outputs: list[bytes]) -> list[bytes]:
+    return outputs[:-1]
+
+
+def first(outputs: list[bytes]) -> list[bytes]:
+    return outputs[1:]
+
+
+def doubled(outputs: list[bytes]) -> list[bytes]:
+    return [*outputs[:50], outputs[49], *outputs[50:]]
+
+
+def replayed(outputs: list[bytes]) -> list[bytes]:
+    return outputs + outputs[-300:]
+
+
+def swapped(outputs: list[bytes]) -> list[bytes]:
+    """Two neighbours of one key change places."""
+    key = outputs[0].split()[0]
+    one, other = [number for number, line in enumerate(outputs) if line.split()[0] == key][:2]
+    changed = list(outputs)
+    changed[one], changed[other] = outputs[other], outputs[one]
+    return changed
+
+
+def invented(outputs: list[bytes]) -> list[bytes]:
+    return [*outputs, b"nobody 1 1"]
+
+
+Spoiler = Callable[[list[bytes]], list[bytes]]
+NUMBERED: list[tuple[Spoiler, str]] = [
+    (last, "lost"),
+    (first, "lost"),
+    (doubled, "duplicated"),
+    (replayed, "duplicated"),
+    (swapped, "out_of_order"),
+    (invented, "wrong"),
+]
+SPOILT: list[tuple[str, Spoiler, str]] = [
+    *(("sequence", spoil, kind) for spoil, kind in NUMBERED),
+    *(("word_count", spoil, kind) for spoil, kind in NUMBERED),
+    ("market_spread", doubled, "duplicated"),
+    ("market_spread", replayed, "out_of_order"),
+    ("market_spread", swapped, "out_of_order"),
+    ("market_spread", invented, "wrong"),
+]
+
+
+@pytest.mark.parametrize(("name", "spoil", "kind"), SPOILT)
+def test_spoilt_output_is_told_by_its_kind(name: str, spoil: Spoiler, kind: str) -> None:
+    """One line lost, doubled, moved or invented is found."""
+    case, run = undisturbed(name)
+    assert getattr(judged(case, spoil(lines(run))), kind) > 0
+
+
+def test_a_lost_rejection_is_found_where_no_narrow_quote_explains_it() -> None:
+    """Orders pass at narrow quotes only; a rejection missing between two at the same quote cannot have passed."""
+    case, run = undisturbed("market_spread")
+    outputs = lines(run)
+    found = 0
+    for gone in range(0, len(outputs), 7):
+        found += judged(case, outputs[:gone] + outputs[gone + 1 :]).lost > 0
+    assert found > len(outputs) / 7 / 3
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_wrong_state_is_found(name: str) -> None:
+    """A key's state that is another key's, or is missing, is told."""
+    case, run = undisturbed(name)
+    states = list(run.state(STEPS[name]).items())
+    faults = Faults()
+    case.judge_state([*states[2:], (states[0][0], states[1][1]), (states[1][0], states[0][1])], faults)
+    missing = Faults()
+    case.judge_state(states[1:], missing)
+    assert missing.wrong_state == 1
+    assert faults.wrong_state in (0, 1, 2)
+    assert faults.wrong_state or case.facts(states[0][1]) == case.facts(states[1][1])
+
+
+def test_a_schedule_is_the_same_for_a_seed_and_has_every_kind() -> None:
+    """What a report names by its seed can be run again."""
+    kinds = tuple(Kind)
+    assert schedule(50, 4, kinds) == schedule(50, 4, kinds)
+    assert schedule(50, 4, kinds) != schedule(50, 5, kinds)
+    assert {planned.kind for planned in schedule(len(kinds), 4, kinds)} == set(kinds)
+    assert {planned.kind for planned in schedule(9, 4, (Kind.EGRESS,))} == {Kind.EGRESS}
+
+
+def test_processes_are_known_by_their_command_and_place() -> None:
+    """A worker is a fork of the daemon; the daemon itself is none."""
+    java = Process(2, 1, ("/usr/bin/java", "-cp", "x"))
+    daemon = Process(3, 2, ("python", "-m", "pyspark.daemon", "pyspark.worker"))
+    worker = Process(4, 3, daemon.command)
+    assert kind_of(java, None) is Kind.JVM
+    assert kind_of(daemon, java) is None
+    assert kind_of(worker, daemon) is Kind.WORKER
+    assert kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress", "c.json")), None) is Kind.INGRESS
+    assert kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress.feeder", "c.json")), None) is None
+    assert kind_of(Process(6, 1, ("python", "-m", "wallaroo.outbox.egress", "{}")), None) is Kind.EGRESS
+
+
+def test_only_descendants_are_found_and_killed(eventually: Callable[..., None]) -> None:
+    """A process of the right kind elsewhere in the tree stays out of reach."""
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()", "wallaroo.ingress"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
+        eventually(lambda: child.pid in find(os.getpid())[Kind.INGRESS], "the child shows in the table")
+        assert find(child.pid)[Kind.INGRESS] == []
+        assert find(child.pid)[Kind.DRIVER] == [child.pid]
+        assert kill(child.pid)
+        assert child.wait(10) < 0
+        assert child.pid not in find(os.getpid())[Kind.INGRESS]
+
+
+def test_free_ports_are_all_different() -> None:
+    """Plain and acknowledged ports of all sources are chosen at once."""
+    assert len(set(free_ports(6))) == 6

@@ -1,0 +1,39 @@
+"""The short form of ``wallaroo verify``, on Spark: kills of every kind, and deaths at the commit's own points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wallaroo.cli.verify import verify
+from wallaroo.verify.harness import VerifyOptions
+from wallaroo.verify.killer import schedule
+from wallaroo.verify.processes import Kind
+
+pytestmark = [pytest.mark.spark, pytest.mark.java]
+
+KILLS, SEED = 8, 3
+
+
+def test_kills_of_every_kind_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Driver, JVM, worker, ingress and egress die under load; input, output, files and state agree in the end."""
+    planned = [kill.kind for kill in schedule(KILLS, SEED, tuple(Kind))]
+    assert set(planned) == set(Kind)
+
+    result = verify(VerifyOptions("sequence", KILLS, SEED), tmp_path)
+
+    assert sum(result.kills.values()) == KILLS
+    assert result.is_clean, result.text()
+    assert result.outputs == result.events > 0
+
+
+def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path: Path) -> None:
+    """One run after the other dies before the commit is published, after it, and when the sinks have been told."""
+    faults = ("commit.before:3", "commit.after:3", "commit.sinks:3")
+
+    result = verify(VerifyOptions("sequence", kills=0, faults=faults), tmp_path)
+
+    assert result.starts == len(faults) + 1
+    assert result.is_clean, result.text()
+    assert result.outputs == result.events > 0
