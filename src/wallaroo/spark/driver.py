@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -40,6 +40,7 @@ from wallaroo.spool.reader import SpoolReader
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.housekeeping import Housekeeping
 
+JVM_GONE = "Spark's JVM has gone. What was committed stays: run the same command again to go on from there."
 WATCH_S = 0.1  # between two looks at feeders, sinks and the query
 IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary
 
@@ -70,6 +71,7 @@ class Run:
         self._is_up = threading.Event()
         self._closers: list[Callable[[], object]] = []
         self._control = Control()
+        self._is_held = True
         self._control_lock = threading.Lock()  # batches end in one thread, sinks fill up in another
         self._began_at = time.time()
         self._first_events: dict[str, int] = {}  # of each source when this run began
@@ -117,9 +119,7 @@ class Run:
         except WallarooError as error:
             self.exception = error
         except (Py4JError, ConnectionError, EOFError) as error:
-            self.exception = PeerError(
-                "Spark's JVM has gone. What was committed stays: run the same command again to go on from there."
-            )
+            self.exception = PeerError(JVM_GONE)
             self.exception.__cause__ = error
         except Exception as error:  # noqa: BLE001  # the error gate of the driver
             self.exception = InternalError(
@@ -202,7 +202,7 @@ class Run:
             scratch=self._scratch,
             tasks_max=lambda: min(self.options.tasks or context.defaultParallelism, self.plan.key_groups),
             housekeeping=Housekeeping(checkpoint, self.plan.key_groups, self.options.retain_commits),
-            on_committed=self._adjust,
+            on_committed=self._tell_planner,
             steps=step_table(checkpoint.last, state_steps(self.plan), self._judgement.dropped),
         )
 
@@ -210,7 +210,7 @@ class Run:
         """Start the query while the workers warm up: both wait for processes to start more than they compute."""
         warming = threading.Thread(target=self._warm_up, args=(batches,), name="wallaroo-warm-up", daemon=True)
         self._batches = batches
-        self._adjust(is_held=True)
+        self._hold(True)
         warming.start()
         query = self._start_query(session, checkpoint, batches)
         warming.join()
@@ -218,7 +218,7 @@ class Run:
             self._feeders.poll()
         if batches.failure is not None:
             self._raise_failure(query, batches)
-        self._adjust()
+        self._hold(False)
         return query
 
     def _warm_up(self, batches: BatchRunner) -> None:
@@ -247,10 +247,15 @@ class Run:
             .start()
         )
 
-    def _adjust(self, is_held: bool = False) -> None:
-        """Tell the planner how much the next batch may take."""
+    def _hold(self, is_held: bool) -> None:
+        """Let the planner take nothing, or something again."""
+        self._is_held = is_held
+        self._tell_planner()
+
+    def _tell_planner(self) -> None:
+        """Say how much the next batch may take; the watch and the batches both do."""
         with self._control_lock:
-            control = Control(self._batches.pacer.events_max, is_held or self._is_stopping.is_set())
+            control = Control(self._batches.pacer.events_max, self._is_held or self._is_stopping.is_set())
             if control != self._control or not (self._scratch / "control").exists():
                 write_control(self._scratch / "control", control)
                 self._control = control
@@ -262,7 +267,7 @@ class Run:
             self._feeders.poll()
             sources, _ = self._observe(batches, committers)
             is_full = any(committer.backlog() > self.options.backlog_bytes_max for committer in committers.values())
-            self._adjust(is_full)
+            self._hold(is_full)
             is_done = all(source.is_ended and source.backlog_events == 0 for source in sources)
             if is_done or self._is_stopping.is_set():
                 break
@@ -270,7 +275,7 @@ class Run:
         self._meter.enter("stopping")
         self._is_stopping.set()
         self._feeders.stop()
-        self._adjust(True)
+        self._hold(True)
         self._stop_at_boundary(query, batches)
         for committer in committers.values():
             committer.close(self.options.drain_s)
@@ -289,6 +294,8 @@ class Run:
         failure = batches.failure
         if isinstance(failure, WallarooError):
             raise failure
+        if isinstance(failure, Py4JNetworkError | ConnectionError):
+            raise PeerError(JVM_GONE)
         reason = failure or query.exception()
         text = str(reason).strip().split("\n")[0][:500] if reason else "no reason given"
         raise PeerError(f"Spark ended the run: {text}. What was committed stays; run again to go on from there.")

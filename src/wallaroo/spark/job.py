@@ -5,6 +5,7 @@ Where it runs: made by the driver, read by workers.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import pickle
 import sys
@@ -77,4 +78,5 @@ def plan_of(deployment: Deployment) -> Plan:
             if path not in sys.path:
                 sys.path.insert(0, path)
         _plans[deployment.plan_id] = pickle.loads(deployment.plan)
+        gc.freeze()  # what is loaded by now stays: collections need not look at it again
     return _plans[deployment.plan_id]

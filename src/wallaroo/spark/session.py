@@ -5,6 +5,7 @@ Where it runs: driver.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 from pyspark.sql import SparkSession
 
 import wallaroo
@@ -103,6 +105,7 @@ def open_session(
     java = f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseParallelGC " + chosen.pop("spark.driver.extraJavaOptions", "")
     for name, value in {**chosen, "spark.driver.extraJavaOptions": java}.items():
         builder = builder.config(name, value)
+    _quiet_python_side()
     try:
         with _filtered_stderr():
             session = builder.getOrCreate()
@@ -125,6 +128,23 @@ def _retrying(master: str) -> str:
         return f"local[1,{TASK_ATTEMPTS}]"
     is_plain = master.startswith("local[") and "," not in master
     return f"{master[:-1]},{TASK_ATTEMPTS}]" if is_plain else master
+
+
+def _quiet_python_side() -> None:
+    """Keep PySpark's own tracebacks off the user's terminal when the JVM dies: the driver says it in one sentence."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_py4js)  # it uses the root logger as well
+    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
+        server.handle_error = _no_word  # type: ignore[method-assign,assignment]  # socketserver prints a traceback
+
+
+def _is_not_py4js(record: logging.LogRecord) -> bool:
+    """Tell py4j's records, by the file that made them, from everybody else's."""
+    return "/py4j/" not in record.pathname
+
+
+def _no_word(*_: object) -> None:
+    """Say nothing."""
 
 
 def close_session(session: SparkSession) -> None:

@@ -17,12 +17,15 @@ class ShuffleCleaner:
     """Does it in a thread of its own: the next batch need not wait."""
 
     def __init__(self, context: SparkContext):
-        self._context = context
+        self._context, self._is_closed = context, False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-shuffles")
 
-    def forget(self, shuffled: list[Any]) -> Future[bool]:
-        """Tell Spark's cleaner that the shuffles in front of these RDDs are over; the result says whether it understood."""
-        return self._thread.submit(self._forget, shuffled)
+    def forget(self, shuffled: list[Any]) -> Future[bool] | None:
+        """Tell Spark's cleaner that the shuffles in front of these RDDs are over; the result says whether it understood.
+
+        None, and nothing is done, behind ``close``: the run is over, and the files go with the session.
+        """
+        return None if self._is_closed else self._thread.submit(self._forget, shuffled)
 
     def _forget(self, shuffled: list[Any]) -> bool:
         try:
@@ -34,7 +37,8 @@ class ShuffleCleaner:
         return True
 
     def close(self) -> None:
-        """Drop what is not done yet: the files go with the session."""
+        """Drop what is not done yet."""
+        self._is_closed = True
         self._thread.shutdown(wait=True, cancel_futures=True)
 
 
