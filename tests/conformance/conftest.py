@@ -27,7 +27,7 @@ def spark_runner(spark_session: Any, monkeypatch: pytest.MonkeyPatch) -> SparkRu
 
     monkeypatch.setattr(pacing, "EVENTS_FIRST", 16)
     monkeypatch.setattr(pacing, "EVENTS_MIN", 16)
-    monkeypatch.setattr(pacing, "EVENTS_PER_TASK", 4)
+    monkeypatch.setattr(pacing, "TASK_S", 1e-5)
     return SparkRunner(spark_session)
 
 

@@ -30,6 +30,7 @@ from wallaroo.steps import pickle_by_name
 
 START_S_MAX = 30.0
 STOP_S_MAX = 5.0
+START_TRIES = 5  # of a process that is killed while it starts
 PORT_TRIES_S = 5.0  # a killed ingress's port may be taken for a moment
 
 Address = tuple[str, int]
@@ -46,6 +47,10 @@ class Child:
     process: subprocess.Popen[str]
     lines: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
     is_done: bool = False
+
+
+class KilledAtStartError(PeerError):
+    """A process was killed by a signal before it was ready; it may be started again."""
 
 
 class Feeders:
@@ -92,7 +97,7 @@ class Feeders:
                 write_feeder_config(config, folder.with_suffix(".json"))
                 self._spawn(source.name, ["wallaroo.ingress.feeder", str(folder.with_suffix(".json"))])
             for child in self._children[1 if listening else 0 :]:
-                self._await_ready(child)
+                self._start_one(child.name, child.command, child)
         except WallarooError:
             self.stop()
             raise
@@ -131,12 +136,23 @@ class Feeders:
         """The running processes, by source name; all TCP sources are ``ingress``."""
         return {child.name: child.process.pid for child in self._children if not child.is_done}
 
+    def _start_one(self, name: str, command: list[str], started: Child | None = None) -> dict[str, Any]:
+        """Start a process, or take a started one, and wait until it is ready, again if it is killed meanwhile; return what it says then."""
+        child = started or self._spawn(name, command)
+        for _ in range(START_TRIES - 1):
+            try:
+                return self._await_ready(child)
+            except KilledAtStartError:
+                self._children.remove(child)
+                child = self._spawn(name, command)
+        return self._await_ready(child)
+
     def _start_ingress(self) -> None:
         assert self._ingress is not None
         config, path = self._ingress
         write_config(config, path)
-        child = self._spawn("ingress", ["wallaroo.ingress", str(path)])
-        self.addresses = {name: (host, port) for name, (host, port) in self._await_ready(child).items()}
+        said = self._start_one("ingress", ["wallaroo.ingress", str(path)])
+        self.addresses = {name: (host, port) for name, (host, port) in said.items()}
         pinned = tuple(
             replace(
                 source,
@@ -151,7 +167,7 @@ class Feeders:
         self._log(f"{child.name} was killed ({signal.Signals(-code).name}); starting it again")
         self._children.remove(child)
         if child.name != "ingress":
-            self._await_ready(self._spawn(child.name, child.command))
+            self._start_one(child.name, child.command)
             return
         until = time.monotonic() + PORT_TRIES_S
         while True:
@@ -209,6 +225,8 @@ def _failure(child: Child, word: str, content: Any) -> WallarooError:
     if word == "ERROR":
         return _ERRORS[content["kind"]](*content["facts"])
     code = child.process.poll()
+    if code is not None and code < 0:
+        return KilledAtStartError(f"{child.name} was killed ({signal.Signals(-code).name}) while it started, several times.")
     return InternalError(f"the process of {child.name} ended with code {code}; please report it with the log above.")
 
 

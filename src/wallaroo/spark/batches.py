@@ -24,7 +24,7 @@ from wallaroo.metrics.meter import RunMeter
 from wallaroo.plan.model import DEAD_LETTERS, Plan
 from wallaroo.spark.job import BatchJob, Deployment, Piece
 from wallaroo.spark.offsets import Offsets, read_offsets
-from wallaroo.spark.pacing import Pacer, tasks_for
+from wallaroo.spark.pacing import Pacer
 from wallaroo.spark.shuffles import ShuffleCleaner
 from wallaroo.spark.worker import run_level
 from wallaroo.spool.format import Position, folder_of
@@ -115,7 +115,7 @@ class BatchRunner:
             (number, Position(*start.get(source.config.name, (0, 0))), Position(*offsets[source.config.name]))
             for number, source in enumerate(self._plan.sources)
         ]
-        tasks = tasks_for(sum(end.events - begin.events for _, begin, end in ranges), self._tasks_max())
+        tasks = self.pacer.tasks(sum(end.events - begin.events for _, begin, end in ranges), self._tasks_max())
         self._meter.set_tasks(tasks)
         pieces: list[list[Piece]] = [[] for _ in range(tasks)]
         for number, begin, end in ranges:
@@ -145,8 +145,9 @@ class BatchRunner:
         self._meter.batch_done(commit.batch, started_ns, finished_ns, events, results, receipts)
         self._tell_failures(commit.batch, reports)
         took = sum(events.values()), (finished_ns - started_ns) / 1e9
+        tasks = len({report.task for report in reports})
         self.history.append(took)
-        self.pacer.batch_took(*took)
+        self.pacer.batch_took(*took, tasks)
 
     def _tell_failures(self, batch: int, reports: list[TaskReport]) -> None:
         counts, samples = gather_failures(reports)

@@ -8,6 +8,7 @@ the backlog larger.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from wallaroo.spark.control import EVENTS_FIRST
@@ -17,7 +18,9 @@ EVENTS_MIN, EVENTS_MAX = 100, 4_000_000
 FULL = 0.5  # of the bound: below, the batch took all there was (batches end at chunk boundaries, so they seldom reach the bound)
 WINDOW = 16  # batches
 SPREAD_MIN = 0.05  # of the mean size: below, sizes are too alike to tell fixed time from time per event
-EVENTS_PER_TASK = 10_000  # below this, one more task costs more than it saves
+TASK_S = 0.04  # of work: below this, one more task costs more than it saves
+FIXED_S = 0.1  # of a batch: about what Spark takes for one without events
+EVENT_S = 3e-6  # work per event, until it has been measured
 
 
 class Pacer:
@@ -26,9 +29,20 @@ class Pacer:
     def __init__(self, target_s: float):
         self._target_s = target_s
         self._took: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+        self._work: deque[tuple[int, float]] = deque([(EVENTS_MIN, EVENTS_MIN * EVENT_S)], maxlen=WINDOW)
         self.events_max = EVENTS_FIRST
 
-    def batch_took(self, events: int, seconds: float) -> int:
+    def tasks(self, events: int, tasks_max: int) -> int:
+        """Return how many tasks a batch of so many events is worth.
+
+        >>> pacer = Pacer(target_s=1.0)
+        >>> pacer.tasks(0, 8), pacer.tasks(20_000, 8), pacer.tasks(1_000_000, 8)
+        (1, 2, 8)
+        """
+        event_s = sum(work_s for _, work_s in self._work) / sum(count for count, _ in self._work)
+        return max(1, min(tasks_max, math.ceil(events * event_s / TASK_S)))
+
+    def batch_took(self, events: int, seconds: float, tasks: int = 1) -> int:
         """Note a batch; return the bound of the next one.
 
         >>> pacer = Pacer(target_s=1.0)
@@ -37,6 +51,7 @@ class Pacer:
         """
         if events:
             self._took.append((events, seconds))
+            self._work.append((events, max(seconds - FIXED_S, 0.0) * tasks))
             if seconds > self._target_s or events >= FULL * self.events_max:
                 bounded = min(max(self._fits(events, seconds), SHRINK_MAX * self.events_max), GROWTH_MAX * self.events_max)
                 self.events_max = int(min(max(bounded, EVENTS_MIN), EVENTS_MAX))
@@ -54,8 +69,3 @@ class Pacer:
         per_event_s = covariance / variance
         fixed_s = max(0.0, mean_s - per_event_s * mean)
         return max(self._target_s - fixed_s, self._target_s / 2) / per_event_s
-
-
-def tasks_for(events: int, tasks_max: int) -> int:
-    """Return how many tasks a batch of so many events is worth."""
-    return max(1, min(tasks_max, -(-events // EVENTS_PER_TASK)))

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from wallaroo.spark.control import EVENTS_FIRST
-from wallaroo.spark.pacing import EVENTS_MIN, Pacer, tasks_for
+from wallaroo.spark.pacing import EVENTS_MIN, Pacer
 
 
 def settled(fixed_s: float, per_event_s: float, target_s: float, chunk: int, seed: int = 7) -> list[tuple[int, float]]:
@@ -49,5 +49,21 @@ def test_an_empty_batch_says_nothing_however_long_it_took() -> None:
     assert Pacer(1.0).batch_took(0, 5.0) == EVENTS_FIRST
 
 
-def test_small_batches_use_one_task_and_large_ones_all() -> None:
-    assert [tasks_for(events, 8) for events in (0, 1, 10_000, 10_001, 1_000_000)] == [1, 1, 1, 2, 8]
+def test_quick_code_gets_a_task_per_thousands_of_events() -> None:
+    pacer = Pacer(1.0)
+    assert [pacer.tasks(events, 8) for events in (0, 1, 10_000, 20_000, 1_000_000)] == [1, 1, 1, 2, 8]
+
+
+def test_slow_code_gets_all_tasks_for_few_events() -> None:
+    """A millisecond an event: two hundred of them are worth every core."""
+    pacer = Pacer(1.0)
+    for _ in range(5):
+        pacer.batch_took(1_000, 1.1, tasks=1)
+    assert pacer.tasks(200, 4) == 4
+
+
+def test_a_slow_batch_of_hardly_any_events_does_not_make_events_look_slow() -> None:
+    pacer = Pacer(1.0)
+    pacer.batch_took(100_000, 0.3, tasks=2)
+    pacer.batch_took(3, 0.5, tasks=1)
+    assert pacer.tasks(5_000, 8) == 1

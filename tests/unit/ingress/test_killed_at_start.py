@@ -1,0 +1,46 @@
+"""A process that is killed before it is ready."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.unit.ingress.conftest import tcp
+from wallaroo.errors import PeerError
+from wallaroo.ingress.process import START_TRIES, Child, Feeders
+
+
+class Murdered(Feeders):
+    """Kills the first ``kills`` processes the moment they exist."""
+
+    def __init__(self, kills: int):
+        super().__init__()
+        self.kills, self.starts = kills, 0
+
+    def _spawn(self, name: str, arguments: list[str]) -> Child:
+        child = super()._spawn(name, arguments)
+        self.starts += 1
+        if self.starts <= self.kills:
+            os.kill(child.process.pid, signal.SIGKILL)
+        return child
+
+
+def test_an_ingress_killed_while_it_starts_is_started_again(tmp_path: Path) -> None:
+    feeders = Murdered(kills=2)
+    try:
+        addresses = feeders.start([tcp()], tmp_path, log=lambda line: None)
+        assert addresses["In"][1] > 0
+        assert feeders.starts == 3
+        assert list(feeders.pids) == ["ingress"]
+    finally:
+        feeders.stop()
+
+
+def test_one_that_is_always_killed_is_given_up_with_a_clear_word(tmp_path: Path) -> None:
+    feeders = Murdered(kills=START_TRIES)
+    with pytest.raises(PeerError, match=r"ingress was killed \(SIGKILL\) while it started, several times"):
+        feeders.start([tcp()], tmp_path, log=lambda line: None)
+    assert feeders.starts == START_TRIES
