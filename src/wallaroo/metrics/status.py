@@ -54,6 +54,17 @@ class ErrorCount:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A worker: a host of the cluster, which keeps one view of the state that its tasks work on."""
+
+    name: str  # WALLAROO_WORKER of its environment, else the host's name
+    host: str  # as Spark names it
+    cores: int  # of its executors
+    tasks: int  # tasks that it ran in the last batch, of all levels
+    key_groups: tuple[int, ...]  # key groups that its tasks worked on last: their state is in its view
+
+
+@dataclass(frozen=True, slots=True)
 class RunStatus:
     application: str
     state: str  # "starting", "running", "stopping", "stopped", "failed"
@@ -78,3 +89,5 @@ class RunStatus:
     is_durable: bool
     recovered_batch: int = -1  # the last committed batch this run found in its checkpoint; -1 if it began empty
     errors: tuple[ErrorCount, ...] = ()  # by step
+    workers: tuple[WorkerStatus, ...] = ()  # by name
+    moved: str = ""  # what the last change of the cluster moved, in words: key groups, bytes of state, pause

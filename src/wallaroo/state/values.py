@@ -177,10 +177,23 @@ _FORMS: dict[type, Callable[[Any, Above], Any]] = {
 def _object(value: Any, above: Above) -> Any:
     if isinstance(value, type):
         return _ref(value, above)
+    if (member := _member(value)) is not None:
+        return {"$ref": f"{_path_of(member[0])}.{member[1]}"}
     made_of, state = _parts(value)
     form: dict[str, Any] = {"$class": _class_name(value)}
     form |= {name: _pairs(part, above) if name == "$pairs" else plain(part, above) for name, part in made_of.items() if part}
     return form | _attributes(state, above)
+
+
+def _member(value: Any) -> tuple[Any, str] | None:
+    """Class and name of an enum's member where Python pickles it by name, as 3.11 did before 3.11.4; later ones pickle its value."""
+    args = ()
+    if isinstance(value, StandIn) and value.path == "builtins.getattr":
+        args = value.args
+    elif isinstance(value, enum.Enum):
+        made_by, args = value.__reduce_ex__(5)[:2]
+        args = args if made_by is getattr else ()
+    return (args[0], args[1]) if len(args) == 2 else None
 
 
 def _pairs(pairs: list[tuple[Any, Any]], above: Above) -> Any:

@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import pickle
+import sys
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field
@@ -67,6 +68,9 @@ class Row(list):  # type: ignore[type-arg]
 Pair = namedtuple("Pair", "left right")
 POINT = {"$class": f"{__name__}.Point", "x": 1, "tags": {"$set": ["a", "b"]}}
 
+BY_VALUE, BY_NAME = {"$class": f"{__name__}.Side", "$args": [1]}, {"$ref": f"{__name__}.Side.BUY"}
+BUY = BY_NAME if sys.version_info < (3, 11, 4) else BY_VALUE  # how that Python pickles a member of an enum
+
 
 def both_ways(value: Any) -> Any:
     """The form of a value seen through its pickle, after checking that the real object has the same one."""
@@ -100,7 +104,7 @@ def both_ways(value: Any) -> Any:
         ),
         (Point(1), POINT),
         (Pair(1, 2), {"$class": f"{__name__}.Pair", "$args": [1, 2]}),
-        (Side.BUY, {"$class": f"{__name__}.Side", "$args": [1]}),
+        (Side.BUY, BUY),
         (Names(a=1), {"$class": f"{__name__}.Names", "$pairs": [["a", 1]]}),
         (Row([1]), {"$class": f"{__name__}.Row", "$items": [1]}),
         (Point, {"$ref": f"{__name__}.Point"}),
