@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import wallaroo
+from wallaroo.connectors.file_source import text
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -38,3 +42,12 @@ def test_mypy_reveals_the_types_and_finds_the_errors_that_the_comments_say() -> 
         if (match := FOUND.search(line)) and (said := short(match[2], match[3])):
             found.setdefault(int(match[1]), said)
     assert found == expected(), output
+
+
+def test_a_type_given_to_a_configuration_changes_nothing_when_it_runs() -> None:
+    plain, typed = wallaroo.FileSourceConfig("In", "in.txt"), wallaroo.FileSourceConfig[str]("In", "in.txt")
+
+    assert typed == plain
+    assert typed.decoder is text
+    assert pickle.loads(pickle.dumps(typed)) == plain
+    assert wallaroo.TCPSourceConfig[str]("In", "", 0, text) == wallaroo.TCPSourceConfig("In", "", 0, text)

@@ -70,8 +70,53 @@ def encode(counted: tuple[str, int]) -> bytes:
     return repr(counted).encode()
 
 
-lines: wallaroo.Pipeline[str] = wallaroo.source("lines", wallaroo.TCPSourceConfig("lines", "127.0.0.1", 0, decode))
-numbers: wallaroo.Pipeline[int] = wallaroo.source("numbers", wallaroo.TCPSourceConfig("numbers", "", 0, decode_number))
+@wallaroo.decoder(header_length=4, length_fmt=">I")
+def decode_untyped(payload):  # E: no-untyped-def
+    return payload
+
+
+class Counting:
+    def initial_value(self) -> int:
+        return 0
+
+    def apply(self, previous: int) -> int | None:
+        return previous + 1
+
+
+class Pairing:
+    def initial_value(self) -> tuple[str, int] | None:
+        return None
+
+    def apply(self, value: tuple[str, int]) -> tuple[str, int] | None:
+        return value
+
+
+class UntypedCounting:
+    def initial_value(self):  # E: no-untyped-def
+        return 0
+
+    def apply(self, v):  # E: no-untyped-def
+        return v + 1
+
+
+def port_of(config: wallaroo.TCPSourceConfig) -> int:
+    return int(config.port)
+
+
+lines = wallaroo.source("lines", wallaroo.TCPSourceConfig("lines", "127.0.0.1", 0, decode))
+numbers = wallaroo.source("numbers", wallaroo.TCPSourceConfig("numbers", "", "0", decoder=decode_number, max_size=100))
+untyped = wallaroo.source("untyped", wallaroo.TCPSourceConfig("untyped", "", 0, decode_untyped))
+
+reveal_type(lines)  # T: Pipeline[str]
+reveal_type(numbers)  # T: Pipeline[int]
+reveal_type(untyped)  # T: Pipeline[Any]
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt")))  # T: Pipeline[str]
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt", skip_empty=True)))  # T: Pipeline[str]
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.msg", decode_number, "frames")))  # T: Pipeline[int]
+reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", Counting())))  # T: Pipeline[int]
+reveal_type(wallaroo.source("pairs", wallaroo.GenSourceConfig("pairs", Pairing())))  # T: Pipeline[tuple[str, int]]
+reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", UntypedCounting())))  # T: Pipeline[Any]
+reveal_type(port_of(wallaroo.TCPSourceConfig("lines", "", 0, decode)))  # T: int
 
 reveal_type(decode)  # T: Decoder[str]
 reveal_type(decode_number)  # T: Decoder[int]
@@ -101,6 +146,9 @@ reveal_type(lines.key_by(word).to_sink(wallaroo.StdoutSinkConfig()))  # T: Pipel
 reveal_type(wallaroo.build_application("typed", lines.to_sink(wallaroo.StdoutSinkConfig())))  # T: Application
 reveal_type(wallaroo.seconds(3))  # T: int
 
+wallaroo.TCPSourceConfig("lines", "", 0, encode)  # E: arg-type
+wallaroo.GenSourceConfig("generated", Total())  # E: arg-type
+wallaroo.source("pairs", wallaroo.GenSourceConfig("pairs", Pairing())).to(length)  # E: arg-type
 lines.to(count)  # E: call-overload
 lines.to(positive)  # E: arg-type
 numbers.key_by(word)  # E: arg-type

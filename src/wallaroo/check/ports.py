@@ -20,6 +20,8 @@ HERE = frozenset(("localhost", "127.0.0.1", "::1"))
 
 @dataclass(frozen=True, slots=True)
 class _Address:
+    """A host and port that the application listens on, or connects to."""
+
     title: str
     place: str
     host: str

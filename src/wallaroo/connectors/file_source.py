@@ -6,9 +6,9 @@ Where it runs: the configuration travels; the file is read by a feeder process o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from wallaroo.connectors.source import Framing, SourceConfig
+from wallaroo.connectors.source import Framing, Line, SourceConfig
 from wallaroo.steps import Decoder
 
 PAYLOAD_BYTES_MAX = 1 << 30  # one line or frame
@@ -23,7 +23,7 @@ text.__qualname__ = "text"  # travels by reference, under the name it has here
 
 
 @dataclass(frozen=True, slots=True)
-class FileSourceConfig(SourceConfig):
+class FileSourceConfig(SourceConfig[Line]):
     r"""Read a file once, then end.
 
     ``form="lines"``: every line, without its ``\n`` or ``\r\n``, is a payload, empty ones too unless ``skip_empty``.  The
@@ -35,7 +35,7 @@ class FileSourceConfig(SourceConfig):
 
     name: str
     path: str
-    decoder: Decoder[Any] = text
+    decoder: Decoder[Line] = text  # type: ignore[assignment]  # and Line is str then
     form: str = "lines"
     skip_empty: bool = False
 

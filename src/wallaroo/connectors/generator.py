@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from wallaroo.connectors.source import Framing, SourceConfig
+from wallaroo.connectors.source import Event, Framing, SourceConfig
 from wallaroo.steps import Decoder
 
 VALUE_BYTES_MAX = 1 << 30  # one pickled value
 
 
-class Generator(Protocol):
+Value = TypeVar("Value")
+
+
+class Generator(Protocol[Value]):
     """What ``GenSourceConfig`` asks of an object."""
 
-    def initial_value(self) -> Any:
+    def initial_value(self) -> Value | None:
         """Return the first event; ``None`` ends the source at once."""
 
-    def apply(self, value: Any) -> Any:
+    def apply(self, value: Value, /) -> Value | None:
         """Return the event behind ``value``; ``None`` ends the source for good."""
 
 
@@ -34,7 +37,7 @@ unpickled.__qualname__ = "unpickled"  # travels by reference, under the name it 
 
 
 @dataclass(frozen=True, slots=True)
-class GenSourceConfig(SourceConfig):
+class GenSourceConfig(SourceConfig[Event]):
     """Take events from ``gen_instance``: ``initial_value()``, then ``apply(previous)`` until it returns ``None``.
 
     The instance is part of what survives a restart, attributes and all, so it and its events must be picklable and their classes
@@ -44,8 +47,8 @@ class GenSourceConfig(SourceConfig):
     kind: ClassVar[str] = "generator"
 
     name: str
-    gen_instance: Any
-    decoder: Decoder[Any] = field(default=unpickled, init=False, repr=False)
+    gen_instance: Generator[Event]
+    decoder: Decoder[Event] = field(default=unpickled, init=False, repr=False)
 
     @property
     def label(self) -> str:

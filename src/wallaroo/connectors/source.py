@@ -7,9 +7,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from wallaroo.steps import Decoder
+
+if TYPE_CHECKING:  # defaults of type variables are for type checkers: Python itself has them from 3.13 on
+    from typing_extensions import TypeVar
+
+    Event = TypeVar("Event", covariant=True, default=Any)  # so that a configuration's class alone stays a type
+    Line = TypeVar("Line", covariant=True, default=str)  # what the file source makes without a decoder
+else:
+    from typing import TypeVar
+
+    Event = TypeVar("Event", covariant=True)
+    Line = TypeVar("Line", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +32,17 @@ class Framing:
     max_size: int = 16384  # largest payload accepted, bytes
 
 
-class SourceConfig(ABC):
-    """A source as users configure it; picklable.  Subclasses are frozen dataclasses in ``connectors/``."""
+class SourceConfig(ABC, Generic[Event]):
+    """A source of events of type ``Event`` as users configure it; picklable.  Subclasses are frozen dataclasses in ``connectors/``."""
 
     kind: ClassVar[str] = "source"
     name: str
-    decoder: Decoder[Any]
+    decoder: Decoder[Event]
+
+    if not TYPE_CHECKING:  # Python 3.11 cannot write the type down on instances that are frozen and have slots
+
+        def __class_getitem__(cls, event):
+            return cls
 
     @property
     @abstractmethod

@@ -6,14 +6,14 @@ Where it runs: the configuration travels; the sockets live in the ingress proces
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from wallaroo.connectors.source import Framing, SourceConfig
+from wallaroo.connectors.source import Event, Framing, SourceConfig
 from wallaroo.steps import Decoder
 
 
 @dataclass(frozen=True, slots=True)
-class TCPSourceConfig(SourceConfig):
+class TCPSourceConfig(SourceConfig[Event]):
     """Listen on ``host:port`` for any number of clients.
 
     Each client sends frames: a header of the decoder's ``header_length``, read by its ``length_fmt``, then the payload.  A frame
@@ -27,7 +27,7 @@ class TCPSourceConfig(SourceConfig):
     name: str
     host: str
     port: int | str
-    decoder: Decoder[Any]
+    decoder: Decoder[Event]
     valid: bool = True
     parallelism: int = 10
     max_size: int = 16384  # largest payload accepted, bytes

@@ -13,6 +13,8 @@ from wallaroo.steps import KeyExtractor, Step
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceNode:
+    """Where a stream begins."""
+
     name: str
     config: Any  # a source configuration (connectors/); checked by wallaroo.check
     place: str
@@ -20,6 +22,8 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepNode:
+    """A computation behind ``upstream``, with or without state."""
+
     upstream: Node
     step: Step | Any  # anything a user passed to .to(); wallaroo.check rejects what is not a step
     place: str
@@ -27,6 +31,8 @@ class StepNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyByNode:
+    """Every event behind it has a key."""
+
     upstream: Node
     extractor: KeyExtractor[Any, Any] | Any
     place: str
@@ -34,12 +40,16 @@ class KeyByNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectNode:
+    """Every event behind it has the same key."""
+
     upstream: Node
     place: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeNode:
+    """Two streams that go on as one."""
+
     left: Node
     right: Node
     place: str
@@ -47,6 +57,8 @@ class MergeNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SinkNode:
+    """The end of a pipeline: every event goes to all of its sinks."""
+
     upstream: Node
     sinks: tuple[Any, ...]  # sink configurations (connectors/)
     place: str

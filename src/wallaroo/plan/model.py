@@ -67,6 +67,8 @@ DEAD_LETTERS = "dead-letters"  # name of the sink for events that failed
 
 @dataclass(frozen=True, slots=True)
 class Stage:
+    """Steps that run fused, between one entry and one exit."""
+
     id: int
     level: int
     entry: SourceEntry | ExchangeEntry
@@ -86,6 +88,8 @@ class SourcePlan:
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
+    """One sink, and what turns events into its bytes."""
+
     name: str  # unique; derived from the configuration
     config: Any
     encoder: Encoder[Any] | None
@@ -93,6 +97,8 @@ class SinkPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """The whole application; it travels to every worker."""
+
     application: str
     stages: tuple[Stage, ...]
     sources: tuple[SourcePlan, ...]
