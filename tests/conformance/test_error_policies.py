@@ -13,6 +13,7 @@ import pytest
 
 from tests.conformance.apps import tolerant
 from tests.conformance.runners import SparkRunner
+from wallaroo.errors import UserCodeError
 
 STEPS = ("decode", "compute", "compute multi", "extract", "state", "state multi", "encode")
 BAD = [f"fail {step}.{number}" for number in range(4) for step in STEPS]
@@ -57,6 +58,14 @@ def test_every_failed_event_is_one_dead_letter_and_all_others_arrive(runner: Any
         before_the_shuffle = letter["step"] in ("decode", "compute", "compute multi", "extract")
         assert letter.get("source") == ("in" if before_the_shuffle else None)
         assert letter.get("key") == (None if before_the_shuffle else event_of(letter)[-1:])
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead-letter"])
+def test_no_policy_goes_on_behind_a_sys_exit(policy: str, runner: Any) -> None:
+    with pytest.raises(UserCodeError) as caught:
+        runner(partial(tolerant.every_kind, policy), {"in": [b"fine", b"exit state multi.", b"fine"]})
+
+    assert (caught.value.step, caught.value.event, caught.value.cause) == ("state multi", "'exit state multi.'", "SystemExit: 3")
 
 
 @pytest.mark.spark

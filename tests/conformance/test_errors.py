@@ -43,6 +43,15 @@ def test_a_step_that_raises_is_named_with_its_line_and_event(step: str, runner: 
         assert error.event == f"'fail {step}.'"
 
 
+@pytest.mark.parametrize("step", ["decode", "extract", "state", "encode"])
+def test_a_step_that_calls_sys_exit_is_named_like_one_that_raises(step: str, runner: Any) -> None:
+    error = failure(runner, failing.every_kind, b"fine", b"exit %s." % step.encode(), b"fine")
+
+    assert (error.step, error.cause) == (step, "SystemExit: 3")
+    assert error.place in (place_of(step), f"{SOURCE}:{_line_of('sys.exit(3)')}")
+    assert error.event.endswith(f"{b'exit decode.'.hex(' ')}" if step == "decode" else f"'exit {step}.'")
+
+
 def _line_of(text: str) -> int:
     return 1 + next(number for number, line in enumerate(SOURCE.read_text().split("\n")) if text in line)
 

@@ -15,7 +15,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from wallaroo.engine.describing import describe, shorten
+from wallaroo.engine.describing import blame, describe, shorten
 from wallaroo.steps import Encoder, Step
 
 EVENT_BYTES_MAX = 64 * 1024  # of a frame shown in hex, and of a pickled event: beyond, a letter costs more than it helps
@@ -56,7 +56,7 @@ def _whole(event: Any) -> Letter:
         return {"frame_bytes": len(event), "frame_hex": event[:EVENT_BYTES_MAX].hex()}
     try:
         pickled = pickle.dumps(event, 5)
-    except Exception:  # a letter is written for any event; one that cannot be pickled may be the very reason
+    except (Exception, SystemExit):  # a letter is written for any event; one that cannot be pickled may be the very reason
         return {}
     return {"event_pickle": base64.b64encode(pickled).decode()} if len(pickled) <= EVENT_BYTES_MAX else {}
 
@@ -75,8 +75,8 @@ def writer_of(encoder: Encoder[Any] | None, append: Callable[[bytes], None]) -> 
     def write(letter: Letter) -> None:
         try:
             encoded = own.function(letter)
-        except Exception as error:
-            raise describe(own, shorten(letter), error) from error
+        except BaseException as error:
+            blame(own, shorten(letter), error)
         if isinstance(encoded, str):
             append(encoded.encode())
         elif encoded is not None:

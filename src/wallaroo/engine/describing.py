@@ -6,13 +6,15 @@ Where it runs: pure.
 from __future__ import annotations
 
 import traceback
-from typing import Any
+from opcode import opmap
+from typing import Any, NoReturn
 
 from wallaroo.errors import UserCodeError
 from wallaroo.steps import Step
 
 EVENT_CHARS_MAX = 200  # of an event shown in an error
 FRAME_BYTES_MAX = 32  # of a frame shown in hex
+RAISE = opmap["RAISE_VARARGS"]  # the instruction of a ``raise`` statement
 
 
 def shorten(event: Any) -> str:
@@ -21,7 +23,7 @@ def shorten(event: Any) -> str:
         text = repr(event)
         if text.startswith("<") and " object at 0x" in text:
             text = _describe(event)
-    except Exception as error:  # a user's __repr__ may do anything
+    except (Exception, SystemExit) as error:  # a user's __repr__ may do anything
         text = f"<{type(event).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= EVENT_CHARS_MAX else f"{text[:EVENT_CHARS_MAX]}… ({len(text)} characters)"
 
@@ -39,6 +41,23 @@ def show_frame(payload: bytes) -> str:
     return f"frame of {len(payload)} bytes: {head}{more}"
 
 
+def blame(step: Step, event: str, error: BaseException) -> NoReturn:
+    """Stop the run: raise the UserCodeError for ``step``, also where its function called sys.exit; a Ctrl-C goes on as it is."""
+    if _is_from_outside(error):
+        raise error
+    raise describe(step, event, error) from error
+
+
+def _is_from_outside(error: BaseException) -> bool:
+    """Whether this is a KeyboardInterrupt that no ``raise`` statement made: it came upon the user's function."""
+    if not isinstance(error, KeyboardInterrupt) or error.__traceback__ is None:
+        return False
+    last = error.__traceback__
+    while last.tb_next is not None:
+        last = last.tb_next
+    return last.tb_frame.f_code.co_code[last.tb_lasti] != RAISE
+
+
 def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
     """Make the error for ``step``: where it was raised in the user's file, and the user's part of the traceback."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -54,6 +73,6 @@ def _cause(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception as second:  # a user's __str__ may do anything
+    except (Exception, SystemExit) as second:  # a user's __str__ may do anything
         return f"{name} whose text raised {type(second).__name__}"
     return f"{name}: {text}" if text else name

@@ -49,7 +49,7 @@ class Exchange:
             if len(keys) >= events_min:
                 try:
                     packed = self._packing.pack(keys, values)
-                except Exception:
+                except (Exception, SystemExit):
                     self._leave_out_unpackable(keys, values)
                     if not keys:
                         continue
@@ -65,7 +65,7 @@ class Exchange:
         for key, value in zip(keys, values, strict=True):
             try:
                 self._packing.pack([key], [value])
-            except Exception as own:
+            except (Exception, SystemExit) as own:
                 self._failed(value, own, key)
             else:
                 packable.append((key, value))

@@ -4,7 +4,8 @@ Where it runs: pure.  The policy is chosen when a stage is built; the per-event 
 it fires.
 
 Whatever the policy, the failed call has no output.  A state object keeps what the function did to it before it raised, as in
-plain Python.  What is not about one event always stops the run: a state class that cannot be made, stored or read back.
+plain Python.  What is not about one event always stops the run: a state class that cannot be made, stored or read back, and
+what is no ``Exception``, such as sys.exit.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wallaroo.engine.dead_letters import Letter, letter_of
-from wallaroo.engine.describing import describe, shorten, show_frame
+from wallaroo.engine.describing import blame, describe, shorten, show_frame
 from wallaroo.steps import DEAD_LETTER, STOP, Step
 
 SAMPLES_FIRST = 5  # failures of a step in a task that are all told; then every power of ten is
@@ -68,6 +69,8 @@ class Failures:
         return failed
 
     def _count(self, step: Step, event: Any, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            blame(step, show(step, event), error)
         counted = step.step_name, step.on_error
         number = self.counts[counted] = self.counts.get(counted, 0) + 1
         if number <= SAMPLES_FIRST or str(number).rstrip("0") == "1":
@@ -91,6 +94,6 @@ def stop_on_error(step: Step) -> OnError:
     """The default policy: raise; the batch does not commit."""
 
     def failed(event: Any, error: BaseException, key: Any = None) -> None:
-        raise describe(step, show(step, event), error) from error
+        blame(step, show(step, event), error)
 
     return failed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wallaroo.engine.blocks import Packing
-from wallaroo.engine.describing import describe, shorten
+from wallaroo.engine.describing import blame, shorten
 from wallaroo.engine.keys import Key
 from wallaroo.steps import Step
 
@@ -32,8 +32,8 @@ class KeyedState:
         raw = self._read(key)
         try:
             state = self._make() if raw is None else self._loads(raw)
-        except Exception as error:
-            raise describe(self.step, f"state of key {shorten(key)}", error) from error
+        except BaseException as error:
+            blame(self.step, f"state of key {shorten(key)}", error)
         self._stored[key] = raw
         self.live[key] = state
         return state
@@ -43,7 +43,7 @@ class KeyedState:
         for key, state in self.live.items():
             try:
                 raw = self._dumps(state)
-            except Exception as error:
-                raise describe(self.step, f"state of key {shorten(key)}", error) from error
+            except BaseException as error:
+                blame(self.step, f"state of key {shorten(key)}", error)
             if raw != self._stored[key]:
                 yield key, raw

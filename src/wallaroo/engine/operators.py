@@ -24,7 +24,7 @@ def compute(step: Step, emit: Emit, failed: OnError) -> Emit:
     def run(key: Any, event: Any) -> None:
         try:
             output = function(event)
-        except Exception as error:
+        except BaseException as error:
             failed(event, error, key)
             return
         if output is not None:
@@ -42,7 +42,7 @@ def compute_multi(step: Step, emit: Emit, failed: OnError) -> Emit:
             outputs = function(event)
             if type(outputs) is not list:
                 outputs = as_list(outputs)
-        except Exception as error:
+        except BaseException as error:
             failed(event, error, key)
             return
         for output in outputs:
@@ -72,7 +72,7 @@ def compute_state(step: Step, state: KeyedState, emit: Emit, failed: OnError) ->
             own = load(key)
         try:
             output = function(event, own)
-        except Exception as error:
+        except BaseException as error:
             failed(event, error, key)
             return
         if output is not None:
@@ -94,7 +94,7 @@ def compute_state_multi(step: Step, state: KeyedState, emit: Emit, failed: OnErr
             outputs = function(event, own)
             if type(outputs) is not list:
                 outputs = as_list(outputs)
-        except Exception as error:
+        except BaseException as error:
             failed(event, error, key)
             return
         for output in outputs:
@@ -115,7 +115,7 @@ def leave_by_key(extractor: KeyExtractor[Any, Any], exchange: Exchange, failed: 
                 key, append_key, append_value = routes[key]
             except KeyError:
                 key, append_key, append_value = route(key)
-        except Exception as error:
+        except BaseException as error:
             failed(event, error, before)
             return
         append_key(key)
@@ -135,12 +135,12 @@ def _leave_frozen(exchange: Exchange, extract: Callable[[Any], Any], failed: OnE
                 key, append_key, append_value = routes[key]
             except KeyError:
                 key, append_key, append_value = route(key)
-        except Exception as error:
+        except BaseException as error:
             failed(event, error, before)
             return
         try:
             value = freeze(event)
-        except Exception as error:
+        except BaseException as error:
             not_frozen(event, error, before)
             return
         append_key(key)
@@ -181,7 +181,7 @@ def _freeze_in_front(freezing: Freezing, emit: Emit) -> Emit:
     def run(key: Any, event: Any) -> None:
         try:
             value = freeze(event)
-        except Exception as error:
+        except BaseException as error:
             failed(event, error, key)
             return
         emit(key, value)
@@ -200,7 +200,7 @@ def leave_encoded(encoder: Encoder[Any], append: Callable[[bytes], None], failed
                 if output is None:
                     return
                 output = as_bytes(output)
-        except Exception as error:
+        except BaseException as error:
             failed(event, error, key)
             return
         append(output)

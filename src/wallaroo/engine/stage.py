@@ -95,7 +95,7 @@ def decode_and_emit(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Calla
         for payload in payloads:
             try:
                 event = decode(payload)
-            except Exception as error:
+            except BaseException as error:
                 failed(payload, error, None)
                 continue
             if event is not None:
@@ -117,7 +117,7 @@ def decode_and_ship_raw(stage: Stage, decoder: Decoder[Any], exchange: Exchange,
         for payload in payloads:
             try:
                 event = decode(payload)
-            except Exception as error:
+            except BaseException as error:
                 failed(payload, error, None)
                 continue
             if event is None:
@@ -128,7 +128,7 @@ def decode_and_ship_raw(stage: Stage, decoder: Decoder[Any], exchange: Exchange,
                     key, append_key, append_value = routes[key]
                 except KeyError:
                     key, append_key, append_value = route(key)
-            except Exception as error:
+            except BaseException as error:
                 key_failed(event, error, None)
                 continue
             append_key(key)
@@ -158,7 +158,7 @@ def decode_keyed(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Keyed:
         for key, payload in zip(keys, payloads, strict=True):
             try:
                 event = decode(payload)
-            except Exception as error:
+            except BaseException as error:
                 failed(payload, error, key)
                 continue
             if event is not None:

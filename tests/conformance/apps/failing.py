@@ -1,7 +1,8 @@
-"""An application in which the input says which step fails: the line ``fail <step>``; and what cannot be packed or made."""
+"""An application in which the input says which step fails (``fail <step>.``, ``exit <step>.``); and what cannot be packed or made."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from wallaroo.api.application import Application
 def fail_if(event: str, step: str) -> None:
     if event.startswith(f"fail {step}."):
         raise ValueError(f"told to fail in {step}")
+    if event.startswith(f"exit {step}."):
+        sys.exit(3)  # a program would end here
 
 
 @wallaroo.decoder(name="decode")

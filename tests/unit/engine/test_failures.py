@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +14,9 @@ import pytest
 
 import wallaroo
 from wallaroo.engine.describing import describe, shorten, show_frame
-from wallaroo.engine.failures import stop_on_error
+from wallaroo.engine.failures import Failures, stop_on_error
 from wallaroo.errors import UserCodeError
+from wallaroo.testing import run_state_step, run_step
 
 
 class Quote:
@@ -117,3 +122,89 @@ def test_the_error_survives_pickling() -> None:
     copy = pickle.loads(pickle.dumps(error))
 
     assert (str(copy), copy.trace) == (str(error), error.trace)
+
+
+def stops_with(call: Callable[[], object]) -> UserCodeError:
+    with pytest.raises(UserCodeError) as caught:
+        call()
+    return caught.value
+
+
+def interrupted(event: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def cancelled(event: Any) -> None:
+    raise asyncio.CancelledError("told to")
+
+
+def exited(event: Any) -> None:
+    try:
+        sys.exit("enough")
+    finally:
+        event.append("cleaned up")
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip", "dead-letter"])
+@pytest.mark.parametrize(
+    ("function", "cause"),
+    [
+        (interrupted, "KeyboardInterrupt"),
+        (cancelled, "CancelledError: told to"),
+        (exited, "SystemExit: enough"),
+    ],
+)
+def test_what_is_no_exception_stops_the_run_whatever_the_policy(policy: str, function: Any, cause: str) -> None:
+    step = wallaroo.computation("leave", on_error=policy)(function)
+    failures = Failures("app", 0, lambda letter: pytest.fail(f"written: {letter}"))
+
+    with pytest.raises(BaseException) as raised:  # any of the three
+        function([])
+    error = stops_with(lambda: failures.policy(step)([], raised.value, None))
+
+    assert (error.step, error.event, error.cause) == ("leave", "[]", cause)
+    assert error.place.startswith(f"{__file__}:")
+    assert failures.counts == {}
+
+
+def test_a_ctrl_c_that_comes_upon_a_step_stays_a_ctrl_c() -> None:
+    @wallaroo.computation("long", on_error="skip")
+    def long(event: Any) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            event.append("cleaned up")
+            raise
+
+    events: list[list[str]] = [[]]
+    with pytest.raises(KeyboardInterrupt):
+        run_step(long, events)
+    assert events == [["cleaned up"]]
+
+
+class Leaves:
+    def __init__(self) -> None:
+        sys.exit()
+
+
+class LeavesWhenStored:
+    def __getstate__(self) -> Any:
+        sys.exit(4)
+
+
+@pytest.mark.parametrize(("state", "cause"), [(Leaves, "SystemExit"), (LeavesWhenStored, "SystemExit: 4")])
+def test_a_state_class_that_calls_sys_exit_is_named_with_its_step_and_key(state: type[Any], cause: str) -> None:
+    step = wallaroo.state_computation("keep", state=state)(lambda event, own: event)
+
+    error = stops_with(lambda: run_state_step(step, [("k", 1)]))
+
+    assert (error.step, error.event, error.cause) == ("keep", "state of key 'k'", cause)
+
+
+class LeavesWhenShown:
+    def __repr__(self) -> str:
+        sys.exit(5)
+
+
+def test_not_even_the_event_that_is_shown_can_end_the_program() -> None:
+    assert shorten(LeavesWhenShown()) == "<LeavesWhenShown whose repr raised SystemExit>"
