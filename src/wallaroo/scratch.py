@@ -1,0 +1,118 @@
+"""Scratch folders: one per run, in the system's folder for temporary files; the next run removes those of runs that were killed.
+
+Where it runs: driver.
+
+The law: a folder is removed by somebody else only if all of this holds.
+
+* It is a folder of this user, named ``wallaroo-*``, and holds a marker of ours: a file ``MARKER`` of this user that begins with
+  ``MAGIC``.
+* Nobody holds the marker's lock (flock).  A run holds it from before the marker gets its name until the run has ended; the kernel
+  releases it when the process dies, however it dies.  Processes that the run starts do not inherit it.
+
+Who removes a folder holds the lock meanwhile, so no two runs remove the same one.  The marker goes last: what is left of a
+folder that could not be removed whole is still a dead run's, and the next run tries again.  A file system that has no locks gets
+no marker, and its folders stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PREFIX = "wallaroo-"
+MARKER = "wallaroo-scratch.lock"
+MAGIC = b"Scratch folder of a run of wallaroo-spark, which holds this file's lock.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """A run's own scratch folder; ``remove`` it when the run has ended."""
+
+    path: Path
+    lock: int  # descriptor
+
+    def remove(self) -> None:
+        """Remove the folder, as far as that is possible, and give its lock back."""
+        _remove(self.path)
+        os.close(self.lock)
+
+
+def make_scratch(parent: Path | None = None) -> Scratch:
+    """Make a scratch folder in ``parent`` (default: the system's folder for temporary files) and lock it.  Raises OSError."""
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    unnamed = path / f"{MARKER}.tmp"
+    lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(lock, MAGIC + b"process %d\n" % os.getpid())
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return Scratch(path, lock)  # no locks here
+    unnamed.rename(path / MARKER)
+    return Scratch(path, lock)
+
+
+def sweep_dead(parent: Path | None = None) -> tuple[Path, ...]:
+    """Remove scratch folders of dead runs in ``parent`` (default as in ``make_scratch``); return those that are gone.
+
+    What cannot be read or removed is left as it is: this never raises.
+    """
+    swept = []
+    for path in _candidates(parent or Path(tempfile.gettempdir())):
+        lock = _lock_of_dead(path)
+        if lock is not None:
+            _remove(path)
+            os.close(lock)
+            if not path.exists():
+                swept.append(path)
+    return tuple(swept)
+
+
+def _candidates(parent: Path) -> Iterator[Path]:
+    """Folders of this user that are named like a scratch folder."""
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(PREFIX):
+                with contextlib.suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+                        yield parent / entry.name
+
+
+def _lock_of_dead(path: Path) -> int | None:
+    """Take the lock of a dead run's folder; None where the folder is no scratch folder, or its run lives, or is being removed."""
+    try:
+        lock = os.open(path / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(lock)
+        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and os.read(lock, len(MAGIC)) == MAGIC
+        if is_ours:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(found, os.stat(path / MARKER, follow_symlinks=False)):  # not another folder of that name by now
+                return lock
+    except OSError:
+        pass
+    os.close(lock)
+    return None
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, its marker last; what cannot be removed stays, and the marker with it."""
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(path)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name != MARKER:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+        if [entry.name for entry in os.scandir(path)] == [MARKER]:
+            os.unlink(path / MARKER)
+        path.rmdir()
