@@ -65,6 +65,7 @@ def open_lineage(staging: Path, is_new: bool, is_durable: bool) -> str:
     fault_point("postgres.lineage")
     partial.rename(path)
     if is_durable:
+        fault_point("postgres.lineage.sync_folder")
         fsync_directory(staging)
     return path.read_text(encoding="ascii")
 

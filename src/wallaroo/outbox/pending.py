@@ -47,6 +47,7 @@ class PendingList:
         fault_point("outbox.pending.rename")
         partial.rename(path)
         if self._is_durable:
+            fault_point("outbox.pending.sync_folder")
             fsync_directory(self._folder)
 
     def remove(self, batch: Batch) -> None:
@@ -58,6 +59,7 @@ class PendingList:
     def batches(self) -> Iterator[Batch]:
         """All pending batches in order; unfinished writes are removed."""
         for partial in self._folder.glob("*.tmp"):
+            fault_point("outbox.pending.litter")
             partial.unlink(missing_ok=True)
         for path in sorted(self._folder.glob("*.json")):
             yield self._read(path)

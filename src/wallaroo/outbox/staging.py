@@ -153,6 +153,7 @@ class StagedWriter(SinkWriter):
         os.close(self._file)
         self._file = None
         if self._is_durable:
+            fault_point("outbox.sync_folder")
             fsync_directory(self._folder)
 
 
@@ -206,6 +207,7 @@ def remove_staged(folder: Path, tokens: Sequence[Any]) -> None:
     """Remove the files these tokens name; inline tokens and files that are gone already are fine."""
     for token in tokens:
         if token and token.get("file"):
+            fault_point("outbox.remove")
             (folder / token["file"]).unlink(missing_ok=True)
 
 
@@ -213,4 +215,5 @@ def remove_litter(folder: Path, kept: set[str]) -> None:
     """Remove staged files that are not in ``kept``; call only while no task is running."""
     for path in folder.glob(f"*{SUFFIX}"):
         if path.name not in kept:
+            fault_point("outbox.litter")
             path.unlink(missing_ok=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.connectors.file_sink import FileCommitter, FileSinkConfig
+from wallaroo.connectors.file_committer import FileCommitter
+from wallaroo.connectors.file_sink import FileSinkConfig
 from wallaroo.connectors.sink import WriteContext
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
 
