@@ -87,6 +87,7 @@ class Streams:
             os.fsync(file.fileno())
         fault_point("streams.rename")
         os.replace(fresh, self._path)
+        fault_point("streams.sync_folder")
         sync_folder(self._path.parent)
 
     def _load(self) -> Position:

@@ -1,5 +1,5 @@
-"""Starts, watches and stops the processes that fill the spools: one ingress for all TCP sources, one feeder per generator or
-file.
+"""Starts, watches and stops the processes around the spools: one ingress for all TCP sources, one feeder per generator or file,
+and, on a cluster, one range server for the executors.
 
 Where it runs: driver.
 """
@@ -10,6 +10,7 @@ import base64
 import json
 import os
 import queue
+import secrets
 import signal
 import subprocess
 import sys
@@ -25,13 +26,16 @@ from wallaroo.connectors.tcp_source import TCPSourceConfig
 from wallaroo.errors import CheckpointError, InternalError, PeerError, PipelineError, Problem, UserCodeError, WallarooError
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX, IngressConfig, IngressSource, write_config
 from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
+from wallaroo.ingress.ranges import RangeConfig, write_range_config
 from wallaroo.spool import folder_of
+from wallaroo.spool.wire import SECRET_BYTES
 from wallaroo.steps import pickle_by_name
 
 START_S_MAX = 30.0
 STOP_S_MAX = 5.0
 START_TRIES = 5  # of a process that is killed while it starts
-PORT_TRIES_S = 5.0  # a killed ingress's port may be taken for a moment
+PORT_TRIES_S = 5.0  # a killed process's port may be taken for a moment
+INGRESS, FEEDER, RANGES = "wallaroo.ingress", "wallaroo.ingress.feeder", "wallaroo.ingress.ranges"  # what a child runs
 
 Address = tuple[str, int]
 _ERRORS: dict[str, type[WallarooError]] = {"user": UserCodeError, "checkpoint": CheckpointError, "peer": PeerError}
@@ -48,6 +52,11 @@ class Child:
     lines: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
     is_done: bool = False
 
+    @property
+    def module(self) -> str:
+        """What it runs; names are the user's, and may be any."""
+        return self.command[0]
+
 
 class KilledAtStartError(PeerError):
     """A process was killed by a signal before it was ready; it may be started again."""
@@ -59,9 +68,11 @@ class Feeders:
     def __init__(self) -> None:
         self._children: list[Child] = []
         self._ingress: tuple[IngressConfig, Path] | None = None
+        self._ranges: tuple[RangeConfig, Path] | None = None
         self._log: Log = print
         self.addresses: dict[str, Address] = {}
         self.ack_addresses: dict[str, Address] = {}
+        self.range_address: Address | None = None  # of the range server: the host it was told, and its port
 
     def start(
         self,
@@ -74,9 +85,12 @@ class Feeders:
         log: Log = print,
         is_acknowledged: bool = False,
         ack_ports: Mapping[str, int] | None = None,
+        serve_on: str | None = None,
+        serve_port: int = 0,
     ) -> dict[str, Address]:
         """Start all processes; return where each TCP source listens.  ``is_acknowledged`` opens a second port per TCP source,
-        ``ack_ports`` for the sources named there, at these ports.
+        ``ack_ports`` for the sources named there, at these ports.  ``serve_on`` starts a range server on this host's address, which
+        serves ``RemoteSpool(range_address, range_secret, source)``; ``serve_port`` 0: any free one.
 
         A source's spool is ``folder_of(spool_root, source.name)``.  Raises PipelineError, PeerError, UserCodeError or
         CheckpointError; nothing runs then.
@@ -87,6 +101,10 @@ class Feeders:
         others = [source for source in sources if not isinstance(source, TCPSourceConfig)]
         ports = {source.name: 0 for source in listening if is_acknowledged} | dict(ack_ports or {})
         try:
+            if serve_on is not None:
+                secret = secrets.token_bytes(SECRET_BYTES).hex()
+                self._ranges = (RangeConfig(str(spool_root), serve_on, serve_port, secret), spool_root / "ranges.json")
+                self._start_ranges()
             if listening:
                 tcp = tuple(_ingress_source(source, spool_root, ports.get(source.name)) for source in listening)
                 self._ingress = (IngressConfig(tcp, is_durable, backlog_bytes_max), spool_root / "ingress.json")
@@ -95,8 +113,8 @@ class Feeders:
                 folder = folder_of(spool_root, source.name)
                 config = FeederConfig(source.name, _pickled(source), str(folder), tuple(sys_path), is_durable, backlog_bytes_max)
                 write_feeder_config(config, folder.with_suffix(".json"))
-                self._spawn(source.name, ["wallaroo.ingress.feeder", str(folder.with_suffix(".json"))])
-            for child in self._children[1 if listening else 0 :]:
+                self._spawn(source.name, [FEEDER, str(folder.with_suffix(".json"))])
+            for child in [child for child in self._children if child.module == FEEDER]:
                 self._start_one(child.name, child.command, child)
         except WallarooError:
             self.stop()
@@ -109,32 +127,44 @@ class Feeders:
             code = None if child.is_done else child.process.poll()
             if code is None:
                 continue
-            if code < 0:
+            if code < 0 or (code == 0 and child.module == RANGES):
                 self._restart(child, code)
-            elif code == 0 and child.name != "ingress":
+            elif code == 0 and child.module != INGRESS:
                 child.is_done = True  # a file or generator at its end
             else:
                 child.is_done = True
                 raise _failure(child, *_last_line(child))
 
+    def stop_feeding(self) -> None:
+        """Stop all but the range server, which batches under way still need; go on polling, and ``stop`` in the end."""
+        self._stop([child for child in self._children if child.module != RANGES])
+
     def stop(self) -> None:
         """Let every process publish what it has and leave; kill what does not within a few seconds."""
-        for child in self._children:
+        self._stop(list(self._children))
+
+    def _stop(self, children: list[Child]) -> None:
+        for child in children:
             if child.process.stdin is not None:
                 child.process.stdin.close()
         until = time.monotonic() + STOP_S_MAX
-        for child in self._children:
+        for child in children:
             try:
                 child.process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 child.process.kill()
                 child.process.wait()
-        self._children.clear()
+            self._children.remove(child)
 
     @property
     def pids(self) -> dict[str, int]:
-        """The running processes, by source name; all TCP sources are ``ingress``."""
+        """The running processes, by source name; all TCP sources are ``ingress``, and there may be a ``range server``."""
         return {child.name: child.process.pid for child in self._children if not child.is_done}
+
+    @property
+    def range_secret(self) -> bytes:
+        """What readers of this run's ranges must know; empty where none are served.  Not to be logged."""
+        return bytes.fromhex(self._ranges[0].secret) if self._ranges else b""
 
     def _start_one(self, name: str, command: list[str], started: Child | None = None) -> dict[str, Any]:
         """Start a process, or take a started one, and wait until it is ready, again if it is killed meanwhile; return what it says then."""
@@ -151,7 +181,7 @@ class Feeders:
         assert self._ingress is not None
         config, path = self._ingress
         write_config(config, path)
-        said = self._start_one("ingress", ["wallaroo.ingress", str(path)])
+        said = self._start_one("ingress", [INGRESS, str(path)])
         self.addresses = {name: (host, port) for name, (host, port) in said.items()}
         pinned = tuple(
             replace(
@@ -163,19 +193,32 @@ class Feeders:
         )
         self._ingress = (replace(config, sources=pinned), path)
 
+    def _start_ranges(self) -> None:
+        assert self._ranges is not None
+        config, path = self._ranges
+        write_range_config(config, path)
+        try:
+            host, port = self._start_one("range server", [RANGES, str(path)])["address"]
+        finally:
+            path.unlink(missing_ok=True)  # the secret stays on the disk no longer than it must
+        self.range_address = (host, port)
+        self._ranges = (replace(config, port=port), path)
+
     def _restart(self, child: Child, code: int) -> None:
-        self._log(f"{child.name} was killed ({signal.Signals(-code).name}); starting it again")
+        how = f"was killed ({signal.Signals(-code).name})" if code else "ended"
+        self._log(f"{child.name} {how}; starting it again")
         self._children.remove(child)
-        if child.name != "ingress":
+        start = {INGRESS: self._start_ingress, RANGES: self._start_ranges}.get(child.module)
+        if start is None:
             self._start_one(child.name, child.command)
             return
         until = time.monotonic() + PORT_TRIES_S
         while True:
             try:
-                self._start_ingress()
+                start()
                 return
             except PeerError:
-                self._children = [other for other in self._children if other.name != "ingress"]
+                self._children = [other for other in self._children if other.module != child.module]
                 if time.monotonic() > until:
                     raise
 

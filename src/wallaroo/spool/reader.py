@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from wallaroo.errors import CheckpointError
+from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import (
-    CHECKSUM_BYTES,
     CHUNK_HEADER,
     SEGMENT_HEADER,
     Chunk,
@@ -22,14 +22,11 @@ from wallaroo.spool.format import (
     Segment,
     check_segment_header,
     corrupt,
-    digest,
     index_entries,
     segments_of,
     unpack_head,
 )
 from wallaroo.spool.slots import read_slots
-
-PIECE_BYTES = 2 * 1024 * 1024  # read at once: large enough for the disk, small enough for the cache
 
 
 class SpoolReader:
@@ -66,10 +63,11 @@ class SpoolReader:
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         """Yield the chunks of a range in order, checked.  Raises CheckpointError, naming file and byte, for a corrupt one."""
-        for segment, low, high in self._parts(start.byte, end.byte):
+        for segment, low, high in self.parts(start.byte, end.byte):
             yield from read_chunks(segment, low, high)
 
-    def _parts(self, low: int, high: int) -> Iterator[tuple[Segment, int, int]]:
+    def parts(self, low: int, high: int) -> Iterator[tuple[Segment, int, int]]:
+        """Yield the segments that hold a range of the log's bytes, each with its part of it.  Raises CheckpointError if it is gone."""
         if low >= high:
             return
         segments = segments_of(self.folder)
@@ -136,33 +134,28 @@ def _walk(segment: Segment, here: Position, events: int, end: Position) -> tuple
 
 def read_chunks(segment: Segment, low: int, high: int) -> Iterator[Chunk]:
     """Yield the chunks of one segment between two of the log's bytes, each checked."""
-    unpack, header_bytes = CHUNK_HEADER.unpack_from, CHUNK_HEADER.size
     shift = segment.offset(0)
-    offset, limit, wanted = segment.offset(low), segment.offset(high), PIECE_BYTES
+    fd = open_segment(segment)
+    try:
+        yield from parse_chunks(
+            lambda byte, count: os.pread(fd, count, byte + shift),
+            low,
+            high,
+            lambda byte, why: corrupt(segment.path, byte + shift, why),
+        )
+    finally:
+        os.close(fd)
+
+
+def open_segment(segment: Segment) -> int:
+    """Open a segment for reading, checked; return the descriptor.  Raises CheckpointError if it is gone or not what it should be."""
     try:
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise corrupt(segment.path, 0, "the file is gone, though it is not consumed") from None
     try:
         check_segment_header(segment, os.pread(fd, SEGMENT_HEADER.size, 0))
-        while offset < limit:
-            asked = min(wanted, limit - offset)
-            piece = os.pread(fd, asked, offset)
-            view, size, at, wanted = memoryview(piece), len(piece), 0, PIECE_BYTES
-            while at + header_bytes <= size:
-                checksum, frames, resume, receipt_ns, connection, events = unpack(piece, at)
-                body = at + header_bytes
-                middle = body + frames
-                stop = middle + resume
-                if stop > size:
-                    wanted = max(PIECE_BYTES, stop - at)
-                    break
-                if digest(view[at + CHECKSUM_BYTES : stop], offset + at - shift) != checksum:
-                    raise corrupt(segment.path, offset + at, "the checksum of a chunk differs")
-                yield Chunk(receipt_ns, connection, events, piece[body:middle], piece[middle:stop])
-                at = stop
-            if at == 0 and not (size == asked < wanted <= limit - offset):  # not just a chunk larger than a piece
-                raise corrupt(segment.path, offset, "a chunk is not whole")
-            offset += at
-    finally:
+    except CheckpointError:
         os.close(fd)
+        raise
+    return fd

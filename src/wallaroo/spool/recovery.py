@@ -105,6 +105,7 @@ def _remove(segments: list[Segment]) -> None:
     for segment in reversed(segments):  # the last first: a crash in between leaves no gap
         fault_point("spool.drop")
         segment.path.unlink()
+        fault_point("spool.dropped")
         segment.index_path.unlink(missing_ok=True)
 
 
@@ -140,5 +141,6 @@ def _mend_index(segment: Segment, end: Position) -> int:
                 last = here
     mended = segment.index_path.with_suffix(".mended")
     mended.write_bytes(b"".join(map(index_entry, entries)))
+    fault_point("spool.mend")
     mended.replace(segment.index_path)
     return last.byte

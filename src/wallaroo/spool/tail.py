@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from wallaroo.faults import fault_point
 from wallaroo.spool.format import TAIL, Position
 from wallaroo.spool.slots import SlotWriter, read_slots
 
@@ -16,6 +17,7 @@ def write_tail(folder: Path, position: Position) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     writer = SlotWriter(folder / "tail")
     try:
+        fault_point("spool.tail")
         writer.write(TAIL.pack(position.byte, position.events))
     finally:
         writer.close()

@@ -121,6 +121,7 @@ class SpoolWriter:
             gone = self._segments.pop(0)
             fault_point("spool.remove")
             gone.path.unlink(missing_ok=True)
+            fault_point("spool.removed")
             gone.index_path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -145,6 +146,7 @@ class SpoolWriter:
 
     def _write_index(self) -> None:
         self._index_byte = self.position.byte
+        fault_point("spool.index")
         try:
             os.write(self._index_fd, index_entry(self.position))
         except OSError as problem:  # a hint only: without room for it, readers walk further
@@ -168,6 +170,7 @@ class SpoolWriter:
         self._open(segment)
         if self._is_durable:
             os.fsync(self._fd)
+            fault_point("spool.sync_folder")
             sync_folder(self.folder)
         self._segments.append(segment)
         self._index_byte = segment.start.byte
