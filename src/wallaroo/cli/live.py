@@ -17,40 +17,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from wallaroo.metrics.status import ErrorCount, PipelineLatency, RunStatus, SinkLine, SourceStatus
+from wallaroo.cli.words import duration, group_ranges, milliseconds, size, spread
+from wallaroo.metrics.status import ErrorCount, PipelineLatency, RunStatus, SinkLine, SourceStatus, WorkerStatus
 
 LINE_EVERY_S = 5.0
+WORKERS_SHOWN = 16  # a larger table would push everything else off the screen
 _STATE_STYLES = {"starting": "yellow", "running": "green", "stopping": "yellow", "stopped": "bold", "failed": "bold red"}
 _CURSOR_ON = b"\r\n\x1b[?25h"
 
 
 # -- words -----------------------------------------------------------------------------------------------------------------------
-
-
-def duration(seconds: float) -> str:
-    """A time span in two units: ``8.2 s``, ``1 min 03 s``, ``2 h 05 min``."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def milliseconds(value_ms: float) -> str:
-    """A latency to three digits: ``4.25 ms``, ``412 ms``, ``12.5 s``."""
-    if value_ms >= 10_000:
-        return f"{value_ms / 1000:.1f} s"
-    return f"{value_ms:,.0f} ms" if value_ms >= 100 else f"{value_ms:.3g} ms"
-
-
-def size(count: float) -> str:
-    """Bytes in the largest fitting unit of 1024: ``5.6 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:,.0f} B" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} TiB"
 
 
 def _backlog(status: RunStatus) -> tuple[int, int]:
@@ -72,8 +48,8 @@ def _source_note(source: SourceStatus) -> str:
 # -- the live table --------------------------------------------------------------------------------------------------------------
 
 
-def live_table(status: RunStatus) -> RenderableType:
-    """The whole state of a run on one screen."""
+def live_table(status: RunStatus, workers_from: int = 2, workers_shown: int = WORKERS_SHOWN) -> RenderableType:
+    """The whole state of a run on one screen; its workers if there are ``workers_from``, ``workers_shown`` of them at most."""
     parts: list[RenderableType] = [_headline(status), _rates(status)]
     if status.sources:
         parts.append(_sources(status.sources))
@@ -83,6 +59,10 @@ def live_table(status: RunStatus) -> RenderableType:
         parts.append(_latencies(status.latency))
     if status.errors:
         parts.append(_errors(status.errors))
+    if len(status.workers) >= workers_from:
+        parts.append(_workers(status.workers, workers_shown))
+    if status.moved:
+        parts.append(Text(f" {status.moved}"))
     if status.waiting_for:
         parts.append(Text(f" waiting for {status.waiting_for}", style="yellow"))
     parts.append(Text(f" checkpoint {_checkpoint(status)}", style="dim"))
@@ -148,6 +128,20 @@ def _errors(errors: tuple[ErrorCount, ...]) -> Table:
     return table
 
 
+def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
+    """Who works on which share of the keys: the state of a key group is in the view of the worker that has it."""
+    table = _table("worker", "host", "cores", "tasks", "key groups", "state in its view", words=(0, 1, 5))
+    for worker in workers[:shown]:
+        ranges = Text(group_ranges(worker.key_groups))
+        table.add_row(
+            Text(worker.name), Text(worker.host), f"{worker.cores}", f"{worker.tasks}", f"{len(worker.key_groups)}", ranges
+        )
+    if len(workers) > shown:
+        rest = tuple(workers[shown:])
+        table.add_row(f"{len(rest)} more", "", "", "", "", Text(spread([len(worker.key_groups) for worker in rest])))
+    return table
+
+
 def _table(*columns: str, words: tuple[int, ...] = ()) -> Table:
     """An empty table; columns of ``words`` are ranged left and may wrap, numbers are ranged right and may not."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=True, header_style="dim")
@@ -174,6 +168,8 @@ def log_line(status: RunStatus) -> str:
     ]
     facts += [f"source {source.name} {_source_note(source)}" for source in status.sources if source.is_paused]
     facts += [_error_words(error) for error in status.errors]
+    if len(status.workers) > 1:
+        facts.append(f"{len(status.workers)} workers: {spread([len(worker.key_groups) for worker in status.workers])}")
     if status.waiting_for:
         facts.append(f"waiting for {status.waiting_for}")
     return " | ".join(facts)
@@ -205,6 +201,8 @@ def summary(status: RunStatus) -> str:
         if sink.pending_bytes
     ]
     lines += [f"  {_error_words(error)}; last at {error.last}" for error in status.errors]
+    if status.moved:
+        lines.append(f"  last move    {status.moved}")
     lines += [f"  began        {begun}", f"  checkpoint   {_checkpoint(status)}"]
     return "\n".join(lines + _latency_lines(status.latency))
 
@@ -269,13 +267,16 @@ class QuietView(_Closing):
 
 
 class LineView(_Closing):
-    """Prints a log line when the state changes and every few seconds in between."""
+    """Prints a log line when the state changes and every few seconds in between; what the cluster moved, once and at once."""
 
     def __init__(self, stream: TextIO, every_s: float = LINE_EVERY_S) -> None:
         self._stream, self._every_s = stream, every_s
-        self._shown_s, self._state = 0.0, ""
+        self._shown_s, self._state, self._moved = 0.0, "", ""
 
     def show(self, status: RunStatus) -> None:
+        if status.moved != self._moved:
+            self._moved = status.moved
+            self.say(status.moved)
         now_s = time.monotonic()
         if status.state == self._state and now_s - self._shown_s < self._every_s:
             return

@@ -25,7 +25,7 @@ from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.metrics.failed_events import error_counts
 from wallaroo.metrics.histogram import LatencyHistogram
 from wallaroo.metrics.rates import DurationWindow, RateMeter
-from wallaroo.metrics.status import PipelineLatency, RunStatus, SinkLine, SourceStatus
+from wallaroo.metrics.status import PipelineLatency, RunStatus, SinkLine, SourceStatus, WorkerStatus
 
 WAITING_BATCHES_MAX = 256
 RECEIPTS_MAX = 1024
@@ -68,6 +68,8 @@ class RunMeter:
         self._sinks: tuple[SinkLine, ...] = ()
         self._errors: Tally = {}
         self._last_errors: dict[str, str] = {}
+        self._workers: tuple[WorkerStatus, ...] = ()
+        self._moved = ""
 
     def enter(self, state: str) -> None:
         """Change the run's state: one of the words in `RunStatus`."""
@@ -78,6 +80,16 @@ class RunMeter:
         """Say how many tasks the next batch has."""
         with self._lock:
             self._tasks = tasks
+
+    def set_workers(self, workers: tuple[WorkerStatus, ...]) -> None:
+        """Say which workers there are, by name, and what each works on."""
+        with self._lock:
+            self._workers = workers
+
+    def set_moved(self, text: str) -> None:
+        """Say what the last change of the cluster moved, in words."""
+        with self._lock:
+            self._moved = text
 
     def batch_done(
         self,
@@ -154,6 +166,8 @@ class RunMeter:
                 is_durable=self._is_durable,
                 recovered_batch=self._recovered_batch,
                 errors=error_counts(self._errors, self._last_errors),
+                workers=self._workers,
+                moved=self._moved,
             )
 
     def reset_latency(self) -> None:

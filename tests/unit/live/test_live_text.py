@@ -9,8 +9,15 @@ import pytest
 from rich.console import Console
 
 from tests.unit.live.fakes import STATUS
-from wallaroo.cli.live import LineView, duration, live_table, log_line, milliseconds, size, summary
-from wallaroo.metrics.status import RunStatus
+from wallaroo.cli.live import WORKERS_SHOWN, LineView, live_table, log_line, summary
+from wallaroo.cli.words import duration, group_ranges, milliseconds, size, spread
+from wallaroo.metrics.status import RunStatus, WorkerStatus
+
+MOVED = "key groups moved: 64 of 128, state moved: 31 MB, pause 0.4 s"
+WORKERS = (
+    WorkerStatus("worker-1", "127.0.0.2", 2, 4, tuple(range(85))),
+    WorkerStatus("worker-2", "127.0.0.3", 1, 2, tuple(range(85, 128))),
+)
 
 
 def screen(status: RunStatus, width: int = 110) -> str:
@@ -69,6 +76,27 @@ def test_names_that_look_like_markup_are_shown_verbatim() -> None:
     assert "[red]in[/red]" in screen(replace(STATUS, application="[b]x", sources=(source,)))
 
 
+def test_the_table_shows_several_workers_with_their_key_groups_and_what_moved() -> None:
+    text = screen(replace(STATUS, workers=WORKERS, moved=MOVED))
+    assert row(text, "worker-1") == "worker-1 127.0.0.2 2 4 85 0-84"
+    assert row(text, "worker-2") == "worker-2 127.0.0.3 1 2 43 85-127"
+    assert row(text, "key groups moved") == MOVED
+
+
+def test_the_table_of_one_worker_shows_no_workers_but_what_moved_to_it() -> None:
+    text = screen(replace(STATUS, workers=WORKERS[:1], moved=MOVED))
+    assert "worker-1" not in text
+    assert MOVED in text
+
+
+def test_of_very_many_workers_the_table_shows_the_first_and_sums_up_the_rest() -> None:
+    many = tuple(WorkerStatus(f"w{n:03}", "", 1, 1, tuple(range(n, n + 1 + n % 2))) for n in range(100))
+    text = screen(replace(STATUS, workers=many))
+    assert f"w{WORKERS_SHOWN - 1:03}" in text
+    assert f"w{WORKERS_SHOWN:03}" not in text
+    assert row(text, "84 more") == "84 more 1 to 2 key groups each"
+
+
 def test_a_narrow_terminal_wraps_words_and_keeps_numbers_whole() -> None:
     text = screen(STATUS, width=80)
     assert max(map(len, text.splitlines())) <= 80
@@ -82,6 +110,15 @@ def test_the_log_line_is_one_line_with_the_key_facts() -> None:
         " | latency of Market Data p50 4.25 ms, p99 9.5 ms | source NBBO paused: backlog at its bound"
         " | waiting for tcp-7002: 127.0.0.1:7002 (connection refused)"
     )
+
+
+def test_the_log_line_says_how_key_groups_are_spread_over_several_workers() -> None:
+    assert " | 2 workers: 43 to 85 key groups each | waiting for" in log_line(replace(STATUS, workers=WORKERS, moved=MOVED))
+    assert "worker" not in log_line(replace(STATUS, workers=WORKERS[:1]))
+
+
+def test_the_summary_says_what_moved_last() -> None:
+    assert f"  last move    {MOVED}" in summary(replace(STATUS, moved=MOVED)).splitlines()
 
 
 def test_the_summary_says_what_the_run_did() -> None:
@@ -129,6 +166,28 @@ def test_the_line_view_prints_at_once_when_the_state_changes_and_else_only_every
         view.show(replace(STATUS, state=state))
     lines = stream.getvalue().splitlines()
     assert [line.split(" | ")[0].split()[3] for line in lines] == ["running", "stopping"]
+
+
+def test_the_line_view_says_at_once_and_once_what_the_cluster_moved() -> None:
+    stream = io.StringIO()
+    view = LineView(stream, every_s=3600)
+    for moved in ("", MOVED, MOVED, "more"):
+        view.show(replace(STATUS, moved=moved))
+    assert [line.partition(" ")[2] for line in stream.getvalue().splitlines()[1:]] == [MOVED, "more"]
+
+
+@pytest.mark.parametrize(("groups", "text"), [([], ""), ([7], "7"), ([5, 4, 9, 6], "4-6, 9"), (range(64), "0-63")])
+def test_key_groups_are_shown_as_ranges(groups: list[int], text: str) -> None:
+    assert group_ranges(groups) == text
+
+
+def test_scattered_key_groups_are_cut_off() -> None:
+    assert group_ranges(range(0, 32768, 2)).endswith("14 and 16376 more ranges")
+
+
+@pytest.mark.parametrize(("counts", "text"), [([1], "1 key group each"), ([0, 128], "0 to 128 key groups each")])
+def test_a_spread_names_the_least_and_the_most(counts: list[int], text: str) -> None:
+    assert spread(counts) == text
 
 
 def test_the_line_view_prints_again_when_its_time_has_passed() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wallaroo.metrics.meter import RECEIPTS_MAX, WAITING_BATCHES_MAX, RunMeter
-from wallaroo.metrics.status import SinkLine, SourceStatus
+from wallaroo.metrics.status import SinkLine, SourceStatus, WorkerStatus
 
 START_S = 1_700_000_000.0
 MS = 1_000_000
@@ -131,6 +131,15 @@ def test_a_sink_that_waits_is_what_the_run_waits_for(meter: RunMeter) -> None:
 def test_what_the_whole_run_waits_for_goes_before_what_sinks_wait_for(meter: RunMeter) -> None:
     meter.observe([], [sink("out", "127.0.0.1:7002")], START_S, waiting_for="free disk space")
     assert meter.status(START_S).waiting_for == "free disk space"
+
+
+def test_workers_and_what_moved_between_them_are_in_the_status_as_told_last(meter: RunMeter) -> None:
+    assert (meter.status(START_S).workers, meter.status(START_S).moved) == ((), "")
+    workers = (WorkerStatus("worker-1", "127.0.0.2", 1, 2, (0, 1)),)
+    meter.set_workers(())
+    meter.set_workers(workers)
+    meter.set_moved("key groups moved: 2 of 4")
+    assert (meter.status(START_S).workers, meter.status(START_S).moved) == (workers, "key groups moved: 2 of 4")
 
 
 def test_a_recovered_run_knows_the_batch_it_continues_after() -> None:

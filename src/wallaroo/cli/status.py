@@ -1,0 +1,210 @@
+"""``wallaroo status``: find a running application, ask it, and show what it says, to a person or as JSON.
+
+Where it runs: a terminal, beside the running application.
+
+What stands behind ``status`` is told apart by its form: a query's name is the query, HOST:PORT or a folder says which application.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import http.client
+import json
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from wallaroo.cli.live import live_table
+from wallaroo.cli.tables import print_table
+from wallaroo.errors import PeerError, PipelineError, Problem
+from wallaroo.metrics.http import LIMIT_DEFAULT, LIMIT_MAX, STATUS_PATH, TRUNCATED
+from wallaroo.metrics.queries import KEYS, QUERIES, query_of, status_of
+from wallaroo.metrics.registry import Presence, run_of, running
+from wallaroo.state.inspect import CheckpointReader
+
+ANSWER_S_MAX = 150.0  # a large state takes a while to read, and may have to wait for another reading
+WIDTH = 120  # where the output is no terminal
+SEVERAL = 2  # exit code: the command line leaves open which application is meant
+_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an application answered: JSON as it came."""
+
+    body: str
+    is_truncated: bool
+
+
+# -- the command line ------------------------------------------------------------------------------------------------------------
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``status`` to the commands."""
+    names = "\n".join(f"  {name:<28}{what}" for name, what in QUERIES.items())
+    parser = subparsers.add_parser(
+        "status",
+        allow_abbrev=False,
+        help="ask a running application how it is",
+        usage="wallaroo status [-h] [--json] [--limit N] [WHERE] [QUERY]",
+        description="Show what a running application does, or answer one of Wallaroo's queries in JSON.",
+        epilog=f"queries:\n{names}\n\nWallaroo's own names, such as partition-query, mean the same.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="WHERE, QUERY",
+        help="WHERE: the application's HOST:PORT or its checkpoint folder (default: the one that runs here); QUERY: see below",
+    )
+    parser.add_argument("--json", action="store_true", help="the whole status as JSON; queries are answered in JSON anyway")
+    parser.add_argument(
+        "--limit", type=_limit, default=LIMIT_DEFAULT, metavar="N", help=f"with {KEYS}: keys of each step (default: %(default)s)"
+    )
+    parser.set_defaults(handler=status_command)
+
+
+def status_command(options: argparse.Namespace) -> int:
+    """Print what the application answers; return an exit code."""
+    where, query = told_apart(options.words)
+    address = _address_of(where) if where else _only_one()
+    if address is None:
+        return SEVERAL
+    path = STATUS_PATH if query is None else f"/{query}" + (f"?limit={options.limit}" if query == KEYS else "")
+    answer = ask(address, path)
+    if options.json or query is not None:
+        print(answer.body)
+    else:
+        _show(answer.body, address)
+    if answer.is_truncated:
+        print(f"wallaroo: keys are left out: {options.limit} of a step are shown, --limit N shows more", file=sys.stderr)
+    return 0
+
+
+def told_apart(words: list[str]) -> tuple[str | None, str | None]:
+    """Return where and what to ask.  Raises PipelineError for a word that is neither, or for two of a kind.
+
+    >>> told_apart(["127.0.0.1:4000", "partition-query"]), told_apart(["partition"]), told_apart([])
+    (('127.0.0.1:4000', 'partition'), (None, 'partition'), (None, None))
+    """
+    where: list[str] = []
+    asked: list[str] = []
+    for word in words:
+        query = query_of(word)
+        if query is not None:
+            asked.append(query)
+        elif _ADDRESS.fullmatch(word) or Path(word).is_dir():
+            where.append(word)
+        else:
+            what = f"'{word}' is neither HOST:PORT, nor a folder, nor a query."
+            raise PipelineError(Problem("wallaroo status", "", what, f"Queries: {', '.join(QUERIES)}."))
+    if len(where) > 1 or len(asked) > 1:
+        two = where if len(where) > 1 else asked
+        raise PipelineError(Problem("wallaroo status", "", f"{' and '.join(two)} were given.", "Give one of them."))
+    return where[0] if where else None, asked[0] if asked else None
+
+
+def _limit(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= LIMIT_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not from 1 to {LIMIT_MAX}; `wallaroo state export` writes all entries")
+    return number
+
+
+# -- finding the application -----------------------------------------------------------------------------------------------------
+
+
+def _address_of(where: str) -> Address:
+    """Where to ask: the address itself, or that of the run that uses a checkpoint."""
+    found = _ADDRESS.fullmatch(where)
+    if found and not Path(where).is_dir():
+        return found["host"].strip("[]"), int(found["port"])
+    presence = run_of(Path(where))
+    if presence is None:
+        CheckpointReader(Path(where))  # says so where the folder is no checkpoint at all
+        raise PeerError(f"no application runs on checkpoint {where}. Start it with `wallaroo run --checkpoint {where}`.")
+    if not presence.is_alive:
+        raise PeerError(
+            f"{presence.application} no longer runs: process {presence.pid}, which used {where}, has ended without a stop. "
+            f"What was committed is there; run it again to go on."
+        )
+    return presence.address
+
+
+def _only_one() -> Address | None:
+    """The application that runs here; None, after a list, where there are several."""
+    found = running()
+    if not found:
+        raise PeerError("no application of this user runs on this machine. Elsewhere: wallaroo status HOST:PORT.")
+    if len(found) == 1:
+        return found[0].address
+    with contextlib.redirect_stdout(sys.stderr):
+        print(f"wallaroo: {len(found)} applications run here. Name one: wallaroo status WHERE")
+        print_table(("WHERE", "application", "process", "since", "checkpoint"), [_line(presence) for presence in found])
+    return None
+
+
+def _line(presence: Presence) -> tuple[str, ...]:
+    host, port = presence.address
+    since = datetime.datetime.fromtimestamp(presence.started_at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return where, presence.application, str(presence.pid), since, presence.checkpoint
+
+
+# -- asking it -------------------------------------------------------------------------------------------------------------------
+
+
+def ask(address: Address, path: str, timeout_s: float = ANSWER_S_MAX) -> Answer:
+    """Ask a running application.  Raises PeerError where nothing or something else answers, or it cannot tell."""
+    host, port = address
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        body = reply.read().decode(errors="replace")
+    except TimeoutError as error:
+        raise PeerError(f"the application at {host}:{port} does not answer within {timeout_s:g} s. It may hang.") from error
+    except OSError as error:
+        raise PeerError(
+            f"no application answers at {host}:{port}: {error.strerror or error}. It has ended, or listens elsewhere."
+        ) from error
+    except (http.client.HTTPException, ValueError) as error:
+        raise PeerError(_other(address)) from error
+    finally:
+        connection.close()
+    try:
+        content = json.loads(body)
+    except ValueError as error:
+        raise PeerError(_other(address)) from error
+    if reply.status != http.HTTPStatus.OK:
+        said = content.get("error") if isinstance(content, dict) else None
+        raise PeerError(f"the application at {host}:{port} cannot answer: {said or reply.reason}")
+    return Answer(body, reply.headers.get(TRUNCATED) == "true")
+
+
+def _other(address: Address) -> str:
+    return f"what answers at {address[0]}:{address[1]} is no application of wallaroo. Correct the address."
+
+
+# -- showing it ------------------------------------------------------------------------------------------------------------------
+
+
+def _show(body: str, address: Address) -> None:
+    """Print a status for a person: what the live table shows, and the workers even if there is one."""
+    try:
+        status = status_of(json.loads(body))
+    except (TypeError, AttributeError) as error:
+        raise PeerError(
+            f"the application at {address[0]}:{address[1]} runs in another version of wallaroo-spark. "
+            f"--json shows its status as it is."
+        ) from error
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    console.print(live_table(status, workers_from=1, workers_shown=len(status.workers)))

@@ -1,0 +1,65 @@
+"""How times, sizes and key groups are said to a person.
+
+Where it runs: driver and a terminal.  All functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+RANGES_SHOWN = 8  # of one worker's key groups: sticky placement leaves few, and a line has to end somewhere
+
+
+def duration(seconds: float) -> str:
+    """A time span in two units: ``8.2 s``, ``1 min 03 s``, ``2 h 05 min``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def milliseconds(value_ms: float) -> str:
+    """A latency to three digits: ``4.25 ms``, ``412 ms``, ``12.5 s``."""
+    if value_ms >= 10_000:
+        return f"{value_ms / 1000:.1f} s"
+    return f"{value_ms:,.0f} ms" if value_ms >= 100 else f"{value_ms:.3g} ms"
+
+
+def size(count: float) -> str:
+    """Bytes in the largest fitting unit of 1024: ``5.6 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:,.0f} B" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def group_ranges(groups: Iterable[int]) -> str:
+    """Say key groups as ranges; of very many the first few.
+
+    >>> group_ranges([0, 1, 2, 3, 9, 11, 12]), group_ranges([])
+    ('0-3, 9, 11-12', '')
+    >>> group_ranges(range(0, 40, 2))
+    '0, 2, 4, 6, 8, 10, 12, 14 and 12 more ranges'
+    """
+    runs: list[list[int]] = []
+    for group in sorted(groups):
+        if runs and group == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], group]
+        else:
+            runs.append([group])
+    more = f" and {len(runs) - RANGES_SHOWN} more ranges" if len(runs) > RANGES_SHOWN else ""
+    return ", ".join("-".join(map(str, run)) for run in runs[:RANGES_SHOWN]) + more
+
+
+def spread(counts: Sequence[int]) -> str:
+    """Say how many key groups each of some workers has.
+
+    >>> spread([64, 64]), spread([42, 43, 43]), spread([1])
+    ('64 key groups each', '42 to 43 key groups each', '1 key group each')
+    """
+    least, most = min(counts), max(counts)
+    number = f"{least}" if least == most else f"{least} to {most}"
+    return f"{number} key group{'' if most == 1 else 's'} each"

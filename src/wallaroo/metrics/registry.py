@@ -1,0 +1,172 @@
+"""Where running applications say that they are there: a file in the checkpoint, and one in a folder of the user.
+
+Where it runs: driver writes, a terminal reads.
+
+``run.json`` in the checkpoint leads from the folder to the run; a file per run in the user's folder lets all runs be found.
+Both say the same: process, address of the HTTP server, application, checkpoint, host and time of start.  Only the user may read them.  A
+run that was killed leaves them behind: a reader goes by the process and by whether the address answers, not by the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from wallaroo.errors import PeerError
+
+RUN_FILE = "run.json"
+FOLDER = "wallaroo"
+KNOCK_S_MAX = 1.0  # for a connection to a run on this machine
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A run that was there when it wrote this."""
+
+    pid: int
+    http: str  # HOST:PORT, as the server was told to listen
+    application: str
+    started_at: float  # unix seconds
+    host: str = ""  # name of the machine
+    checkpoint: str = ""  # folder; a temporary one if the run has none to keep
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it wrote this on this machine."""
+        return self.host in ("", socket.gethostname())
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process exists; of another machine's that is taken for granted."""
+        return not self.is_here or _exists(self.pid)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where to connect: a server that listens everywhere is asked where it runs."""
+        host, _, port = self.http.rpartition(":")
+        host = host.strip("[]")
+        if host in ("", "0.0.0.0", "::"):
+            host = "127.0.0.1" if self.is_here else self.host
+        return host, int(port)
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """The files of one run."""
+
+    files: tuple[Path, ...]
+
+    def withdraw(self) -> None:
+        """Remove the files; safe to repeat."""
+        for file in self.files:
+            with contextlib.suppress(OSError):
+                file.unlink(missing_ok=True)
+
+
+def announce(root: Path, presence: Presence) -> Announcement:
+    """Write the run's files.  Raises PeerError where the checkpoint cannot be written; the user's folder is a convenience."""
+    content = json.dumps(asdict(presence)).encode()
+    files = [root / RUN_FILE]
+    try:
+        _write(files[0], content)
+    except OSError as error:
+        raise PeerError(f"{files[0]} cannot be written: {error.strerror}. Free or mount the disk and run again.") from error
+    folder = folders()[0]
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _is_private(folder):
+            files.append(folder / f"{presence.pid}-{presence.address[1]}.json")
+            _write(files[1], content)
+    return Announcement(tuple(files))
+
+
+def folders() -> list[Path]:
+    """The user's folders, the one to write to first.  A terminal may have a runtime folder where a service has none."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    shared = Path(tempfile.gettempdir(), f"{FOLDER}-{os.getuid()}")
+    return [Path(runtime, FOLDER), shared] if runtime and Path(runtime).is_dir() else [shared]
+
+
+def running() -> list[Presence]:
+    """The runs of this user on this machine, oldest first.  Files of runs that have gone are removed."""
+    found = []
+    for folder in folders():
+        if not folder.is_dir() or not _is_private(folder):
+            continue
+        for file in sorted(folder.glob("*.json")):
+            presence = _read(file)
+            if presence is not None and presence.is_alive and _is_listening(presence):
+                found.append(presence)
+            elif presence is None or presence.is_here:
+                with contextlib.suppress(OSError):
+                    file.unlink(missing_ok=True)
+    return sorted(found, key=lambda presence: presence.started_at)
+
+
+def run_of(root: Path) -> Presence | None:
+    """What the last run of a checkpoint said of itself; None where none is running and the last one ended in order."""
+    return _read(root / RUN_FILE)
+
+
+def _read(file: Path) -> Presence | None:
+    try:
+        raw = json.loads(file.read_bytes())
+        presence = Presence(
+            pid=int(raw["pid"]),
+            http=str(raw["http"]),
+            application=str(raw["application"]),
+            started_at=float(raw["started_at"]),
+            host=str(raw.get("host", "")),
+            checkpoint=str(raw.get("checkpoint", "")),
+        )
+        return presence if presence.address else None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PeerError(f"{file} cannot be read: {error.strerror}. Ask as the user who runs the application.") from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _write(file: Path, content: bytes) -> None:
+    unfinished = file.with_name(f".{file.name}.tmp")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(content)
+    os.rename(unfinished, file)
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether a folder is the user's own: a temporary folder is everybody's, and names in it can be taken by others."""
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+def _exists(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _is_listening(presence: Presence) -> bool:
+    """Whether its port takes connections: a process number may have gone to another process.  No answer in time counts as busy."""
+    try:
+        socket.create_connection(presence.address, KNOCK_S_MAX).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    return True
