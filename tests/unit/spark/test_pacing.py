@@ -18,7 +18,7 @@ def settled(fixed_s: float, per_event_s: float, target_s: float, chunk: int, see
         events = max(chunk, pacer.events_max // chunk * chunk)
         seconds = (fixed_s + per_event_s * events) * noise.uniform(0.9, 1.1)
         took.append((events, seconds))
-        pacer.batch_took(events, seconds)
+        pacer.batch_took(events, seconds, per_event_s * events, 1)
     return took[-20:]
 
 
@@ -37,16 +37,16 @@ def test_a_target_below_the_fixed_cost_does_not_starve_the_batches() -> None:
 def test_batches_that_end_at_coarse_chunks_count_as_full() -> None:
     pacer = Pacer(1.0)
     pacer.events_max = 1_700
-    assert pacer.batch_took(1_380, 0.2) > 1_700  # three chunks of 460: the fourth did not fit
+    assert pacer.batch_took(1_380, 0.2, 0.05, 1) > 1_700  # three chunks of 460: the fourth did not fit
 
 
 def test_a_batch_that_took_all_there_was_says_nothing() -> None:
     pacer = Pacer(1.0)
-    assert pacer.batch_took(10, 0.15) == EVENTS_FIRST
+    assert pacer.batch_took(10, 0.15, 0.01, 1) == EVENTS_FIRST
 
 
 def test_an_empty_batch_says_nothing_however_long_it_took() -> None:
-    assert Pacer(1.0).batch_took(0, 5.0) == EVENTS_FIRST
+    assert Pacer(1.0).batch_took(0, 5.0, 4.9, 1) == EVENTS_FIRST
 
 
 def test_quick_code_gets_a_task_per_thousands_of_events() -> None:
@@ -58,12 +58,22 @@ def test_slow_code_gets_all_tasks_for_few_events() -> None:
     """A millisecond an event: two hundred of them are worth every core."""
     pacer = Pacer(1.0)
     for _ in range(5):
-        pacer.batch_took(1_000, 1.1, tasks=1)
+        pacer.batch_took(1_000, 1.1, 1.0, tasks=1)
     assert pacer.tasks(200, 4) == 4
 
 
 def test_a_slow_batch_of_hardly_any_events_does_not_make_events_look_slow() -> None:
     pacer = Pacer(1.0)
-    pacer.batch_took(100_000, 0.3, tasks=2)
-    pacer.batch_took(3, 0.5, tasks=1)
+    pacer.batch_took(100_000, 0.3, 0.15, tasks=2)
+    pacer.batch_took(3, 0.5, 0.01, tasks=1)
     assert pacer.tasks(5_000, 8) == 1
+
+
+def test_batches_that_waited_for_a_lost_host_do_not_make_the_next_ones_tiny() -> None:
+    pacer = Pacer(1.0)
+    for _ in range(10):
+        pacer.batch_took(pacer.events_max, 0.1 + 2e-6 * pacer.events_max, 2e-6 * pacer.events_max, 2)
+    before = pacer.events_max
+    for _ in range(3):
+        pacer.batch_took(2_000, 50.0, 0.01, 2)
+    assert pacer.events_max > before / 2
