@@ -9,12 +9,14 @@ import importlib
 import inspect
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wallaroo.api.application import Application
 from wallaroo.errors import PipelineError, Problem, WallarooError
-from wallaroo.metrics.status import RunStatus
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+
+if TYPE_CHECKING:
+    from wallaroo.metrics.status import RunStatus
 
 KEY_GROUPS_MAX = 32_768  # the view keeps a group's number in two bytes
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
@@ -37,6 +39,11 @@ class RunOptions:
     module_paths: tuple[str, ...] = ()  # folders of the application's modules, for sys.path of the workers
     spark_conf: tuple[tuple[str, str], ...] = ()  # settings of Spark on top of ours
     ack_ports: tuple[tuple[str, int], ...] = ()  # TCP source name -> port on which senders get acknowledgements
+    is_sticky: bool = True  # on a cluster: tasks go where the state of their key groups is; False: anywhere (to compare)
+    status_address: tuple[str, int] | None = (
+        "127.0.0.1",
+        0,
+    )  # where the run answers queries over HTTP; port 0: any; None: nowhere
     allow_incompatible: bool = False  # go on with a checkpoint of a changed application, dropping what no longer fits
 
 

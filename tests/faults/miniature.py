@@ -18,13 +18,16 @@ from wallaroo.plan.model import Plan
 from wallaroo.spark.job import BatchJob, Deployment, Piece
 from wallaroo.spark.worker import Record, run_level
 from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of
+from wallaroo.state import housekeeping as sweeping
+from wallaroo.state import snapshots
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.housekeeping import Housekeeping
 from wallaroo.state.protocol import BatchProtocol
 from wallaroo.verify.applications import sequence
 from wallaroo.verify.cases import Sequence
 
-KEY_GROUPS, TASKS, LEVELS = 8, 2, 2
+KEY_GROUPS, TASKS, LEVELS = 2, 2, 2
+RETAIN = 1  # and a snapshot of everything in every batch, and a sweep: so two batches are enough to have something to delete
 BATCHES, CHUNKS_PER_BATCH, EVENTS_PER_CHUNK = 2, 2, 40
 SOURCE, STEP, SEED = "Sequence", "slide window", 5
 
@@ -36,9 +39,11 @@ def main(folder: Path, port: int) -> None:
     spool = folder_of(checkpoint.root / "spool", SOURCE)
     fill(spool, plan)
     committers = open_sinks(plan, checkpoint)
-    housekeeping = Housekeeping(checkpoint, KEY_GROUPS, 16)
+    snapshots.SNAPSHOT_EVERY = sweeping.SWEEP_EVERY = 1
+    housekeeping = Housekeeping(checkpoint, KEY_GROUPS, RETAIN)
     protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, {SOURCE: spool}, (STEP,))
-    deployment = Deployment.of(plan, (), checkpoint.root, checkpoint.view_root, True)
+    view = str(checkpoint.view_root)
+    deployment = Deployment.of(plan, (), checkpoint.root, (SpoolReader(spool),), view, checkpoint.id, True)
     for batch in range(protocol.last.batch + 1 if protocol.last else 0, BATCHES):
         job, end = plan_job(batch, protocol, deployment, spool, housekeeping)
         staging.INLINE_BYTES_MAX = batch % 2 * 4096  # output in files, output in the commit, by turns
@@ -92,7 +97,9 @@ def plan_job(
         committed=batch - 1,
         commits=housekeeping.newest(4),
         steps=(STEP,),
-        snapshot_level=1,
+        levels=LEVELS,
+        state_level=1,
+        writes_snapshots=True,
     )
     return job, end
 

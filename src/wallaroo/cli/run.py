@@ -71,7 +71,9 @@ def parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--master", default="local[*]", help="Spark's master (default: %(default)s, all cores of this machine)")
+    add("--master", default="local[*]",
+        help="Spark's master: local[N], spark://HOST:PORT, yarn, k8s://... (default: %(default)s, all cores of this machine)")  # fmt: skip
+    add("--conf", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; may be repeated")
     add("--checkpoint", type=Path, metavar="DIR", help="where state and progress are kept (default: a temporary directory)")
     add("--fresh", action="store_true", help="delete what the checkpoint holds and begin empty")
     add("--allow-incompatible", action="store_true", help="go on with a changed application, dropping state that no longer fits")
@@ -90,6 +92,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--key-groups", type=_whole(1), default=KEY_GROUPS_DEFAULT, metavar="N", help="shares of state (default: %(default)s)")
     levels = ("debug", "info", "warning", "error", "off")
     add("--log-level", choices=levels, default="error", help="of Spark (default: %(default)s)")
+    add("--status", type=_status_address, default=("127.0.0.1", 0), metavar="HOST:PORT",
+        help="where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free port of 127.0.0.1)")  # fmt: skip
     add("--dead-letters", type=Path, metavar="PATH", help="where events go that failed in steps with on_error='dead-letter'")
     add("--quiet", action="store_true", help="print errors only")
     add("--no-live", action="store_true", help="print log lines, on a terminal too")
@@ -111,6 +115,22 @@ def _source_port(text: str) -> tuple[str, int]:
     if not name or not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=PORT, such as Orders=7110")
     return name, int(port)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, is_there, value = text.partition("=")
+    if not key or not is_there:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE, such as spark.executor.memory=2g")
+    return key, value
+
+
+def _status_address(text: str) -> tuple[str, int] | None:
+    host, _, port = text.rpartition(":")
+    if text == "off":
+        return None
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither HOST:PORT, such as 127.0.0.1:7200, nor 'off'")
+    return host, int(port)
 
 
 def _seconds(text: str) -> float:
@@ -233,6 +253,8 @@ def _start(application: Application, options: argparse.Namespace) -> RunHandle:
             retain_commits=options.retain_commits,
             allow_incompatible=options.allow_incompatible,
             ack_ports=tuple(options.acknowledged),
+            spark_conf=tuple(options.conf),
+            status_address=options.status,
             module_paths=(str(Path(options.app).resolve().parent),),
         ),
     )

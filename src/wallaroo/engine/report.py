@@ -29,6 +29,7 @@ class TaskReport:
     notes: dict[str, float] = field(default_factory=dict)  # named measurements, e.g. view catch-up
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: tuple[Sample, ...] = ()  # some of them
+    worker: str = ""  # where the task ran
 
 
 def mixed_attempts(reports: list[TaskReport]) -> str:

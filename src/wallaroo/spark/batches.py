@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
@@ -22,9 +23,12 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.metrics.failed_events import failure_lines, gather_failures
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.plan.model import DEAD_LETTERS, Plan
+from wallaroo.spark.cluster import Cluster, Place
 from wallaroo.spark.job import BatchJob, Deployment, Piece
+from wallaroo.spark.layout import Layout, own_task
 from wallaroo.spark.offsets import Offsets, read_offsets
 from wallaroo.spark.pacing import Pacer
+from wallaroo.spark.reasons import reason_of
 from wallaroo.spark.shuffles import ShuffleCleaner
 from wallaroo.spark.worker import run_level
 from wallaroo.spool.format import Position, folder_of
@@ -34,6 +38,7 @@ from wallaroo.state.commits import Commit
 from wallaroo.state.housekeeping import Housekeeping
 from wallaroo.state.protocol import BatchProtocol
 
+ATTEMPTS = 5  # of a batch on a cluster whose hosts go away
 COMMITS_SENT = 4  # newest commits that travel with a job: a view is rarely more than one batch behind
 
 
@@ -50,42 +55,58 @@ class BatchRunner:
         meter: RunMeter,
         pacer: Pacer,
         scratch: Path,
-        tasks_max: Callable[[], int],
+        place: Place,
         housekeeping: Housekeeping,
         on_committed: Callable[[], None],
         steps: tuple[str, ...],
     ):
         self._context, self._plan, self._deployment = context, plan, deployment
         self._meter, self.pacer, self._scratch = meter, pacer, scratch
-        self._tasks_max, self._housekeeping, self._on_committed = tasks_max, housekeeping, on_committed
+        self._housekeeping, self._on_committed = housekeeping, on_committed
         self._base = checkpoint.last.batch if checkpoint.last else -1  # Spark's batch 1 is our next one
         self.is_started = threading.Event()
         self._cleaner = ShuffleCleaner(context)
         self._steps = steps
-        self._spools = {source.config.name: folder_of(Path(deployment.spool_root), source.config.name) for source in plan.sources}
+        self._state_level = first_state_level(plan)
+        self._spools = {source.config.name: folder_of(checkpoint.root / "spool", source.config.name) for source in plan.sources}
         self._protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, self._spools, steps)
         self.history: deque[tuple[int, float]] = deque(maxlen=1000)  # (events, seconds) of the newest batches
         self.failure: BaseException | None = None
         self.catch_up_ms, self.entries_applied = 0.0, 0  # of the view, when workers warmed up
+        self.cluster = Cluster(context, deployment, plan.key_groups, place, self._cleaner, self.empty_job)
 
     @property
     def last(self) -> Commit | None:
         """The last commit."""
         return self._protocol.last
 
+    def empty_job(self, tasks: int = 1) -> BatchJob:
+        """Return a batch of nothing at the last commit."""
+        last = self.last
+        return BatchJob(
+            deployment=self._deployment,
+            batch=last.batch + 1 if last else 0,
+            tasks=tasks,
+            pieces=((),) * tasks,
+            committed=last.batch if last else -1,
+            commits=self._housekeeping.newest(COMMITS_SENT),
+            steps=self._steps,
+            levels=self._plan.levels,
+            state_level=self._state_level,
+            writes_snapshots=False,
+        )
+
     def warm_up(self) -> None:
         """Run an empty batch: workers start, import the application, and bring their view to the last commit.  Nothing is committed."""
-        offsets = self.last.offsets if self.last else {}
-        job = self._plan_job(
-            self._base + 1, {source.config.name: offsets.get(source.config.name, [0, 0]) for source in self._plan.sources}
-        )
-        job = replace(job, tasks=self._tasks_max(), pieces=((),) * self._tasks_max(), snapshot_level=-1)
+        job = self.empty_job(self.cluster.tasks(self.cluster.tasks_max()))
         reports = self._run_job(job)
+        self.cluster.batch_done(job, reports, 0.0)
         self.catch_up_ms = max(report.notes.get("catch_up_ms", 0.0) for report in reports)
         self.entries_applied = int(sum(report.notes.get("entries_applied", 0.0) for report in reports))
 
     def close(self) -> None:
-        """Release the thread that cleans up."""
+        """Release the threads that clean up and look after newcomers."""
+        self.cluster.close()
         self._cleaner.close()
 
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
@@ -106,7 +127,7 @@ class BatchRunner:
         job = self._plan_job(batch, offsets)
         reports = self._run_job(job)
         commit = self._protocol.commit(batch, offsets, reports)
-        self._account(commit, reports, started_ns)
+        self._account(job, commit, reports, started_ns)
         self._on_committed()
 
     def _plan_job(self, batch: int, offsets: Offsets) -> BatchJob:
@@ -115,7 +136,8 @@ class BatchRunner:
             (number, Position(*start.get(source.config.name, (0, 0))), Position(*offsets[source.config.name]))
             for number, source in enumerate(self._plan.sources)
         ]
-        tasks = self.pacer.tasks(sum(end.events - begin.events for _, begin, end in ranges), self._tasks_max())
+        events = sum(end.events - begin.events for _, begin, end in ranges)
+        tasks = self.cluster.tasks(self.pacer.tasks(events, self.cluster.tasks_max()))
         self._meter.set_tasks(tasks)
         pieces: list[list[Piece]] = [[] for _ in range(tasks)]
         for number, begin, end in ranges:
@@ -124,21 +146,25 @@ class BatchRunner:
                 pieces[task].append(Piece(number, low, high))
         while len(pieces) > 1 and not pieces[-1]:
             pieces.pop()
-        return BatchJob(
-            deployment=self._deployment,
-            batch=batch,
-            tasks=tasks,
-            pieces=tuple(map(tuple, pieces)),
-            committed=self.last.batch if self.last else -1,
-            commits=self._housekeeping.newest(COMMITS_SENT),
-            steps=self._steps,
-            snapshot_level=first_state_level(self._plan),
-        )
+        return replace(self.empty_job(tasks), batch=batch, pieces=tuple(map(tuple, pieces)), writes_snapshots=True)
 
     def _run_job(self, job: BatchJob) -> list[TaskReport]:
-        return self._protocol.accepted(job.batch, lambda: run_spark_job(self._context, job, self._plan.levels, self._cleaner))
+        return self._protocol.accepted(job.batch, lambda: self._attempt(job))
 
-    def _account(self, commit: Commit, reports: list[TaskReport], started_ns: int) -> None:
+    def _attempt(self, job: BatchJob) -> list[TaskReport]:
+        """Run the batch; again where Spark gave up on it because hosts went away: nothing of it is committed."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return run_spark_job(self._context, job, self._cleaner, self.cluster.layout(job.tasks))
+            except Py4JJavaError as error:
+                if self.cluster.is_local or attempt == ATTEMPTS:
+                    raise
+                note = f"batch {job.batch} is run again, Spark gave it up: {reason_of(error)}"
+                print(note, file=sys.stderr, flush=True)
+                self.cluster.look_now()
+        raise AssertionError("unreachable")
+
+    def _account(self, job: BatchJob, commit: Commit, reports: list[TaskReport], started_ns: int) -> None:
         events, receipts = gather(self._plan, reports)
         finished_ns = time.time_ns()
         results = {name: count for name, count in commit.outputs.items() if name != DEAD_LETTERS}
@@ -147,7 +173,11 @@ class BatchRunner:
         took = sum(events.values()), (finished_ns - started_ns) / 1e9
         tasks = len({report.task for report in reports})
         self.history.append(took)
-        self.pacer.batch_took(*took, tasks)
+        self.pacer.batch_took(*took, busy_s(reports), tasks)
+        move = self.cluster.batch_done(job, reports, took[1])
+        self._meter.set_workers(self.cluster.status())
+        if move is not None:
+            self._meter.set_moved(str(move))
 
     def _tell_failures(self, batch: int, reports: list[TaskReport]) -> None:
         counts, samples = gather_failures(reports)
@@ -168,21 +198,21 @@ class _LevelTask:
         return run_level(self.job, self.level, index, records)
 
 
-def _own_task(task: int) -> int:
-    return task
-
-
-def run_spark_job(context: SparkContext, job: BatchJob, levels: int, cleaner: ShuffleCleaner) -> list[TaskReport]:
+def run_spark_job(
+    context: SparkContext, job: BatchJob, cleaner: ShuffleCleaner, layout: Layout | None = None
+) -> list[TaskReport]:
     """Run all levels of one batch as one Spark job; return the reports of all tasks.
 
     Partitioning is never declared as preserved: Spark would take the next shuffle for done.
     """
     width = len(job.pieces)
-    rows = context.parallelize(range(width), width).mapPartitionsWithIndex(_LevelTask(job, 0))
+    base = layout.base(width) if layout else context.parallelize(range(width), width)
+    rows = base.mapPartitionsWithIndex(_LevelTask(job, 0))
     shuffled: list[Any] = []
-    for level in range(1, levels):
-        shuffled.append(rows.partitionBy(job.tasks, _own_task))
-        rows = shuffled[-1].mapPartitionsWithIndex(_LevelTask(job, level))
+    for level in range(1, job.levels):
+        shuffled.append(rows.partitionBy(job.tasks, own_task))
+        placed = layout.anchored(shuffled[-1]) if layout else shuffled[-1]
+        rows = placed.mapPartitionsWithIndex(_LevelTask(job, level))
     try:
         return list(rows.collect())
     finally:
@@ -199,6 +229,14 @@ def gather(plan: Plan, reports: list[TaskReport]) -> tuple[dict[str, int], dict[
         for number, counts in report.receipts.items():
             receipts[plan.sources[number].pipeline].extend(counts.items())
     return events, receipts
+
+
+def busy_s(reports: list[TaskReport]) -> float:
+    """Return the seconds a batch spent in tasks: of each level the slowest one's."""
+    slowest: dict[int, float] = {}
+    for report in reports:
+        slowest[report.level] = max(slowest.get(report.level, 0.0), report.busy_ms / 1e3)
+    return sum(slowest.values())
 
 
 def state_steps(plan: Plan) -> list[str]:

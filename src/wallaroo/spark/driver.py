@@ -6,9 +6,7 @@ Where it runs: driver.  A thread of its own (``_watch``) starts everything, look
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -24,23 +22,29 @@ from wallaroo.api.application import Application
 from wallaroo.connectors.sink import SinkCommitter
 from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.ingress.process import Feeders
+from wallaroo.metrics.http import StatusServer
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus
 from wallaroo.plan.model import DEAD_LETTERS, Plan
 from wallaroo.runner import RunOptions
+from wallaroo.scratch import make_scratch, sweep_dead
 from wallaroo.spark.batches import BatchRunner, state_steps
+from wallaroo.spark.cluster import Place
 from wallaroo.spark.control import Control, write_control
 from wallaroo.spark.job import Deployment
 from wallaroo.spark.pacing import Pacer
 from wallaroo.spark.recovery import describe, judge, step_table
-from wallaroo.spark.session import close_session, open_session
+from wallaroo.spark.session import close_session, is_local, is_loopback, open_session
+from wallaroo.spark.shipping import ship
 from wallaroo.spark.source import FORMAT, UNSTARTED, SpoolSource
 from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
+from wallaroo.spool.remote import RemoteSpool
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.housekeeping import Housekeeping
 
 JVM_GONE = "Spark's JVM has gone. What was committed stays: run the same command again to go on from there."
+NO_WORKERS = "workers: Spark's master gives this application none now"
 WATCH_S = 0.1  # between two looks at feeders, sinks and the query
 IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary
 
@@ -64,7 +68,9 @@ class Run:
         self.addresses: dict[str, tuple[str, int]] = {}
         self.exception: WallarooError | None = None
         self._is_temporary = options.checkpoint is None
-        self._scratch = Path(tempfile.mkdtemp(prefix="wallaroo-"))
+        sweep_dead()  # scratch folders of runs that were killed
+        self._own_scratch = make_scratch()
+        self._scratch = self._own_scratch.path
         self._root = (options.checkpoint or self._scratch / "checkpoint").absolute()
         self._is_stopping = threading.Event()
         self._has_ended = threading.Event()
@@ -134,11 +140,15 @@ class Run:
     def _run(self) -> None:
         checkpoint = open_checkpoint(self._root, not self._is_temporary, self.options.is_fresh)
         self._closers.append(checkpoint.release)
+        self._answer_queries()
         self._judgement = judge(checkpoint, self.plan, self.options.allow_incompatible)
         for note in self._judgement.notes:
             _log(note)
         self._feeders = self._start_feeders()
         session = self._session or self._open_session()
+        self._is_local = is_local(str(session.sparkContext.master))
+        if not self._is_local:
+            ship(session.sparkContext, self.options.module_paths, self._scratch)
         committers = self._open_sinks(checkpoint)
         batches = self._batch_runner(session, checkpoint, committers)
         self._closers.append(batches.close)
@@ -147,6 +157,12 @@ class Run:
         self._meter.enter("running")
         self._is_up.set()
         self._watch(query, batches, committers)
+
+    def _answer_queries(self) -> None:
+        if self.options.status_address is not None:
+            server = StatusServer(self, *self.options.status_address)
+            self._closers.append(server.close)
+            server.start()
 
     def _tell_recovery(self, checkpoint: Checkpoint, batches: BatchRunner, committers: dict[str, SinkCommitter]) -> None:
         if self._is_temporary:
@@ -173,8 +189,25 @@ class Run:
             sys_path=self.options.module_paths,
             log=_log,
             ack_ports=dict(self.options.ack_ports),
+            serve_on=self._range_host(),
         )
         return feeders
+
+    def _range_host(self) -> str | None:
+        """Return where the range server listens, which gives executors on other hosts their input; None where there are none."""
+        master = str(self._session.sparkContext.master) if self._session else self.options.master
+        if is_local(master):
+            return None
+        return "127.0.0.1" if is_loopback(master) else "0.0.0.0"  # every host of the cluster has to reach it
+
+    def _spools(self, session: SparkSession) -> tuple[SpoolReader | RemoteSpool, ...]:
+        names = [source.config.name for source in self.plan.sources]
+        if self._feeders.range_address is None:
+            return tuple(SpoolReader(folder_of(self._root / "spool", name)) for name in names)
+        host, port = self._feeders.range_address
+        if host == "0.0.0.0":
+            host = session.sparkContext.getConf().get("spark.driver.host") or host
+        return tuple(RemoteSpool((host, port), self._feeders.range_secret, name) for name in names)
 
     def _open_sinks(self, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
         committers: dict[str, SinkCommitter] = {}
@@ -188,11 +221,17 @@ class Run:
         return committers
 
     def _batch_runner(self, session: SparkSession, checkpoint: Checkpoint, committers: dict[str, SinkCommitter]) -> BatchRunner:
-        context = session.sparkContext
-        modules = (*self.options.module_paths, *(path for path in sys.path if path and path not in self.options.module_paths))
-        deployment = Deployment.of(self.plan, modules, self._root, checkpoint.view_root, not self._is_temporary)
+        deployment = Deployment.of(
+            self.plan,
+            self._modules() if self._is_local else (),
+            self._root,
+            self._spools(session),
+            str(checkpoint.view_root) if self._is_local else "",
+            checkpoint.id,
+            not self._is_temporary,
+        )
         return BatchRunner(
-            context=context,
+            context=session.sparkContext,
             plan=self.plan,
             deployment=deployment,
             checkpoint=checkpoint,
@@ -200,11 +239,15 @@ class Run:
             meter=self._meter,
             pacer=Pacer(self.options.batch_time_s),
             scratch=self._scratch,
-            tasks_max=lambda: min(self.options.tasks or context.defaultParallelism, self.plan.key_groups),
+            place=Place(self._is_local, self.options.tasks, self.options.is_sticky),
             housekeeping=Housekeeping(checkpoint, self.plan.key_groups, self.options.retain_commits),
             on_committed=self._tell_planner,
             steps=step_table(checkpoint.last, state_steps(self.plan), self._judgement.dropped),
         )
+
+    def _modules(self) -> tuple[str, ...]:
+        own = self.options.module_paths
+        return (*own, *(path for path in sys.path if path and path not in own))
 
     def _start_warm(self, session: SparkSession, checkpoint: Checkpoint, batches: BatchRunner) -> StreamingQuery:
         """Start the query while the workers warm up: both wait for processes to start more than they compute."""
@@ -223,7 +266,9 @@ class Run:
 
     def _warm_up(self, batches: BatchRunner) -> None:
         try:
-            batches.warm_up()
+            batches.cluster.start(lambda: not self._is_stopping.is_set())
+            if not self._is_stopping.is_set():
+                batches.warm_up()
         except Exception as error:  # noqa: BLE001  # told by the thread that waits
             batches.failure = error
 
@@ -265,6 +310,7 @@ class Run:
             if batches.failure is not None or not query.isActive:
                 self._raise_failure(query, batches)
             self._feeders.poll()
+            batches.cluster.poll()
             sources, _ = self._observe(batches, committers)
             is_full = any(committer.backlog() > self.options.backlog_bytes_max for committer in committers.values())
             self._hold(is_full)
@@ -274,7 +320,7 @@ class Run:
             self._is_stopping.wait(WATCH_S)
         self._meter.enter("stopping")
         self._is_stopping.set()
-        self._feeders.stop()
+        self._feeders.stop_feeding()  # batches under way may still read ranges
         self._hold(True)
         self._stop_at_boundary(query, batches)
         for committer in committers.values():
@@ -284,6 +330,7 @@ class Run:
     def _stop_at_boundary(self, query: StreamingQuery, batches: BatchRunner) -> None:
         idle = 0
         while idle < IDLE_TRIGGERS and query.isActive and batches.failure is None:
+            self._feeders.poll()  # a range server that is killed comes back
             idle = idle + 1 if query.status["message"] == "Waiting for data to arrive" else 0
             time.sleep(0.02)
         if batches.failure is not None:
@@ -316,7 +363,7 @@ class Run:
                     self._meter.output_left(batch, at_ns)
         if len(results) > 1:
             self._meter.output_left(min(left), time.time_ns())
-        self._meter.observe(sources, sinks, time.time())
+        self._meter.observe(sources, sinks, time.time(), NO_WORKERS if batches.cluster.is_empty else "")
         return sources, sinks
 
     def _source_status(self, number: int, batches: BatchRunner) -> SourceStatus:
@@ -343,7 +390,7 @@ class Run:
                 close()
             except Exception as error:  # noqa: BLE001  # closing goes on: the first error is what the user is told
                 self.exception = self.exception or InternalError(f"while closing: {type(error).__name__}: {error}")
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._own_scratch.remove()
 
 
 def _log(line: str) -> None:

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 import pickle
+import socket
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from wallaroo.plan.model import Plan
 from wallaroo.runner import forbid_runs
 from wallaroo.spool.format import Position
+from wallaroo.spool.reader import SpoolReader
+from wallaroo.spool.remote import RemoteSpool
+from wallaroo.state.checkpoint import boot_id
 from wallaroo.state.commits import Commit
 from wallaroo.state.storage import LocalStorage
 from wallaroo.steps import pickle_by_name
@@ -36,21 +42,45 @@ class Deployment:
     plan: bytes  # pickled Plan
     plan_id: str
     module_paths: tuple[str, ...]  # put on sys.path before the plan is unpickled
-    spool_root: str
-    view_root: str
+    spools: tuple[SpoolReader | RemoteSpool, ...]  # by source
+    view_root: str  # "": each host has a folder of its own
     outbox_root: str
     storage: LocalStorage
+    checkpoint_id: str
     is_durable: bool
 
     @staticmethod
-    def of(plan: Plan, module_paths: tuple[str, ...], root: Path, view_root: Path, is_durable: bool) -> Deployment:
+    def of(
+        plan: Plan,
+        module_paths: tuple[str, ...],
+        root: Path,
+        spools: tuple[SpoolReader | RemoteSpool, ...],
+        view_root: str,
+        checkpoint_id: str,
+        is_durable: bool,
+    ) -> Deployment:
         """Lay the run out under the checkpoint folder ``root``."""
         packed = pickle_by_name(plan)
         storage = LocalStorage(str(root), is_durable)
         digest = hashlib.blake2b(packed, digest_size=8).hexdigest()
         return Deployment(
-            packed, digest, module_paths, str(root / "spool"), str(view_root), str(root / "outbox"), storage, is_durable
+            packed, digest, module_paths, spools, view_root, str(root / "outbox"), storage, checkpoint_id, is_durable
         )
+
+    def view_folder(self) -> Path:
+        """Return the folder of this host's view: outside of the checkpoint where several hosts share that."""
+        if self.view_root:
+            return Path(self.view_root)
+        base = os.environ.get(VIEW_DIR) or Path(tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}")
+        return Path(base, worker_name().replace("/", "_"), f"{self.checkpoint_id}-{boot_id()}")
+
+
+WORKER, VIEW_DIR = "WALLAROO_WORKER", "WALLAROO_VIEW_DIR"  # environment of a worker: its name, and where it may keep views
+
+
+def worker_name() -> str:
+    """Return what this host is called: WALLAROO_WORKER of the environment, else the host's name."""
+    return os.environ.get(WORKER) or socket.gethostname()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +94,9 @@ class BatchJob:
     committed: int  # the last committed batch, -1 if none
     commits: tuple[Commit, ...]  # the newest commits, so that a view one batch behind reads no commit file
     steps: tuple[str, ...]  # the step table
-    snapshot_level: int  # the level whose tasks write the snapshots that are due; -1: none
+    levels: int  # of the plan
+    state_level: int  # the first level with a state step; -1: none
+    writes_snapshots: bool  # whether the state level writes those that are due
 
 
 _plans: dict[str, Plan] = {}

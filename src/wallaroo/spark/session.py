@@ -55,7 +55,11 @@ SETTINGS = {
 }
 
 
-TASK_ATTEMPTS = 4  # Spark's own default on clusters
+ON_CLUSTERS = {
+    "spark.executor.memory": "1g",  # of the JVM; Python workers come on top
+    "spark.decommission.enabled": "true",  # a worker that leaves finishes its tasks and takes no more
+}
+TASK_ATTEMPTS = 4  # Spark's own default on clusters; on local masters it would give up at the first lost worker
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}  # ours -> Spark's
 NOISE = (
     b"WARNING: Using incubator modules",
@@ -63,26 +67,31 @@ NOISE = (
     b"To adjust logging level use",
     b"Using Spark's default log4j profile",
     b"spark ERROR MicroBatchExecution",  # the driver says it in the user's words
+    b"spark ERROR TaskSchedulerImpl: Lost executor",  # so it does here
+    b"spark ERROR StandaloneSchedulerBackend: Application has been killed",
 )
 
 
 _is_closing = threading.Event()
 
 
-TASK_ATTEMPTS = 4  # Spark's own default on clusters; on local masters it would give up at the first lost worker
+def is_local(master: str) -> bool:
+    """Whether a master is one process on this host.
 
-
-def with_retries(master: str) -> str:
-    """Let tasks of a local master be retried.
-
-    >>> with_retries("local"), with_retries("local[*]"), with_retries("local[2,1]"), with_retries("spark://host:7077")
-    ('local[1,4]', 'local[*,4]', 'local[2,1]', 'spark://host:7077')
+    >>> is_local("local"), is_local("local[2,4]"), is_local("local-cluster[2,1,1024]"), is_local("spark://host:7077")
+    (True, True, False, False)
     """
-    if master == "local":
-        return f"local[1,{TASK_ATTEMPTS}]"
-    if master.startswith("local[") and "," not in master:
-        return master.replace("]", f",{TASK_ATTEMPTS}]")
-    return master
+    return master == "local" or master.startswith("local[")
+
+
+def is_loopback(master: str) -> bool:
+    """Whether a master is on this very host, and so everything else is.
+
+    >>> is_loopback("local[*]"), is_loopback("spark://127.0.0.1:7077"), is_loopback("spark://host:7077"), is_loopback("yarn")
+    (True, True, False, False)
+    """
+    host = master.partition("://")[2].rpartition(":")[0]
+    return master.startswith("local") or host == "localhost" or host.startswith("127.")
 
 
 def open_session(
@@ -94,14 +103,14 @@ def open_session(
     log4j.write_text(LOG4J.format(level=LEVELS[log_level].lower(), trace=trace))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if master.startswith("local") else "")
-    if not os.environ["SPARK_LOCAL_IP"]:
-        del os.environ["SPARK_LOCAL_IP"]
+    if is_loopback(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # workers and the planner import this very package, installed or not
     package = str(Path(wallaroo.__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
     builder = SparkSession.builder.master(_retrying(master)).appName(application)
-    chosen = {**SETTINGS, "spark.local.dir": str(scratch), **dict(settings)}
+    own = {"spark.local.dir": str(scratch)} if is_local(master) else ON_CLUSTERS
+    chosen = {**SETTINGS, **own, **dict(settings)}
     java = f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseParallelGC " + chosen.pop("spark.driver.extraJavaOptions", "")
     for name, value in {**chosen, "spark.driver.extraJavaOptions": java}.items():
         builder = builder.config(name, value)
@@ -171,7 +180,18 @@ def _filtered_stderr() -> Iterator[None]:
 
 
 def _forward(read: int, real: int) -> None:
+    held: list[bytes] = []  # a traceback of which it is not known yet whose it is
     with open(read, "rb") as lines:
         for line in lines:
-            if not _is_closing.is_set() and not line.startswith(NOISE):
-                os.write(real, line)
+            if held or line.startswith(b"Traceback (most recent call last)"):
+                held.append(line)
+                if len(held) > 1 and not line.startswith(b" "):
+                    text, held = b"".join(held), []
+                    _pass_on(real, b"" if b"pyspark/daemon.py" in text else text)  # a worker that nobody waits for any more
+            elif not line.startswith(NOISE):
+                _pass_on(real, line)
+
+
+def _pass_on(real: int, text: bytes) -> None:
+    if not _is_closing.is_set():
+        os.write(real, text)

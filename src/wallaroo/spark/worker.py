@@ -10,6 +10,7 @@ import gc
 import time
 import traceback
 import uuid
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,14 @@ from wallaroo.engine.level import Level
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.plan.model import Plan
-from wallaroo.spark.job import BatchJob, plan_of
-from wallaroo.spool.format import folder_of
-from wallaroo.spool.reader import SpoolReader
+from wallaroo.spark.job import BatchJob, plan_of, worker_name
 from wallaroo.state.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups
 from wallaroo.state.task_state import TaskState
+from wallaroo.state.view import CatchUp
 
-Record = tuple[int, Block | Marker]
+Record = tuple[int, Block | Marker | None]
 COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one
 
 
@@ -57,7 +57,7 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
     reports = (*(task.reports_before if task else ()), report)
     if task is not None:
         task.close()
-    if level + 1 == _levels(job):
+    if level + 1 == job.levels:
         yield from reports
     else:
         for consumer in range(job.tasks):
@@ -67,14 +67,10 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
         gc.collect()
 
 
-def _levels(job: BatchJob) -> int:
-    return plan_of(job.deployment).levels
-
-
 def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> TaskReport:
     attempt = task.attempt if task else uuid.uuid4().hex[:12]
     consumed = task.consumed if task else {}
-    return TaskReport(level, index, attempt, consumed, error=error)
+    return TaskReport(level, index, attempt, consumed, error=error, worker=worker_name())
 
 
 def _unexpected(error: Exception) -> InternalError:
@@ -101,15 +97,12 @@ class Task:
         self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
 
     def _open_state(self) -> TaskState | None:
-        stages = [stage for stage in self._plan.stages if stage.level == self._level_number]
-        if not any(step.is_stateful for stage in stages for step in stage.steps):
+        if not state_steps_of(self._plan, self._level_number):
             return None
-        job, deployment = self._job, self._job.deployment
-        groups = groups_of_task(self._index, job.tasks, self._plan.key_groups)
-        state = TaskState(Path(deployment.view_root), self._plan.key_groups, groups, job.steps)
-        history = History(deployment.storage, job.commits, job.committed, CommitLog(deployment.storage).read)
         started = time.perf_counter()
-        self._notes["entries_applied"] = float(state.catch_up(history))
+        state, caught_up = open_state(self._job, self._plan, self._index, self._job.tasks)
+        self._notes["entries_applied"] = float(caught_up.entries)
+        self._notes["cold_groups"], self._notes["cold_bytes"] = float(caught_up.cold_groups), float(caught_up.bytes_read)
         self._notes["catch_up_ms"] = (time.perf_counter() - started) * 1e3
         return state
 
@@ -119,7 +112,7 @@ class Task:
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
         """Process everything; yield full blocks as they come, then the rest."""
-        feeding = self._feed_pieces() if self._level_number == 0 else self._feed_blocks(records)
+        feeding = self._feed_pieces(records) if self._level_number == 0 else self._feed_blocks(records)
         for passed in feeding:
             if passed is not None:
                 yield passed
@@ -128,12 +121,12 @@ class Task:
         yield from self._level.finish()
         self._stage_outputs()  # an event that cannot be packed is found when its block is
 
-    def _feed_pieces(self) -> Iterator[None]:
+    def _feed_pieces(self, records: Iterable[Record]) -> Iterator[None]:
+        deque(records, maxlen=0)  # nothing in it, but what is not read keeps Spark from using this process again
         for piece in self._job.pieces[self._index] if self._index < len(self._job.pieces) else ():
-            folder = folder_of(Path(self._job.deployment.spool_root), self._plan.sources[piece.source].config.name)
             receipts = self._receipts.setdefault(piece.source, {})
             events, feed = 0, self._level.feed_frames
-            for chunk in SpoolReader(folder).chunks(piece.start, piece.end):
+            for chunk in self._job.deployment.spools[piece.source].chunks(piece.start, piece.end):
                 receipt_ms = chunk.receipt_ns // 1_000_000
                 count = feed(piece.source, chunk.frames, receipt_ms)
                 receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
@@ -147,6 +140,8 @@ class Task:
             if isinstance(record, Marker):
                 self.consumed[record.producer] = record.attempt
                 self.reports_before += record.reports
+            elif record is None:
+                pass  # a layout's anchor
             elif stages[record.stage].level == self._level_number:
                 blocks.append(record)
             else:
@@ -179,16 +174,29 @@ class Task:
             storage = job.deployment.storage
             name = f"{job.batch}.{self._level_number}.{self._index}.{self.attempt}"
             delta = self._state.write_delta(self._level.states, name, storage)
-            if job.snapshot_level == self._level_number and job.committed >= 0:
+            if job.writes_snapshots and job.state_level == self._level_number and job.committed >= 0:
                 due = due_groups(job.batch, self._plan.key_groups)
                 snapshots = tuple(self._state.write_snapshots(due, job.committed, self.attempt, storage))
         tokens = {sink: token for sink, writer in self._writers.items() if (token := writer.prepare()) is not None}
         return TaskReport(
             self._level_number, self._index, self.attempt, self.consumed, self._events, self._receipts, self._outputs, tokens, delta,
-            snapshots, None, busy_ms, self._notes, self._level.failures.counts, tuple(self._level.failures.samples),
+            snapshots, None, busy_ms, self._notes, self._level.failures.counts, tuple(self._level.failures.samples), worker_name(),
         )  # fmt: skip
 
     def close(self) -> None:
         """Release the view."""
         if self._state is not None:
             self._state.close()
+
+
+def state_steps_of(plan: Plan, level: int) -> list[str]:
+    """Names of the state steps of a level."""
+    return [step.step_name for stage in plan.stages if stage.level == level for step in stage.steps if step.is_stateful]
+
+
+def open_state(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:
+    """Return the state of one task's key groups at the job's last commit, and what it took to bring this host's view there."""
+    deployment = job.deployment
+    state = TaskState(deployment.view_folder(), plan.key_groups, groups_of_task(task, tasks, plan.key_groups), job.steps)
+    history = History(deployment.storage, job.commits, job.committed, CommitLog(deployment.storage).read)
+    return state, state.catch_up(history)

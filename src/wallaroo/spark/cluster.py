@@ -1,0 +1,355 @@
+"""The hosts that are there: who has joined, who has left, and where the next batch's tasks are wanted.
+
+Where it runs: driver.  ``poll`` is called by the watch, many times a second; batches ask for ``tasks`` and ``layout``.
+
+How a host joins: Spark has an executor there; a task is sent to it (its Python starts, imports the application, sees the checkpoint); then
+its view is filled with the key groups it is going to own, while batches go on elsewhere; only then is it a member, and the next batch has
+a layout with it.  A host that is gone is no member from the next batch on.  With a local master there is nothing to place: ``layout`` is
+None.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+
+from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.report import TaskReport
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.metrics.status import WorkerStatus
+from wallaroo.spark.job import BatchJob, Deployment, worker_name
+from wallaroo.spark.joining import Greeting, Warmed, greet, warm
+from wallaroo.spark.layout import Layout, located
+from wallaroo.spark.placement import Member, Ownership, spread, tasks_for
+from wallaroo.spark.reasons import reason_of
+from wallaroo.spark.shuffles import ShuffleCleaner
+
+LOOK_S = 0.5  # between two looks at Spark's executors
+GREETERS = 16  # hosts greeted at once, when a run starts
+GREETING_S = 60.0  # for a host that Spark has to take its first task
+JOIN_AGAIN_S = 10.0  # before a host that could not join is tried again
+WARMINGS = 2  # the second one catches up with what was committed during the first
+BATCHES_COMPARED = 20  # newest batches whose median a pause is measured against
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A host with executors of this run."""
+
+    host: str
+    executors: tuple[str, ...]
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a change of the cluster cost."""
+
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+    groups: int
+    key_groups: int
+    bytes: int
+    pause_s: float
+
+    def __str__(self) -> str:
+        who = [f"{name} joined" for name in self.joined] + [f"{name} left" for name in self.left]
+        return (
+            f"{', '.join(who) or 'tasks moved'}: key groups moved: {self.groups} of {self.key_groups}, "
+            f"state moved: {self.bytes / 1e6:.1f} MB, pause {self.pause_s:.1f} s"
+        )
+
+
+@dataclass(slots=True)
+class _Change:
+    """A change of the members, until a batch has been done with the new ones."""
+
+    before: frozenset[str]  # workers
+    is_in_force: bool = False  # whether the batch under way began with it
+    groups: int = 0
+    bytes: int = 0
+    pause_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How the tasks of a run are to be placed."""
+
+    is_local: bool  # one process on this host: nothing to place
+    tasks: int | None = None  # of every batch; None: as many as there are cores
+    is_sticky: bool = True  # False: Spark places tasks as it likes (to compare)
+
+
+class Cluster:
+    """Members and layouts; see the module's head."""
+
+    def __init__(
+        self,
+        context: SparkContext,
+        deployment: Deployment,
+        key_groups: int,
+        place: Place,
+        cleaner: ShuffleCleaner,
+        state_job: Callable[[], BatchJob],
+    ):
+        self._context, self._deployment, self._key_groups = context, deployment, key_groups
+        self.is_local, self._pinned, self._is_sticky = place.is_local, place.tasks, place.is_sticky
+        self._cleaner, self._state_job = cleaner, state_job
+        self._lock = threading.Lock()
+        self._members: tuple[Member, ...] = ()
+        if place.is_local:
+            self._members = (Member("localhost", worker_name(), int(context.defaultParallelism)),)
+        self._seen: dict[str, Seen] = {}  # of the members, by host
+        self._layouts: dict[int, Layout] = {}
+        self._retired: list[Layout] = []  # of members that were; the batch under way may still use them
+        self._ownership = Ownership(key_groups)
+        self._joining: Future[None] | None = None
+        self._refused: dict[str, float] = {}  # host -> when it may be tried again
+        self._looked_at = 0.0
+        self._change: _Change | None = None  # which no batch has begun with and ended
+        self._warmed_bytes = 0  # read by joiners before they owned anything
+        self._durations: deque[float] = deque(maxlen=BATCHES_COMPARED)
+        self._tasks_by_worker: dict[str, int] = {}
+        self._is_started = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-cluster")
+        self._greeters = ThreadPoolExecutor(GREETERS, thread_name_prefix="wallaroo-greeter")
+
+    # -- asked by batches --------------------------------------------------------------------------------------------------------
+
+    def tasks_max(self) -> int:
+        """Return how many tasks a batch may have: one per core, unless a number was asked for; at most one per key group."""
+        cores = self._pinned or sum(member.cores for member in self._members)
+        return max(1, min(cores, self._key_groups))
+
+    def tasks(self, wanted: int) -> int:
+        """Return how many tasks a batch gets that would like ``wanted``."""
+        if self._pinned:
+            return self.tasks_max()
+        return tasks_for(wanted, self._members, self.tasks_max())
+
+    def layout(self, tasks: int) -> Layout | None:
+        """Return where tasks are wanted; None: anywhere."""
+        with self._lock:
+            if self.is_local or not self._is_sticky or not self._members:
+                return None
+            if self._change is not None:
+                self._change.is_in_force = True
+            if tasks not in self._layouts:
+                self._layouts[tasks] = self._laid_out(tasks, self._members)
+            return self._layouts[tasks]
+
+    def batch_done(self, job: BatchJob, reports: Iterable[TaskReport], seconds: float) -> Move | None:
+        """Note where a batch's tasks ran; return what moved, once a batch that began after a change of the cluster is over."""
+        reports = list(reports)
+        with self._lock:
+            workers = {report.task: report.worker for report in reports if report.level == max(job.state_level, 0)}
+            moved = self._ownership.ran(job.tasks, workers, job.committed)
+            self._tasks_by_worker = Counter(report.worker for report in reports)
+            for layout in self._retired:
+                self._cleaner.forget(layout.forget())
+            self._retired = []
+            change = self._change
+            if change is None:
+                if seconds:  # not the warm-up
+                    self._durations.append(seconds)
+                return None
+            change.groups += moved
+            change.bytes += int(sum(report.notes.get("cold_bytes", 0.0) for report in reports))
+            change.pause_s += max(0.0, seconds - statistics.median(self._durations or (seconds,)))
+            if not change.is_in_force:
+                return None  # this batch had begun before
+            self._change = None
+            now = {member.worker for member in self._members}
+            joined, left = tuple(sorted(now - change.before)), tuple(sorted(change.before - now))
+            return Move(joined, left, change.groups, self._key_groups, change.bytes, change.pause_s)
+
+    def status(self) -> tuple[WorkerStatus, ...]:
+        """Return the members as ``wallaroo status`` shows them."""
+        with self._lock:
+            found = [
+                WorkerStatus(
+                    member.worker,
+                    member.host,
+                    member.cores,
+                    self._tasks_by_worker.get(member.worker, 0),
+                    self._ownership.groups_of(member.worker),
+                )
+                for member in self._members
+            ]
+        return tuple(sorted(found, key=lambda worker: worker.name))
+
+    # -- driven by the watch -----------------------------------------------------------------------------------------------------
+
+    def start(self, is_waiting: Callable[[], bool]) -> None:
+        """Wait for the first hosts and let them join.  Raises PeerError where one cannot; returns early when ``is_waiting`` turns false."""
+        if self.is_local:
+            return
+        told_at, is_told = time.monotonic() + 5.0, False
+        seen = self._look()
+        while is_waiting():
+            if not seen and not is_told and time.monotonic() > told_at:
+                is_told = True
+                _log("waiting for workers: Spark's master has given this application none yet")
+            time.sleep(LOOK_S)
+            before, seen = seen, self._look()
+            if seen and seen == before:
+                break
+        for host, greeting in zip(seen.values(), self._greeters.map(self._greeted, seen.values()), strict=True):
+            self._admit(host, greeting)
+        self._change, self._is_started = None, True
+
+    def poll(self) -> None:
+        """Look who has come and who has gone."""
+        if self.is_local or time.monotonic() - self._looked_at < LOOK_S:
+            return
+        seen = self.look_now()
+        if self._joining is not None:
+            if not self._joining.done():
+                return
+            self._told(self._joining)
+        newcomers = [host for name, host in seen.items() if name not in self._seen and self._may_join(name)]
+        self._joining = self._thread.submit(self._join, newcomers) if newcomers else None
+
+    def look_now(self) -> dict[str, Seen]:
+        """Take hosts whose executors have gone off the members; return those that are there."""
+        seen = self._look()
+        self._looked_at = time.monotonic()
+        self._drop([host for host, known in self._seen.items() if seen.get(host) != known])
+        return seen
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no host is there to run tasks."""
+        return not self._members
+
+    def close(self) -> None:
+        """Stop looking after newcomers."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._greeters.shutdown(wait=False, cancel_futures=True)
+
+    def _look(self) -> dict[str, Seen]:
+        """Return the hosts on which Spark has executors for us."""
+        spark = self._context._jsc.sc()
+        listed, scheduler = spark.statusStore().executorList(True), spark.schedulerBackend()
+        found: dict[str, Seen] = {}
+        for number in range(listed.size()):
+            executor = listed.apply(number)
+            name, cores = str(executor.id()), int(executor.totalCores())
+            if name == "driver" or not cores or not scheduler.isExecutorActive(name):  # not active: gone, or told to leave
+                continue
+            host = str(executor.hostPort()).rsplit(":", 1)[0]
+            known = found.get(host, Seen(host, (), 0))
+            found[host] = Seen(host, tuple(sorted((*known.executors, name))), known.cores + cores)
+        return found
+
+    def _may_join(self, host: str) -> bool:
+        return time.monotonic() >= self._refused.get(host, 0.0)
+
+    def _drop(self, hosts: list[str]) -> None:
+        if not hosts:
+            return
+        with self._lock:
+            self._note_change()
+            self._members = tuple(member for member in self._members if member.host not in hosts)
+            for host in hosts:
+                self._seen.pop(host, None)
+            self._retire_layouts()
+
+    def _note_change(self) -> None:
+        if self._change is None:
+            self._change = _Change(frozenset(member.worker for member in self._members))
+        self._change.is_in_force = False
+        self._change.bytes += self._warmed_bytes
+        self._warmed_bytes = 0
+
+    def _retire_layouts(self) -> None:
+        self._retired.extend(self._layouts.values())
+        self._layouts = {}
+
+    def _told(self, joining: Future[None]) -> None:
+        error = joining.exception()
+        if isinstance(error, WallarooError):
+            _log(str(error))
+        elif error is not None and not isinstance(error, Py4JError):
+            raise error
+
+    # -- joining, in a thread of its own -----------------------------------------------------------------------------------------
+
+    def _join(self, newcomers: list[Seen]) -> None:
+        for seen in newcomers:
+            try:
+                self._admit(seen, self._greeted(seen))
+            except (WallarooError, Py4JError):
+                self._refused[seen.host] = time.monotonic() + JOIN_AGAIN_S
+                raise
+
+    def _admit(self, seen: Seen, greeting: Greeting) -> None:
+        """Fill the view of a host that is not the first one, make it a member."""
+        member = Member(seen.host, greeting.worker, seen.cores)
+        members = tuple(
+            sorted((*(other for other in self._members if other.host != seen.host), member), key=lambda some: some.host)
+        )
+        layout: Layout | None = None
+        if self._is_sticky and self._is_started:
+            tasks = max(1, min(self._pinned or sum(some.cores for some in members), self._key_groups))
+            layout = self._laid_out(tasks, members)
+            layout.prepare()
+            self._warm(layout, member)
+        with self._lock:
+            self._note_change()
+            others = tuple(other for other in self._members if other.host != seen.host)
+            self._members, self._seen[seen.host] = tuple(sorted((*others, member), key=lambda some: some.host)), seen
+            self._retire_layouts()
+            if layout is not None and self._members == members:  # nobody left meanwhile
+                self._layouts[len(layout.hosts)] = layout
+
+    def _greeted(self, seen: Seen) -> Greeting:
+        until = time.monotonic() + GREETING_S
+        while True:
+            try:
+                (greeting,) = located(self._context, (seen.host,)).mapPartitionsWithIndex(greet(self._deployment)).collect()
+            except Py4JJavaError as error:
+                raise PeerError(f"worker {seen.host} cannot take part: {reason_of(error)}") from error
+            if greeting.error is not None:
+                raise PeerError(f"worker {seen.host} cannot take part: {greeting.error}")
+            if greeting.host in ("", seen.host):
+                break
+            if time.monotonic() > until:
+                raise PeerError(f"worker {seen.host} takes no task")
+            time.sleep(LOOK_S)  # it ran elsewhere: Spark knows the host, but its executor is not up yet
+        names = {member.worker: member.host for member in self._members}
+        is_known = names.get(greeting.worker, seen.host) != seen.host
+        return replace(greeting, worker=f"{greeting.worker}/{seen.host}") if is_known else greeting  # two hosts of one name
+
+    def _laid_out(self, tasks: int, members: tuple[Member, ...]) -> Layout:
+        batch = self._state_job().committed + 1
+        return Layout(self._context, spread(tasks, self._key_groups, members, self._ownership.copies, batch))
+
+    def _warm(self, layout: Layout, member: Member) -> None:
+        """Bring the joiner's view of what it is going to own up to date, while batches go on."""
+        tasks = len(layout.hosts)
+        for _ in range(WARMINGS):
+            job = self._state_job()
+            if job.state_level < 0 or job.committed < 0:
+                return
+            wanted = tuple(task for task, host in enumerate(layout.hosts) if host == member.host)
+            rows = located(self._context, tuple(layout.hosts[task] for task in wanted))
+            found: list[Warmed] = rows.mapPartitionsWithIndex(warm(job, tasks, wanted)).collect()
+            with self._lock:
+                for warmed in found:
+                    groups = range(*groups_of_task(warmed.task, tasks, self._key_groups))
+                    self._ownership.warmed(warmed.worker, groups, job.committed)
+                    self._warmed_bytes += warmed.bytes_read
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,102 @@
+"""What a host does before it owns anything: say who it is, import the application, fill its view.
+
+Where it runs: worker.  Nothing escapes from here but values, as in ``spark.worker``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wallaroo.errors import InternalError, PeerError, WallarooError
+from wallaroo.spark.job import BatchJob, Deployment, plan_of, worker_name
+from wallaroo.spark.worker import open_state
+from wallaroo.state.checkpoint import FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    worker: str
+    package: str  # where this host found the package
+    host: str  # of the executor, as Spark names it; "" where that cannot be seen
+    error: WallarooError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """One task's part of the view, brought up to date."""
+
+    worker: str
+    task: int
+    entries: int
+    bytes_read: int
+
+
+@dataclass(frozen=True, slots=True)
+class greet:  # a function with its first argument bound, which pickles by reference
+    """Return a host's Greeting."""
+
+    deployment: Deployment
+
+    def __call__(self, index: int, rows: Iterable[Any]) -> Iterator[Greeting]:
+        deque(rows, maxlen=0)  # what is not read keeps Spark from using this process again
+        error: WallarooError | None = None
+        try:
+            plan_of(self.deployment)
+            _see_checkpoint(self.deployment)
+        except WallarooError as known:
+            error = known
+        except Exception as unknown:  # noqa: BLE001  # an error gate of the worker
+            error = InternalError(f"{type(unknown).__name__}: {unknown}", traceback.format_exc())
+        yield Greeting(worker_name(), str(Path(__file__).parents[1]), executor_host(), error)
+
+
+def executor_host(proc: Path = Path("/proc")) -> str:
+    """Return the host that Spark gave this process's executor: a word of its command line, two processes up."""
+    try:
+        daemon = os.getppid()
+        status = (proc / str(daemon) / "status").read_text()
+        executor = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))
+        words = (proc / executor / "cmdline").read_text().split("\0")
+        return words[words.index("--hostname") + 1]
+    except (OSError, StopIteration, ValueError, IndexError):
+        return ""
+
+
+def _see_checkpoint(deployment: Deployment) -> None:
+    file = Path(deployment.storage.root, FORMAT)
+    try:
+        identity = json.loads(file.read_text())["id"]
+    except OSError as error:
+        raise PeerError(
+            f"it does not see the checkpoint folder {deployment.storage.root} ({error.strerror}). "
+            "Give --checkpoint a folder on a disk that all hosts share."
+        ) from error
+    if identity != deployment.checkpoint_id:
+        raise PeerError(
+            f"its folder {deployment.storage.root} is another one than this host's. "
+            "Give --checkpoint a folder on a disk that all hosts share."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class warm:
+    """Bring the view of some of ``tasks`` tasks to the job's last commit."""
+
+    job: BatchJob
+    tasks: int
+    wanted: tuple[int, ...]
+
+    def __call__(self, index: int, rows: Iterable[Any]) -> Iterator[Warmed]:
+        deque(rows, maxlen=0)
+        task = self.wanted[index]
+        plan = plan_of(self.job.deployment)
+        state, caught_up = open_state(self.job, plan, task, self.tasks)
+        state.close()
+        yield Warmed(worker_name(), task, caught_up.entries, caught_up.bytes_read)

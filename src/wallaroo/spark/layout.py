@@ -1,0 +1,84 @@
+"""Where the tasks of a batch are wanted, in Spark's terms: RDDs whose partitions have preferred hosts.
+
+Where it runs: driver.  Spark places a task where its RDD says it would like to be, if a core is free there.  Two kinds of tasks:
+
+* Level 0 reads the spool: its RDD is one small element per task, each with a preferred host (Spark's ``makeRDD``).
+* A level behind a shuffle is made of what Spark's shuffle brings.  To give it hosts it is united, partition by partition, with an *anchor*:
+  an RDD of the same partitioner whose partitions, one ``None`` each, are cached on the hosts they belong to.  Spark prefers the host on
+  which most parents of a partition are.  An anchor's partition that was lost with its host is computed again wherever the task runs, so
+  the anchor never is in the way.
+
+A layout is made once per placement and number of tasks, and used by all batches until the cluster changes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from py4j.java_gateway import is_instance_of
+from pyspark import RDD, SparkContext
+from pyspark.serializers import CPickleSerializer
+
+PICKLE = CPickleSerializer()
+
+
+def own_task(task: int) -> int:
+    """The partition function of all shuffles: a record's key is its task."""
+    return task
+
+
+def located(context: SparkContext, hosts: tuple[str, ...]) -> RDD[tuple[int, None]]:
+    """Return an RDD of ``(task, None)``, one partition per task, each wanted on its host."""
+    jvm = context._jvm
+    assert jvm is not None
+    rows = jvm.java.util.ArrayList()
+    collections = jvm.scala.jdk.javaapi.CollectionConverters
+    for task, host in enumerate(hosts):
+        wanted = jvm.java.util.ArrayList()
+        wanted.add(host)
+        rows.add(jvm.scala.Tuple2(pickle.dumps((task, None)), collections.asScala(wanted).toSeq()))
+    of_bytes = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+    made = context._jsc.sc().makeRDD(collections.asScala(rows).toSeq(), of_bytes)
+    return RDD(made.toJavaRDD(), context, PICKLE)
+
+
+def shuffled_of(rdd: RDD[Any]) -> Any:
+    """Return the JVM's ShuffledRDD behind what ``partitionBy`` gave: PySpark maps it to its values, one step behind."""
+    return rdd._jrdd.rdd().dependencies().head().rdd()
+
+
+class Layout:
+    """Hosts of the tasks 0, 1, ... of a batch."""
+
+    def __init__(self, context: SparkContext, hosts: tuple[str, ...]):
+        self.hosts = hosts
+        self._context = context
+        self._bases: dict[int, RDD[tuple[int, None]]] = {}
+        keyed = located(context, hosts).partitionBy(len(hosts), own_task)
+        self._keyed = keyed  # holds the shuffle
+        self._anchor = shuffled_of(keyed).persist()
+
+    def base(self, width: int) -> RDD[tuple[int, None]]:
+        """Return the RDD for ``width`` tasks of level 0."""
+        if width not in self._bases:
+            self._bases[width] = located(self._context, self.hosts[:width])
+        return self._bases[width]
+
+    def anchored(self, rdd: RDD[Any]) -> RDD[Any]:
+        """Return what ``partitionBy`` gave, with the hosts of this layout and a ``None`` more in each partition."""
+        jvm = self._context._jvm
+        assert jvm is not None
+        united = shuffled_of(rdd).union(self._anchor)
+        assert is_instance_of(self._context._gateway, united, "org.apache.spark.rdd.PartitionerAwareUnionRDD")
+        values = jvm.PythonRDD.valueOfPair(jvm.JavaPairRDD.fromJavaRDD(united.toJavaRDD()))
+        return RDD(values, self._context, rdd._jrdd_deserializer)
+
+    def prepare(self) -> None:
+        """Put the anchor in its places now, so that the first batch need not."""
+        self._anchor.count()
+
+    def forget(self) -> list[Any]:
+        """Release the anchor; return the RDDs whose shuffle is no longer needed."""
+        self._anchor.unpersist(False)
+        return [self._keyed]

@@ -1,0 +1,142 @@
+"""Which worker owns which key groups: balanced by cores, and moved as little as the cluster's changes allow.
+
+Where it runs: pure (driver).  A task of a batch owns a contiguous range of key groups (``engine.keys.groups_of_task``); a placement says
+on which host each task is wanted.  Spark is asked, not told: where a task really ran, its report says.
+
+How tasks are spread: a host's share of the tasks is its share of the cores (largest remainder).  Tasks then choose hosts in order of
+warmth: the share of a task's key groups whose state the host's view holds, newer copies counting more.  So on an unchanged cluster nothing
+moves; a joiner gets just its share; and the groups of a lost host go where an older copy of them is, if there is one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from wallaroo.engine.keys import groups_of_task
+
+OLD = 64  # batches behind which a copy of a key group is no better than none: its snapshot is newer (state.snapshots)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A host of the cluster that is ready for tasks."""
+
+    host: str  # as Spark names it
+    worker: str  # as its tasks name themselves
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Where copies of key groups are: worker -> key group -> the batch after which its view holds the group."""
+
+    by_worker: Mapping[str, Mapping[int, int]]
+
+    def warmth(self, worker: str, group: int, batch: int) -> float:
+        """Return 0 (no use) to 1 (newest) for a worker's copy of a key group.
+
+        >>> copies = Copies({"one": {7: 99, 8: 67}})
+        >>> copies.warmth("one", 7, 100), copies.warmth("one", 8, 100), copies.warmth("two", 7, 100)
+        (1.0, 0.25, 0.0)
+        """
+        held = self.by_worker.get(worker, {}).get(group)
+        if held is None or batch - held > OLD:
+            return 0.0
+        return 1.0 if batch - held <= 1 else 0.5 * (1 - (batch - held - 1) / OLD)
+
+
+def tasks_for(wanted: int, members: Iterable[Member], tasks_max: int) -> int:
+    """Return how many tasks a batch gets that would like ``wanted``.
+
+    With several hosts every host gets the same number (as far as cores are the same everywhere), so that a host owns the same key groups
+    in small batches as in large ones.
+
+    >>> pair = (Member("a", "a", 4), Member("b", "b", 4))
+    >>> [tasks_for(wanted, pair, 8) for wanted in (1, 2, 3, 8)], tasks_for(3, pair[:1], 4)
+    ([2, 2, 4, 8], 3)
+    """
+    cores = [member.cores for member in members]
+    if len(cores) < 2:
+        return min(wanted, tasks_max)
+    if len(set(cores)) > 1:
+        return tasks_max
+    return min(math.ceil(wanted / len(cores)) * len(cores), tasks_max)
+
+
+def shares(tasks: int, members: tuple[Member, ...]) -> list[int]:
+    """Return how many tasks each member gets.
+
+    >>> shares(7, (Member("a", "a", 2), Member("b", "b", 4)))
+    [2, 5]
+    """
+    cores = sum(member.cores for member in members)
+    exact = [tasks * member.cores / cores for member in members]
+    given = [math.floor(share) for share in exact]
+    by_rest = sorted(range(len(members)), key=lambda number: (given[number] - exact[number], number))
+    for number in by_rest[: tasks - sum(given)]:
+        given[number] += 1
+    return given
+
+
+def spread(tasks: int, key_groups: int, members: tuple[Member, ...], copies: Copies, batch: int) -> tuple[str, ...]:
+    """Return the host of each task of a batch.
+
+    >>> pair = (Member("a", "a", 1), Member("b", "b", 1))
+    >>> spread(2, 4, pair, Copies({"b": {0: 9, 1: 9}}), 10), spread(4, 4, pair, Copies({}), 10)
+    (('b', 'a'), ('a', 'a', 'b', 'b'))
+    """
+    free = shares(tasks, members)
+    warmth = {
+        (task, number): sum(
+            copies.warmth(member.worker, group, batch) for group in range(*groups_of_task(task, tasks, key_groups))
+        )
+        for task in range(tasks)
+        for number, member in enumerate(members)
+    }
+    chosen: dict[int, int] = {}
+    for task, number in sorted((pair for pair in warmth if warmth[pair] > 0), key=lambda pair: (-warmth[pair], pair)):
+        if task not in chosen and free[number] > 0:
+            chosen[task] = number
+            free[number] -= 1
+    for task in range(tasks):
+        if task not in chosen:
+            number = next(number for number, left in enumerate(free) if left > 0)
+            chosen[task] = number
+            free[number] -= 1
+    return tuple(members[chosen[task]].host for task in range(tasks))
+
+
+class Ownership:
+    """Who worked on which key group last, and who holds which copy; fed with what tasks report."""
+
+    def __init__(self, key_groups: int):
+        self._key_groups = key_groups
+        self._copies: dict[str, dict[int, int]] = {}
+        self.owners: dict[int, str] = {}
+
+    @property
+    def copies(self) -> Copies:
+        """Copies of all workers that are still known."""
+        return Copies(self._copies)
+
+    def ran(self, tasks: int, workers: Mapping[int, str], held: int) -> int:
+        """Note that state tasks ran on these workers (task -> worker) and brought their views to batch ``held``; return how many key
+        groups changed their owner."""
+        moved = 0
+        for task, worker in workers.items():
+            copies = self._copies.setdefault(worker, {})
+            for group in range(*groups_of_task(task, tasks, self._key_groups)):
+                moved += self.owners.get(group, worker) != worker
+                self.owners[group] = worker
+                copies[group] = held
+        return moved
+
+    def warmed(self, worker: str, groups: Iterable[int], held: int) -> None:
+        """Note that a worker's view was brought to batch ``held`` before it owned these key groups."""
+        self._copies.setdefault(worker, {}).update(dict.fromkeys(groups, held))
+
+    def groups_of(self, worker: str) -> tuple[int, ...]:
+        """Return the key groups that a worker owns, rising."""
+        return tuple(group for group in range(self._key_groups) if self.owners.get(group) == worker)

@@ -1,0 +1,87 @@
+"""Code for other hosts: this package and the application's modules, as zip files that Spark hands to its executors.
+
+Where it runs: driver.  With a local master nothing is shipped: the workers import from where the driver does.
+
+What goes: the ``wallaroo`` package; every module and package in the application's folders (the file that was run and what lies beside it).
+What does not: libraries.  They have to be installed on the hosts, or shipped as an environment (docs/scaling.md).
+"""
+
+from __future__ import annotations
+
+import py_compile
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pyspark import SparkContext
+
+import wallaroo
+from wallaroo.errors import PeerError
+
+BYTES_MAX = 100 * 1024 * 1024  # of an application's folder: beyond, it is not code that lies there
+SKIPPED = frozenset({"__pycache__", "site-packages", "node_modules"})
+
+
+def ship(context: SparkContext, module_paths: Iterable[str], folder: Path) -> None:
+    """Give the package and the application to all executors, present and future.
+
+    Raises PeerError where an application's folder holds more than ``BYTES_MAX``.
+    """
+    package = Path(wallaroo.__file__).parent
+    context.addPyFile(str(_zipped(folder / "wallaroo.zip", package.parent, _files_below(package))))
+    for number, path in enumerate(dict.fromkeys(module_paths)):
+        files = list(modules_in(Path(path)))
+        if files:
+            context.addPyFile(str(_zipped(folder / f"application{number}.zip", Path(path), files)))
+
+
+def modules_in(folder: Path) -> Iterator[Path]:
+    """Yield the files of all modules and packages directly in a folder.  Raises PeerError where they are too large."""
+    total = 0
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if entry.suffix == ".py" and entry.is_file():
+            found: Iterable[Path] = (entry,)
+        elif entry.is_dir() and (entry / "__init__.py").exists() and entry != Path(wallaroo.__file__).parent:
+            found = _files_below(entry)
+        else:
+            continue
+        for file in found:
+            total += file.stat().st_size
+            if total > BYTES_MAX:
+                raise PeerError(
+                    f"the application's folder {folder} holds more than {BYTES_MAX // 1024**2} MB of modules and packages, "
+                    "too much to send to the workers. Put the application into a folder of its own."
+                )
+            yield file
+
+
+def _files_below(package: Path) -> Iterator[Path]:
+    for entry in sorted(package.iterdir()):
+        if entry.name.startswith(".") or entry.name in SKIPPED:
+            continue
+        if entry.is_dir():
+            yield from _files_below(entry)
+        elif entry.is_file():
+            yield entry
+
+
+def _zipped(target: Path, base: Path, files: Iterable[Path]) -> Path:
+    """Write the files, modules compiled as well: every Python worker would do it anew, a second each."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as content:
+        for file in files:
+            name = file.relative_to(base)
+            content.write(file, name)
+            if file.suffix == ".py" and (code := _compiled(file, target.with_suffix(".pyc"))):
+                content.writestr(str(name.with_suffix(".pyc")), code)
+    return target
+
+
+def _compiled(file: Path, target: Path) -> bytes:
+    """Return a module's compiled form, never to be compared with its source; nothing where it does not compile."""
+    try:
+        py_compile.compile(
+            str(file), str(target), file.name, True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+        )
+    except py_compile.PyCompileError:
+        return b""
+    return target.read_bytes()
