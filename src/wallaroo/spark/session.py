@@ -57,7 +57,16 @@ SETTINGS = {
 
 ON_CLUSTERS = {
     "spark.executor.memory": "1g",  # of the JVM; Python workers come on top
-    "spark.decommission.enabled": "true",  # a worker that leaves finishes its tasks and takes no more
+    "spark.decommission.enabled": "true",  # a worker that leaves finishes its tasks and takes no more; else it is ended after 30 s
+    # a task whose host is busy for a moment (a joiner's greeting) waits rather than read its state elsewhere
+    "spark.locality.wait": "100ms",
+    # a host that is gone or silent: a batch hangs for seconds, not for minutes
+    "spark.shuffle.io.retryWait": "1s",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.connectionTimeout": "10s",
+    "spark.network.timeout": "30s",
+    "spark.network.timeoutInterval": "2s",
+    "spark.executor.heartbeatInterval": "3s",
 }
 TASK_ATTEMPTS = 4  # Spark's own default on clusters; on local masters it would give up at the first lost worker
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}  # ours -> Spark's

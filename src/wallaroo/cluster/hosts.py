@@ -1,0 +1,44 @@
+"""Addresses for a cluster on one machine: a loopback host for every worker, and free ports.
+
+Where it runs: a terminal, a test.
+"""
+
+from __future__ import annotations
+
+import socket
+
+MASTER_HOST = "127.0.0.1"
+_HOSTS_PER_NET = 250
+
+
+def loopback_host(number: int) -> str:
+    """The loopback address of the worker with this number; 127.0.0.1 is the master's.
+
+    >>> loopback_host(1), loopback_host(2), loopback_host(250)
+    ('127.0.0.2', '127.0.0.3', '127.0.1.1')
+    """
+    return f"127.0.{number // _HOSTS_PER_NET}.{number % _HOSTS_PER_NET + 1}"
+
+
+def host_of_worker(number: int) -> str:
+    """The worker's own loopback address, or the master's where the system (macOS) has configured no other."""
+    host = loopback_host(number)
+    return host if is_free(host, 0) else MASTER_HOST
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether one can listen there (port 0: anywhere on that host)."""
+    try:
+        socket.create_server((host, port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the master's host on which nobody listens now; all different.  Somebody may be faster in taking one."""
+    servers = [socket.create_server((MASTER_HOST, 0)) for _ in range(count)]
+    ports: list[int] = [server.getsockname()[1] for server in servers]
+    for server in servers:
+        server.close()
+    return ports
