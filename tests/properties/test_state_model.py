@@ -66,7 +66,7 @@ class StateOfACheckpoint(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="state-model-"))
-        self.attempts = 0
+        self.attempts = self.made = 0
         self.floor = 0  # no commit before this one is promised to be usable
         self.truth: dict[int, Entries] = {-1: {}}
         self.open()
@@ -142,7 +142,8 @@ class StateOfACheckpoint(RuleBasedStateMachine):
         batch = self.batch + 1
         deltas, written = self.work(batch, change, tasks, placed)
         in_use = in_force(self.last.snapshots if self.last else (), written)
-        commit = Commit(batch, {"s": [batch, batch]}, tuple(deltas), in_use, steps=STEPS)
+        self.made += 1
+        commit = Commit(batch, {"s": [batch, batch]}, tuple(deltas), in_use, steps=STEPS, id=f"{self.made:x}")
         self.checkpoint.commits.publish(commit)
         after = {**self.truth[self.batch], **{place: value for place, value in change.items() if value is not None}}
         self.truth[batch] = {place: value for place, value in after.items() if change.get(place, value) is not None}
@@ -204,15 +205,24 @@ class StateOfACheckpoint(RuleBasedStateMachine):
         assert self.batch == max(self.truth)
 
     @precondition(lambda self: self.batch > 0)
-    @rule(back=st.integers(min_value=1, max_value=RETAIN - 1))
-    def the_newest_commits_are_rolled_back(self, back: int) -> None:
-        """Every host's view is brought back before the log grows again, as the warm-up at the start of a run does."""
+    @rule(
+        back=st.integers(min_value=1, max_value=RETAIN - 1),
+        host=st.sampled_from(HOSTS),
+        change=changed,
+        placed=hosts,
+        times=st.integers(min_value=0, max_value=2),
+    )
+    def the_newest_commits_are_rolled_back(
+        self, back: int, host: str, change: dict[tuple[str, Key], bytes | None], placed: list[str], times: int
+    ) -> None:
+        """A host that has seen them keeps its view, while other hosts commit other batches of the same numbers."""
+        self.a_host_reads_everything(host, tasks=1)
         for batch in range(self.batch, max(self.floor, self.batch - back), -1):
             self.checkpoint.commits.delete(batch)
             del self.truth[batch]
         self.the_driver_restarts(is_rebooted=False)
-        for host in HOSTS:
-            self.a_host_reads_everything(host, tasks=1)
+        self.a_run_of_equal_batches(change, 1, placed, times)
+        self.a_host_reads_everything(host, tasks=1)
 
     @precondition(lambda self: self.batch >= 4 * SNAPSHOT_EVERY)
     @rule()

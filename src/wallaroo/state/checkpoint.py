@@ -6,6 +6,8 @@ Layout::
 
     format.json          version and id of the checkpoint
     plan.json            the application as it was planned last
+    run.json             who runs, and where it answers queries; removed at the end of the run
+    emptying             there while a fresh start deletes everything; the next start goes on with it
     lock                 held (flock) by the one run that uses the folder; the kernel releases it when that process dies
     commits/ deltas/ snapshots/          state (state.commits says how they hang together)
     spool/<source>/  outbox/<sink>/      input not yet committed, output not yet sent
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.faults import fault_point
 from wallaroo.state.commits import FOLDER as COMMITS
 from wallaroo.state.commits import Commit, CommitLog
 from wallaroo.state.snapshots import SNAPSHOTS
@@ -32,7 +35,8 @@ from wallaroo.state.task_state import DELTAS
 
 VERSION = 1
 FORMAT = "format.json"
-BEFORE_FORMAT = frozenset({"lock", f".{FORMAT}.tmp"})  # what a run that died at its very start may have left
+EMPTYING = "emptying"  # there while a fresh start deletes; whoever finds it goes on deleting
+BEFORE_FORMAT = frozenset({"lock", f".{FORMAT}.tmp", EMPTYING})  # what a run that died at its very start may have left
 FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, "spool", "outbox", "view")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -49,12 +53,16 @@ class Checkpoint:
     @property
     def view_root(self) -> Path:
         """The view's folder: of this checkpoint since the machine's last start (an unsynced view does not survive a power cut)."""
-        boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else "boot"
-        return self.root / "view" / f"{self.id}-{boot}"
+        return self.root / "view" / f"{self.id}-{boot_id()}"
 
     def release(self) -> None:
         """Give the lock back."""
         self.lock.close()
+
+
+def boot_id() -> str:
+    """Return what differs from one start of this machine to the next, where it has such a thing."""
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else "boot"
 
 
 def open_checkpoint(root: Path, is_durable: bool, is_fresh: bool = False) -> Checkpoint:
@@ -79,7 +87,7 @@ def open_checkpoint(root: Path, is_durable: bool, is_fresh: bool = False) -> Che
 def _opened(root: Path, lock: IO[str], is_durable: bool, is_fresh: bool) -> Checkpoint:
     try:
         _reject_foreign(root)
-        if is_fresh:
+        if is_fresh or (root / EMPTYING).exists():
             _empty(root)
         identity = _identify(root, is_durable)
         for folder in FOLDERS:
@@ -115,10 +123,19 @@ def _reject_foreign(root: Path) -> None:
 
 
 def _empty(root: Path) -> None:
-    """Remove everything but the lock; the file that makes the folder ours goes last, so that a crash in between leaves it ours."""
+    """Remove everything but the lock.
+
+    The file that makes the folder ours goes last but one, so that a crash in between leaves it ours; the mark goes last, so that the
+    next start, fresh or not, finishes the work: half a checkpoint is none.
+    """
+    (root / EMPTYING).touch()
+    kept = ("lock", EMPTYING)
     for entry in sorted(root.iterdir(), key=lambda entry: entry.name == FORMAT):
-        if entry.name != "lock":
+        if entry.name not in kept:
+            fault_point("checkpoint.empty")
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    fault_point("checkpoint.emptied")
+    (root / EMPTYING).unlink()
 
 
 def _identify(root: Path, is_durable: bool) -> str:

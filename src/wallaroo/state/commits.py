@@ -10,7 +10,9 @@ The law of a commit (batch n):
 3. Sinks are told to commit batch n: again after a restart, therefore idempotently.
 4. Views apply ``commits/<n>``'s deltas at the start of the next batch that needs their key groups.  A view never holds anything
    uncommitted, so nothing in it is ever rolled back.
-5. Source positions at or below ``commits/<n>``'s may be forgotten; files that no retained commit needs are deleted.
+5. Every commit has an id of its own.  Where commits were rolled back by hand (the newest files deleted while nothing ran), the ones made then
+   have numbers that there were before, and other ids; what a view knows by number and id belongs to one line of commits only.
+6. Source positions at or below ``commits/<n>``'s may be forgotten; files that no retained commit needs are deleted.
 
 State of key group g after batch n = the snapshot ``snapshots[g]`` of commit n, then the deltas of the commits behind that snapshot's batch,
 up to and including n, in order of batch.
@@ -61,6 +63,7 @@ class Commit:
     outputs: dict[str, int] = field(default_factory=dict)  # sink name -> outputs of this batch
     steps: tuple[str, ...] = ()  # the step table: names of state steps, by index
     time_ms: int = 0
+    id: str = ""  # fresh for every commit: two commits of one number are told apart by it; empty in commits of early versions
 
 
 def name_of(batch: int) -> str:

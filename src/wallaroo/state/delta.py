@@ -74,6 +74,10 @@ class DeltaFile:
         """Key groups that have entries here."""
         return list(self.sections)
 
+    def bytes_of(self, group: int) -> int:
+        """How many bytes the entries of one key group take here."""
+        return self.sections[group][1] if group in self.sections else 0
+
     def entries(self, group: int) -> Iterator[Entry]:
         """Yield the entries of one key group (none if it is not here).  Raises CheckpointError on a wrong checksum."""
         if group not in self.sections:

@@ -6,10 +6,31 @@ Where it runs: worker and driver.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
-from wallaroo.state.commits import Commit
+from wallaroo.errors import CheckpointError
+from wallaroo.state.commits import Commit, SnapshotRef
 from wallaroo.state.delta import DeltaFile, Entry
 from wallaroo.state.storage import Storage
+
+
+class Version(NamedTuple):
+    """What a key group is brought to: a commit, by its number and its id."""
+
+    batch: int
+    id: str
+
+
+NOTHING = Version(-1, "")  # before the first commit
+
+
+class Behind(NamedTuple):
+    """What a key group lacks."""
+
+    is_reset: bool  # whether to empty the group first
+    is_cold: bool  # whether more is read than the newest commit
+    steps: list[Iterator[Entry]]  # oldest first
+    bytes: int  # that the entries of a cold group take in their files
 
 
 class History:
@@ -20,28 +41,53 @@ class History:
         self._storage, self._read_commit = storage, read_commit
         self._commits = {commit.batch: commit for commit in commits}
         self._files: dict[str, DeltaFile] = {}
+        self._bases: dict[int, SnapshotRef] | None = None
+
+    @property
+    def version(self) -> Version:
+        """What every key group is brought to."""
+        return Version(self.batch, self._commit(self.batch).id) if self.batch >= 0 else NOTHING
 
     def _commit(self, batch: int) -> Commit:
         if batch not in self._commits:
             self._commits[batch] = self._read_commit(batch)
         return self._commits[batch]
 
+    def _base(self, group: int) -> SnapshotRef | None:
+        if self._bases is None:
+            snapshots = self._commit(self.batch).snapshots
+            self._bases = {covered: ref for ref in snapshots for covered in range(ref.first, ref.end)}
+        return self._bases.get(group)
+
     def _file(self, name: str) -> DeltaFile:
         if name not in self._files:
             self._files[name] = DeltaFile(self._storage.read(name), name)
         return self._files[name]
 
-    def since(self, group: int, version: int) -> tuple[bool, list[Iterator[Entry]]]:
-        """Return what brings ``group`` from ``version`` to ``batch``: whether to empty it first, and entries, oldest first."""
+    def _is_ours(self, version: Version) -> bool:
+        """Whether this line of commits has that very one; no where it has gone: nobody can tell any more."""
+        try:
+            return self._commit(version.batch).id == version.id
+        except CheckpointError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            return False
+
+    def since(self, group: int, version: Version) -> Behind:
+        """Return what brings ``group`` from ``version`` to ``batch``.
+
+        A version that is ahead, older than the snapshot in force, or of a line of commits that was rolled back counts for nothing:
+        the group begins anew at the snapshot.
+        """
         if self.batch < 0:
-            return version != -1, []
-        snapshots = [ref for ref in self._commit(self.batch).snapshots if ref.first <= group < ref.end]
-        base = snapshots[0].batch if snapshots else -1
-        is_reset = version < base or version > self.batch or (version == -1 and base < 0)
-        found = [self._file(snapshots[0].file).entries(group)] if is_reset and snapshots else []
-        start = base if is_reset else version
+            return Behind(version != NOTHING, False, [], 0)
+        snapshot = self._base(group)
+        base = snapshot.batch if snapshot else -1
+        is_reset = not max(base, 0) <= version.batch <= self.batch or not self._is_ours(version)
+        start = base if is_reset else version.batch
+        files = [self._file(snapshot.file)] if is_reset and snapshot else []
+        is_cold = bool(files) or start < self.batch - 1
         for batch in range(start + 1, self.batch + 1):
-            for delta in self._commit(batch).deltas:
-                if delta.first <= group < delta.end:
-                    found.append(self._file(delta.file).entries(group))
-        return is_reset, found
+            files += [self._file(delta.file) for delta in self._commit(batch).deltas if delta.first <= group < delta.end]
+        size = sum(file.bytes_of(group) for file in files) if is_cold else 0
+        return Behind(is_reset, is_cold, [file.entries(group) for file in files], size)

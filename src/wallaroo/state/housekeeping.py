@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from wallaroo.faults import fault_point
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.commits import Commit
 from wallaroo.state.snapshots import SNAPSHOTS, oldest_needed
@@ -37,6 +38,11 @@ class Housekeeping:
             self._sweep()
 
     def _sweep(self) -> None:
+        fault_point("housekeeping.sweep")
+        self._remove_unneeded()
+        fault_point("housekeeping.swept")
+
+    def _remove_unneeded(self) -> None:
         if not self._retained:
             self._remove_all_but(DELTAS, frozenset())
             self._remove_all_but(SNAPSHOTS, frozenset())

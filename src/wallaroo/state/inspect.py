@@ -22,7 +22,7 @@ from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef
 from wallaroo.state.delta import latest
-from wallaroo.state.history import History
+from wallaroo.state.history import NOTHING, History
 from wallaroo.state.storage import LocalStorage
 
 VERSION_MAX = 1  # newest version of a checkpoint that is understood here; state.checkpoint, which needs LMDB, has its own
@@ -82,7 +82,7 @@ class StateAt:
     def __init__(self, commit: Commit, history: History, groups: int):
         self.commit, self._history, self.groups = commit, history, groups
         for group in range(groups):
-            history.since(group, -1)  # opens the group's files; its entries are read later
+            history.since(group, NOTHING)  # opens the group's files; its entries are read later
 
     def check_step(self, step: str | None) -> None:
         """Raise CheckpointError where there is no such step."""
@@ -92,8 +92,7 @@ class StateAt:
 
     def group(self, group: int) -> dict[tuple[str, bytes], bytes]:
         """Return one key group's entries by step and encoded key, in that order."""
-        _, found = self._history.since(group, -1)
-        entries = latest(entry for part in found for entry in part)
+        entries = latest(entry for part in self._history.since(group, NOTHING).steps for entry in part)
         return {(self.commit.steps[step], key): entries[step, key] for step, key in sorted(entries)}
 
     def entries(self, step: str | None = None) -> Iterator[StoredEntry]:

@@ -7,6 +7,7 @@ tasks.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,7 @@ class BatchProtocol:
             outputs={sink.name: sum(report.outputs.get(number, 0) for report in reports) for number, sink in sinks},
             steps=self._steps,
             time_ms=time.time_ns() // 1_000_000,
+            id=uuid.uuid4().hex,
         )
 
     def _abort(self, batch: int, reports: list[TaskReport]) -> None:

@@ -75,6 +75,7 @@ class LocalStorage:
         return sorted(entry.name for entry in os.scandir(path) if not entry.name.startswith(".")) if path.exists() else []
 
     def delete(self, name: str) -> None:
+        fault_point("storage.delete")
         Path(self.root, name).unlink(missing_ok=True)
 
 

@@ -15,7 +15,7 @@ from wallaroo.state.delta import Entry, encode
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import SNAPSHOTS
 from wallaroo.state.storage import Storage
-from wallaroo.state.view import View
+from wallaroo.state.view import CatchUp, View
 
 DELTAS = "deltas"
 
@@ -29,8 +29,8 @@ class TaskState:
         self._step_ids = {name: number for number, name in enumerate(steps)}
         self._located: dict[Key, tuple[int, bytes]] = {}
 
-    def catch_up(self, history: History) -> int:
-        """Bring the view to the last committed batch; return how many entries were applied."""
+    def catch_up(self, history: History) -> CatchUp:
+        """Bring the view to the last committed batch; return what that took."""
         return self._view.catch_up(history)
 
     def _locate(self, key: Key) -> tuple[int, bytes]:

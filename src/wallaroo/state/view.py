@@ -2,9 +2,11 @@
 
 Where it runs: worker.
 
-The law of the view: it holds committed versions only.  Key group g at version n means: exactly the entries of g after batch n.  Catching up
-(one batch later, after a crash, on an empty host) is one code path: apply the snapshot if the view is older than it, then the deltas behind.
-Entries and version change in one LMDB transaction.  The whole directory may vanish at any time between two tasks; it is then built again.
+The law of the view: it holds committed versions only.  Key group g at version n means: exactly the entries of g after commit n.  A commit is
+known by its number and its id, since another one may have had that number before commits were rolled back.  Catching up (one batch later, after
+a crash, after a rollback, on an empty host) is one code path: begin with the snapshot if the view is older than it or of another line of
+commits, then apply the deltas behind.  Entries and version change in one LMDB transaction.  The whole directory may vanish at any time between
+two tasks; it is then built again.
 """
 
 from __future__ import annotations
@@ -14,20 +16,23 @@ import os
 import shutil
 import struct
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import cast
 
 import lmdb
 
 from wallaroo.errors import PeerError
+from wallaroo.faults import fault_point
 from wallaroo.state.delta import Entry
-from wallaroo.state.history import History
+from wallaroo.state.history import NOTHING, History, Version
 
 SHARDS = 16  # LMDB environments per view: one writer at a time each, so tasks of one host seldom wait for one another
 MAP_BYTES_MAX = 1 << 36  # virtual address space per shard, not memory and not disk
 KEY_BYTES_MAX = 480  # LMDB's own bound is 511 with our prefix; longer keys are stored under their digest
 _PREFIX = struct.Struct(">HH")  # key group, step
-_VERSION = struct.Struct(">q")
+_VERSION = struct.Struct(">q")  # and behind it the commit's id
 _VERSIONS = b"\xff\xff version"  # key groups are below 65535, so this sorts behind all entries
 _environments: dict[str, tuple[int, lmdb.Environment]] = {}  # per process: opening costs 0.3 ms
 
@@ -68,6 +73,19 @@ def _stored_key(group: int, step: int, key: bytes) -> bytes:
     return _PREFIX.pack(group, step) + key
 
 
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """What bringing key groups to a commit took."""
+
+    entries: int = 0  # applied
+    cold_groups: int = 0  # for which more was read than the newest commit: the view had none of the two newest versions
+    bytes_read: int = 0  # of snapshots and deltas, for cold groups: what has moved to this host
+
+    def __add__(self, other: CatchUp) -> CatchUp:
+        """Both together."""
+        return CatchUp(self.entries + other.entries, self.cold_groups + other.cold_groups, self.bytes_read + other.bytes_read)
+
+
 class View:
     """One task's access to key groups [first, end) at version ``batch``."""
 
@@ -85,45 +103,50 @@ class View:
             shards.setdefault(self._shard(group), []).append(group)
         return shards
 
-    def catch_up(self, history: History) -> int:
-        """Bring all groups to ``history.batch`` and open them for reading; return how many entries were applied."""
-        applied = 0
+    def catch_up(self, history: History) -> CatchUp:
+        """Bring all groups to ``history.batch`` and open them for reading; return what that took."""
+        done, mark = CatchUp(), _mark(history.version)
         for shard, groups in self._groups_by_shard().items():
             environment = _environment(self._root / f"{shard:02d}")
             try:
-                applied += self._open_shard(shard, environment, groups, history)
+                done += self._open_shard(shard, environment, groups, history, mark)
             except lmdb.DiskError as error:
                 raise PeerError(
                     f"the view of the state cannot be written: {self._root}: {error}. Free the disk and run again."
                 ) from error
-        return applied
+        return done
 
-    def _open_shard(self, shard: int, environment: lmdb.Environment, groups: list[int], history: History) -> int:
+    def _open_shard(self, shard: int, environment: lmdb.Environment, groups: list[int], history: History, mark: bytes) -> CatchUp:
         """Look at the versions in the very transaction that is kept for reading: a belated task may move a group at any time."""
-        applied = 0
+        done = CatchUp()
         while True:
             read = environment.begin()
-            stale = [group for group in groups if _version(read, group) != history.batch]
+            get = read.get
+            stale = [group for group in groups if get(_place(group), _UNMARKED) != mark]
             if not stale:
                 self._reads[shard] = read
-                return applied
+                return done
             read.abort()
-            applied += self._apply(environment, stale, history)
+            done += self._apply(environment, stale, history, mark)
 
-    def _apply(self, environment: lmdb.Environment, groups: list[int], history: History) -> int:
-        applied = 0
+    def _apply(self, environment: lmdb.Environment, groups: list[int], history: History, mark: bytes) -> CatchUp:
+        applied = cold_groups = bytes_read = 0
         with environment.begin(write=True) as write:
             for group in groups:
-                version = _version(write, group)
-                is_reset, steps = history.since(group, version)
-                if is_reset:
+                behind = history.since(group, _version(cast(bytes, write.get(_place(group), _UNMARKED))))
+                if behind.is_reset:
                     _clear(write, group)
-                for entries in steps:
+                if behind.is_cold:
+                    cold_groups += 1
+                    bytes_read += behind.bytes
+                for entries in behind.steps:
                     for entry in entries:
                         _put(write, group, entry)
                         applied += 1
-                write.put(_VERSIONS + _PREFIX.pack(group, 0), _VERSION.pack(history.batch))
-        return applied
+                write.put(_place(group), mark)
+            fault_point("view.apply")
+        fault_point("view.applied")
+        return CatchUp(applied, cold_groups, bytes_read)
 
     def read(self, group: int, step: int, key: bytes) -> bytes | None:
         """Return the stored bytes of one entry, or None."""
@@ -155,9 +178,21 @@ class View:
         self._reads.clear()
 
 
-def _version(transaction: lmdb.Transaction, group: int) -> int:
-    raw = transaction.get(_VERSIONS + _PREFIX.pack(group, 0))
-    return int(_VERSION.unpack(cast(bytes, raw))[0]) if raw else -1
+def _mark(version: Version) -> bytes:
+    return _VERSION.pack(version.batch) + version.id.encode()
+
+
+_UNMARKED = _mark(NOTHING)
+
+
+@cache
+def _place(group: int) -> bytes:
+    """Where a group's version is stored."""
+    return _VERSIONS + _PREFIX.pack(group, 0)
+
+
+def _version(mark: bytes) -> Version:
+    return Version(_VERSION.unpack_from(mark)[0], mark[_VERSION.size :].decode())
 
 
 def _clear(transaction: lmdb.Transaction, group: int) -> None:

@@ -70,7 +70,7 @@ def test_the_traceback_is_printed_when_asked_for(failing: Any, capsys: Any, monk
 
 
 def test_every_command_explains_itself(capsys: Any) -> None:
-    for name in ("run", "send", "receive", "graph", "explain", "doctor"):
+    for name in ("run", "send", "receive", "graph", "explain", "status", "doctor"):
         with pytest.raises(SystemExit) as caught:
             command.main([name, "--help"])
         assert caught.value.code == 0

@@ -206,3 +206,31 @@ def test_a_damaged_last_commit_is_said_and_the_lock_given_back(tmp_path: Path) -
     commit.write_bytes(whole)
     open_checkpoint(tmp_path, is_durable=False).release()
     del caught
+
+
+FRESH = """
+import pathlib, sys
+from wallaroo.state.checkpoint import open_checkpoint
+open_checkpoint(pathlib.Path(sys.argv[1]), is_durable=False, is_fresh=True)
+"""
+
+
+@pytest.mark.parametrize("fault", [*(f"checkpoint.empty:{nth}" for nth in (1, 2, len(FOLDERS) + 2)), "checkpoint.emptied:1"])
+def test_a_fresh_start_that_was_killed_is_finished_by_the_next_start(tmp_path: Path, fault: str) -> None:
+    """Half a checkpoint is none: output progress without its commits would pass for a later run's."""
+    old = open_checkpoint(tmp_path, is_durable=False)
+    old.commits.publish(Commit(3, {"in": [7, 1]}))
+    old.storage.publish("plan.json", b"{}")
+    (tmp_path / "outbox" / "tcp").mkdir()
+    old.release()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "WALLAROO_FAULT": fault}
+    killed = subprocess.run([sys.executable, "-c", FRESH, str(tmp_path)], env=environment, check=False, timeout=30)
+    assert killed.returncode == -signal.SIGKILL
+
+    new = open_checkpoint(tmp_path, is_durable=False)
+
+    assert new.id != old.id
+    assert new.last is None
+    assert list((tmp_path / "outbox").iterdir()) == []
+    assert content_of(tmp_path) == sorted([*FOLDERS, "format.json", "lock"])
+    new.release()

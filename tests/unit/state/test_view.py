@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 
 from wallaroo.errors import CheckpointError
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
+from wallaroo.state.commits import decode as decode_commit
+from wallaroo.state.commits import encode as encode_commit
 from wallaroo.state.delta import Entry, encode
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups, in_force, oldest_needed
 from wallaroo.state.storage import LocalStorage
-from wallaroo.state.view import View, close_environments
+from wallaroo.state.view import CatchUp, View, close_environments
 
 GROUPS = 16
 
@@ -33,10 +36,12 @@ class Log:
             (root / folder).mkdir(parents=True)
         self.commits = CommitLog(self.storage)
 
-    def write(self, batch: int, *entries: Entry, snapshots: tuple[SnapshotRef, ...] = ()) -> None:
-        file = f"deltas/{batch}.delta"
+    def write(self, batch: int, *entries: Entry, snapshots: tuple[SnapshotRef, ...] = (), line: str = "") -> None:
+        """``line`` tells commits of one number apart: it becomes part of the id."""
+        file = f"deltas/{batch}{line}.delta"
         self.storage.publish(file, encode({3: list(entries)}))
-        self.commits.publish(Commit(batch, {}, (DeltaRef(file, 0, GROUPS, 0, len(entries)),), snapshots))
+        commit = Commit(batch, {}, (DeltaRef(file, 0, GROUPS, 0, len(entries)),), snapshots, id=line and f"{line}{batch}")
+        self.commits.publish(commit)
 
     def at(self, batch: int) -> History:
         return History(self.storage, (), batch, self.commits.read)
@@ -60,11 +65,11 @@ def test_a_view_applies_only_what_it_has_not_seen(tmp_path: Path, log: Log) -> N
         log.write(batch, Entry(0, b"sx", b"%d" % batch), Entry(0, b"sy%d" % batch, b""))
     view = View(tmp_path / "view", GROUPS, 0, GROUPS)
 
-    assert view.catch_up(log.at(1)) == 4
+    assert view.catch_up(log.at(1)).entries == 4
     view.close()
-    assert view.catch_up(log.at(2)) == 2
+    assert view.catch_up(log.at(2)).entries == 2
     view.close()
-    assert view.catch_up(log.at(2)) == 0
+    assert view.catch_up(log.at(2)) == CatchUp()
     assert view.read(3, 0, b"sx") == b"2"
     view.close()
 
@@ -111,6 +116,86 @@ def test_a_view_behind_the_snapshot_starts_from_it(tmp_path: Path, log: Log) -> 
 
     assert read(tmp_path / "view", log.at(2)) == b"from the snapshot"
     assert read(tmp_path / "view", log.at(2), b"sgone") is None
+
+
+def caught_up(root: Path, history: History) -> CatchUp:
+    view = View(root, GROUPS, 3, 4)
+    done = view.catch_up(history)
+    view.close()
+    return done
+
+
+def test_a_version_of_a_line_that_was_rolled_back_is_not_taken_for_the_new_one_of_its_number(tmp_path: Path, log: Log) -> None:
+    """Batch 1 was committed, rolled back by hand, and committed again as another batch."""
+    log.write(0, Entry(0, b"sx", b"0"), line="old")
+    log.write(1, Entry(0, b"sx", b"1"), Entry(0, b"sgone", b"1"), line="old")
+    assert read(tmp_path / "view", log.at(1)) == b"1"
+
+    log.commits.delete(1)
+    log.write(1, Entry(0, b"sy", b"new"), line="new")
+
+    assert read(tmp_path / "view", log.at(1)) == b"0"
+    assert read(tmp_path / "view", log.at(1), b"sy") == b"new"
+    assert read(tmp_path / "view", log.at(1), b"sgone") is None
+
+
+def test_a_version_of_a_line_that_was_rolled_back_is_no_base_for_later_batches(tmp_path: Path, log: Log) -> None:
+    """The view missed the moment at which both lines had the same number."""
+    log.write(0, line="old")
+    log.write(1, Entry(0, b"sx", b"rolled back"), line="old")
+    assert read(tmp_path / "view", log.at(1)) == b"rolled back"
+
+    log.commits.delete(1)
+    log.write(1, Entry(0, b"sy", b"1"), line="new")
+    log.write(2, Entry(0, b"sy", b"2"), line="new")
+
+    assert read(tmp_path / "view", log.at(2)) is None
+    assert read(tmp_path / "view", log.at(2), b"sy") == b"2"
+
+
+def test_a_view_whose_commit_has_gone_begins_anew(tmp_path: Path, log: Log) -> None:
+    """Housekeeping may delete the commit that a snapshot was made of: whether the view's is that one nobody can tell."""
+    log.write(0, Entry(0, b"sx", b"from the view"), line="a")
+    assert read(tmp_path / "view", log.at(0)) == b"from the view"
+    (tmp_path / "log" / "snapshots").mkdir()
+    log.storage.publish("snapshots/0", encode({3: [Entry(0, b"sx", b"from the snapshot")]}))
+    log.write(1, snapshots=(SnapshotRef("snapshots/0", 0, GROUPS, 0, 0),), line="a")
+    log.commits.delete(0)
+
+    assert read(tmp_path / "view", log.at(1)) == b"from the snapshot"
+
+
+def test_views_and_commits_without_ids_stay_good(tmp_path: Path, log: Log) -> None:
+    """As early versions wrote them: what a view has is not read again."""
+    log.write(0, Entry(0, b"sx", b"0"))
+    log.write(1, Entry(0, b"sx", b"1"))
+    assert caught_up(tmp_path / "view", log.at(0)).entries == 1
+
+    assert caught_up(tmp_path / "view", log.at(1)).entries == 1
+    text = encode_commit(Commit(5, {}))
+    assert decode_commit(_without_id(text), "commits/5") == Commit(5, {})
+
+
+def _without_id(text: bytes) -> bytes:
+    body = text.partition(b"\n")[2].replace(b',"id":""', b"")
+    assert b'"id"' not in body
+    return b"1 %d %08x\n" % (len(body), zlib.crc32(body)) + body
+
+
+def test_groups_are_cold_where_more_than_the_newest_commit_is_read(tmp_path: Path, log: Log) -> None:
+    """The very first batch is warm, as is the one behind the view's; a gap, a new host and a rollback are cold."""
+    for batch in range(4):
+        log.write(batch, Entry(0, b"sx", b"%d" % batch), line="a")
+    warm = CatchUp(entries=1)
+
+    assert caught_up(tmp_path / "view", log.at(0)) == warm
+    assert caught_up(tmp_path / "view", log.at(1)) == warm
+    gap, new, back = (caught_up(tmp_path / f"{view}", log.at(at)) for view, at in (("view", 3), ("new", 3), ("view", 2)))
+
+    entry = len(b"sx") + len(b"0") + 10
+    assert gap == CatchUp(2, 1, 2 * entry)
+    assert new == CatchUp(4, 1, 4 * entry)
+    assert back == CatchUp(3, 1, 3 * entry)
 
 
 def test_a_file_of_the_log_that_is_missing_is_named(tmp_path: Path, log: Log) -> None:

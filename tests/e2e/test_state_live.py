@@ -1,0 +1,198 @@
+"""``wallaroo state`` beside a running application: what it shows is the state after one batch, in full, while batches go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from wallaroo.cli.receiving import Receiver
+from wallaroo.codecs.framing import framer
+from wallaroo.connectors.source import Framing
+from wallaroo.state.storage import LocalStorage
+from wallaroo.verify.harness import free_ports
+
+pytestmark = [pytest.mark.spark, pytest.mark.java]
+
+SOURCES = str(Path(__file__).resolve().parents[2] / "src")
+RETAIN = 24
+BATCHES = 70  # every key group has had its snapshot by then, so deltas are being deleted
+ROUNDS = 4  # of looking, spread over these batches
+LINES_PER_SEND, SEND_EVERY_S = 100, 0.05
+START_S_MAX, BATCH_S_MAX, STOP_S_MAX, LOOK_S_MAX = 90.0, 120.0, 60.0, 60.0
+
+Counts = Counter[str]
+
+
+@dataclass
+class Sender:
+    """Random words over one connection, at a steady rate; ``lines`` is all that was sent, in order."""
+
+    port: int
+    lines: list[list[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_stopping.set()
+        self._thread.join(STOP_S_MAX)
+
+    def _run(self) -> None:
+        chance, frame = Random(11), framer(Framing(4, ">I", 1 << 20))
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            while not self._is_stopping.wait(SEND_EVERY_S):
+                made = [[_word(chance) for _ in range(chance.randrange(1, 4))] for _ in range(LINES_PER_SEND)]
+                self.lines += made  # before they can be in any commit
+                connection.sendall(b"".join(frame(" ".join(words).encode()) for words in made))
+
+    def after(self, words: int) -> Counts:
+        """The counts when so many words had been seen; there must be a line that ends there."""
+        counts: Counts = Counter()
+        for line in self.lines:
+            if words <= 0:
+                break
+            counts.update(line)
+            words -= len(line)
+        assert words == 0, "no line ends there: the state is not that of a batch boundary"
+        return counts
+
+
+def _word(chance: Random) -> str:
+    return f"w{int(500 * chance.random() ** 2)}"
+
+
+def counts_of(outputs: list[bytes]) -> Counts:
+    """The newest count of every word that came out."""
+    counts: Counts = Counter()
+    for line in outputs:
+        word, _, number = line.decode().partition(" ")
+        assert int(number) == counts[word] + 1
+        counts[word] = int(number)
+    return counts
+
+
+def exported(text: str) -> Counts:
+    return Counter({entry["key"]: entry["value"]["count"] for entry in map(json.loads, text.splitlines())})
+
+
+@contextmanager
+def running(folder: Path, port: int, out_port: int) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "wallaroo", "run", "--no-live", "--checkpoint", str(folder / "state")]
+    command += ["--master", "local[2]", "--retain-commits", str(RETAIN), "wallaroo.verify.applications.word_count"]
+    command += ["--in", f"Lines@127.0.0.1:{port}", "--out", f"127.0.0.1:{out_port}"]
+    with (folder / "log").open("wb") as log:
+        environment = {**os.environ, "PYTHONPATH": SOURCES}
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+    try:
+        yield process
+    except BaseException:
+        print((folder / "log").read_text())
+        raise
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(STOP_S_MAX)
+
+
+def look(folder: Path, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """``wallaroo state``, in a process of its own."""
+    command = [sys.executable, "-m", "wallaroo", "state", verb, "--checkpoint", str(folder / "state"), *arguments]
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=LOOK_S_MAX)
+
+
+def state(folder: Path, verb: str, *arguments: str) -> str:
+    """What ``wallaroo state`` prints."""
+    done = look(folder, verb, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def newest(folder: Path) -> int:
+    names = LocalStorage(str(folder / "state"), False).names("commits")
+    return int(names[-1]) if names else -1
+
+
+def changes_of(text: str) -> dict[str, tuple[int, int]]:
+    """The counts of every changed word, old and new."""
+    found = {}
+    for sign, word, told in re.findall(r"^([+~]) 'count' '(\w+)'  (.*)$", text, re.MULTILINE):
+        numbers = [int(number) for number in re.findall(r"\d+", told)]
+        found[word] = (0, numbers[0]) if sign == "+" else (numbers[0], numbers[1])
+    return found
+
+
+def lines_of(receiver: Receiver) -> list[bytes]:
+    """The whole lines that came so far."""
+    return b"".join(list(receiver.payloads)).split(b"\n")[:-1]
+
+
+def test_state_is_read_at_batch_boundaries_while_the_application_runs(tmp_path: Path, eventually: Callable[..., None]) -> None:
+    """list, export, get and diff agree with the input up to that boundary, and are never behind what has come out."""
+    port, diffs = free_ports(1)[0], 0
+    with Receiver(is_resuming=True) as receiver, running(tmp_path, port, receiver.address[1]) as run:
+        eventually(lambda: run.poll() is not None or _listens(port), "the application listens", START_S_MAX)
+        sender = Sender(port)
+        sender.start()
+        for number in range(ROUNDS):
+            due = 1 + number * BATCHES // (ROUNDS - 1)
+            eventually(lambda due=due: newest(tmp_path) >= due, "batches are committed", BATCH_S_MAX)
+            came = counts_of(lines_of(receiver))
+
+            listed = int(re.findall(r"^commit (\d+)", state(tmp_path, "list"))[0])
+            found = exported(state(tmp_path, "export", "--json"))
+
+            assert listed >= due
+            assert found == sender.after(found.total())
+            assert all(found[word] >= count for word, count in came.items()), "the state is behind the output"
+            _check_get(tmp_path, sender, found)
+            diffs += _check_diff(tmp_path, listed)
+        assert diffs, "no diff was quick enough to find both of its commits"
+        sender.stop()
+        total = sum(map(len, sender.lines))
+        eventually(lambda: len(lines_of(receiver)) >= total, "everything sent comes out", BATCH_S_MAX)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(STOP_S_MAX) == 0
+    assert exported(state(tmp_path, "export", "--json")) == counts_of(lines_of(receiver)) == sender.after(total)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _check_get(folder: Path, sender: Sender, before: Counts) -> None:
+    """One key's state: no older than the export before it, no newer than what was sent."""
+    word = before.most_common(1)[0][0]
+    (count,) = map(int, re.findall(r"^ +count +(\d+)$", state(folder, "get", word), re.MULTILINE))
+    assert before[word] <= count <= sum(line.count(word) for line in list(sender.lines))
+
+
+def _check_diff(folder: Path, start: int) -> bool:
+    """What changed between two commits is what their exports differ in; False where one of them has gone meanwhile."""
+    end = newest(folder)
+    looks = [look(folder, "diff", "--from", str(start), "--to", str(end))]
+    looks += [look(folder, "export", "--json", "--commit", str(at)) for at in (start, end)]
+    if any("no longer retained" in done.stderr for done in looks):
+        return False
+    told, old, new = changes_of(looks[0].stdout), exported(looks[1].stdout), exported(looks[2].stdout)
+    assert told == {word: (old[word], new[word]) for word in new if new[word] != old[word]}
+    return True
