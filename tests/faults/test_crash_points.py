@@ -1,14 +1,15 @@
-"""The process dies at every write, fsync, rename and publish of a batch, one after another; the restart finds its way."""
+"""The process dies at every write, fsync, rename, publish and deletion of a batch, one after another; the restart finds its way."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from wallaroo.state.storage import LocalStorage
 PROGRAM = Path(__file__).with_name("miniature.py")
 SOURCES = str(Path(__file__).parents[2] / "src")
 RUN_S_MAX = 60.0
-AT_ONCE = max(2, os.cpu_count() or 2)
+AT_ONCE = 2 * (os.cpu_count() or 2)  # they wait for disks and for each other as long as they compute
 # How often these are passed depends on how fast the egress is: it may already have sent what the driver is about to write down.
 TIMED = ("egress.", "outbox.pending")
 # The points that a batch must pass, so that a renamed or removed one is noticed.
@@ -36,17 +37,36 @@ NEEDED = [
     "storage.rename",
     "storage.sync_folder",
     "storage.published",
+    "storage.delete",
+    "housekeeping.sweep",
+    "housekeeping.swept",
+    "view.apply",
+    "view.applied",
     "outbox.write",
     "outbox.fsync",
+    "outbox.sync_folder",
+    "outbox.remove",
     "file.write",
     "file.fsync",
     "file.rename",
+    "file.sync_folder",
     "file.renamed",
     "spool.append",
     "spool.fsync",
+    "spool.roll",
+    "spool.rolled",
+    "spool.sync_folder",
+    "spool.tail",
     "egress.send",
     "egress.sent",
 ]
+# What only a restart passes, by the crash that leaves it something to clean up.
+LEFT_BEHIND = {
+    "outbox.sync_folder:2": ["outbox.litter", "spool.mend", "storage.delete"],  # output of an attempt, and its spool's index
+    "storage.rename:6": ["storage.delete"],  # deltas of an attempt that nobody committed
+    "outbox.pending.rename:1": ["outbox.pending.litter"],  # half of the pending list's file
+    "file.rename:1": ["file.litter"],  # half of a file of output
+}
 
 
 @dataclass(frozen=True)
@@ -104,34 +124,80 @@ def crash_and_restart(folder: Path, first: str, then: tuple[str, ...], expected:
     """Kill a run at ``first``, its restarts at ``then``, and let the last one end; return whether it died, and what is wrong."""
     with Receiver(is_resuming=True) as receiver:
         code = run(folder, receiver, WALLAROO_FAULT=first)
-        for fault in then:
-            run(folder, receiver, WALLAROO_FAULT=fault)
-        last = run(folder, receiver)
-        if last != 0:
-            return True, f"{first} {then}: the restart ended with {last}"
-        found = look(folder, receiver, len(expected.received))
-    wrong = [name for name in Found.__annotations__ if getattr(found, name) != getattr(expected, name)]
+        problem = restart(folder, receiver, then, expected)
     if code not in (0, -signal.SIGKILL):
-        wrong.append(f"exit code {code} instead of a kill")
-    return code == -signal.SIGKILL, f"{first} {then}: {wrong}" if wrong else ""
+        problem += f" exit code {code} instead of a kill"
+    return code == -signal.SIGKILL, f"{first} {then}: {problem}" if problem else ""
 
 
-def check_all(folder: Path, plans: list[tuple[str, tuple[str, ...]]], expected: Found) -> None:
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        results = list(pool.map(lambda item: crash_and_restart(folder / str(item[0]), *item[1], expected), enumerate(plans)))
-    assert [problem for _, problem in results if problem] == []
-    survivors = [plan[0] for plan, (died, _) in zip(plans, results, strict=True) if not died and not plan[0].startswith(TIMED)]
-    assert survivors == [], "the process was not killed at these points"
+def restart(folder: Path, receiver: Receiver, then: tuple[str, ...], expected: Found) -> str:
+    """Kill restarts at ``then`` and let the last one end; return what is wrong, empty where nothing is."""
+    for fault in then:
+        run(folder, receiver, WALLAROO_FAULT=fault)
+    last = run(folder, receiver)
+    if last != 0:
+        return f"the restart ended with {last}"
+    found = look(folder, receiver, len(expected.received))
+    wrong = [name for name in Found.__annotations__ if getattr(found, name) != getattr(expected, name)]
+    return str(wrong) if wrong else ""
 
 
 def test_a_crash_at_any_point_of_any_batch_changes_nothing(tmp_path: Path, undisturbed: tuple[Found, Counter[str]]) -> None:
     """Output, files, state and commits are the undisturbed run's, wherever the process died."""
     expected, points = undisturbed
-    check_all(tmp_path, [(f"{name}:{nth}", ()) for name, nth in all_points(points)], expected)
+    plans = [(f"{name}:{nth}", ()) for name, nth in all_points(points)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = list(pool.map(lambda item: crash_and_restart(tmp_path / str(item[0]), *item[1], expected), enumerate(plans)))
+    assert [problem for _, problem in results if problem] == []
+    survivors = [plan[0] for plan, (died, _) in zip(plans, results, strict=True) if not died and not plan[0].startswith(TIMED)]
+    assert survivors == [], "the process was not killed at these points"
 
 
-def test_a_crash_during_the_recovery_changes_nothing(tmp_path: Path, undisturbed: tuple[Found, Counter[str]]) -> None:
+@pytest.fixture
+def crashed(tmp_path: Path) -> Callable[[str], Path]:
+    """Return the folder of a run that died at a point before any output left; copies of it may be restarted."""
+
+    def crash(fault: str) -> Path:
+        folder = tmp_path / f"crashed {fault}"
+        with Receiver(is_resuming=True) as receiver:
+            assert run(folder, receiver, WALLAROO_FAULT=fault) == -signal.SIGKILL
+            assert receiver.count == 0
+        return folder
+
+    return crash
+
+
+def check_restarts(crash: Path, plans: list[tuple[str, ...]], expected: Found) -> None:
+    """Restart copies of a crashed run, kill each restart where it is planned, and compare what the last one leaves."""
+
+    def check(plan: tuple[str, ...]) -> str:
+        folder = crash.with_name(f"{crash.name} {plan[0]}")
+        shutil.copytree(crash, folder)
+        with Receiver(is_resuming=True) as receiver:
+            problem = restart(folder, receiver, plan, expected)
+        return f"{crash.name} {plan}: {problem}" if problem else ""
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        assert [problem for problem in pool.map(check, plans) if problem] == []
+
+
+def test_a_crash_during_the_recovery_changes_nothing(
+    crashed: Callable[[str], Path], undisturbed: tuple[Found, Counter[str]]
+) -> None:
     """After a crash behind the first commit one restart dies where it first passes a point, the next where it passes it again."""
     expected, points = undisturbed
-    plans = [("commit.after:1", (f"{name}:1", f"{name}:2")) for name in sorted(points)]
-    check_all(tmp_path, plans, expected)
+    check_restarts(crashed("commit.after:1"), [(f"{name}:1", f"{name}:2") for name in sorted(points)], expected)
+
+
+@pytest.mark.parametrize("first", LEFT_BEHIND)
+def test_a_crash_while_a_restart_cleans_up_changes_nothing(
+    first: str, tmp_path: Path, undisturbed: tuple[Found, Counter[str]]
+) -> None:
+    """What a crash left behind is removed by the restart, which may die of that, too."""
+    expected, log = undisturbed[0], tmp_path / "points"
+    with Receiver(is_resuming=True) as receiver:
+        assert run(tmp_path / "looked at", receiver, WALLAROO_FAULT=first) == -signal.SIGKILL
+        assert run(tmp_path / "looked at", receiver, WALLAROO_FAULT_LOG=str(log)) == 0
+    assert [name for name in LEFT_BEHIND[first] if name not in log.read_text().split()] == []
+    for name in LEFT_BEHIND[first]:
+        assert crash_and_restart(tmp_path / name, first, (f"{name}:1",), expected) == (True, "")

@@ -9,16 +9,30 @@ from collections.abc import Callable
 
 import pytest
 
+from wallaroo.plan.model import DEAD_LETTERS
 from wallaroo.testing.run import LocalApplication, LocalRun
-from wallaroo.verify.applications import market_spread, sequence, word_count
+from wallaroo.verify.applications import dead_letters, dice, market_spread, sequence, word_count
 from wallaroo.verify.cases import CASES, Case
 from wallaroo.verify.harness import free_ports
 from wallaroo.verify.killer import schedule
 from wallaroo.verify.ledger import Faults
 from wallaroo.verify.processes import Kind, Process, find, kill, kind_of
 
-MODULES = {"sequence": sequence, "word_count": word_count, "market_spread": market_spread}
-STEPS = {"sequence": "slide window", "word_count": "count", "market_spread": "check market"}
+MODULES = {
+    "sequence": sequence,
+    "word_count": word_count,
+    "market_spread": market_spread,
+    "dead_letters": dead_letters,
+    "dice": dice,
+}
+STEPS = {
+    "sequence": "slide window",
+    "word_count": "count",
+    "market_spread": "check market",
+    "dead_letters": dead_letters.STEPS[dead_letters.IN_STATE],
+}
+LANES = ("count in lane", "count at table")
+KEYED = [name for name in CASES if name != "dice"]  # what a key must hold is known before the run
 EVENTS, PORTIONS = 2000, 20  # per source
 
 
@@ -50,7 +64,8 @@ def test_an_undisturbed_run_has_no_fault(name: str) -> None:
     """Output and state agree with the oracle; there is enough of both to mean something."""
     case, run = undisturbed(name)
     faults = judged(case, lines(run))
-    case.judge_state(run.state(STEPS[name]).items(), faults)
+    steps = LANES if name == "dice" else (STEPS[name],)
+    case.judge_state([entry for step in steps for entry in run.state(step).items()], faults)
     assert faults.total == 0, faults.examples
     assert len(run.outputs) > EVENTS / 10
 
@@ -96,6 +111,11 @@ NUMBERED: list[tuple[Spoiler, str]] = [
 SPOILT: list[tuple[str, Spoiler, str]] = [
     *(("sequence", spoil, kind) for spoil, kind in NUMBERED),
     *(("word_count", spoil, kind) for spoil, kind in NUMBERED),
+    *(("dead_letters", spoil, kind) for spoil, kind in NUMBERED),
+    ("dice", last, "lost"),
+    ("dice", doubled, "duplicated"),
+    ("dice", replayed, "duplicated"),
+    ("dice", invented, "wrong"),
     ("market_spread", doubled, "duplicated"),
     ("market_spread", replayed, "out_of_order"),
     ("market_spread", swapped, "out_of_order"),
@@ -110,6 +130,51 @@ def test_spoilt_output_is_told_by_its_kind(name: str, spoil: Spoiler, kind: str)
     assert getattr(judged(case, spoil(lines(run))), kind) > 0
 
 
+def letters_of(run: LocalRun) -> list[bytes]:
+    return [line.removesuffix(b"\n") for line in run.by_sink[DEAD_LETTERS]]
+
+
+def judged_letters(case: Case, letters: list[bytes]) -> Faults:
+    faults = Faults()
+    assert case.judge_letters(letters, faults) == len(letters)
+    return faults
+
+
+def test_an_undisturbed_run_has_a_letter_for_every_failed_event() -> None:
+    """Each of the three steps fails often enough to mean something."""
+    case, run = undisturbed("dead_letters")
+    letters = letters_of(run)
+    assert judged_letters(case, letters).total == 0
+    assert len(letters) + len(run.outputs) == EVENTS
+    assert all(run.errors[step] >= 10 for step in dead_letters.STEPS.values())
+
+
+def with_other_step(letters: list[bytes]) -> list[bytes]:
+    return [letters[0].replace(b'"step": "', b'"step": "not '), *letters[1:]]
+
+
+SPOILT_LETTERS: list[tuple[Spoiler, str]] = [
+    (last, "lost"),
+    (first, "lost"),
+    (doubled, "duplicated"),
+    (replayed, "duplicated"),
+    (invented, "wrong"),
+    (with_other_step, "wrong"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "kind"), SPOILT_LETTERS)
+def test_spoilt_letters_are_told_by_their_kind(spoil: Spoiler, kind: str) -> None:
+    """One letter lost, doubled, invented or of another step is found."""
+    case, run = undisturbed("dead_letters")
+    assert getattr(judged_letters(case, spoil(letters_of(run))), kind) > 0
+
+
+def test_letters_of_an_application_that_has_none_are_wrong() -> None:
+    """Nothing may fail where nothing is to fail."""
+    assert judged_letters(CASES["sequence"](seed=7), [b"{}"]).wrong == 1
+
+
 def test_a_lost_rejection_is_found_where_no_narrow_quote_explains_it() -> None:
     """Orders pass at narrow quotes only; a rejection missing between two at the same quote cannot have passed."""
     case, run = undisturbed("market_spread")
@@ -120,7 +185,17 @@ def test_a_lost_rejection_is_found_where_no_narrow_quote_explains_it() -> None:
     assert found > len(outputs) / 7 / 3
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("gone", [0, 1])
+def test_lanes_that_counted_another_number_of_events_are_found(gone: int) -> None:
+    """An event that one shuffle lost, or doubled, is missing in the sum of what was counted behind it."""
+    case, run = undisturbed("dice")
+    states = [list(run.state(step).items()) for step in LANES]
+    faults = Faults()
+    case.judge_state([*states[gone][1:], *states[1 - gone]], faults)
+    assert faults.wrong_state == 1
+
+
+@pytest.mark.parametrize("name", KEYED)
 def test_wrong_state_is_found(name: str) -> None:
     """A key's state that is another key's, or is missing, is told."""
     case, run = undisturbed(name)

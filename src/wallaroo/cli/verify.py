@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,12 +23,16 @@ from typing import Any
 from wallaroo.cli.receiving import Receiver
 from wallaroo.cli.sending import of_payloads
 from wallaroo.cli.sending_acked import send_acknowledged
+from wallaroo.cluster import LocalCluster
 from wallaroo.errors import PeerError
 from wallaroo.verify.cases import CASES
 from wallaroo.verify.harness import Verification, VerifyOptions
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
+from wallaroo.verify.scaling import CHANGES, FAILURES, ScalingVerification, every_pair
 
+PAIRS_WORKERS_MAX = 5  # growing by two twice
+ON_CLUSTER = ("--conf", "spark.executor.memory=512m")  # several executors on one machine
 CONNECT_S_MAX = 120.0  # a sender waits so long for a run that starts again
 
 
@@ -54,6 +59,10 @@ def add_parser(subparsers: Any) -> None:
         metavar="DIR",
         help="work in this new folder and keep it (default: a temporary one, gone if all is well)",
     )
+    add("--changes", type=changes_of, default=(), metavar="CHANGE,...",
+        help="run on a cluster of this machine that changes so instead of killing single processes: "
+        f"{', '.join(CHANGES)}; 'pairs': every order of two of the first four; 'failures': all the others")  # fmt: skip
+    add("--workers", type=int, default=2, metavar="N", help="with --changes: workers at the start (default: %(default)s)")
     add("--quiet", action="store_true", help="print the results only")
     parser.set_defaults(handler=verify_command)
 
@@ -66,6 +75,17 @@ def kinds_of(text: str) -> tuple[Kind, ...]:
         raise argparse.ArgumentTypeError(f"{error}; the kinds are {', '.join(kind.value for kind in Kind)}") from None
 
 
+def changes_of(text: str) -> tuple[str, ...]:
+    """Read ``grow1,kill``, ``pairs`` or ``failures``."""
+    changes = (
+        every_pair(1, PAIRS_WORKERS_MAX, 2) if text == "pairs" else FAILURES if text == "failures" else tuple(text.split(","))
+    )
+    unknown = [change for change in changes if change not in CHANGES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no change; the changes are {', '.join(CHANGES)}, pairs, failures")
+    return changes
+
+
 def verify_command(options: argparse.Namespace) -> int:
     """Verify each application; return the exit code."""
     signal.signal(signal.SIGTERM, _leave)
@@ -75,7 +95,10 @@ def verify_command(options: argparse.Namespace) -> int:
         kills = options.kills // len(cases) + (number < options.kills % len(cases))
         chosen = VerifyOptions(case, kills, options.seed, options.seconds, options.rate, options.only)
         with _workplace(options.keep, case) as folder:
-            result = verify(chosen, folder, options.quiet)
+            if options.changes:
+                result = verify_scaling(chosen, folder, options.changes, options.workers, options.quiet)
+            else:
+                result = verify(chosen, folder, options.quiet)
             print(result.text(), flush=True)
             if not result.is_clean:
                 print(f"  everything is in {folder}", flush=True)
@@ -90,6 +113,24 @@ def verify(options: VerifyOptions, folder: Path, is_quiet: bool = False) -> Resu
     output = folder / "output"
     with output.open("wb") as out, Receiver(out=out, is_keeping=False, is_resuming=True) as receiver:
         result = Verification(options, folder, receiver, output, _send, _nothing if is_quiet else _say).run()
+        out.flush()
+    return result
+
+
+def verify_scaling(
+    options: VerifyOptions, folder: Path, changes: tuple[str, ...], workers: int, is_quiet: bool = False, cores: int = 1
+) -> Result:
+    """Verify one application in ``folder`` on a cluster that changes; workers have ``cores`` cores each."""
+    output, say = folder / "output", _nothing if is_quiet else _say
+    with (
+        output.open("wb") as out,
+        Receiver(out=out, is_keeping=False, is_resuming=True) as receiver,
+        LocalCluster.start(folder / "cluster", workers, cores=cores) as cluster,
+    ):
+        on_cluster = ("--master", cluster.url, *ON_CLUSTER, "--batch-time", "0.5")
+        chosen = replace(options, kinds=(Kind.WORKER, Kind.DRIVER), run_options=on_cluster)
+        verification = ScalingVerification(chosen, folder, receiver, output, _send, say, cluster=cluster, changes=changes)
+        result = verification.run()
         out.flush()
     return result
 

@@ -5,6 +5,8 @@ Where it runs: the verifier.  Input is made in portions, always in the same orde
 
 from __future__ import annotations
 
+import ast
+import json
 import random
 import re
 from abc import ABC, abstractmethod
@@ -12,6 +14,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from wallaroo.verify.applications.dead_letters import EVENT as READING
+from wallaroo.verify.applications.dead_letters import IN_DECODER, IN_STATE, PASSES, STEPS
+from wallaroo.verify.applications.dice import EVENT as NUMBER
 from wallaroo.verify.applications.market_spread import ORDER, ORDER_TYPE, QUOTE, QUOTE_TYPE
 from wallaroo.verify.applications.sequence import EVENT, WINDOW
 from wallaroo.verify.ledger import Faults, Ledger
@@ -27,6 +32,7 @@ class Case(ABC):
     module: ClassVar[str]
     sources: ClassVar[tuple[str, ...]]
     has_files: ClassVar[bool] = False  # whether the output goes to files as well
+    has_letters: ClassVar[bool] = False  # whether events fail
 
     def __init__(self, seed: int):
         self._chances = {source: random.Random(f"{seed} {source}") for source in self.sources}
@@ -38,6 +44,14 @@ class Case(ABC):
     @abstractmethod
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
         """Hold the output against everything made so far; return how many outputs there were."""
+
+    def judge_letters(self, letters: Iterable[bytes], faults: Faults) -> int:
+        """Hold the dead letters against everything made so far; return how many there were."""
+        count = 0
+        for letter in letters:
+            count += 1
+            faults.note("wrong", f"a dead letter of an application that has none: {letter!r}")
+        return count
 
     @abstractmethod
     def state(self) -> State:
@@ -214,4 +228,127 @@ class MarketSpread(Case):
         return state.quote, state.is_rejecting
 
 
-CASES: dict[str, type[Case]] = {"sequence": Sequence, "word_count": WordCount, "market_spread": MarketSpread}
+class DeadLetters(Case):
+    """Readings, numbered per key and place of failure: those that pass are counted, every other one is a dead letter, in order."""
+
+    module = "wallaroo.verify.applications.dead_letters"
+    sources = ("Readings",)
+    has_letters = True
+    FAILING = 0.015  # share of events, at each place
+    _LINE = re.compile(rb"(\d+) (\d+) (\d+)")
+    _PLACES: ClassVar[dict[str, int]] = {step: place for place, step in STEPS.items()}
+
+    def __init__(self, seed: int):
+        super().__init__(seed)
+        self._counts: Counter[tuple[int, int]] = Counter()  # (place, key)
+
+    def payloads(self, source: str, count: int) -> list[bytes]:
+        chance, counts, made = self._chances[source], self._counts, []
+        for _ in range(count):
+            key, draw = int(KEYS * chance.random() ** 2), chance.random()
+            place = 1 + int(draw / self.FAILING) if draw < self.FAILING * len(STEPS) else PASSES
+            counts[place, key] += 1
+            made.append(READING.pack(place, key, counts[place, key]))
+        return made
+
+    def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
+        ledger, count = Ledger(faults), 0
+        for line in lines:
+            count += 1
+            found = self._LINE.fullmatch(line)
+            key, counted, number = map(int, found.groups()) if found else (-1, 0, -1)
+            if counted != number:
+                faults.note("wrong", repr(line))
+            else:
+                ledger.hear(key, number)
+        ledger.close({key: count for (place, key), count in self._counts.items() if place == PASSES})
+        return count
+
+    def judge_letters(self, letters: Iterable[bytes], faults: Faults) -> int:
+        ledger, count = Ledger(faults), 0
+        for line in letters:
+            count += 1
+            try:
+                place, key, number = self._read(json.loads(line))
+            except (ValueError, KeyError, TypeError, SyntaxError) as error:
+                faults.note("wrong", f"dead letter {line!r}: {error}")
+            else:
+                ledger.hear((STEPS[place], key), number)
+        failed = {(STEPS[place], key): count for (place, key), count in self._counts.items() if place != PASSES}
+        ledger.close(failed)
+        return count
+
+    def _read(self, letter: dict[str, Any]) -> tuple[int, int, int]:
+        """The event of a letter.  Raises ValueError where the letter says another step or key than the event."""
+        is_frame = letter["kind"] == "decoder"
+        event: tuple[int, int, int] = (
+            READING.unpack(bytes.fromhex(letter["frame_hex"])) if is_frame else ast.literal_eval(letter["event"])
+        )
+        if event[0] != self._PLACES[letter["step"]] or is_frame != (event[0] == IN_DECODER):
+            raise ValueError(f"step '{letter['step']}' does not fail for {event}")
+        if letter.get("key") != (event[1] if event[0] == IN_STATE else None):
+            raise ValueError(f"its key is {letter.get('key')!r}")
+        return event
+
+    def state(self) -> State:
+        seen = {key for place, key in self._counts if place in (PASSES, IN_STATE)}
+        return {key: self._counts[PASSES, key] for key in seen}
+
+    def facts(self, state: Any) -> Any:
+        return state.count
+
+
+class Dice(Case):
+    """Numbers through random lanes: each has to come out once, in any order, and be counted once behind each shuffle."""
+
+    module = "wallaroo.verify.applications.dice"
+    sources = ("Dice",)
+
+    def __init__(self, seed: int):
+        super().__init__(seed)
+        self._made = 0
+
+    def payloads(self, source: str, count: int) -> list[bytes]:
+        first = self._made + 1
+        self._made += count
+        return [NUMBER.pack(number) for number in range(first, self._made + 1)]
+
+    def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
+        came, count = bytearray(self._made + 1), 0
+        for line in lines:
+            count += 1
+            number = int(line) if line.isdigit() else 0
+            if not 1 <= number <= self._made:
+                faults.note("wrong", repr(line))
+            elif came[number]:
+                faults.note("duplicated", repr(line))
+            else:
+                came[number] = 1
+        lost = [number for number in range(1, self._made + 1) if not came[number]]
+        if lost:
+            faults.note("lost", f"{lost[:5]}", len(lost))
+        return count
+
+    def judge_state(self, states: Iterable[tuple[Any, Any]], faults: Faults) -> None:
+        counted: Counter[str] = Counter()
+        for _, state in states:
+            for name, events in vars(state).items():
+                counted[name] += events
+        for name in ("lane_events", "table_events"):
+            if counted[name] != self._made:
+                faults.note("wrong_state", f"{name} is {counted[name]}, must be {self._made}")
+
+    def state(self) -> State:
+        return {}
+
+    def facts(self, state: Any) -> Any:
+        return vars(state)
+
+
+CASES: dict[str, type[Case]] = {
+    "sequence": Sequence,
+    "word_count": WordCount,
+    "market_spread": MarketSpread,
+    "dead_letters": DeadLetters,
+    "dice": Dice,
+}

@@ -31,6 +31,7 @@ from wallaroo.verify.supervised import Supervised, describe
 POLL_S = 0.02
 PROGRESS_S_MAX = 180.0  # without a batch or an output: the run hangs
 TARGET_S_MAX = 120.0  # for a process of the kind to be killed to be there
+LETTERS = "dead.jsonl"
 CAUSES = (Kind.DRIVER, Kind.JVM)  # their death ends the run
 
 Say = Callable[[str], None]
@@ -98,12 +99,13 @@ class Verification:
         sources = self._case.sources
         host, port = self.inbox.address
         files = ["--files", str(self.folder / "files")] if self._case.has_files else []
+        letters = ["--dead", str(self.folder / LETTERS)] if self._case.has_letters else []
         return [
             *("--no-live", "--checkpoint", str(self.folder / "checkpoint"), "--summary", str(self.folder / "summary.json")),
             *(part for source, at in zip(sources, acked, strict=True) for part in ("--acknowledged", f"{source}={at}")),
             *(*self.options.run_options, self._case.module),
             *("--in", ",".join(f"{source}@127.0.0.1:{at}" for source, at in zip(sources, plain, strict=True))),
-            *("--out", f"{host}:{port}", *files),
+            *("--out", f"{host}:{port}", *files, *letters),
         ]
 
     # -- the course ------------------------------------------------------------------------------------------------------------
@@ -117,10 +119,7 @@ class Verification:
                 load.start()
             self._await(self._has_progressed, PROGRESS_S_MAX, "the first output")
             self._die_at_faults()
-            for number, planned in enumerate(schedule(self.options.kills, self.options.seed, self.options.kinds), 1):
-                if time.monotonic() - began > self.options.seconds:
-                    break
-                self._strike(number, planned)
+            self._disturb(began)
             self._await(self._has_progressed, PROGRESS_S_MAX, "output after the last kill")
             self._finish()
         finally:
@@ -133,6 +132,13 @@ class Verification:
         count = len(self.options.faults)
         self._await(lambda: self._run.starts > count, PROGRESS_S_MAX * max(1, count), "the run to die at its fault points")
         self._mark = self._position()
+
+    def _disturb(self, began: float) -> None:
+        """Kill what the options say, one after the other."""
+        for number, planned in enumerate(schedule(self.options.kills, self.options.seed, self.options.kinds), 1):
+            if time.monotonic() - began > self.options.seconds:
+                break
+            self._strike(number, planned)
 
     def _strike(self, number: int, planned: Kill) -> None:
         if not planned.is_hurried:
@@ -187,6 +193,8 @@ class Verification:
         self._result.outputs = self._case.judge(lines_of([self.output]), faults)
         if self._case.has_files:
             self._case.judge(lines_of(sorted((self.folder / "files").glob("part-*"))), faults)
+        if self._case.has_letters:
+            self._result.letters = self._case.judge_letters(lines_of([self.folder / LETTERS]), faults)
         stored = CheckpointReader(self.folder / "checkpoint").at().entries()
         self._case.judge_state(((entry.key, pickle.loads(entry.raw)) for entry in stored), faults)
 

@@ -23,6 +23,7 @@ class Result:
     starts: int = 0
     events: int = 0
     outputs: int = 0
+    letters: int = 0  # events that failed and became dead letters
     faults: Faults = field(default_factory=Faults)
     seconds: float = 0.0
 
@@ -38,7 +39,7 @@ class Result:
         lines = [
             f"{self.case}, seed {self.seed}: {sum(self.kills.values())} kills in {self.seconds:.0f} s ({kinds or 'none'}), "
             f"{self.starts} starts",
-            f"  events {self.events:,}  outputs {self.outputs:,}",
+            f"  events {self.events:,}  outputs {self.outputs:,}" + (f"  dead letters {self.letters:,}" if self.letters else ""),
             f"  lost {faults.lost:,}  duplicated {faults.duplicated:,}  out of order {faults.out_of_order:,}  "
             f"wrong {faults.wrong:,}  wrong state {faults.wrong_state:,}",
         ]

@@ -1,0 +1,163 @@
+"""A verification on a cluster that grows, shrinks and breaks while events flow.
+
+Where it runs: the verifier; Spark's Master, its Workers and the run are its children.
+
+The changes, in the order given:
+
+``grow1``, ``grow2``       one or two workers are added
+``shrink1``, ``shrink2``   the newest one or two workers are decommissioned and leave
+``kill``, ``kill2``        SIGKILL for the newest worker with all it started while batches run; ``kill2``: and for the next one at once
+``revive``                 killed workers are started again, under their names
+``master``                 SIGKILL for the Master; batches have to go on without it; then it is started again
+``driver``                 SIGKILL for the driver, workers are left behind; the run is started again
+
+After every change the run's own status has to name just the workers that are there, every one with key groups, all key groups owned once;
+then output has to flow.  At the end everything is compared with the oracle.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from wallaroo.cluster import LocalCluster
+from wallaroo.errors import PeerError
+from wallaroo.metrics.registry import run_of
+from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.verify.harness import PROGRESS_S_MAX, Verification
+from wallaroo.verify.processes import Kind, kill
+
+SIZES = {"grow1": 1, "grow2": 2, "shrink1": -1, "shrink2": -2}
+CHANGES = (*SIZES, "kill", "kill2", "revive", "master", "driver")
+FAILURES = ("kill", "revive", "kill2", "revive", "master", "driver")
+MID_BATCH_S = 0.6  # a kill comes this long after a commit at most: batches take about half a second
+MEMBERS_S_MAX = 120.0  # until the run's status shows a change
+
+
+def every_pair(smallest: int, largest: int, start: int) -> tuple[str, ...]:
+    """Return growing and shrinking by one and two in all ordered pairs, each just once, between these numbers of workers.
+
+    >>> walk = every_pair(1, 5, 2)
+    >>> len(walk), len(set(zip(walk, walk[1:])))
+    (17, 16)
+    """
+    pairs = len(SIZES) ** 2
+
+    def walk(done: list[str], size: int, used: frozenset[tuple[str, str]]) -> list[str] | None:
+        if len(used) == pairs:
+            return done
+        for change, by in SIZES.items():
+            pair = (done[-1], change) if done else None
+            if not smallest <= size + by <= largest or pair in used:
+                continue
+            found = walk([*done, change], size + by, used | {pair} if pair else used)
+            if found:
+                return found
+        return None
+
+    found = walk([], start, frozenset())
+    if found is None:
+        raise ValueError(f"no walk over all pairs between {smallest} and {largest} workers")
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class ScalingVerification(Verification):
+    """Verification with changes of a cluster in place of kills of single processes."""
+
+    cluster: LocalCluster = field(kw_only=True)
+    changes: tuple[str, ...] = field(kw_only=True)
+    moves: list[str] = field(default_factory=list)  # what the run said of each change
+
+    def _disturb(self, began: float) -> None:
+        chance = random.Random(f"changes {self.options.seed}")
+        self._await_members("at the start")
+        for number, change in enumerate(self.changes, 1):
+            self._mark = self._position()
+            self._await(self._has_progressed, PROGRESS_S_MAX, f"output before change {number}")
+            self._pause(chance.uniform(0, MID_BATCH_S))
+            self._mark = self._position()
+            self.say(f"change {number}: {change}, {len(self._living())} workers, behind batch {self._mark[0]}")
+            self._apply(change)
+            self._await_members(f"after change {number}, {change}")
+            self._await(self._has_progressed, PROGRESS_S_MAX, f"output after change {number}, {change}")
+            if change not in ("master", "driver"):
+                self._await(self._has_told, MEMBERS_S_MAX, f"what change {number}, {change}, moved")
+                self.say(f"  {self.moves[-1]}")
+
+    def _apply(self, change: str) -> None:
+        if change in SIZES:
+            for _ in range(SIZES[change]):
+                self.cluster.add_worker()
+            for _ in range(-SIZES[change]):
+                self.cluster.remove_worker()
+        elif change == "revive":
+            for name in [name for name in self.cluster.workers() if name not in self._living()]:
+                self.cluster.add_worker(name)
+        elif change == "master":
+            self.cluster.kill_master()
+            self._await(self._has_progressed, PROGRESS_S_MAX, "output without a master")
+            self.cluster.restart_master()
+            self._mark = self._position()
+        elif change == "driver":
+            self._has_cause = True
+            kill(self._run.pid)
+            self._count(Kind.DRIVER)
+        else:
+            for _ in range(2 if change == "kill2" else 1):
+                self.cluster.kill_worker(self._living()[-1])
+                self._count(Kind.WORKER)
+
+    def _count(self, kind: Kind) -> None:
+        self._killed_at.setdefault(kind, time.monotonic())
+        self._result.kills[kind] += 1
+
+    def _living(self) -> list[str]:
+        return [worker.name for worker in self.cluster.status().workers if worker.state != "dead"]
+
+    # -- what the run says of itself ---------------------------------------------------------------------------------------------
+
+    def _await_members(self, when: str) -> None:
+        expected, seen = sorted(self._living()), ""
+
+        def are_right() -> bool:
+            nonlocal seen
+            workers = self._status().get("workers", [])
+            owned = sorted(group for worker in workers for group in worker["key_groups"])
+            seen = ", ".join(f"{worker['name']} with {len(worker['key_groups'])} key groups" for worker in workers)
+            names = sorted(worker["name"] for worker in workers)
+            return (
+                names == expected and owned == list(range(KEY_GROUPS_DEFAULT)) and all(worker["key_groups"] for worker in workers)
+            )
+
+        try:
+            self._await(are_right, MEMBERS_S_MAX, f"key groups on {', '.join(expected)} {when}")
+        except PeerError as error:
+            raise PeerError(f"{error}\nThe run's status shows: {seen or 'nothing'}") from error
+        self.say(f"  {seen}")
+
+    def _has_told(self) -> bool:
+        """Whether the run says of a new change what it moved."""
+        moved = str(self._status().get("moved", ""))
+        if not moved or moved == (self.moves[-1] if self.moves else ""):
+            return False
+        self.moves.append(moved)
+        return True
+
+    def _status(self) -> dict[str, Any]:
+        """Return what the run answers to /status; nothing while it cannot be asked."""
+        presence = run_of(self.folder / "checkpoint")
+        if presence is None or not presence.is_alive:
+            return {}
+        connection = http.client.HTTPConnection(*presence.address, timeout=5)
+        try:
+            connection.request("GET", "/status")
+            return dict(json.loads(connection.getresponse().read()))
+        except (OSError, http.client.HTTPException, ValueError):
+            return {}
+        finally:
+            connection.close()
