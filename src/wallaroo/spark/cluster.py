@@ -10,11 +10,10 @@ None.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,9 +25,11 @@ from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.metrics.status import WorkerStatus
+from wallaroo.spark.executors import Seen, executors_of
 from wallaroo.spark.job import BatchJob, Deployment, worker_name
 from wallaroo.spark.joining import Greeting, Warmed, greet, warm
 from wallaroo.spark.layout import Layout, located
+from wallaroo.spark.moves import Move, MoveMeter
 from wallaroo.spark.placement import Member, Ownership, spread, tasks_for
 from wallaroo.spark.reasons import reason_of
 from wallaroo.spark.shuffles import ShuffleCleaner
@@ -38,46 +39,6 @@ GREETERS = 16  # hosts greeted at once, when a run starts
 GREETING_S = 60.0  # for a host that Spark has to take its first task
 JOIN_AGAIN_S = 10.0  # before a host that could not join is tried again
 WARMINGS = 2  # the second one catches up with what was committed during the first
-BATCHES_COMPARED = 20  # newest batches whose median a pause is measured against
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A host with executors of this run."""
-
-    host: str
-    executors: tuple[str, ...]
-    cores: int
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """What a change of the cluster cost."""
-
-    joined: tuple[str, ...]
-    left: tuple[str, ...]
-    groups: int
-    key_groups: int
-    bytes: int
-    pause_s: float
-
-    def __str__(self) -> str:
-        who = [f"{name} joined" for name in self.joined] + [f"{name} left" for name in self.left]
-        return (
-            f"{', '.join(who) or 'tasks moved'}: key groups moved: {self.groups} of {self.key_groups}, "
-            f"state moved: {self.bytes / 1e6:.1f} MB, pause {self.pause_s:.1f} s"
-        )
-
-
-@dataclass(slots=True)
-class _Change:
-    """A change of the members, until a batch has been done with the new ones."""
-
-    before: frozenset[str]  # workers
-    is_in_force: bool = False  # whether the batch under way began with it
-    groups: int = 0
-    bytes: int = 0
-    pause_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +76,7 @@ class Cluster:
         self._joining: Future[None] | None = None
         self._refused: dict[str, float] = {}  # host -> when it may be tried again
         self._looked_at = 0.0
-        self._change: _Change | None = None  # which no batch has begun with and ended
-        self._warmed_bytes = 0  # read by joiners before they owned anything
-        self._durations: deque[float] = deque(maxlen=BATCHES_COMPARED)
+        self._moves = MoveMeter(key_groups)
         self._tasks_by_worker: dict[str, int] = {}
         self._is_started = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-cluster")
@@ -139,10 +98,9 @@ class Cluster:
     def layout(self, tasks: int) -> Layout | None:
         """Return where tasks are wanted; None: anywhere."""
         with self._lock:
+            self._moves.batch_begins()
             if self.is_local or not self._is_sticky or not self._members:
                 return None
-            if self._change is not None:
-                self._change.is_in_force = True
             if tasks not in self._layouts:
                 self._layouts[tasks] = self._laid_out(tasks, self._members)
             return self._layouts[tasks]
@@ -157,20 +115,11 @@ class Cluster:
             for layout in self._retired:
                 self._cleaner.forget(layout.forget())
             self._retired = []
-            change = self._change
-            if change is None:
-                if seconds:  # not the warm-up
-                    self._durations.append(seconds)
-                return None
-            change.groups += moved
-            change.bytes += int(sum(report.notes.get("cold_bytes", 0.0) for report in reports))
-            change.pause_s += max(0.0, seconds - statistics.median(self._durations or (seconds,)))
-            if not change.is_in_force:
-                return None  # this batch had begun before
-            self._change = None
-            now = {member.worker for member in self._members}
-            joined, left = tuple(sorted(now - change.before)), tuple(sorted(change.before - now))
-            return Move(joined, left, change.groups, self._key_groups, change.bytes, change.pause_s)
+            cold = int(sum(report.notes.get("cold_bytes", 0.0) for report in reports))
+            return self._moves.batch_done(moved, cold, seconds, self._workers())
+
+    def _workers(self) -> frozenset[str]:
+        return frozenset(member.worker for member in self._members)
 
     def status(self) -> tuple[WorkerStatus, ...]:
         """Return the members as ``wallaroo status`` shows them."""
@@ -194,18 +143,18 @@ class Cluster:
         if self.is_local:
             return
         told_at, is_told = time.monotonic() + 5.0, False
-        seen = self._look()
+        seen = executors_of(self._context)
         while is_waiting():
             if not seen and not is_told and time.monotonic() > told_at:
                 is_told = True
                 _log("waiting for workers: Spark's master has given this application none yet")
             time.sleep(LOOK_S)
-            before, seen = seen, self._look()
+            before, seen = seen, executors_of(self._context)
             if seen and seen == before:
                 break
         for host, greeting in zip(seen.values(), self._greeters.map(self._greeted, seen.values()), strict=True):
             self._admit(host, greeting)
-        self._change, self._is_started = None, True
+        self._is_started, self._moves = True, MoveMeter(self._key_groups)
 
     def poll(self) -> None:
         """Look who has come and who has gone."""
@@ -221,7 +170,7 @@ class Cluster:
 
     def look_now(self) -> dict[str, Seen]:
         """Take hosts whose executors have gone off the members; return those that are there."""
-        seen = self._look()
+        seen = executors_of(self._context)
         self._looked_at = time.monotonic()
         self._drop([host for host, known in self._seen.items() if seen.get(host) != known])
         return seen
@@ -236,21 +185,6 @@ class Cluster:
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._greeters.shutdown(wait=False, cancel_futures=True)
 
-    def _look(self) -> dict[str, Seen]:
-        """Return the hosts on which Spark has executors for us."""
-        spark = self._context._jsc.sc()
-        listed, scheduler = spark.statusStore().executorList(True), spark.schedulerBackend()
-        found: dict[str, Seen] = {}
-        for number in range(listed.size()):
-            executor = listed.apply(number)
-            name, cores = str(executor.id()), int(executor.totalCores())
-            if name == "driver" or not cores or not scheduler.isExecutorActive(name):  # not active: gone, or told to leave
-                continue
-            host = str(executor.hostPort()).rsplit(":", 1)[0]
-            known = found.get(host, Seen(host, (), 0))
-            found[host] = Seen(host, tuple(sorted((*known.executors, name))), known.cores + cores)
-        return found
-
     def _may_join(self, host: str) -> bool:
         return time.monotonic() >= self._refused.get(host, 0.0)
 
@@ -258,18 +192,11 @@ class Cluster:
         if not hosts:
             return
         with self._lock:
-            self._note_change()
+            self._moves.changed(self._workers())
             self._members = tuple(member for member in self._members if member.host not in hosts)
             for host in hosts:
                 self._seen.pop(host, None)
             self._retire_layouts()
-
-    def _note_change(self) -> None:
-        if self._change is None:
-            self._change = _Change(frozenset(member.worker for member in self._members))
-        self._change.is_in_force = False
-        self._change.bytes += self._warmed_bytes
-        self._warmed_bytes = 0
 
     def _retire_layouts(self) -> None:
         self._retired.extend(self._layouts.values())
@@ -305,7 +232,7 @@ class Cluster:
             layout.prepare()
             self._warm(layout, member)
         with self._lock:
-            self._note_change()
+            self._moves.changed(self._workers())
             others = tuple(other for other in self._members if other.host != seen.host)
             self._members, self._seen[seen.host] = tuple(sorted((*others, member), key=lambda some: some.host)), seen
             self._retire_layouts()
@@ -348,7 +275,7 @@ class Cluster:
                 for warmed in found:
                     groups = range(*groups_of_task(warmed.task, tasks, self._key_groups))
                     self._ownership.warmed(warmed.worker, groups, job.committed)
-                    self._warmed_bytes += warmed.bytes_read
+                    self._moves.warmed(warmed.bytes_read)
 
 
 def _log(line: str) -> None:

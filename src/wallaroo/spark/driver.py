@@ -5,7 +5,6 @@ Where it runs: driver.  A thread of its own (``_watch``) starts everything, look
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -14,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -24,27 +23,26 @@ from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.ingress.process import Feeders
 from wallaroo.metrics.http import StatusServer
 from wallaroo.metrics.meter import RunMeter
-from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus
-from wallaroo.plan.model import DEAD_LETTERS, Plan
+from wallaroo.metrics.status import RunStatus
+from wallaroo.plan.model import Plan
 from wallaroo.runner import RunOptions
 from wallaroo.scratch import make_scratch, sweep_dead
 from wallaroo.spark.batches import BatchRunner, state_steps
 from wallaroo.spark.cluster import Place
 from wallaroo.spark.control import Control, write_control
 from wallaroo.spark.job import Deployment
+from wallaroo.spark.observing import Observer
 from wallaroo.spark.pacing import Pacer
+from wallaroo.spark.query import JVM_GONE, failure_of, start_query
 from wallaroo.spark.recovery import describe, judge, step_table
 from wallaroo.spark.session import close_session, is_local, is_loopback, open_session
 from wallaroo.spark.shipping import ship
-from wallaroo.spark.source import FORMAT, UNSTARTED, SpoolSource
 from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.remote import RemoteSpool
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.housekeeping import Housekeeping
 
-JVM_GONE = "Spark's JVM has gone. What was committed stays: run the same command again to go on from there."
-NO_WORKERS = "workers: Spark's master gives this application none now"
 WATCH_S = 0.1  # between two looks at feeders, sinks and the query
 IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary
 
@@ -80,7 +78,6 @@ class Run:
         self._is_held = True
         self._control_lock = threading.Lock()  # batches end in one thread, sinks fill up in another
         self._began_at = time.time()
-        self._first_events: dict[str, int] = {}  # of each source when this run began
         self._meter = RunMeter(
             self.plan.application,
             time.time(),
@@ -152,11 +149,15 @@ class Run:
         committers = self._open_sinks(checkpoint)
         batches = self._batch_runner(session, checkpoint, committers)
         self._closers.append(batches.close)
+        observer = Observer(self.plan, self._root, batches, committers, self._meter)
         query = self._start_warm(session, checkpoint, batches)
-        self._tell_recovery(checkpoint, batches, committers)
+        self._tell_recovery(checkpoint, batches, observer)
         self._meter.enter("running")
         self._is_up.set()
-        self._watch(query, batches, committers)
+        self._watch(query, batches, observer)
+        for committer in committers.values():
+            committer.close(self.options.drain_s)
+        observer.look()
 
     def _answer_queries(self) -> None:
         if self.options.status_address is not None:
@@ -164,10 +165,10 @@ class Run:
             self._closers.append(server.close)
             server.start()
 
-    def _tell_recovery(self, checkpoint: Checkpoint, batches: BatchRunner, committers: dict[str, SinkCommitter]) -> None:
+    def _tell_recovery(self, checkpoint: Checkpoint, batches: BatchRunner, observer: Observer) -> None:
         if self._is_temporary:
             return
-        sources, sinks = self._observe(batches, committers)
+        sources, sinks = observer.look()
         _log(f"checkpoint {self._root}: {describe(checkpoint.last, sources, sinks)}")
         _log(f"ready after {time.time() - self._began_at:.1f} s, of which the state took {batches.catch_up_ms / 1e3:.2f} s "
              f"({batches.entries_applied:,} entries into this host's view)")  # fmt: skip
@@ -260,7 +261,7 @@ class Run:
         while query.isActive and not batches.is_started.wait(WATCH_S) and batches.failure is None:
             self._feeders.poll()
         if batches.failure is not None:
-            self._raise_failure(query, batches)
+            raise failure_of(query, batches.failure)
         self._hold(False)
         return query
 
@@ -273,24 +274,9 @@ class Run:
             batches.failure = error
 
     def _start_query(self, session: SparkSession, checkpoint: Checkpoint, batches: BatchRunner) -> StreamingQuery:
-        names = [source.config.name for source in self.plan.sources]
         start = checkpoint.last.offsets if checkpoint.last else {}
-        session.dataSource.register(SpoolSource)
-        stream = (
-            session.readStream.format(FORMAT)
-            .option("spool", str(self._root / "spool"))
-            .option("sources", json.dumps(names))
-            .option("initial", json.dumps({name: start.get(name, [0, 0]) for name in names} | UNSTARTED))
-            .option("control", str(self._scratch / "control"))
-            .load()
-        )
-        return (
-            stream.writeStream.queryName(self.plan.application)
-            .foreachBatch(batches)
-            .option("checkpointLocation", str(self._scratch / "spark"))
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
+        initial = {source.config.name: start.get(source.config.name, [0, 0]) for source in self.plan.sources}
+        return start_query(session, self.plan.application, self._root / "spool", initial, self._scratch, batches)
 
     def _hold(self, is_held: bool) -> None:
         """Let the planner take nothing, or something again."""
@@ -305,15 +291,14 @@ class Run:
                 write_control(self._scratch / "control", control)
                 self._control = control
 
-    def _watch(self, query: StreamingQuery, batches: BatchRunner, committers: dict[str, SinkCommitter]) -> None:
+    def _watch(self, query: StreamingQuery, batches: BatchRunner, observer: Observer) -> None:
         while True:
             if batches.failure is not None or not query.isActive:
-                self._raise_failure(query, batches)
+                raise failure_of(query, batches.failure)
             self._feeders.poll()
             batches.cluster.poll()
-            sources, _ = self._observe(batches, committers)
-            is_full = any(committer.backlog() > self.options.backlog_bytes_max for committer in committers.values())
-            self._hold(is_full)
+            sources, _ = observer.look()
+            self._hold(observer.is_full(self.options.backlog_bytes_max))
             is_done = all(source.is_ended and source.backlog_events == 0 for source in sources)
             if is_done or self._is_stopping.is_set():
                 break
@@ -323,65 +308,16 @@ class Run:
         self._feeders.stop_feeding()  # batches under way may still read ranges
         self._hold(True)
         self._stop_at_boundary(query, batches)
-        for committer in committers.values():
-            committer.close(self.options.drain_s)
-        self._observe(batches, committers)
 
     def _stop_at_boundary(self, query: StreamingQuery, batches: BatchRunner) -> None:
         idle = 0
-        while idle < IDLE_TRIGGERS and query.isActive and batches.failure is None:
+        while idle < IDLE_TRIGGERS and query.isActive and batches.failure is None and not batches.cluster.is_empty:
             self._feeders.poll()  # a range server that is killed comes back
             idle = idle + 1 if query.status["message"] == "Waiting for data to arrive" else 0
             time.sleep(0.02)
         if batches.failure is not None:
-            self._raise_failure(query, batches)
+            raise failure_of(query, batches.failure)
         query.stop()
-
-    def _raise_failure(self, query: StreamingQuery, batches: BatchRunner) -> None:
-        failure = batches.failure
-        if isinstance(failure, WallarooError):
-            raise failure
-        if isinstance(failure, Py4JNetworkError | ConnectionError):
-            raise PeerError(JVM_GONE)
-        reason = failure or query.exception()
-        text = str(reason).strip().split("\n")[0][:500] if reason else "no reason given"
-        raise PeerError(f"Spark ended the run: {text}. What was committed stays; run again to go on from there.")
-
-    def _observe(self, batches: BatchRunner, committers: dict[str, SinkCommitter]) -> tuple[list[SourceStatus], list[SinkLine]]:
-        sources = [self._source_status(number, batches) for number in range(len(self.plan.sources))]
-        sinks = []
-        left: list[int] = []
-        results = [sink for sink in self.plan.sinks if sink.name != DEAD_LETTERS]
-        for sink in self.plan.sinks:
-            status = committers[sink.name].status()
-            sinks.append(SinkLine(sink.name, sink.config.label, status.outputs, status.waiting_for, status.pending_bytes))
-            if sink.name == DEAD_LETTERS:
-                continue  # latency is that of results
-            left.append(status.committed_batch)
-            for batch, at_ns in status.sent_at_ns.items():
-                if len(results) == 1:
-                    self._meter.output_left(batch, at_ns)
-        if len(results) > 1:
-            self._meter.output_left(min(left), time.time_ns())
-        self._meter.observe(sources, sinks, time.time(), NO_WORKERS if batches.cluster.is_empty else "")
-        return sources, sinks
-
-    def _source_status(self, number: int, batches: BatchRunner) -> SourceStatus:
-        source = self.plan.sources[number]
-        head = SpoolReader(folder_of(self._root / "spool", source.config.name)).head()
-        first = self._first_events.setdefault(source.config.name, _done(batches, source.config.name)[1])
-        byte, events = _done(batches, source.config.name)
-        return SourceStatus(
-            name=source.config.name,
-            label=source.config.label,
-            events_in=head.position.events - first,
-            events_done=events - first,
-            backlog_events=head.position.events - events,
-            backlog_bytes=head.position.byte - byte,
-            connections=head.connections,
-            is_paused=head.is_paused,
-            is_ended=head.is_ended,
-        )
 
     def _close(self) -> None:
         self._is_stopping.set()
@@ -395,7 +331,3 @@ class Run:
 
 def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _done(batches: BatchRunner, source: str) -> list[int]:
-    return batches.last.offsets.get(source, [0, 0]) if batches.last else [0, 0]

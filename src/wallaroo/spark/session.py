@@ -120,7 +120,9 @@ def open_session(
     builder = SparkSession.builder.master(_retrying(master)).appName(application)
     own = {"spark.local.dir": str(scratch)} if is_local(master) else ON_CLUSTERS
     chosen = {**SETTINGS, **own, **dict(settings)}
-    java = f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseParallelGC " + chosen.pop("spark.driver.extraJavaOptions", "")
+    # the whole heap from the start: otherwise it grows to its bound over minutes, which looks like a leak and may fail at 3 a.m.
+    heap = f"-XX:+UseParallelGC -Xms{chosen['spark.driver.memory']} -XX:+AlwaysPreTouch"
+    java = f"-Dlog4j2.configurationFile=file:{log4j} {heap} {chosen.pop('spark.driver.extraJavaOptions', '')}"
     for name, value in {**chosen, "spark.driver.extraJavaOptions": java}.items():
         builder = builder.config(name, value)
     _quiet_python_side()

@@ -1,0 +1,35 @@
+"""Spark's executors, host by host.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark import SparkContext
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A host with executors of this run."""
+
+    host: str
+    executors: tuple[str, ...]
+    cores: int
+
+
+def executors_of(context: SparkContext) -> dict[str, Seen]:
+    """Return the hosts on which Spark has executors for us that take tasks, by name; about 10 ms."""
+    spark = context._jsc.sc()
+    listed, scheduler = spark.statusStore().executorList(True), spark.schedulerBackend()
+    found: dict[str, Seen] = {}
+    for number in range(listed.size()):
+        executor = listed.apply(number)
+        name, cores = str(executor.id()), int(executor.totalCores())
+        if name == "driver" or not cores or not scheduler.isExecutorActive(name):  # not active: gone, or told to leave
+            continue
+        host = str(executor.hostPort()).rsplit(":", 1)[0]
+        known = found.get(host, Seen(host, (), 0))
+        found[host] = Seen(host, tuple(sorted((*known.executors, name))), known.cores + cores)
+    return found

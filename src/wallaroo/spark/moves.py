@@ -1,0 +1,76 @@
+"""What a change of the cluster cost: key groups, bytes of state, and the pause in the stream.
+
+Where it runs: pure (driver).
+
+A change is over when a batch is done that began with the new members.  The batch that was under way when a host went is part of it: it
+waits for Spark to notice, and runs what was lost again.  The pause is what all these batches took beyond the median of the newest ones.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from dataclasses import dataclass
+
+BATCHES_COMPARED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a change of the cluster cost."""
+
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+    groups: int
+    key_groups: int
+    bytes: int
+    pause_s: float
+
+    def __str__(self) -> str:
+        who = [f"{name} joined" for name in self.joined] + [f"{name} left" for name in self.left]
+        return (
+            f"{', '.join(who) or 'a worker came back'}: key groups moved: {self.groups} of {self.key_groups}, "
+            f"state moved: {self.bytes / 1e6:.1f} MB, pause {self.pause_s:.1f} s"
+        )
+
+
+class MoveMeter:
+    """Told of changes and batches; says what each change cost when it is over."""
+
+    def __init__(self, key_groups: int):
+        self._key_groups = key_groups
+        self._durations: deque[float] = deque(maxlen=BATCHES_COMPARED)
+        self._before: frozenset[str] | None = None  # members before the change that is not over yet
+        self._is_in_force = False  # whether the batch under way began with it
+        self._groups, self._bytes, self._pause_s = 0, 0, 0.0
+
+    def changed(self, before: frozenset[str]) -> None:
+        """Note that the members are no longer these."""
+        self._before = before if self._before is None else self._before
+        self._is_in_force = False
+
+    def warmed(self, size: int) -> None:
+        """Note the bytes that a joiner's view was filled with before it owned anything."""
+        self._bytes += size
+
+    def batch_begins(self) -> None:
+        """Note that a batch begins, with the members as they are now."""
+        self._is_in_force = self._before is not None
+
+    def batch_done(self, groups: int, cold_bytes: int, seconds: float, now: frozenset[str]) -> Move | None:
+        """Note a batch: key groups that ran on another host than before, bytes read by views that were behind.  Return the change
+        that is over with it, if any."""
+        if self._before is None:
+            if seconds:  # not the warm-up
+                self._durations.append(seconds)
+            return None
+        self._groups += groups
+        self._bytes += cold_bytes
+        self._pause_s += max(0.0, seconds - statistics.median(self._durations or (seconds,)))
+        if not self._is_in_force:
+            return None
+        joined, left = tuple(sorted(now - self._before)), tuple(sorted(self._before - now))
+        move = Move(joined, left, self._groups, self._key_groups, self._bytes, self._pause_s)
+        self._before, self._is_in_force = None, False
+        self._groups, self._bytes, self._pause_s = 0, 0, 0.0
+        return move
