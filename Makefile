@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo bench faults docs clean
+.PHONY: help setup test check demo bench faults scaling docs clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,11 @@ bench: setup  ## Measure the figures of benchmarks/README.md on this machine
 
 faults: setup  ## Kill processes under load, 200 times, compare with an oracle (FAULTS="--app sequence --kills 20")
 	@$(PYTHON) -m wallaroo verify $(or $(FAULTS),--kills 200)
+
+scaling: setup  ## Grow, shrink and break a cluster under load, in all orders, compare with an oracle
+	@$(PYTHON) -m wallaroo verify --app sequence --changes pairs $(SCALING)
+	@$(PYTHON) -m wallaroo verify --app sequence --changes failures --workers 3 $(SCALING)
+	@$(PYTHON) -m wallaroo verify --app dice --changes kill,revive,kill2,revive --workers 3 --rate 1500 $(SCALING)
 
 docs: setup  ## Build the documentation and the API reference into site/
 	@$(PYTHON) scripts/build_docs.py

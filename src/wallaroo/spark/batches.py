@@ -69,7 +69,7 @@ class BatchRunner:
         self._steps = steps
         self._state_level = first_state_level(plan)
         self._spools = {source.config.name: folder_of(checkpoint.root / "spool", source.config.name) for source in plan.sources}
-        self._protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, self._spools, steps)
+        self._protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, self._spools, steps, _log)
         self.history: deque[tuple[int, float]] = deque(maxlen=1000)  # (events, seconds) of the newest batches
         self.failure: BaseException | None = None
         self.catch_up_ms, self.entries_applied = 0.0, 0  # of the view, when workers warmed up
@@ -159,8 +159,7 @@ class BatchRunner:
             except Py4JJavaError as error:
                 if self.cluster.is_local or attempt == ATTEMPTS:
                     raise
-                note = f"batch {job.batch} is run again, Spark gave it up: {reason_of(error)}"
-                print(note, file=sys.stderr, flush=True)
+                _log(f"batch {job.batch} is run again, Spark gave it up: {reason_of(error)}")
                 self.cluster.look_now()
         raise AssertionError("unreachable")
 
@@ -184,7 +183,7 @@ class BatchRunner:
         if counts:
             self._meter.events_failed(counts, samples)
             for line in failure_lines(batch, counts, samples):
-                print(line, file=sys.stderr, flush=True)
+                _log(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +246,7 @@ def state_steps(plan: Plan) -> list[str]:
 def first_state_level(plan: Plan) -> int:
     """The first level with a state step, -1 if there is none."""
     return min((stage.level for stage in plan.stages if any(step.is_stateful for step in stage.steps)), default=-1)
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

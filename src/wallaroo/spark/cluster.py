@@ -110,13 +110,13 @@ class Cluster:
         reports = list(reports)
         with self._lock:
             workers = {report.task: report.worker for report in reports if report.level == max(job.state_level, 0)}
-            moved = self._ownership.ran(job.tasks, workers, job.committed)
+            self._ownership.ran(job.tasks, workers, job.committed)
             self._tasks_by_worker = Counter(report.worker for report in reports)
             for layout in self._retired:
                 self._cleaner.forget(layout.forget())
             self._retired = []
             cold = int(sum(report.notes.get("cold_bytes", 0.0) for report in reports))
-            return self._moves.batch_done(moved, cold, seconds, self._workers())
+            return self._moves.batch_done(self._ownership.owners, cold, seconds, self._workers())
 
     def _workers(self) -> frozenset[str]:
         return frozenset(member.worker for member in self._members)
@@ -192,7 +192,7 @@ class Cluster:
         if not hosts:
             return
         with self._lock:
-            self._moves.changed(self._workers())
+            self._moves.changed(self._workers(), self._ownership.owners)
             self._members = tuple(member for member in self._members if member.host not in hosts)
             for host in hosts:
                 self._seen.pop(host, None)
@@ -232,7 +232,7 @@ class Cluster:
             layout.prepare()
             self._warm(layout, member)
         with self._lock:
-            self._moves.changed(self._workers())
+            self._moves.changed(self._workers(), self._ownership.owners)
             others = tuple(other for other in self._members if other.host != seen.host)
             self._members, self._seen[seen.host] = tuple(sorted((*others, member), key=lambda some: some.host)), seen
             self._retire_layouts()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 BATCHES_COMPARED = 20
@@ -42,11 +43,13 @@ class MoveMeter:
         self._durations: deque[float] = deque(maxlen=BATCHES_COMPARED)
         self._before: frozenset[str] | None = None  # members before the change that is not over yet
         self._is_in_force = False  # whether the batch under way began with it
-        self._groups, self._bytes, self._pause_s = 0, 0, 0.0
+        self._owners: dict[int, str] = {}  # of key groups before the change
+        self._bytes, self._pause_s = 0, 0.0
 
-    def changed(self, before: frozenset[str]) -> None:
-        """Note that the members are no longer these."""
-        self._before = before if self._before is None else self._before
+    def changed(self, before: frozenset[str], owners: Mapping[int, str]) -> None:
+        """Note that the members are no longer these, who owned these key groups."""
+        if self._before is None:
+            self._before, self._owners = before, dict(owners)
         self._is_in_force = False
 
     def warmed(self, size: int) -> None:
@@ -57,20 +60,19 @@ class MoveMeter:
         """Note that a batch begins, with the members as they are now."""
         self._is_in_force = self._before is not None
 
-    def batch_done(self, groups: int, cold_bytes: int, seconds: float, now: frozenset[str]) -> Move | None:
-        """Note a batch: key groups that ran on another host than before, bytes read by views that were behind.  Return the change
-        that is over with it, if any."""
+    def batch_done(self, owners: Mapping[int, str], cold_bytes: int, seconds: float, now: frozenset[str]) -> Move | None:
+        """Note a batch: who owns which key group now, and what views that were behind read.  Return the change that is over with it."""
         if self._before is None:
             if seconds:  # not the warm-up
                 self._durations.append(seconds)
             return None
-        self._groups += groups
         self._bytes += cold_bytes
         self._pause_s += max(0.0, seconds - statistics.median(self._durations or (seconds,)))
         if not self._is_in_force:
             return None
         joined, left = tuple(sorted(now - self._before)), tuple(sorted(self._before - now))
-        move = Move(joined, left, self._groups, self._key_groups, self._bytes, self._pause_s)
-        self._before, self._is_in_force = None, False
-        self._groups, self._bytes, self._pause_s = 0, 0, 0.0
+        groups = sum(owners.get(group) != owner for group, owner in self._owners.items())
+        move = Move(joined, left, groups, self._key_groups, self._bytes, self._pause_s)
+        self._before, self._is_in_force, self._owners = None, False, {}
+        self._bytes, self._pause_s = 0, 0.0
         return move

@@ -121,17 +121,13 @@ class Ownership:
         """Copies of all workers that are still known."""
         return Copies(self._copies)
 
-    def ran(self, tasks: int, workers: Mapping[int, str], held: int) -> int:
-        """Note that state tasks ran on these workers (task -> worker) and brought their views to batch ``held``; return how many key
-        groups changed their owner."""
-        moved = 0
+    def ran(self, tasks: int, workers: Mapping[int, str], held: int) -> None:
+        """Note that state tasks ran on these workers (task -> worker) and brought their views to batch ``held``."""
         for task, worker in workers.items():
             copies = self._copies.setdefault(worker, {})
             for group in range(*groups_of_task(task, tasks, self._key_groups)):
-                moved += self.owners.get(group, worker) != worker
                 self.owners[group] = worker
                 copies[group] = held
-        return moved
 
     def warmed(self, worker: str, groups: Iterable[int], held: int) -> None:
         """Note that a worker's view was brought to batch ``held`` before it owned these key groups."""

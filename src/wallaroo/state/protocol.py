@@ -41,10 +41,11 @@ class BatchProtocol:
         housekeeping: Housekeeping,
         spools: Mapping[str, Path],
         steps: tuple[str, ...],
+        tell: Callable[[str], None] = lambda line: None,
     ):
         self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
         self._housekeeping, self._spools, self._steps = housekeeping, spools, steps
-        self.last = checkpoint.last
+        self.last, self._tell = checkpoint.last, tell
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
         """Attempt the batch until all tasks read the same attempt of each producer; return their reports.
@@ -62,6 +63,7 @@ class BatchProtocol:
             self._abort(batch, reports)
             if error is not None:
                 raise error
+            self._tell(f"batch {batch} is run again: {mixed}, whose outputs differ from the attempt that counts")
         raise InternalError(f"batch {batch} mixed outputs of two attempts of one task {MIXED_RETRIES} times: {mixed}")
 
     def commit(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:

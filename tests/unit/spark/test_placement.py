@@ -91,9 +91,10 @@ def test_hosts_with_unlike_cores_always_get_all_tasks() -> None:
     assert tasks_for(1, members, 8) == 8
 
 
-def test_ownership_counts_what_moved_and_where_it_is() -> None:
+def test_ownership_knows_who_has_what_and_where_copies_are() -> None:
     ownership = Ownership(8)
-    assert ownership.ran(2, {0: "one", 1: "two"}, 5) == 0
-    assert ownership.ran(2, {0: "two", 1: "two"}, 6) == 4
+    ownership.ran(2, {0: "one", 1: "two"}, 5)
+    assert ownership.groups_of("one") == (0, 1, 2, 3)
+    ownership.ran(2, {0: "two", 1: "two"}, 6)
     assert ownership.groups_of("two") == tuple(range(8))
     assert ownership.copies.warmth("one", 0, 7) > 0
