@@ -20,11 +20,10 @@ from pyspark.sql import SparkSession
 
 from benchmarks import loads, runs
 from benchmarks.live_tcp import catch_up, write_files
-from benchmarks.machine import BenchmarkError, Report, options, settings_of
+from benchmarks.machine import DURABLE, BenchmarkError, Report, add_modes, options, settings_of
 from wallaroo.metrics.status import PipelineLatency, RunStatus
 
 P50_MS_WANTED, P99_MS_WANTED = 350.0, 800.0
-TEMPORARY, DURABLE = "temporary", "durable"
 SETTLE_S = 1.0  # the last output's way to the sink, and the driver's look at it
 
 
@@ -43,15 +42,12 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = options(__doc__)
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--durable", dest="modes", action="store_const", const=(DURABLE,), help="with a checkpoint only")
-    modes.add_argument("--temporary", dest="modes", action="store_const", const=(TEMPORARY,), help="without a checkpoint only")
+    add_modes(parser)
     parser.add_argument(
         "--rate", type=float, default=10_000, help="messages a second, both streams together (default %(default)g)"
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="measured (default %(default)g)")
     parser.add_argument("--warm-up", type=float, default=10.0, help="seconds before (default %(default)g)")
-    parser.set_defaults(modes=(TEMPORARY, DURABLE))
     return parser.parse_args()
 
 

@@ -20,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 UNKNOWN = "unknown"
+TEMPORARY, DURABLE = "temporary", "durable"  # without and with a checkpoint
 
 
 class BenchmarkError(Exception):
@@ -124,6 +125,14 @@ def options(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON, too")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="where spools and checkpoints go (default: the system's)")
     return parser
+
+
+def add_modes(parser: argparse.ArgumentParser) -> None:
+    """Both modes of a checkpoint, or one of them: ``args.modes``."""
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--durable", dest="modes", action="store_const", const=(DURABLE,), help="with a checkpoint only")
+    modes.add_argument("--temporary", dest="modes", action="store_const", const=(TEMPORARY,), help="without a checkpoint only")
+    parser.set_defaults(modes=(TEMPORARY, DURABLE))
 
 
 def settings_of(args: argparse.Namespace) -> dict[str, object]:

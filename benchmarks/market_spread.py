@@ -19,12 +19,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks import loads, runs
-from benchmarks.machine import BenchmarkError, Report, cores, median, options, settings_of
+from benchmarks.machine import DURABLE, TEMPORARY, BenchmarkError, Report, add_modes, cores, median, options, settings_of
 
 RATE_WANTED, RATIO_WANTED, DURABLE_SHARE_WANTED = 600_000, 8.0, 0.85
 PLAIN_WARM_UP = 2  # batches: the first one starts workers and state stores
 PLAIN_S_MAX = 300.0
-TEMPORARY, DURABLE = "temporary", "durable"
 FILE_SYSTEM = (
     "spark.hadoop.fs.file.impl",
     "org.apache.hadoop.fs.LocalFileSystem",
@@ -56,9 +55,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = options(__doc__)
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--durable", dest="modes", action="store_const", const=(DURABLE,), help="with a checkpoint only")
-    modes.add_argument("--temporary", dest="modes", action="store_const", const=(TEMPORARY,), help="without a checkpoint only")
+    add_modes(parser)
     parser.add_argument("--events", type=int, default=8_000_000, help="per round, both streams together (default %(default)d)")
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)d")
     parser.add_argument("--batch-time", type=float, default=1.0, help="as of `wallaroo run` (default %(default)g s)")
@@ -68,7 +65,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--plain-rows", choices=("frames", "columns"), default="frames", help="what a row holds (default %(default)s, the faster)"
     )
-    parser.set_defaults(modes=(TEMPORARY, DURABLE))
     return parser.parse_args()
 
 

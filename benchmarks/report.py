@@ -1,4 +1,5 @@
-"""Write the table of figures in README.md from the JSON reports in ``results/``: ``python -m benchmarks.report [--check]``.
+"""Write the tables of figures in README.md and docs/scaling.md from the JSON reports in ``results/``:
+``python -m benchmarks.report [--check]``.
 
 Figures are never typed by hand. ``results/full`` counts, benchmark by benchmark; where it has none, ``results/short`` does,
 and the table says so.
@@ -14,27 +15,39 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks import scaling_page
 from benchmarks.machine import Figure, Machine, number, table
 
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")
+SCALING = Path(__file__).parents[1] / "docs" / "scaling.md"  # what is measured of clusters stands where it is used
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def main() -> int:
-    """Write the table, or only say whether it is as the reports say."""
+    """Write the tables, or only say whether they are as the reports say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where the table is not up to date")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a table is not up to date")
     if parser.parse_args().check:
-        text = README.read_text()
-        return 0 if text == with_table(text, markdown(load())) else 1
+        return 0 if all(page.read_text() == text for page, text in pages().items()) else 1
     write_table()
     return 0
 
 
 def write_table() -> None:
-    """Replace the table in README.md."""
-    README.write_text(with_table(README.read_text(), markdown(load())))
+    """Replace the tables in their pages."""
+    for page, text in pages().items():
+        page.write_text(text)
+
+
+def pages() -> dict[Path, str]:
+    """The pages as they should be."""
+    reports = load()
+    others = [report for report in reports if report[1]["benchmark"] not in scaling_page.BENCHMARKS]
+    return {
+        README: with_table(README.read_text(), markdown(others)),
+        SCALING: with_table(SCALING.read_text(), scaling_page.markdown(reports)),
+    }
 
 
 def load() -> list[tuple[str, dict[str, Any]]]:

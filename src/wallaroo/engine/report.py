@@ -37,11 +37,16 @@ def mixed_attempts(reports: list[TaskReport]) -> str:
 
     The commit must refuse a batch in which there is one.
     """
-    made = {(report.level, report.task): report.attempt for report in reports}
+    made: dict[int, dict[int, str]] = {}
     for report in reports:
-        for producer in {task for level, task in made if level == report.level - 1} - set(report.consumed):
+        made.setdefault(report.level, {})[report.task] = report.attempt
+    for report in reports:
+        counts = made.get(report.level - 1, {})
+        if report.consumed == counts:
+            continue
+        for producer in sorted(counts.keys() - report.consumed.keys()):
             return f"task {report.task} of level {report.level} has not read producer {producer}"
         for producer, attempt in report.consumed.items():
-            if made.get((report.level - 1, producer)) != attempt:
+            if counts.get(producer) != attempt:
                 return f"task {report.task} of level {report.level} read attempt {attempt} of producer {producer}"
     return ""

@@ -36,7 +36,7 @@ def start_query(
     return (
         stream.writeStream.queryName(name)
         .foreachBatch(batches)
-        .option("checkpointLocation", str(scratch / "spark"))
+        .option("checkpointLocation", (scratch / "spark").as_uri())  # this host's disk, whatever Spark's default is
         .trigger(processingTime="0 seconds")
         .start()
     )

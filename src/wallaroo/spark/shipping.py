@@ -23,16 +23,17 @@ SKIPPED = frozenset({"__pycache__", "site-packages", "node_modules"})
 
 
 def ship(context: SparkContext, module_paths: Iterable[str], folder: Path) -> None:
-    """Give the package and the application to all executors, present and future.
+    """Give the package and the application to all executors, present and future, in files named after ``folder``: Spark knows files by
+    name, and a session may run several applications.
 
     Raises PeerError where an application's folder holds more than ``BYTES_MAX``.
     """
     package = Path(wallaroo.__file__).parent
-    context.addPyFile(str(_zipped(folder / "wallaroo.zip", package.parent, _files_below(package))))
+    context.addPyFile(str(_zipped(folder / f"{folder.name}.zip", package.parent, _files_below(package))))
     for number, path in enumerate(dict.fromkeys(module_paths)):
         files = list(modules_in(Path(path)))
         if files:
-            context.addPyFile(str(_zipped(folder / f"application{number}.zip", Path(path), files)))
+            context.addPyFile(str(_zipped(folder / f"{folder.name}-{number}.zip", Path(path), files)))
 
 
 def modules_in(folder: Path) -> Iterator[Path]:

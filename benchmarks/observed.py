@@ -1,0 +1,139 @@
+"""What batches do, seen from inside the driver: how long each phase took, what tasks reported, what a change of the cluster moved.
+
+Where it runs: the benchmark's process, which is the driver.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from wallaroo.engine.report import TaskReport
+from wallaroo.spark import batches, pacing
+from wallaroo.spark.batches import BatchRunner
+from wallaroo.spark.cluster import Cluster
+from wallaroo.spark.job import BatchJob
+from wallaroo.spark.moves import Move
+from wallaroo.state import protocol
+from wallaroo.state.commits import CommitLog
+from wallaroo.state.housekeeping import Housekeeping
+from wallaroo.state.protocol import BatchProtocol
+
+PHASES = ("plan", "job", "accept", "commit", "sinks", "housekeeping", "account", "between")
+_TIMED: tuple[tuple[Any, str, str], ...] = (  # (owner, function, what its time is called)
+    (BatchRunner, "_plan_job", "plan"),
+    (batches, "run_spark_job", "job"),
+    (BatchProtocol, "accepted", "accepted"),
+    (BatchProtocol, "commit", "committing"),
+    (BatchProtocol, "_made", "made"),
+    (CommitLog, "publish", "publish"),
+    (protocol, "write_tail", "tail"),
+    (Housekeeping, "committed", "swept"),
+    (BatchRunner, "_account", "account"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One batch."""
+
+    job: BatchJob
+    reports: tuple[TaskReport, ...]
+    began: float  # time.perf_counter() when Spark called
+    ended: float  # when it was done, sinks told
+    phases: dict[str, float]  # seconds by name, of PHASES; "between": since the batch before had ended
+    move: Move | None
+
+    @property
+    def seconds(self) -> float:
+        """From Spark's call to the end."""
+        return self.ended - self.began
+
+    @property
+    def period(self) -> float:
+        """From the end of the batch before to this one's: what a batch takes where there is always something to do."""
+        return self.seconds + self.phases["between"]
+
+    @property
+    def state_reports(self) -> tuple[TaskReport, ...]:
+        """What the tasks of the first level with state said."""
+        return tuple(report for report in self.reports if report.level == self.job.state_level)
+
+
+@dataclass(slots=True)
+class _Now:
+    """The batch under way."""
+
+    spent: dict[str, float] = field(default_factory=dict)
+    done: list[tuple[BatchJob, tuple[TaskReport, ...], Move | None]] = field(default_factory=list)  # one, once it is committed
+
+
+@contextmanager
+def observed(then: Callable[[list[Seen]], None] | None = None) -> Iterator[list[Seen]]:
+    """Note every batch of runs in this process that is committed meanwhile; ``then`` is called after each, in Spark's thread."""
+    seen: list[Seen] = []
+    now = _Now()
+    run, batch_done = BatchRunner._run, Cluster.batch_done
+
+    def noted_run(runner: BatchRunner, spark_batch: int) -> None:
+        now.spent, now.done = {}, []
+        began = time.perf_counter()
+        run(runner, spark_batch)
+        ended = time.perf_counter()
+        if not now.done:
+            return  # the batch without events that every query begins with
+        job, reports, move = now.done[0]
+        between = began - seen[-1].ended if seen else 0.0
+        seen.append(Seen(job, reports, began, ended, _phases(now.spent) | {"between": between}, move))
+        if then is not None:
+            then(seen)
+
+    def noted_done(cluster: Cluster, job: BatchJob, reports: Any, seconds: float) -> Move | None:
+        reports = tuple(reports)
+        move = batch_done(cluster, job, reports, seconds)
+        if seconds:  # not the warm-up
+            now.done.append((job, reports, move))
+        return move
+
+    with ExitStack() as stack:
+        for owner, function, name in _TIMED:
+            stack.enter_context(mock.patch.object(owner, function, _timed(now, name, getattr(owner, function))))
+        stack.enter_context(mock.patch.object(BatchRunner, "_run", noted_run))
+        stack.enter_context(mock.patch.object(Cluster, "batch_done", noted_done))
+        yield seen
+
+
+def _timed(now: _Now, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(*args: Any, **named: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return function(*args, **named)
+        finally:
+            now.spent[name] = now.spent.get(name, 0.0) + time.perf_counter() - began
+
+    return timed
+
+
+def _phases(spent: dict[str, float]) -> dict[str, float]:
+    """Return phases that do not overlap."""
+    had = {name: spent.get(name, 0.0) for _, _, name in _TIMED}
+    return {
+        "plan": had["plan"],
+        "job": had["job"],
+        "accept": had["accepted"] - had["job"],
+        "commit": had["made"] + had["publish"],
+        "sinks": had["committing"] - had["made"] - had["publish"] - had["tail"] - had["swept"],
+        "housekeeping": had["tail"] + had["swept"],
+        "account": had["account"],
+    }
+
+
+@contextmanager
+def batches_of(events: int) -> Iterator[None]:
+    """Every batch takes exactly so many events, where the spool has chunks that add up to that."""
+    with mock.patch.object(pacing, "EVENTS_FIRST", events), mock.patch.object(pacing, "EVENTS_MAX", events):
+        yield
