@@ -6,7 +6,6 @@ Where it runs: pure.
 from __future__ import annotations
 
 import traceback
-from opcode import opmap
 from typing import Any, NoReturn
 
 from wallaroo.errors import UserCodeError
@@ -14,7 +13,6 @@ from wallaroo.steps import Step
 
 EVENT_CHARS_MAX = 200  # of an event shown in an error
 FRAME_BYTES_MAX = 32  # of a frame shown in hex
-RAISE = opmap["RAISE_VARARGS"]  # the instruction of a ``raise`` statement
 
 
 def shorten(event: Any) -> str:
@@ -43,19 +41,9 @@ def show_frame(payload: bytes) -> str:
 
 def blame(step: Step, event: str, error: BaseException) -> NoReturn:
     """Stop the run: raise the UserCodeError for ``step``, also where its function called sys.exit; a Ctrl-C goes on as it is."""
-    if _is_from_outside(error):
+    if isinstance(error, KeyboardInterrupt):
         raise error
     raise describe(step, event, error) from error
-
-
-def _is_from_outside(error: BaseException) -> bool:
-    """Whether this is a KeyboardInterrupt that no ``raise`` statement made: it came upon the user's function."""
-    if not isinstance(error, KeyboardInterrupt) or error.__traceback__ is None:
-        return False
-    last = error.__traceback__
-    while last.tb_next is not None:
-        last = last.tb_next
-    return last.tb_frame.f_code.co_code[last.tb_lasti] != RAISE
 
 
 def describe(step: Step, event: str, error: BaseException) -> UserCodeError:

@@ -45,12 +45,12 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
         report = task.report((time.perf_counter() - started) * 1e3)
     except WallarooError as error:
         report = _failed(task, level, index, error)
-    except SystemExit as error:
+    except (SystemExit, KeyboardInterrupt) as error:
         report = _failed(
             task,
             level,
             index,
-            UserCodeError("(unknown)", "", "(unknown)", f"a function of the application called sys.exit({error.code!r})"),
+            UserCodeError("(unknown)", "", "(unknown)", f"a function of the application raised {error!r}"),
         )
     except Exception as error:  # noqa: BLE001  # the error gate of the worker: whatever it is, the driver tells the user
         report = _failed(task, level, index, _unexpected(error))

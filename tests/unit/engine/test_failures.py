@@ -130,10 +130,6 @@ def stops_with(call: Callable[[], object]) -> UserCodeError:
     return caught.value
 
 
-def interrupted(event: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def cancelled(event: Any) -> None:
     raise asyncio.CancelledError("told to")
 
@@ -149,7 +145,6 @@ def exited(event: Any) -> None:
 @pytest.mark.parametrize(
     ("function", "cause"),
     [
-        (interrupted, "KeyboardInterrupt"),
         (cancelled, "CancelledError: told to"),
         (exited, "SystemExit: enough"),
     ],
@@ -158,7 +153,7 @@ def test_what_is_no_exception_stops_the_run_whatever_the_policy(policy: str, fun
     step = wallaroo.computation("leave", on_error=policy)(function)
     failures = Failures("app", 0, lambda letter: pytest.fail(f"written: {letter}"))
 
-    with pytest.raises(BaseException) as raised:  # any of the three
+    with pytest.raises(BaseException) as raised:  # either of the two
         function([])
     error = stops_with(lambda: failures.policy(step)([], raised.value, None))
 

@@ -23,7 +23,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.outbox.committer import OutboxCommitter
 from wallaroo.outbox.staging import StagedToken, StagedWriter
 
-SECONDS = 20.0
+SECONDS = 60.0
 SOURCE = Path(__file__).parents[3] / "src"
 
 
