@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -73,6 +73,7 @@ class Cluster:
         self._layouts: dict[int, Layout] = {}
         self._retired: list[Layout] = []  # of members that were; the batch under way may still use them
         self._ownership = Ownership(key_groups)
+        self._settled: dict[int, str] = {}  # owners of key groups when all tasks last ran where they were wanted
         self._joining: Future[None] | None = None
         self._refused: dict[str, float] = {}  # host -> when it may be tried again
         self._looked_at = 0.0
@@ -111,12 +112,20 @@ class Cluster:
         with self._lock:
             workers = {report.task: report.worker for report in reports if report.level == max(job.state_level, 0)}
             self._ownership.ran(job.tasks, workers, job.committed)
+            if self._is_as_wanted(job.tasks, workers):
+                self._settled = dict(self._ownership.owners)
             self._tasks_by_worker = Counter(report.worker for report in reports)
             for layout in self._retired:
                 self._cleaner.forget(layout.forget())
             self._retired = []
             cold = int(sum(report.notes.get("cold_bytes", 0.0) for report in reports))
             return self._moves.batch_done(self._ownership.owners, cold, seconds, self._workers())
+
+    def _is_as_wanted(self, tasks: int, workers: Mapping[int, str]) -> bool:
+        """Whether tasks ran on the hosts of the layout: not where one is leaving and takes no more, before that is noticed."""
+        layout = self._layouts.get(tasks)
+        names = {member.host: member.worker for member in self._members}
+        return layout is None or all(names.get(layout.hosts[task]) == worker for task, worker in workers.items())
 
     def _workers(self) -> frozenset[str]:
         return frozenset(member.worker for member in self._members)
@@ -192,7 +201,7 @@ class Cluster:
         if not hosts:
             return
         with self._lock:
-            self._moves.changed(self._workers(), self._ownership.owners)
+            self._moves.changed(self._workers(), self._settled)
             self._members = tuple(member for member in self._members if member.host not in hosts)
             for host in hosts:
                 self._seen.pop(host, None)
@@ -232,7 +241,7 @@ class Cluster:
             layout.prepare()
             self._warm(layout, member)
         with self._lock:
-            self._moves.changed(self._workers(), self._ownership.owners)
+            self._moves.changed(self._workers(), self._settled)
             others = tuple(other for other in self._members if other.host != seen.host)
             self._members, self._seen[seen.host] = tuple(sorted((*others, member), key=lambda some: some.host)), seen
             self._retire_layouts()
