@@ -52,7 +52,14 @@ def main() -> int:
     failed = []
     for name in args.names or chosen:
         began = time.monotonic()
-        command = [sys.executable, "-m", f"benchmarks.{name}", *chosen[name], "--json", str((folder / f"{name}.json").relative_to(loads.ROOT))]
+        command = [
+            sys.executable,
+            "-m",
+            f"benchmarks.{name}",
+            *chosen[name],
+            "--json",
+            str((folder / f"{name}.json").relative_to(loads.ROOT)),
+        ]
         print(f"\n-- {name} " + "-" * (76 - len(name)), flush=True)
         try:
             code = subprocess.run(command, cwd=loads.ROOT, check=False, timeout=SECONDS_MAX).returncode
