@@ -75,7 +75,7 @@ class StatusServer:
         self._server: _Server | None = None
         self._announcement: Announcement | None = None
         self._thread: threading.Thread | None = None
-        self._entities = EntityReader(handle.root, queries.state_steps(handle.plan))
+        self._entities = EntityReader(handle.root, handle.plan.state_steps)
 
     @property
     def address(self) -> tuple[str, int]:

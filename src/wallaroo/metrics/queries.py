@@ -80,7 +80,7 @@ def stateless_partition_count(plan: Plan, status: RunStatus) -> Answer:
 
 def state_partitions(plan: Plan, status: RunStatus) -> Partitions:
     """Say which worker has which key groups, by state step."""
-    return {step: {worker.name: list(worker.key_groups) for worker in status.workers} for step in state_steps(plan)}
+    return {step: {worker.name: list(worker.key_groups) for worker in status.workers} for step in plan.state_steps}
 
 
 def stateless_partitions(plan: Plan, status: RunStatus) -> Partitions:
@@ -89,13 +89,8 @@ def stateless_partitions(plan: Plan, status: RunStatus) -> Partitions:
     for worker, share in zip(status.workers, shares(status.tasks, _weights(status.workers)), strict=True):
         tasks[worker.name] = range(first, first + share)
         first += share
-    stateless = [stage for stage in plan.stages if not any(step.is_stateful for step in stage.steps)]
+    stateless = [stage for stage in plan.stages if not stage.state_steps]
     return {stage_name(plan, stage): {worker: list(some) for worker, some in tasks.items()} for stage in stateless}
-
-
-def state_steps(plan: Plan) -> list[str]:
-    """Names of the state steps, in plan order."""
-    return [step.step_name for stage in plan.stages for step in stage.steps if step.is_stateful]
 
 
 def stage_name(plan: Plan, stage: Stage) -> str:

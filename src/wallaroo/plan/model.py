@@ -76,6 +76,11 @@ class Stage:
     exit: ToExchange | ToSinks
     why: str = ""  # one sentence for `wallaroo explain`: why this stage begins here
 
+    @property
+    def state_steps(self) -> tuple[str, ...]:
+        """Names of its state steps, in order."""
+        return tuple(step.step_name for step in self.steps if step.is_stateful)
+
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
@@ -107,6 +112,16 @@ class Plan:
     serializer: tuple[Any, Any] | None = None  # the application module's own (serialize, deserialize), as in Wallaroo
     dead_letters: int | None = None  # index of the sink for events that failed; always the last one
     notes: tuple[str, ...] = ()  # sentences for `wallaroo explain`: what the planner left out, and why
+
+    @property
+    def state_steps(self) -> tuple[str, ...]:
+        """Names of all state steps, in order."""
+        return tuple(name for stage in self.stages for name in stage.state_steps)
+
+    @property
+    def state_level(self) -> int:
+        """The first level with a state step; -1: none."""
+        return min((stage.level for stage in self.stages if stage.state_steps), default=-1)
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -67,7 +67,6 @@ class BatchRunner:
         self.is_started = threading.Event()
         self._cleaner = ShuffleCleaner(context)
         self._steps = steps
-        self._state_level = first_state_level(plan)
         self._spools = {source.config.name: folder_of(checkpoint.root / "spool", source.config.name) for source in plan.sources}
         self._protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, self._spools, steps, _log)
         self.history: deque[tuple[int, float]] = deque(maxlen=1000)  # (events, seconds) of the newest batches
@@ -92,7 +91,7 @@ class BatchRunner:
             commits=self._housekeeping.newest(COMMITS_SENT),
             steps=self._steps,
             levels=self._plan.levels,
-            state_level=self._state_level,
+            state_level=self._plan.state_level,
             writes_snapshots=False,
         )
 
@@ -236,16 +235,6 @@ def busy_s(reports: list[TaskReport]) -> float:
     for report in reports:
         slowest[report.level] = max(slowest.get(report.level, 0.0), report.busy_ms / 1e3)
     return sum(slowest.values())
-
-
-def state_steps(plan: Plan) -> list[str]:
-    """Names of the state steps, in plan order."""
-    return [step.step_name for stage in plan.stages for step in stage.steps if step.is_stateful]
-
-
-def first_state_level(plan: Plan) -> int:
-    """The first level with a state step, -1 if there is none."""
-    return min((stage.level for stage in plan.stages if any(step.is_stateful for step in stage.steps)), default=-1)
 
 
 def _log(line: str) -> None:

@@ -27,7 +27,7 @@ from wallaroo.metrics.status import RunStatus
 from wallaroo.plan.model import Plan
 from wallaroo.runner import RunOptions
 from wallaroo.scratch import make_scratch, sweep_dead
-from wallaroo.spark.batches import BatchRunner, state_steps
+from wallaroo.spark.batches import BatchRunner
 from wallaroo.spark.cluster import Place
 from wallaroo.spark.control import Control, write_control
 from wallaroo.spark.job import Deployment
@@ -243,7 +243,7 @@ class Run:
             place=Place(self._is_local, self.options.tasks, self.options.is_sticky),
             housekeeping=Housekeeping(checkpoint, self.plan.key_groups, self.options.retain_commits),
             on_committed=self._tell_planner,
-            steps=step_table(checkpoint.last, state_steps(self.plan), self._judgement.dropped),
+            steps=step_table(checkpoint.last, self.plan.state_steps, self._judgement.dropped),
         )
 
     def _modules(self) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ class Task:
         self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
 
     def _open_state(self) -> TaskState | None:
-        if not state_steps_of(self._plan, self._level_number):
+        if not any(stage.state_steps for stage in self._plan.stages if stage.level == self._level_number):
             return None
         started = time.perf_counter()
         state, caught_up = open_state(self._job, self._plan, self._index, self._job.tasks)
@@ -187,11 +187,6 @@ class Task:
         """Release the view."""
         if self._state is not None:
             self._state.close()
-
-
-def state_steps_of(plan: Plan, level: int) -> list[str]:
-    """Names of the state steps of a level."""
-    return [step.step_name for stage in plan.stages if stage.level == level for step in stage.steps if step.is_stateful]
 
 
 def open_state(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:
