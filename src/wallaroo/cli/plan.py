@@ -15,6 +15,7 @@ from typing import Any
 
 from wallaroo.api.application import Application
 from wallaroo.cli.loading import load_application
+from wallaroo.cli.parting import EPILOG, add_app, parser_behind, part
 from wallaroo.connectors.file_sink import FileSinkConfig
 from wallaroo.plan.json import Verdict
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
@@ -30,12 +31,9 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
         help="compare an application with a checkpoint",
         description="Say whether an application may go on from a checkpoint, and why not. Nothing is run and nothing is touched.",
-        epilog="Every other option behind APP, such as --in and --out, goes to the application's application_setup(args); behind "
-        "a '--' everything does.",
+        epilog=EPILOG,
     )
-    _add_options(parser)
-    parser.add_argument("app", metavar="APP", help="the application: its Python file, or a module's name")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="options of this command and of the application")
+    add_app(parser, _add_options)
     parser.set_defaults(handler=plan_command)
 
 
@@ -60,16 +58,12 @@ def plan_command(arguments: argparse.Namespace) -> int:
 
 
 def _parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
-    """Part what stands behind APP into this command's options and the application's, as `wallaroo run` does."""
-    rest = list(arguments.rest)
-    cut = rest.index("--") if "--" in rest else len(rest)
-    own = argparse.ArgumentParser(prog=f"wallaroo plan {arguments.app}", allow_abbrev=False)
-    _add_options(own)
-    given = argparse.Namespace(**{name: value for name, value in vars(arguments).items() if name != "rest"})
-    options, application_args = own.parse_known_args(rest[:cut], given)
+    """Part what stands behind APP into this command's options and the application's."""
+    own = parser_behind("plan", arguments.app, _add_options)
+    options, application_args = part(own, arguments)
     if options.checkpoint is None:
         own.error("--checkpoint DIR is missing: with which checkpoint is the application to be compared?")
-    return options, application_args + rest[cut + 1 :]
+    return options, application_args
 
 
 def _text(checkpoint: Path, finding: Finding) -> str:

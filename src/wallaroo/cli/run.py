@@ -27,6 +27,7 @@ from typing import Any, Self
 from wallaroo.api.application import Application
 from wallaroo.cli.live import LineView, LiveView, QuietView, View, summary
 from wallaroo.cli.loading import load_application
+from wallaroo.cli.parting import EPILOG, add_app, parser_behind, part
 from wallaroo.connectors.file_sink import FileSinkConfig
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.metrics.status import RunStatus
@@ -49,24 +50,15 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
         help="run an application",
         description="Run an application on Spark.",
-        epilog="Every other option behind APP, such as --in and --out, goes to the application's application_setup(args); behind "
-        "a '--' everything does.",
+        epilog=EPILOG,
     )
-    _add_options(parser)
-    parser.add_argument("app", metavar="APP", help="the application: its Python file, or a module's name")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="options of this command and of the application")
+    add_app(parser, _add_options)
     parser.set_defaults(handler=run_command)
 
 
 def parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
-    """Part what stands behind APP into this command's options and the application's, which stay as they are and in order."""
-    rest = list(arguments.rest)
-    cut = rest.index("--") if "--" in rest else len(rest)
-    own = argparse.ArgumentParser(prog=f"wallaroo run {arguments.app}", allow_abbrev=False)
-    _add_options(own)
-    given = argparse.Namespace(**{name: value for name, value in vars(arguments).items() if name != "rest"})
-    options, application_args = own.parse_known_args(rest[:cut], given)
-    return options, application_args + rest[cut + 1 :]
+    """Part what stands behind APP into this command's options and the application's."""
+    return part(parser_behind("run", arguments.app, _add_options), arguments)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

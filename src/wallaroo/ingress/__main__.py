@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from wallaroo.errors import CheckpointError, WallarooError
-from wallaroo.ingress.child import EXIT_PEER, Parent, fail, say
+from wallaroo.ingress.child import Parent, end_of, say
 from wallaroo.ingress.config import read_config
 from wallaroo.ingress.server import Ingress
 
@@ -17,19 +16,15 @@ from wallaroo.ingress.server import Ingress
 def main(path: str) -> int:
     """Listen, say so, and read until told to stop; return the exit code."""
     parent = Parent()
-    try:
+
+    def work() -> None:
         ingress = Ingress(read_config(Path(path)), parent)
         addresses, acked = ingress.listen()
         say("ACKS", acked)
         say("READY", addresses)
         ingress.run()
-    except WallarooError as problem:
-        fail("checkpoint" if isinstance(problem, CheckpointError) else "peer", str(problem))
-        return EXIT_PEER
-    except OSError as problem:
-        fail("peer", f"the ingress failed: {problem}")
-        return EXIT_PEER
-    return 0
+
+    return end_of("ingress", work)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,10 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
+
+from wallaroo.errors import CheckpointError, WallarooError
 
 EXIT_PEER, EXIT_USER = 2, 3  # something outside is wrong; the user's code raised
 
@@ -29,6 +32,19 @@ def fail(kind: str, *facts: str) -> None:
     words = f"source '{facts[0]}' failed at {facts[1]}: {facts[3]}" if kind == "user" else facts[0]
     print(f"wallaroo: {words}", file=sys.stderr, flush=True)
     say("ERROR", {"kind": kind, "facts": facts})
+
+
+def end_of(name: str, work: Callable[[], None]) -> int:
+    """Do a child's work; return its exit code, having told the parent why where it failed."""
+    try:
+        work()
+    except WallarooError as problem:
+        fail("checkpoint" if isinstance(problem, CheckpointError) else "peer", str(problem))
+        return EXIT_PEER
+    except OSError as problem:
+        fail("peer", f"the {name} failed: {problem}")
+        return EXIT_PEER
+    return 0
 
 
 class Parent:

@@ -24,7 +24,7 @@ from pathlib import Path
 from selectors import EVENT_READ
 
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.ingress.child import EXIT_PEER, Parent, fail, say
+from wallaroo.ingress.child import Parent, end_of, say
 from wallaroo.ingress.conversation import GREETING_S_MAX, Conversation, TurnedAwayError, Waits
 from wallaroo.spool.format import Segment, corrupt
 from wallaroo.spool.reader import SpoolReader, open_segment
@@ -250,17 +250,13 @@ def _log(what: str) -> None:
 def main(path: str) -> int:
     """Listen, say so, and serve until told to stop; return the exit code."""
     parent = Parent()
-    try:
+
+    def work() -> None:
         server = RangeServer(RangeConfig(**json.loads(Path(path).read_text(encoding="utf-8"))), parent)
         say("READY", {"address": server.listen()})
         server.run()
-    except PeerError as problem:
-        fail("peer", str(problem))
-        return EXIT_PEER
-    except OSError as problem:
-        fail("peer", f"the range server failed: {problem}")
-        return EXIT_PEER
-    return 0
+
+    return end_of("range server", work)
 
 
 if __name__ == "__main__":
