@@ -8,7 +8,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-EPILOG = "Every other option behind APP, such as --in and --out, goes to the application's application_setup(args); behind a '--' everything does."
+EPILOG = (
+    "Every other option behind APP, such as --in and --out, goes to the application's application_setup(args); "
+    "behind a '--' everything does."
+)
 
 AddOptions = Callable[[argparse.ArgumentParser], None]
 
