@@ -10,11 +10,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
-import http.client
 import json
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +21,15 @@ from rich.console import Console
 from wallaroo.cli.live import live_table
 from wallaroo.cli.tables import print_table
 from wallaroo.errors import PeerError, PipelineError, Problem
-from wallaroo.metrics.http import LIMIT_DEFAULT, LIMIT_MAX, STATUS_PATH, TRUNCATED
+from wallaroo.metrics.asking import Address, ask
+from wallaroo.metrics.http import LIMIT_DEFAULT, LIMIT_MAX, STATUS_PATH
 from wallaroo.metrics.queries import KEYS, QUERIES, query_of, status_of
 from wallaroo.metrics.registry import Presence, run_of, running
 from wallaroo.state.inspect import CheckpointReader
 
-ANSWER_S_MAX = 150.0  # a large state takes a while to read, and may have to wait for another reading
 WIDTH = 120  # where the output is no terminal
 SEVERAL = 2  # exit code: the command line leaves open which application is meant
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
-
-Address = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What an application answered: JSON as it came."""
-
-    body: str
-    is_truncated: bool
-
 
 # -- the command line ------------------------------------------------------------------------------------------------------------
 
@@ -157,41 +144,6 @@ def _line(presence: Presence) -> tuple[str, ...]:
     since = datetime.datetime.fromtimestamp(presence.started_at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return where, presence.application, str(presence.pid), since, presence.checkpoint
-
-
-# -- asking it -------------------------------------------------------------------------------------------------------------------
-
-
-def ask(address: Address, path: str, timeout_s: float = ANSWER_S_MAX) -> Answer:
-    """Ask a running application.  Raises PeerError where nothing or something else answers, or it cannot tell."""
-    host, port = address
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
-    try:
-        connection.request("GET", path)
-        reply = connection.getresponse()
-        body = reply.read().decode(errors="replace")
-    except TimeoutError as error:
-        raise PeerError(f"the application at {host}:{port} does not answer within {timeout_s:g} s. It may hang.") from error
-    except OSError as error:
-        raise PeerError(
-            f"no application answers at {host}:{port}: {error.strerror or error}. It has ended, or listens elsewhere."
-        ) from error
-    except (http.client.HTTPException, ValueError) as error:
-        raise PeerError(_other(address)) from error
-    finally:
-        connection.close()
-    try:
-        content = json.loads(body)
-    except ValueError as error:
-        raise PeerError(_other(address)) from error
-    if reply.status != http.HTTPStatus.OK:
-        said = content.get("error") if isinstance(content, dict) else None
-        raise PeerError(f"the application at {host}:{port} cannot answer: {said or reply.reason}")
-    return Answer(body, reply.headers.get(TRUNCATED) == "true")
-
-
-def _other(address: Address) -> str:
-    return f"what answers at {address[0]}:{address[1]} is no application of wallaroo. Correct the address."
 
 
 # -- showing it ------------------------------------------------------------------------------------------------------------------

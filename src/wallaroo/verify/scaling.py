@@ -17,7 +17,6 @@ then output has to flow.  At the end everything is compared with the oracle.
 
 from __future__ import annotations
 
-import http.client
 import json
 import random
 import time
@@ -26,6 +25,8 @@ from typing import Any
 
 from wallaroo.cluster import LocalCluster
 from wallaroo.errors import PeerError
+from wallaroo.metrics.asking import ask
+from wallaroo.metrics.http import STATUS_PATH
 from wallaroo.metrics.registry import run_of
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.verify.harness import PROGRESS_S_MAX, Verification
@@ -35,6 +36,7 @@ SIZES = {"grow1": 1, "grow2": 2, "shrink1": -1, "shrink2": -2}
 CHANGES = (*SIZES, "kill", "kill2", "revive", "master", "driver")
 FAILURES = ("kill", "revive", "kill2", "revive", "master", "driver")
 MID_BATCH_S = 0.6  # a kill comes this long after a commit at most: batches take about half a second
+ANSWER_S_MAX = 5.0  # for the run's status
 MEMBERS_S_MAX = 120.0  # until the run's status shows a change
 
 
@@ -153,11 +155,7 @@ class ScalingVerification(Verification):
         presence = run_of(self.folder / "checkpoint")
         if presence is None or not presence.is_alive:
             return {}
-        connection = http.client.HTTPConnection(*presence.address, timeout=5)
         try:
-            connection.request("GET", "/status")
-            return dict(json.loads(connection.getresponse().read()))
-        except (OSError, http.client.HTTPException, ValueError):
+            return dict(json.loads(ask(presence.address, STATUS_PATH, ANSWER_S_MAX).body))
+        except PeerError:
             return {}
-        finally:
-            connection.close()

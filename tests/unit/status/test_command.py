@@ -18,8 +18,8 @@ import pytest
 from tests.unit.inspect.conftest import Book
 from tests.unit.status.conftest import Start
 from tests.unit.status.fakes import COUNTER, MOVED, RUNNING, word_count
-from wallaroo.cli.status import ask
 from wallaroo.errors import PeerError
+from wallaroo.metrics.asking import ask
 from wallaroo.metrics.queries import answer, status_json
 from wallaroo.metrics.registry import Presence, announce
 
