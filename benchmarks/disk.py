@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import loads
+from benchmarks.commands import LOG, market_spread
 from benchmarks.live_tcp import write_files
 from benchmarks.machine import BenchmarkError, Report, cores, median, options, settings_of, slope
+from wallaroo.cluster.hosts import free_ports
 from wallaroo.spool.format import SEGMENT_BYTES_MAX
 from wallaroo.state.housekeeping import SWEEP_EVERY
 from wallaroo.state.snapshots import SNAPSHOT_EVERY
@@ -40,7 +40,6 @@ GROWTH_MAX = 0.05  # of what is held, in the second half
 STEP_BYTES, STEP_FILES = 4 * MIB, 64  # housekeeping looks every 16 batches, so files come and go in steps
 LOG_BATCHES = SNAPSHOT_EVERY + 2 * SWEEP_EVERY  # whose deltas are kept: behind the oldest snapshot, retained, not yet swept
 SETTLED = 2 * SNAPSHOT_EVERY  # batches before the second half: the first rotation of snapshots fills the disk
-START_S_MAX, STOP_S_MAX = 120.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,13 @@ def main() -> int:
         folder = stack.enter_context(loads.scratch(args.scratch))
         out_port = stack.enter_context(loads.receiver())
         files = write_files(folder)
-        ports = _free_ports(len(files))
-        run = stack.enter_context(_running(folder, ports, out_port))
+        ports = free_ports(len(files))
+        (folder / SCRATCH).mkdir()
+        environment = {"TMPDIR": str(folder / SCRATCH)}  # where the driver makes Spark's scratch folder
+        kept = ["--no-live", "--checkpoint", str(folder / CHECKPOINT)]
+        run = stack.enter_context(
+            market_spread(folder, ports, out_port, kept, lambda: READY in (folder / LOG).read_bytes(), environment)
+        )
         seconds = args.minutes * 60
         with loads.senders(list(zip(files.values(), ports, strict=True)), args.rate, seconds) as sending:
             samples = _watch(run, folder, seconds, args.every)
@@ -86,44 +90,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=20_000, help="messages a second (default %(default)g)")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two samples (default %(default)g)")
     return parser.parse_args()
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((loads.HOST, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-
-
-@contextmanager
-def _running(folder: Path, ports: list[int], out_port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """`wallaroo run` with the example, until the block is left; gives the process once its first batch may begin."""
-    addresses = ",".join(f"{name}@{loads.HOST}:{port}" for name, port in zip((loads.ORDERS, loads.QUOTES), ports, strict=True))
-    application = loads.EXAMPLES / "market_spread" / "market_spread.py"
-    command = [sys.executable, "-m", "wallaroo", "run", str(application), "--no-live", "--checkpoint", str(folder / CHECKPOINT)]
-    command += ["--in", addresses, "--out", f"{loads.HOST}:{out_port}"]
-    (folder / SCRATCH).mkdir()
-    environment = {**os.environ, "TMPDIR": str(folder / SCRATCH)}  # where the driver makes Spark's scratch folder
-    with open(folder / "run.log", "wb") as log:
-        run = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
-    try:
-        deadline = time.monotonic() + START_S_MAX
-        while READY not in (folder / "run.log").read_bytes():
-            if run.poll() is not None or time.monotonic() > deadline:
-                raise BenchmarkError(f"`wallaroo run` did not start: {(folder / 'run.log').read_text()[-2000:]}")
-            time.sleep(0.2)
-        yield run
-    finally:
-        run.terminate()
-        try:
-            run.wait(STOP_S_MAX)
-        except subprocess.TimeoutExpired:
-            run.kill()
-            run.wait()
-
-
-# -- looking ---------------------------------------------------------------------------------------------------------------------
 
 
 def _watch(run: subprocess.Popen[bytes], folder: Path, seconds: float, every_s: float) -> list[Sample]:

@@ -17,19 +17,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 from benchmarks import loads
+from benchmarks.commands import market_spread
 from benchmarks.live_tcp import write_files
 from benchmarks.machine import BenchmarkError, Report, cores, median, options, settings_of, slope
 from benchmarks.processes import Memory, memory_by_kind
+from wallaroo.cluster.hosts import free_ports
 
 RATE_PER_CORE = 60_000  # messages a second: the demo's
 GROWTH_MAX_PER_MIN = 0.005  # of what is held: 5 % in ten minutes
 MINUTES_MIN = 8.0  # a shorter run shows how the heap fills, not whether memory grows
-START_S_MAX, STOP_S_MAX = 120.0, 60.0
 
 Sample = tuple[float, dict[str, Memory]]  # minutes since the load began
 
@@ -43,9 +42,9 @@ def main() -> int:
         folder = stack.enter_context(loads.scratch(args.scratch))
         port = stack.enter_context(loads.receiver())
         files = write_files(folder)
-        ports = _free_ports(len(files))
+        ports = free_ports(len(files))
         extra = ["--checkpoint", str(folder / "checkpoint")] if args.checkpoint else []
-        run = stack.enter_context(_running(folder, ports, port, extra))
+        run = stack.enter_context(market_spread(folder, ports, port, extra, lambda: all(map(_listens, ports))))
         seconds = args.minutes * 60
         with loads.senders(list(zip(files.values(), ports, strict=True)), args.rate, seconds) as sending:
             samples = _watch(run, seconds, args.every)
@@ -62,49 +61,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=float, default=0.2, help="share of the time that does not count (default %(default)g)")
     parser.add_argument("--checkpoint", action="store_true", help="with a checkpoint")
     return parser.parse_args()
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((loads.HOST, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-
-
-@contextmanager
-def _running(folder: Path, ports: list[int], out_port: int, extra: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """`wallaroo run` with the example, until the block is left; gives the process once it listens."""
-    addresses = ",".join(f"{name}@{loads.HOST}:{port}" for name, port in zip((loads.ORDERS, loads.QUOTES), ports, strict=True))
-    application = loads.EXAMPLES / "market_spread" / "market_spread.py"
-    command = [
-        sys.executable,
-        "-m",
-        "wallaroo",
-        "run",
-        str(application),
-        "--in",
-        addresses,
-        "--out",
-        f"{loads.HOST}:{out_port}",
-        *extra,
-    ]
-    with open(folder / "run.log", "wb") as log:
-        run = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        deadline = time.monotonic() + START_S_MAX
-        while not all(map(_listens, ports)):
-            if run.poll() is not None or time.monotonic() > deadline:
-                raise BenchmarkError(f"`wallaroo run` did not start: {(folder / 'run.log').read_text()[-2000:]}")
-            time.sleep(0.2)
-        yield run
-    finally:
-        run.terminate()
-        try:
-            run.wait(STOP_S_MAX)
-        except subprocess.TimeoutExpired:
-            run.kill()
-            run.wait()
 
 
 def _listens(port: int) -> bool:

@@ -37,6 +37,8 @@ from market_spread_data import ORDER_FRAME, QUOTE_FRAME, Market, first  # noqa: 
 from market_spread_oracle import Judgement, Oracle  # noqa: E402
 from market_spread_send import OPENING  # noqa: E402
 
+from wallaroo.cluster.hosts import free_ports  # noqa: E402
+
 HOST = "127.0.0.1"
 RATE_PER_CORE = 60_000  # messages a second, both streams together; leaves room for the senders on the same cores
 START_SECONDS_MAX = 120.0  # Spark's start on a small machine takes about ten
@@ -110,7 +112,7 @@ def _demo(options: argparse.Namespace, stack: ExitStack) -> int:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wallaroo-demo-")))
     receiver = stack.enter_context(_receiving())
     market = Market.of(OPENING.read_bytes(), options.reject_share, options.seed)
-    orders_port, quotes_port = _free_ports(2)
+    orders_port, quotes_port = free_ports(2)
     print(
         f"Market Spread on {_cores()} cores: {len(market.opening)} symbols, of which {len(market.rejecting)} reject orders; "
         f"{options.rate:,} messages/s {f'for {options.seconds:g} s' if options.seconds else 'until Ctrl-C'}.\n",
@@ -188,14 +190,6 @@ def _send_command(stream: str, port: int, options: argparse.Namespace) -> list[s
         *("--rate", str(options.rate / 2), "--seconds", str(options.seconds)),
         *("--reject-share", str(options.reject_share), "--seed", str(options.seed)),
     ]
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
 
 
 def _open_market(market: Market, run: subprocess.Popen[str], receiver: Receiver, orders_port: int, quotes_port: int) -> int:

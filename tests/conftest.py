@@ -1,4 +1,4 @@
-"""What every test may use: polling with a deadline, and skips that say what is missing."""
+"""What every test may use: polling with a deadline, the command line, and skips that say what is missing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from wallaroo.cli.doctor import examine_java
 from wallaroo.cli.machine import Finding, Verdict
+from wallaroo.cli.main import main
 
 POLL_S = 0.01
 JAVA = pytest.StashKey[Finding]()  # looked at once a session
@@ -29,6 +30,19 @@ def eventually() -> Callable[..., None]:
             time.sleep(POLL_S)
 
     return wait
+
+
+@pytest.fixture
+def wallaroo(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line; return exit code, output and errors."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from wallaroo.cli.receiving import Receiver
+from wallaroo.cluster.hosts import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -115,14 +116,6 @@ def running(folder: Path, example: str, sources: tuple[str, ...], form: str, opt
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def framed(payload: bytes) -> bytes:

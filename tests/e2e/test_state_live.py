@@ -20,10 +20,10 @@ from random import Random
 import pytest
 
 from wallaroo.cli.receiving import Receiver
+from wallaroo.cluster.hosts import free_ports
 from wallaroo.codecs.framing import framer
 from wallaroo.connectors.source import Framing
 from wallaroo.state.storage import LocalStorage
-from wallaroo.verify.harness import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 

@@ -17,11 +17,11 @@ from wallaroo.cli.run import parse
 from wallaroo.cli.sending import of_payloads
 from wallaroo.cli.sending_acked import send_acknowledged
 from wallaroo.cli.verify import kinds_of
+from wallaroo.cluster.hosts import free_ports
 from wallaroo.errors import PeerError
 from wallaroo.ingress.process import Feeders
 from wallaroo.spool import SpoolReader, folder_of
 from wallaroo.verify.applications.sequence import decode
-from wallaroo.verify.harness import free_ports
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.supervised import FRUITLESS_MAX, Supervised
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from wallaroo.cluster.hosts import free_ports
 from wallaroo.plan.model import DEAD_LETTERS
 from wallaroo.testing.run import LocalApplication, LocalRun
 from wallaroo.verify.applications import dead_letters, dice, market_spread, sequence, word_count
 from wallaroo.verify.cases import CASES, Case
-from wallaroo.verify.harness import free_ports
 from wallaroo.verify.killer import schedule
 from wallaroo.verify.ledger import Faults
 from wallaroo.verify.processes import Kind, Process, find, kill, kind_of

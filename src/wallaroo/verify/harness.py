@@ -10,13 +10,13 @@ compared with the oracle's.
 from __future__ import annotations
 
 import pickle
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from wallaroo.cluster.hosts import free_ports
 from wallaroo.errors import PeerError
 from wallaroo.state.commits import CommitLog
 from wallaroo.state.inspect import CheckpointReader
@@ -244,15 +244,6 @@ class Verification:
             if time.monotonic() > until:
                 raise PeerError(f"Not within {seconds:.0f} s: {what}. The log of the run ends so:\n{self._run.tail()}")
             time.sleep(POLL_S)
-
-
-def free_ports(count: int) -> list[int]:
-    """Find ports that nobody uses now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 def lines_of(files: Sequence[Path]) -> Iterator[bytes]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from wallaroo.cli.main import main
 from wallaroo.engine.blocks import Packing, packing_of
 from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.keys import Key, groups_of_task
@@ -130,18 +129,5 @@ def forget(application: ModuleType) -> Callable[[], Path]:
         mark = Path(str(application.__file__)).with_suffix(".imported")
         mark.unlink()
         return mark
-
-    return run
-
-
-@pytest.fixture
-def wallaroo(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line; return exit code, output and errors."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
 
     return run

@@ -10,7 +10,6 @@ import pytest
 
 from tests.unit.inspect.conftest import Book
 from tests.unit.status.fakes import COUNTER, RUNNING, FakeRun, word_count
-from wallaroo.cli.main import main
 from wallaroo.engine.blocks import packing_of
 from wallaroo.metrics.http import StatusServer
 from wallaroo.metrics.status import RunStatus
@@ -52,16 +51,3 @@ def start(book: Book) -> Iterator[Start]:
     yield run
     for server in servers:
         server.close()
-
-
-@pytest.fixture
-def wallaroo(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line; return exit code, output and errors."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
