@@ -40,10 +40,8 @@ class RunOptions:
     spark_conf: tuple[tuple[str, str], ...] = ()  # settings of Spark on top of ours
     ack_ports: tuple[tuple[str, int], ...] = ()  # TCP source name -> port on which senders get acknowledgements
     is_sticky: bool = True  # on a cluster: tasks go where the state of their key groups is; False: anywhere (to compare)
-    status_address: tuple[str, int] | None = (
-        "127.0.0.1",
-        0,
-    )  # where the run answers queries over HTTP; port 0: any; None: nowhere
+    # where the run answers queries over HTTP; port 0: any; None: nowhere
+    status_address: tuple[str, int] | None = ("127.0.0.1", 0)
     allow_incompatible: bool = False  # go on with a checkpoint of a changed application, dropping what no longer fits
 
 

@@ -5,12 +5,12 @@ Where it runs: driver, inside ``foreachBatch``.  The commit protocol's law is in
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from wallaroo.plan.model import DEAD_LETTERS, Plan
 from wallaroo.spark.cluster import Cluster, Place
 from wallaroo.spark.job import BatchJob, Deployment, Piece
 from wallaroo.spark.layout import Layout, own_task
+from wallaroo.spark.log import log
 from wallaroo.spark.offsets import Offsets, read_offsets
 from wallaroo.spark.pacing import Pacer
 from wallaroo.spark.reasons import reason_of
@@ -68,7 +69,7 @@ class BatchRunner:
         self._cleaner = ShuffleCleaner(context)
         self._steps = steps
         self._spools = {source.config.name: folder_of(checkpoint.root / "spool", source.config.name) for source in plan.sources}
-        self._protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, self._spools, steps, _log)
+        self._protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, self._spools, steps, log)
         self.history: deque[tuple[int, float]] = deque(maxlen=1000)  # (events, seconds) of the newest batches
         self.failure: BaseException | None = None
         self.catch_up_ms, self.entries_applied = 0.0, 0  # of the view, when workers warmed up
@@ -158,7 +159,7 @@ class BatchRunner:
             except Py4JJavaError as error:
                 if self.cluster.is_local or attempt == ATTEMPTS:
                     raise
-                _log(f"batch {job.batch} is run again, Spark gave it up: {reason_of(error)}")
+                log(f"batch {job.batch} is run again, Spark gave it up: {reason_of(error)}")
                 self.cluster.look_now()
         raise AssertionError("unreachable")
 
@@ -182,18 +183,7 @@ class BatchRunner:
         if counts:
             self._meter.events_failed(counts, samples)
             for line in failure_lines(batch, counts, samples):
-                _log(line)
-
-
-@dataclass(frozen=True, slots=True)
-class _LevelTask:
-    """``run_level`` with its first two arguments bound: pickles by reference, a few hundred bytes."""
-
-    job: BatchJob
-    level: int
-
-    def __call__(self, index: int, records: Any) -> Any:
-        return run_level(self.job, self.level, index, records)
+                log(line)
 
 
 def run_spark_job(
@@ -205,12 +195,12 @@ def run_spark_job(
     """
     width = len(job.pieces)
     base = layout.base(width) if layout else context.parallelize(range(width), width)
-    rows = base.mapPartitionsWithIndex(_LevelTask(job, 0))
+    rows = base.mapPartitionsWithIndex(partial(run_level, job, 0))
     shuffled: list[Any] = []
     for level in range(1, job.levels):
         shuffled.append(rows.partitionBy(job.tasks, own_task))
         placed = layout.anchored(shuffled[-1]) if layout else shuffled[-1]
-        rows = placed.mapPartitionsWithIndex(_LevelTask(job, level))
+        rows = placed.mapPartitionsWithIndex(partial(run_level, job, level))
     try:
         return list(rows.collect())
     finally:
@@ -235,7 +225,3 @@ def busy_s(reports: list[TaskReport]) -> float:
     for report in reports:
         slowest[report.level] = max(slowest.get(report.level, 0.0), report.busy_ms / 1e3)
     return sum(slowest.values())
-
-
-def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -10,13 +10,13 @@ None.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
@@ -29,6 +29,7 @@ from wallaroo.spark.executors import Seen, executors_of
 from wallaroo.spark.job import BatchJob, Deployment, worker_name
 from wallaroo.spark.joining import Greeting, Warmed, greet, warm
 from wallaroo.spark.layout import Layout, located
+from wallaroo.spark.log import log
 from wallaroo.spark.moves import Move, MoveMeter
 from wallaroo.spark.placement import Member, Ownership, spread, tasks_for
 from wallaroo.spark.reasons import reason_of
@@ -87,7 +88,10 @@ class Cluster:
 
     def tasks_max(self) -> int:
         """Return how many tasks a batch may have: one per core, unless a number was asked for; at most one per key group."""
-        cores = self._pinned or sum(member.cores for member in self._members)
+        return self._tasks_of(self._members)
+
+    def _tasks_of(self, members: Iterable[Member]) -> int:
+        cores = self._pinned or sum(member.cores for member in members)
         return max(1, min(cores, self._key_groups))
 
     def tasks(self, wanted: int) -> int:
@@ -133,13 +137,14 @@ class Cluster:
     def status(self) -> tuple[WorkerStatus, ...]:
         """Return the members as ``wallaroo status`` shows them."""
         with self._lock:
+            groups = self._ownership.by_worker()
             found = [
                 WorkerStatus(
                     member.worker,
                     member.host,
                     member.cores,
                     self._tasks_by_worker.get(member.worker, 0),
-                    self._ownership.groups_of(member.worker),
+                    groups.get(member.worker, ()),
                 )
                 for member in self._members
             ]
@@ -148,7 +153,7 @@ class Cluster:
     # -- driven by the watch -----------------------------------------------------------------------------------------------------
 
     def start(self, is_waiting: Callable[[], bool]) -> None:
-        """Wait for the first hosts and let them join.  Raises PeerError where one cannot; returns early when ``is_waiting`` turns false."""
+        """Wait for the first hosts and let them join.  Raises PeerError where none can; returns early when ``is_waiting`` turns false."""
         if self.is_local:
             return
         told_at, is_told = time.monotonic() + 5.0, False
@@ -156,13 +161,18 @@ class Cluster:
         while is_waiting():
             if not seen and not is_told and time.monotonic() > told_at:
                 is_told = True
-                _log("waiting for workers: Spark's master has given this application none yet")
+                log("waiting for workers: Spark's master has given this application none yet")
             time.sleep(LOOK_S)
             before, seen = seen, executors_of(self._context)
             if seen and seen == before:
                 break
-        for host, greeting in zip(seen.values(), self._greeters.map(self._greeted, seen.values()), strict=True):
-            self._admit(host, greeting)
+        greetings = [self._greeters.submit(self._greeted, host) for host in seen.values()]
+        joined = [self._joined(host, greeting.result) for host, greeting in zip(seen.values(), greetings, strict=True)]
+        errors = [error for error in joined if error is not None]
+        if errors and self.is_empty:
+            raise errors[0]
+        for error in errors:
+            log(str(error))
         self._is_started, self._moves = True, MoveMeter(self._key_groups)
 
     def poll(self) -> None:
@@ -173,7 +183,7 @@ class Cluster:
         if self._joining is not None:
             if not self._joining.done():
                 return
-            self._told(self._joining)
+            self._joining.result()
         newcomers = [host for name, host in seen.items() if name not in self._seen and self._may_join(name)]
         self._joining = self._thread.submit(self._join, newcomers) if newcomers else None
 
@@ -211,60 +221,65 @@ class Cluster:
         self._retired.extend(self._layouts.values())
         self._layouts = {}
 
-    def _told(self, joining: Future[None]) -> None:
-        error = joining.exception()
-        if isinstance(error, WallarooError):
-            _log(str(error))
-        elif error is not None and not isinstance(error, Py4JError):
-            raise error
-
     # -- joining, in a thread of its own -----------------------------------------------------------------------------------------
 
     def _join(self, newcomers: list[Seen]) -> None:
         for seen in newcomers:
             try:
-                self._admit(seen, self._greeted(seen))
-            except (WallarooError, Py4JError):
-                self._refused[seen.host] = time.monotonic() + JOIN_AGAIN_S
-                raise
+                error = self._joined(seen, partial(self._greeted, seen))
+            except Py4JError:
+                return  # the JVM has gone, which the run's own thread tells
+            if error is not None:
+                log(str(error))
+
+    def _joined(self, seen: Seen, greeting: Callable[[], Greeting]) -> WallarooError | None:
+        """Let a host join; return why it cannot."""
+        try:
+            self._admit(seen, greeting())
+        except WallarooError as known:
+            error = known
+        except Py4JJavaError as failed:  # a task on it did
+            error = _cannot(seen, reason_of(failed))
+        else:
+            return None
+        self._refused[seen.host] = time.monotonic() + JOIN_AGAIN_S
+        return error
 
     def _admit(self, seen: Seen, greeting: Greeting) -> None:
-        """Fill the view of a host that is not the first one, make it a member."""
-        member = Member(seen.host, greeting.worker, seen.cores)
-        members = tuple(
-            sorted((*(other for other in self._members if other.host != seen.host), member), key=lambda some: some.host)
-        )
+        """Fill the view of a host that is not among the first ones, make it a member."""
+        names = {member.worker for member in self._members if member.host != seen.host}
+        worker = f"{greeting.worker}/{seen.host}" if greeting.worker in names else greeting.worker  # two hosts of one name
+        member = Member(seen.host, worker, seen.cores)
+        members = self._with(member)
         layout: Layout | None = None
         if self._is_sticky and self._is_started:
-            tasks = max(1, min(self._pinned or sum(some.cores for some in members), self._key_groups))
-            layout = self._laid_out(tasks, members)
+            layout = self._laid_out(self._tasks_of(members), members)
             layout.prepare()
             self._warm(layout, member)
         with self._lock:
             self._moves.changed(self._workers(), self._settled)
-            others = tuple(other for other in self._members if other.host != seen.host)
-            self._members, self._seen[seen.host] = tuple(sorted((*others, member), key=lambda some: some.host)), seen
+            self._members, self._seen[seen.host] = self._with(member), seen
             self._retire_layouts()
             if layout is not None and self._members == members:  # nobody left meanwhile
                 self._layouts[len(layout.hosts)] = layout
 
+    def _with(self, member: Member) -> tuple[Member, ...]:
+        others = (other for other in self._members if other.host != member.host)
+        return tuple(sorted((*others, member), key=lambda some: some.host))
+
     def _greeted(self, seen: Seen) -> Greeting:
+        """Ask a host who it is.  Raises PeerError, or Py4JJavaError where the task fails."""
         until = time.monotonic() + GREETING_S
         while True:
-            try:
-                (greeting,) = located(self._context, (seen.host,)).mapPartitionsWithIndex(greet(self._deployment)).collect()
-            except Py4JJavaError as error:
-                raise PeerError(f"worker {seen.host} cannot take part: {reason_of(error)}") from error
-            if greeting.error is not None:
-                raise PeerError(f"worker {seen.host} cannot take part: {greeting.error}")
+            rows = located(self._context, (seen.host,))
+            (greeting,) = rows.mapPartitionsWithIndex(partial(greet, self._deployment)).collect()
             if greeting.host in ("", seen.host):
-                break
+                if greeting.error is not None:
+                    raise _cannot(seen, greeting.error)
+                return greeting
             if time.monotonic() > until:
                 raise PeerError(f"worker {seen.host} takes no task")
             time.sleep(LOOK_S)  # it ran elsewhere: Spark knows the host, but its executor is not up yet
-        names = {member.worker: member.host for member in self._members}
-        is_known = names.get(greeting.worker, seen.host) != seen.host
-        return replace(greeting, worker=f"{greeting.worker}/{seen.host}") if is_known else greeting  # two hosts of one name
 
     def _laid_out(self, tasks: int, members: tuple[Member, ...]) -> Layout:
         batch = self._state_job().committed + 1
@@ -279,13 +294,15 @@ class Cluster:
                 return
             wanted = tuple(task for task, host in enumerate(layout.hosts) if host == member.host)
             rows = located(self._context, tuple(layout.hosts[task] for task in wanted))
-            found: list[Warmed] = rows.mapPartitionsWithIndex(warm(job, tasks, wanted)).collect()
+            found: list[Warmed] = rows.mapPartitionsWithIndex(partial(warm, job, tasks, wanted)).collect()
             with self._lock:
                 for warmed in found:
+                    if warmed.error is not None:
+                        continue  # such as a file that went with its commit meanwhile; what is wrong for good, a batch will tell
                     groups = range(*groups_of_task(warmed.task, tasks, self._key_groups))
                     self._ownership.warmed(warmed.worker, groups, job.committed)
                     self._moves.warmed(warmed.bytes_read)
 
 
-def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _cannot(seen: Seen, why: object) -> PeerError:
+    return PeerError(f"worker {seen.host} cannot take part: {why}")

@@ -31,16 +31,18 @@ from wallaroo.spark.batches import BatchRunner
 from wallaroo.spark.cluster import Place
 from wallaroo.spark.control import Control, write_control
 from wallaroo.spark.job import Deployment
+from wallaroo.spark.log import log
 from wallaroo.spark.observing import Observer
 from wallaroo.spark.pacing import Pacer
 from wallaroo.spark.query import JVM_GONE, failure_of, start_query
-from wallaroo.spark.recovery import describe, judge, step_table
+from wallaroo.spark.recovery import describe, step_table
 from wallaroo.spark.session import close_session, is_local, is_loopback, open_session
 from wallaroo.spark.shipping import ship
 from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.remote import RemoteSpool
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
+from wallaroo.state.compatibility import judge
 from wallaroo.state.housekeeping import Housekeeping
 
 WATCH_S = 0.1  # between two looks at feeders, sinks and the query
@@ -69,6 +71,8 @@ class Run:
         sweep_dead()  # scratch folders of runs that were killed
         self._own_scratch = make_scratch()
         self._scratch = self._own_scratch.path
+        self._master = str(session.sparkContext.master) if session else options.master
+        self._is_local = is_local(self._master)
         self._root = (options.checkpoint or self._scratch / "checkpoint").absolute()
         self._is_stopping = threading.Event()
         self._has_ended = threading.Event()
@@ -140,10 +144,9 @@ class Run:
         self._answer_queries()
         self._judgement = judge(checkpoint, self.plan, self.options.allow_incompatible)
         for note in self._judgement.notes:
-            _log(note)
+            log(note)
         self._feeders = self._start_feeders()
         session = self._session or self._open_session()
-        self._is_local = is_local(str(session.sparkContext.master))
         if not self._is_local:
             ship(session.sparkContext, self.options.module_paths, self._scratch)
         committers = self._open_sinks(checkpoint)
@@ -169,8 +172,8 @@ class Run:
         if self._is_temporary:
             return
         sources, sinks = observer.look()
-        _log(f"checkpoint {self._root}: {describe(checkpoint.last, sources, sinks)}")
-        _log(f"ready after {time.time() - self._began_at:.1f} s, of which the state took {batches.catch_up_ms / 1e3:.2f} s "
+        log(f"checkpoint {self._root}: {describe(checkpoint.last, sources, sinks)}")
+        log(f"ready after {time.time() - self._began_at:.1f} s, of which the state took {batches.catch_up_ms / 1e3:.2f} s "
              f"({batches.entries_applied:,} entries into this host's view)")  # fmt: skip
 
     def _open_session(self) -> SparkSession:
@@ -188,7 +191,7 @@ class Run:
             is_durable=not self._is_temporary,
             backlog_bytes_max=self.options.backlog_bytes_max,
             sys_path=self.options.module_paths,
-            log=_log,
+            log=log,
             ack_ports=dict(self.options.ack_ports),
             serve_on=self._range_host(),
         )
@@ -196,10 +199,9 @@ class Run:
 
     def _range_host(self) -> str | None:
         """Return where the range server listens, which gives executors on other hosts their input; None where there are none."""
-        master = str(self._session.sparkContext.master) if self._session else self.options.master
-        if is_local(master):
+        if self._is_local:
             return None
-        return "127.0.0.1" if is_loopback(master) else "0.0.0.0"  # every host of the cluster has to reach it
+        return "127.0.0.1" if is_loopback(self._master) else "0.0.0.0"  # every host of the cluster has to reach it
 
     def _spools(self, session: SparkSession) -> tuple[SpoolReader | RemoteSpool, ...]:
         names = [source.config.name for source in self.plan.sources]
@@ -313,6 +315,7 @@ class Run:
         idle = 0
         while idle < IDLE_TRIGGERS and query.isActive and batches.failure is None and not batches.cluster.is_empty:
             self._feeders.poll()  # a range server that is killed comes back
+            batches.cluster.poll()  # the last worker may go now
             idle = idle + 1 if query.status["message"] == "Waiting for data to arrive" else 0
             time.sleep(0.02)
         if batches.failure is not None:
@@ -327,7 +330,3 @@ class Run:
             except Exception as error:  # noqa: BLE001  # closing goes on: the first error is what the user is told
                 self.exception = self.exception or InternalError(f"while closing: {type(error).__name__}: {error}")
         self._own_scratch.remove()
-
-
-def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -23,38 +23,50 @@ from wallaroo.state.checkpoint import FORMAT
 @dataclass(frozen=True, slots=True)
 class Greeting:
     worker: str
-    package: str  # where this host found the package
     host: str  # of the executor, as Spark names it; "" where that cannot be seen
     error: WallarooError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """One task's part of the view, brought up to date."""
+    """One task's part of the view, brought up to date; or why it is not."""
 
     worker: str
     task: int
-    entries: int
     bytes_read: int
+    error: WallarooError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class greet:  # a function with its first argument bound, which pickles by reference
-    """Return a host's Greeting."""
+def greet(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[Greeting]:
+    """Yield a host's Greeting."""
+    deque(rows, maxlen=0)  # what is not read keeps Spark from using this process again
+    error: WallarooError | None = None
+    try:
+        plan_of(deployment)
+        _see_checkpoint(deployment)
+    except Exception as caught:  # noqa: BLE001  # an error gate of the worker
+        error = _told(caught)
+    yield Greeting(worker_name(), executor_host(), error)
 
-    deployment: Deployment
 
-    def __call__(self, index: int, rows: Iterable[Any]) -> Iterator[Greeting]:
-        deque(rows, maxlen=0)  # what is not read keeps Spark from using this process again
-        error: WallarooError | None = None
-        try:
-            plan_of(self.deployment)
-            _see_checkpoint(self.deployment)
-        except WallarooError as known:
-            error = known
-        except Exception as unknown:  # noqa: BLE001  # an error gate of the worker
-            error = InternalError(f"{type(unknown).__name__}: {unknown}", traceback.format_exc())
-        yield Greeting(worker_name(), str(Path(__file__).parents[1]), executor_host(), error)
+def warm(job: BatchJob, tasks: int, wanted: tuple[int, ...], index: int, rows: Iterable[Any]) -> Iterator[Warmed]:
+    """Bring the view of some of ``tasks`` tasks to the job's last commit."""
+    deque(rows, maxlen=0)
+    task, bytes_read = wanted[index], 0
+    error: WallarooError | None = None
+    try:
+        state, caught_up = open_state(job, plan_of(job.deployment), task, tasks)
+        state.close()
+        bytes_read = caught_up.bytes_read
+    except Exception as caught:  # noqa: BLE001  # an error gate of the worker
+        error = _told(caught)
+    yield Warmed(worker_name(), task, bytes_read, error)
+
+
+def _told(error: Exception) -> WallarooError:
+    if isinstance(error, WallarooError):
+        return error
+    return InternalError(f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def executor_host(proc: Path = Path("/proc")) -> str:
@@ -83,20 +95,3 @@ def _see_checkpoint(deployment: Deployment) -> None:
             f"its folder {deployment.storage.root} is another one than this host's. "
             "Give --checkpoint a folder on a disk that all hosts share."
         )
-
-
-@dataclass(frozen=True, slots=True)
-class warm:
-    """Bring the view of some of ``tasks`` tasks to the job's last commit."""
-
-    job: BatchJob
-    tasks: int
-    wanted: tuple[int, ...]
-
-    def __call__(self, index: int, rows: Iterable[Any]) -> Iterator[Warmed]:
-        deque(rows, maxlen=0)
-        task = self.wanted[index]
-        plan = plan_of(self.job.deployment)
-        state, caught_up = open_state(self.job, plan, task, self.tasks)
-        state.close()
-        yield Warmed(worker_name(), task, caught_up.entries, caught_up.bytes_read)

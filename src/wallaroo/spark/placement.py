@@ -133,6 +133,9 @@ class Ownership:
         """Note that a worker's view was brought to batch ``held`` before it owned these key groups."""
         self._copies.setdefault(worker, {}).update(dict.fromkeys(groups, held))
 
-    def groups_of(self, worker: str) -> tuple[int, ...]:
-        """Return the key groups that a worker owns, rising."""
-        return tuple(group for group in range(self._key_groups) if self.owners.get(group) == worker)
+    def by_worker(self) -> dict[str, tuple[int, ...]]:
+        """Return the key groups that each worker owns, rising."""
+        found: dict[str, list[int]] = {}
+        for group in sorted(self.owners):
+            found.setdefault(self.owners[group], []).append(group)
+        return {worker: tuple(groups) for worker, groups in found.items()}

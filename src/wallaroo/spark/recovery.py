@@ -10,9 +10,6 @@ from datetime import UTC, datetime
 
 from wallaroo.metrics.status import SinkLine, SourceStatus
 from wallaroo.state.commits import Commit
-from wallaroo.state.compatibility import Judgement, judge
-
-__all__ = ["Judgement", "describe", "judge", "step_table"]
 
 
 def step_table(last: Commit | None, names: Sequence[str], dropped: frozenset[str]) -> tuple[str, ...]:

@@ -199,10 +199,17 @@ def _forward(read: int, real: int) -> None:
             if held or line.startswith(b"Traceback (most recent call last)"):
                 held.append(line)
                 if len(held) > 1 and not line.startswith(b" "):
-                    text, held = b"".join(held), []
-                    _pass_on(real, b"" if b"pyspark/daemon.py" in text else text)  # a worker that nobody waits for any more
+                    _pass_on_traceback(real, held)
+                    held = []
             elif not line.startswith(NOISE):
                 _pass_on(real, line)
+    _pass_on_traceback(real, held)
+
+
+def _pass_on_traceback(real: int, lines: list[bytes]) -> None:
+    text = b"".join(lines)
+    if b"pyspark/daemon.py" not in text:  # else: of a worker that nobody waits for any more
+        _pass_on(real, text)
 
 
 def _pass_on(real: int, text: bytes) -> None:

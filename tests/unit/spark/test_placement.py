@@ -94,7 +94,7 @@ def test_hosts_with_unlike_cores_always_get_all_tasks() -> None:
 def test_ownership_knows_who_has_what_and_where_copies_are() -> None:
     ownership = Ownership(8)
     ownership.ran(2, {0: "one", 1: "two"}, 5)
-    assert ownership.groups_of("one") == (0, 1, 2, 3)
+    assert ownership.by_worker() == {"one": (0, 1, 2, 3), "two": (4, 5, 6, 7)}
     ownership.ran(2, {0: "two", 1: "two"}, 6)
-    assert ownership.groups_of("two") == tuple(range(8))
+    assert ownership.by_worker() == {"two": tuple(range(8))}
     assert ownership.copies.warmth("one", 0, 7) > 0
