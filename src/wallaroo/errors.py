@@ -75,4 +75,11 @@ class CheckpointError(WallarooError):
 
 
 class InternalError(WallarooError):
-    """Our mistake.  The text asks for a report and says what to attach."""
+    """Our mistake: what happened, and the traceback of another process as text.  The command line asks for a report."""
+
+    def __init__(self, what: str, trace: str = ""):
+        super().__init__(what, trace)
+        self.what, self.trace = what, trace
+
+    def __str__(self) -> str:
+        return self.what

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,20 @@ def count(line, state):
 """
 
 
+# the application of a host that lacks a library, and is given more tasks than the other one has cores
+PICKY = """
+import os
+if os.environ.get("WALLAROO_WORKER") == "worker-2":
+    import a_library_of_worker_1
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster.start(tmp_path_factory.mktemp("cluster"), workers=2, cores=1) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
@@ -65,20 +80,43 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def test_application_siblings_package_and_input_reach_the_workers(tmp_path: Path, project: Path) -> None:
-    with LocalCluster.start(tmp_path / "cluster", workers=1, cores=2) as cluster:
-        command = [sys.executable, "-m", "wallaroo", "run", str(project / "shipped.py"), "--master", cluster.url]
-        more = ["--checkpoint", str(tmp_path / "checkpoint"), "--no-live", "--conf", "spark.executor.memory=512m"]
-        path = os.pathsep.join(sys.path)
-        ran = subprocess.run(
-            [*command, *more], capture_output=True, text=True, timeout=RUN_S_MAX, env={**os.environ, "PYTHONPATH": path}
-        )
+def run(cluster: LocalCluster, project: Path, checkpoint: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "wallaroo", "run", str(project / "shipped.py"), "--master", cluster.url, *options]
+    more = ["--checkpoint", str(checkpoint), "--no-live", "--conf", "spark.executor.memory=512m"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run([*command, *more], capture_output=True, text=True, timeout=RUN_S_MAX, env=environment)
+
+
+def lines_of(folder: Path) -> list[str]:
+    return [line for part in sorted(folder.glob("part-*")) for line in part.read_text().splitlines()]
+
+
+def counts_of(lines: list[str]) -> list[str]:
+    return sorted(line.rsplit(" ", 3)[0] for line in lines)
+
+
+RIGHT = sorted(f"line{number} {count}" for number in range(10) for count in range(1, 11))
+
+
+def test_application_siblings_package_and_input_reach_the_workers(cluster: LocalCluster, tmp_path: Path, project: Path) -> None:
+    ran = run(cluster, project, tmp_path / "checkpoint")
     assert ran.returncode == 0, ran.stderr
-    lines = [line for part in sorted((tmp_path / "out").glob("part-*")) for line in part.read_text().splitlines()]
-    counted = sorted(line.rsplit(" ", 3)[0] for line in lines)
-    assert counted == sorted(f"line{number} {count}" for number in range(10) for count in range(1, 11))
+    lines = lines_of(tmp_path / "out")
+    assert counts_of(lines) == RIGHT
     for line in lines:
         _, _, product, package, module = line.split(" ")
         assert product == "42"
         assert ".zip/wallaroo/__init__.py" in package  # not the one that may be installed here
         assert ".zip/helper.py" in module
+
+
+def test_a_worker_that_cannot_take_part_is_named_and_the_others_do_it_all(
+    cluster: LocalCluster, tmp_path: Path, project: Path
+) -> None:
+    application = project / "shipped.py"
+    application.write_text(PICKY + application.read_text())
+    ran = run(cluster, project, tmp_path / "checkpoint", "--tasks", "4")
+    assert ran.returncode == 0, ran.stderr
+    assert "cannot take part: the application cannot be imported on host 'worker-2'" in ran.stderr
+    assert "a_library_of_worker_1" in ran.stderr
+    assert counts_of(lines_of(tmp_path / "out")) == RIGHT

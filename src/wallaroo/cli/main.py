@@ -42,7 +42,8 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_FAILED
     except WallarooError as error:
         _show_trace_if_asked()
-        print(f"wallaroo: error: {error}", file=sys.stderr)
+        told = our_mistake(error, arguments) if isinstance(error, InternalError) else str(error)
+        print(f"wallaroo: error: {told}", file=sys.stderr)
         return exit_code(error)
     except Exception as error:  # noqa: BLE001  # this command's one error gate
         _show_trace_if_asked()
@@ -83,15 +84,19 @@ def exit_code(error: WallarooError) -> int:
 
 def our_mistake(error: Exception, arguments: Sequence[str]) -> str:
     """Write the traceback to a file and return a sentence that asks for a report."""
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    what, trace = (error.what, error.trace) if isinstance(error, InternalError) else (_named(error), "")
     machine = f"wallaroo-spark {version()}, Python {platform.python_version()}, {platform.platform()}"
-    report = f"{machine}\nwallaroo {' '.join(arguments)}\n\n{''.join(traceback.format_exception(error))}"
+    report = f"{machine}\nwallaroo {' '.join(arguments)}\n\n{''.join(traceback.format_exception(error))}\n{trace}"
     try:
         with tempfile.NamedTemporaryFile("w", prefix="wallaroo-error-", suffix=".txt", delete=False, encoding="utf-8") as file:
             file.write(report)
     except OSError:
         return f"This is a mistake in wallaroo, not in your application ({what}). Please report it with this text:\n{report}"
     return f"This is a mistake in wallaroo, not in your application ({what}). Please report it and attach {file.name}"
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _show_trace_if_asked() -> None:

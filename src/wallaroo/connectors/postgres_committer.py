@@ -179,7 +179,7 @@ class PostgresCommitter(SinkCommitter):
             self._break(error)
         except Exception as error:  # noqa: BLE001  # the thread's gate: the driver is told instead of waiting for ever
             what = f"The thread of sink '{self._target.sink}' ended: {type(error).__name__}: {error}."
-            self._break(InternalError(f"{what} Please report it with this text."))
+            self._break(InternalError(what))
         finally:
             self._disconnect()
 

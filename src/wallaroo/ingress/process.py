@@ -270,7 +270,7 @@ def _failure(child: Child, word: str, content: Any) -> WallarooError:
     code = child.process.poll()
     if code is not None and code < 0:
         return KilledAtStartError(f"{child.name} was killed ({signal.Signals(-code).name}) while it started, several times.")
-    return InternalError(f"the process of {child.name} ended with code {code}; please report it with the log above.")
+    return InternalError(f"the process of {child.name} ended with code {code}; what it said is in the log above.")
 
 
 def _read_lines(child: Child) -> None:

@@ -152,15 +152,25 @@ class BatchRunner:
         return self._protocol.accepted(job.batch, lambda: self._attempt(job))
 
     def _attempt(self, job: BatchJob) -> list[TaskReport]:
-        """Run the batch; again where Spark gave up on it because hosts went away: nothing of it is committed."""
+        """Run the batch; again where Spark gave up on it because hosts went away, or used one that has not joined.
+
+        Nothing of it is committed.
+        """
         for attempt in range(1, ATTEMPTS + 1):
+            is_last = self.cluster.is_local or attempt == ATTEMPTS
             try:
-                return run_spark_job(self._context, job, self._cleaner, self.cluster.layout(job.tasks))
+                reports = run_spark_job(self._context, job, self._cleaner, self.cluster.layout(job.tasks))
             except Py4JJavaError as error:
-                if self.cluster.is_local or attempt == ATTEMPTS:
+                if is_last:
                     raise
                 log(f"batch {job.batch} is run again, Spark gave it up: {reason_of(error)}")
-                self.cluster.look_now()
+            else:
+                failed = self.cluster.stranger_failed(reports)
+                if is_last or not failed:
+                    return reports
+                log(f"batch {job.batch} is run again, a task ran where it cannot: {failed}")
+                self._protocol.abort(job.batch, reports)
+            self.cluster.look_now()
         raise AssertionError("unreachable")
 
     def _account(self, job: BatchJob, commit: Commit, reports: list[TaskReport], started_ns: int) -> None:

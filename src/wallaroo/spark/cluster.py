@@ -6,6 +6,9 @@ How a host joins: Spark has an executor there; a task is sent to it (its Python 
 its view is filled with the key groups it is going to own, while batches go on elsewhere; only then is it a member, and the next batch has
 a layout with it.  A host that is gone is no member from the next batch on.  With a local master there is nothing to place: ``layout`` is
 None.
+
+A host that cannot take part (no checkpoint, no library) is refused, and asked again now and then.  Should Spark give it a task all the
+same, the batch is run again.
 """
 
 from __future__ import annotations
@@ -33,12 +36,12 @@ from wallaroo.spark.log import log
 from wallaroo.spark.moves import Move, MoveMeter
 from wallaroo.spark.placement import Member, Ownership, spread, tasks_for
 from wallaroo.spark.reasons import reason_of
+from wallaroo.spark.refusals import Refusals
 from wallaroo.spark.shuffles import ShuffleCleaner
 
 LOOK_S = 0.5  # between two looks at Spark's executors
 GREETERS = 16  # hosts greeted at once, when a run starts
 GREETING_S = 60.0  # for a host that Spark has to take its first task
-JOIN_AGAIN_S = 10.0  # before a host that could not join is tried again
 WARMINGS = 2  # the second one catches up with what was committed during the first
 
 
@@ -76,7 +79,7 @@ class Cluster:
         self._ownership = Ownership(key_groups)
         self._settled: dict[int, str] = {}  # owners of key groups when all tasks last ran where they were wanted
         self._joining: Future[None] | None = None
-        self._refused: dict[str, float] = {}  # host -> when it may be tried again
+        self._refusals = Refusals(context)
         self._looked_at = 0.0
         self._moves = MoveMeter(key_groups)
         self._tasks_by_worker: dict[str, int] = {}
@@ -171,8 +174,6 @@ class Cluster:
         errors = [error for error in joined if error is not None]
         if errors and self.is_empty:
             raise errors[0]
-        for error in errors:
-            log(str(error))
         self._is_started, self._moves = True, MoveMeter(self._key_groups)
 
     def poll(self) -> None:
@@ -184,7 +185,7 @@ class Cluster:
             if not self._joining.done():
                 return
             self._joining.result()
-        newcomers = [host for name, host in seen.items() if name not in self._seen and self._may_join(name)]
+        newcomers = [host for name, host in seen.items() if name not in self._seen and self._refusals.may_join(name)]
         self._joining = self._thread.submit(self._join, newcomers) if newcomers else None
 
     def look_now(self) -> dict[str, Seen]:
@@ -192,7 +193,14 @@ class Cluster:
         seen = executors_of(self._context)
         self._looked_at = time.monotonic()
         self._drop([host for host, known in self._seen.items() if seen.get(host) != known])
+        self._refusals.keep(seen)
         return seen
+
+    def stranger_failed(self, reports: Iterable[TaskReport]) -> str:
+        """Return what a task reports that ran on a host that is no member, "" if none failed there."""
+        members = self._workers()
+        failed = (f"{report.worker}: {report.error}" for report in reports if report.error and report.worker not in members)
+        return "" if self.is_local else next(failed, "")
 
     @property
     def is_empty(self) -> bool:
@@ -203,9 +211,6 @@ class Cluster:
         """Stop looking after newcomers."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._greeters.shutdown(wait=False, cancel_futures=True)
-
-    def _may_join(self, host: str) -> bool:
-        return time.monotonic() >= self._refused.get(host, 0.0)
 
     def _drop(self, hosts: list[str]) -> None:
         if not hosts:
@@ -226,14 +231,12 @@ class Cluster:
     def _join(self, newcomers: list[Seen]) -> None:
         for seen in newcomers:
             try:
-                error = self._joined(seen, partial(self._greeted, seen))
+                self._joined(seen, partial(self._greeted, seen))
             except Py4JError:
                 return  # the JVM has gone, which the run's own thread tells
-            if error is not None:
-                log(str(error))
 
     def _joined(self, seen: Seen, greeting: Callable[[], Greeting]) -> WallarooError | None:
-        """Let a host join; return why it cannot."""
+        """Let a host join; say and return why it cannot."""
         try:
             self._admit(seen, greeting())
         except WallarooError as known:
@@ -242,7 +245,8 @@ class Cluster:
             error = _cannot(seen, reason_of(failed))
         else:
             return None
-        self._refused[seen.host] = time.monotonic() + JOIN_AGAIN_S
+        if self._refusals.add(seen.host, str(error)):
+            log(str(error))
         return error
 
     def _admit(self, seen: Seen, greeting: Greeting) -> None:
@@ -262,6 +266,7 @@ class Cluster:
             self._retire_layouts()
             if layout is not None and self._members == members:  # nobody left meanwhile
                 self._layouts[len(layout.hosts)] = layout
+        self._refusals.drop(seen.host)
 
     def _with(self, member: Member) -> tuple[Member, ...]:
         others = (other for other in self._members if other.host != member.host)

@@ -15,6 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from wallaroo.errors import PeerError
 from wallaroo.plan.model import Plan
 from wallaroo.runner import forbid_runs
 from wallaroo.spool.format import Position
@@ -103,12 +104,18 @@ _plans: dict[str, Plan] = {}
 
 
 def plan_of(deployment: Deployment) -> Plan:
-    """Return the plan, unpickled once per process."""
+    """Return the plan, unpickled once per process.  Raises PeerError where its modules are not to be had."""
     if deployment.plan_id not in _plans:
         forbid_runs()
         for path in deployment.module_paths:
             if path not in sys.path:
                 sys.path.insert(0, path)
-        _plans[deployment.plan_id] = pickle.loads(deployment.plan)
+        try:
+            _plans[deployment.plan_id] = pickle.loads(deployment.plan)
+        except (ImportError, AttributeError) as error:
+            raise PeerError(
+                f"the application cannot be imported on host '{worker_name()}': {type(error).__name__}: {error}. "
+                "Install what it imports on every host, or ship it: docs/scaling.md, 'Dependencies'."
+            ) from error
         gc.freeze()  # what is loaded by now stays: collections need not look at it again
     return _plans[deployment.plan_id]

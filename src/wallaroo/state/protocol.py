@@ -60,7 +60,7 @@ class BatchProtocol:
             mixed = mixed_attempts(reports)
             if error is None and not mixed:
                 return reports
-            self._abort(batch, reports)
+            self.abort(batch, reports)
             if error is not None:
                 raise error
             self._tell(f"batch {batch} is run again: {mixed}, whose outputs differ from the attempt that counts")
@@ -96,7 +96,8 @@ class BatchProtocol:
             id=uuid.uuid4().hex,
         )
 
-    def _abort(self, batch: int, reports: list[TaskReport]) -> None:
+    def abort(self, batch: int, reports: list[TaskReport]) -> None:
+        """Drop what an attempt staged."""
         for name, tokens in self._tokens(reports).items():
             self._committers[name].abort(batch, tokens)
 

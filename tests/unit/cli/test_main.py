@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +37,11 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
         (PeerError("the disk is full"), 1, "wallaroo: error: the disk is full\n"),
         (PipelineError(Problem("step 'a'", "f.py:1", "It is wrong.", "Cure it.")), 2, "step 'a' (f.py:1): It is wrong. Cure it."),
         (UserCodeError("a", "f.py:2", "b'x'", "ValueError: no"), 3, "step 'a' failed at f.py:2: ValueError: no"),
-        (InternalError("our mistake"), 70, "our mistake"),
+        (
+            InternalError("two at once", "Traceback of a worker"),
+            70,
+            "This is a mistake in wallaroo, not in your application (two at once).",
+        ),
         (KeyboardInterrupt(), 130, "wallaroo: interrupted\n"),
     ],
 )
@@ -60,6 +65,17 @@ def test_an_unexpected_error_asks_for_a_report_and_keeps_the_traceback_in_a_file
     )
     assert found
     assert "Traceback" in Path(found.group(1)).read_text()
+
+
+def test_the_traceback_of_a_worker_is_in_the_report(
+    failing: Any, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    failing(pickle.loads(pickle.dumps(InternalError("it broke", "the worker's own words"))))
+    assert command.main(["fail"]) == 70
+    attached = re.search(r"attach (\S+)\n", capsys.readouterr().err)
+    assert attached
+    assert "the worker's own words" in Path(attached.group(1)).read_text()
 
 
 def test_the_traceback_is_printed_when_asked_for(failing: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
