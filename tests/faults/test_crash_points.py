@@ -59,6 +59,9 @@ NEEDED = [
     "spool.tail",
     "egress.send",
     "egress.sent",
+    "egress.progress",
+    "egress.fsync",
+    "outbox.pending.sync_folder",
 ]
 # What only a restart passes, by the crash that leaves it something to clean up.
 LEFT_BEHIND = {

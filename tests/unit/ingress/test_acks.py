@@ -119,7 +119,7 @@ for number in range(sum(streams.counts.values()), 40):
 """
 
 
-FAULTS = ["streams.fsync:2", "streams.rename:1", "streams.rename:3", "spool.remove:2", "spool.append:25"]
+FAULTS = ["streams.fsync:2", "streams.rename:1", "streams.rename:3", "streams.sync_folder:2", "spool.remove:2", "spool.append:25"]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -139,7 +139,7 @@ def test_killing_the_egress_again_and_again_neither_loses_nor_repeats_a_byte(tmp
         assert receiver.totals.connections <= 2  # the first egress may die before it began to send
 
 
-POINTS = ["send", "sent", "progress", "report", "keep", "release", "fsync"]
+POINTS = ["egress.send", "egress.sent", "egress.progress", "egress.report", "egress.keep", "egress.release", "egress.fsync"]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -149,7 +149,7 @@ def test_an_egress_killed_at_any_point_neither_loses_nor_repeats(
 ) -> None:
     job = Job(tmp_path, is_durable=True)
     with Receiver(form="frames") as receiver:
-        monkeypatch.setenv("WALLAROO_FAULT", f"egress.{point}:{nth}")
+        monkeypatch.setenv("WALLAROO_FAULT", f"{point}:{nth}")
         with committing(receiver.address[1], tmp_path, is_durable=True) as committer:
             monkeypatch.delenv("WALLAROO_FAULT")
             first = committer.egress_pid
@@ -157,7 +157,7 @@ def test_an_egress_killed_at_any_point_neither_loses_nor_repeats(
                 committer.commit(batch, job.tokens(batch, 3000))
             assert receiver.wait_for(job.number, SECONDS)
             until(lambda: committer.status().committed_batch == 3)
-            if (point, nth) != ("keep", 4):  # one connection is kept once
+            if (point, nth) != ("egress.keep", 4):  # one connection is kept once
                 until(lambda: committer.egress_pid != first)
         assert receiver.payloads == job.expected
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -126,10 +127,17 @@ COMMIT = """
 import json, sys
 from pathlib import Path
 from wallaroo.connectors.file_sink import FileSinkConfig
-path, staging, number, tokens = json.loads(sys.argv[1])
-committer = FileSinkConfig(path).committer("s", Path(staging), True)
+path, staging, number, tokens, is_overwriting = json.loads(sys.argv[1])
+committer = FileSinkConfig(path, overwrite=is_overwriting).committer("s", Path(staging), True)
 committer.recover(number, tokens)
 """
+
+
+def killed_at(point: str, path: Path, staging: Path, number: int, tokens: list[object], is_overwriting: bool = False) -> bool:
+    """Let a process recover the sink; whether it died at the point."""
+    command = [sys.executable, "-c", COMMIT, json.dumps([str(path), str(staging), number, tokens, is_overwriting])]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "WALLAROO_FAULT": point}
+    return subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("point", ["file.write:1", "file.write:2", "file.fsync:1", "file.rename:1", "file.renamed:1"])
@@ -137,10 +145,29 @@ def test_a_driver_killed_at_any_point_of_a_commit_finishes_it_at_its_next_start(
     config = FileSinkConfig(path)
     opened(config, staging).commit(0, staged(config, staging, 0, [b"zero"]))
     tokens = staged(config, staging, 1, [b"one"], [b"two"])
-    command = [sys.executable, "-c", COMMIT, json.dumps([str(path), str(staging), 1, tokens])]
-    killed = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(SOURCE), "WALLAROO_FAULT": point}, check=False)
-    assert killed.returncode == -9
+    assert killed_at(point, path, staging, 1, tokens)
     assert committed(path) in (b"zero", b"zeroonetwo")
     opened(config, staging, 1, tokens).commit(2, staged(config, staging, 2, [b"three"]))
     assert committed(path) == b"zeroonetwothree"
     assert path.is_dir() or path.read_bytes() == b"zeroonetwothree"
+
+
+def test_a_driver_killed_while_it_cuts_what_nobody_committed_cuts_it_at_its_next_start(tmp_path: Path, staging: Path) -> None:
+    path = tmp_path / "out.txt"
+    config = FileSinkConfig(path)
+    tokens = staged(config, staging, 0, [b"zero"])
+    opened(config, staging).commit(0, tokens)
+    with path.open("ab") as file:
+        file.write(b"half of a batch")
+    assert killed_at("file.truncate:1", path, staging, 0, tokens)
+    opened(config, staging, 0, tokens)
+    assert path.read_bytes() == committed(path) == b"zero"
+
+
+def test_a_driver_killed_while_it_wipes_old_output_wipes_it_at_its_next_start(tmp_path: Path, staging: Path) -> None:
+    path = tmp_path / "out.txt"
+    config = FileSinkConfig(path, overwrite=True)
+    opened(config, staging).commit(0, staged(config, staging, 0, [b"old"]))
+    assert killed_at("file.wiped:1", path, staging, -1, [], is_overwriting=True)
+    opened(config, staging).commit(0, staged(config, staging, 0, [b"new"]))
+    assert path.read_bytes() == committed(path) == b"new"

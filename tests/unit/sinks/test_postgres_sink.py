@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[3]
 BATCHES = 5
 FAULTS = (
     *("commit.before:1", "commit.after:1", "commit.after:3", "postgres.lineage:1", "postgres.handed:2"),
+    "postgres.lineage.sync_folder:1",
     *("postgres.begin:1", "postgres.begin:4", "postgres.copied:1", "postgres.copied:3", "postgres.committed:1"),
     *("postgres.committed:4", "postgres.left:2", "outbox.pending:1", "outbox.pending.rename:1", "outbox.pending.remove:2"),
 )
