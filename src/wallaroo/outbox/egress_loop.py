@@ -51,7 +51,8 @@ class Egress:
         self._config, self._file, self._pipe = config, progress, pipe
         folder = Path(config.staging)
         self._queue = SendQueue(progress.progress.accepted, lambda token: read_staged(folder, token))
-        self._acked = self._queue.offset  # without a connection there is nothing better to ask
+        # a resuming receiver has what it confirmed; else, without a connection, there is nothing better to ask than what was sent
+        self._acked = progress.progress.acked if config.is_resuming else self._queue.offset
         self._dialer = Dialer(config.host, config.port)
         self._connection: Connection | None = None
         self._resume = ResumeStream()  # of the connection, where the receiver resumes

@@ -21,6 +21,7 @@ from wallaroo.connectors.sink import WriteContext
 from wallaroo.connectors.tcp_sink import TCPSinkConfig
 from wallaroo.errors import CheckpointError
 from wallaroo.outbox.committer import OutboxCommitter
+from wallaroo.outbox.pipe import GREETING, OFFSET
 from wallaroo.outbox.staging import StagedToken, StagedWriter
 
 SECONDS = 60.0
@@ -363,6 +364,24 @@ def test_a_resuming_receiver_that_dies_with_bytes_unread_misses_and_repeats_noth
             assert receiver.wait_for(len(expected) - size, SECONDS)
             until(lambda: committer.backlog() == 0)
     assert saved.read_bytes() == expected
+
+
+def test_what_a_resuming_receiver_never_confirmed_is_kept_when_the_egress_dies(tmp_path: Path) -> None:
+    """Sockets took it all; then both ends of the connection went."""
+    job, port = Job(tmp_path), free_port()
+    with committing(port, tmp_path / "outbox", resume=True) as committer:
+        job.staging = tmp_path / "outbox"
+        with socket.create_server(("127.0.0.1", port)) as listener:
+            committer.commit(0, job.tokens(0, 20))
+            unread, _ = listener.accept()
+            unread.sendall(GREETING + OFFSET.pack(0))
+            until(lambda: 0 in committer.status().sent_at_ns)
+            kill(committer)
+            unread.close()
+        with resuming(port, tmp_path / "saved") as receiver:
+            assert receiver.wait_for(job.number * len(frame(0, 64)), SECONDS)
+            until(lambda: committer.backlog() == 0)
+    assert (tmp_path / "saved").read_bytes() == b"".join(frame(number, 64) for number in range(job.number))
 
 
 def test_a_receiver_of_another_run_is_refused_and_the_status_says_why(tmp_path: Path) -> None:
