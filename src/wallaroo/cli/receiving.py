@@ -186,7 +186,7 @@ class Receiver:
                 for key, _ in self._selector.select(ACK_SECONDS if self._acked < self._has else None):
                     if key.fileobj is self._listener:
                         self._accept()
-                    elif isinstance(key.data, _Peer):
+                    elif isinstance(key.data, _Peer) and key.data.sock.fileno() >= 0:  # not dropped a moment ago for a newer one
                         self._receive(key.data, scratch)
                 if self._is_resuming:
                     self._ack()

@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,15 @@ def test_an_address_may_be_ipv6_and_nonsense_is_refused() -> None:
     assert parse_address("[::1]:7002") == ("::1", 7002)
     with pytest.raises(WallarooError, match="HOST:PORT"):
         parse_address("7002")
+
+
+def test_connections_that_replace_each_other_at_once_leave_the_last_one(eventually: Callable[..., None]) -> None:
+    """The egress came anew twice before the receiver looked: what the older connections brought is sent again on the last one."""
+    receiver = Receiver(is_resuming=True)
+    connections = [socket.create_connection(receiver.address) for _ in range(3)]
+    for number, connection in enumerate(connections):
+        connection.sendall(b"%d" % number)
+    with receiver:
+        eventually(lambda: receiver.payloads[-1:] == [b"2"], "the last connection is read")
+    for connection in connections:
+        connection.close()
