@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from wallaroo.cli.doctor import examine_java
 from wallaroo.cli.machine import Finding, Verdict
 from wallaroo.cli.main import main
+from wallaroo.spark.session import open_session
 
 POLL_S = 0.01
 JAVA = pytest.StashKey[Finding]()  # looked at once a session
@@ -30,6 +32,14 @@ def eventually() -> Callable[..., None]:
             time.sleep(POLL_S)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One Spark for all tests that run applications in this process."""
+    session = open_session("tests", "local[2]", tmp_path_factory.mktemp("spark"), "error", ())
+    yield session
+    session.stop()
 
 
 @pytest.fixture

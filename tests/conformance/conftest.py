@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.conformance.runners import LocalRunner, SparkRunner
-
-
-@pytest.fixture(scope="session")
-def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One Spark for all tests of the suite."""
-    from wallaroo.spark.session import open_session
-
-    session = open_session("conformance", "local[2]", tmp_path_factory.mktemp("spark"), "error", ())
-    yield session
-    session.stop()
 
 
 @pytest.fixture

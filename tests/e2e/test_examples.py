@@ -1,4 +1,7 @@
-"""Every example as a user runs it: `wallaroo run` on real Spark, fed and read over real TCP, against its expected output."""
+"""Every example on real Spark, fed and read over real TCP, against its expected output.
+
+The showcases run as a user runs them, with `wallaroo run`; the others as a program does, with `wallaroo.run`, in one Spark for all.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import wallaroo
+from wallaroo.cli.loading import load_application
 from wallaroo.cli.receiving import Receiver
 from wallaroo.cluster.hosts import free_ports
 
@@ -75,9 +81,6 @@ class Running:
         assert self.process.wait(STOP_SECONDS_MAX) == 0
 
 
-Run = Callable[..., Running]
-
-
 @contextmanager
 def running(folder: Path, example: str, sources: tuple[str, ...], form: str, options: tuple[str, ...]) -> Iterator[Running]:
     ports = dict(zip(sources, free_ports(len(sources)), strict=True))
@@ -118,6 +121,25 @@ def running(folder: Path, example: str, sources: tuple[str, ...], form: str, opt
                     process.wait()
 
 
+def outputs_in_session(session: Any, example: str, source: str, content: bytes, count: int, *options: str) -> list[bytes]:
+    """Run an example, send ``content`` to its source if it has one, wait for so many lines; return *all* that came."""
+    inputs = ("--in", f"{source}@{HOST}:0") if content else ()
+    with Receiver(HOST, 0, "lines") as receiver:
+        args = [*inputs, "--out", f"{HOST}:{receiver.address[1]}", *options]
+        application = load_application(str(EXAMPLES / example / f"{example}.py"), args)
+        handle = wallaroo.run(application, session=session, module_paths=(str(EXAMPLES / example),))
+        try:
+            if content:
+                with socket.create_connection(handle.addresses[source]) as connection:
+                    connection.sendall(content)
+            receiver.wait_for(count, OUTPUT_SECONDS_MAX)
+        finally:
+            handle.stop()
+            assert handle.wait(STOP_SECONDS_MAX)
+        assert handle.exception is None
+        return list(receiver.payloads)
+
+
 def framed(payload: bytes) -> bytes:
     return len(payload).to_bytes(4, "big") + payload
 
@@ -142,39 +164,30 @@ def test_word_count_answers_every_word_of_the_bill_of_rights_with_its_running_co
     assert per_key(outputs) == {word: list(range(1, count + 1)) for word, count in expected.items()}
 
 
-def test_alphabet_keeps_the_running_total_of_every_letter(tmp_path: Path) -> None:
+def test_alphabet_keeps_the_running_total_of_every_letter(spark_session: Any) -> None:
     messages = (EXAMPLES / "alphabet/alphabet_votes.msg").read_bytes()
-    with running(tmp_path, "alphabet", ("Votes",), "lines", ()) as run:
-        run.send("Votes", messages)
-        outputs = run.outputs(10_000)
-
-    totals = per_key(outputs)
+    totals = per_key(outputs_in_session(spark_session, "alphabet", "Votes", messages, 10_000))
     assert totals == running_totals(messages)
     assert {letter: each[-1] for letter, each in totals.items()} == json.loads(
         (EXAMPLES / "alphabet/alphabet_expected.json").read_text()
     )
 
 
-def test_celsius_converts_every_temperature(tmp_path: Path) -> None:
-    with running(tmp_path, "celsius", ("Celsius",), "lines", ()) as run:
-        run.send("Celsius", (EXAMPLES / "celsius/celsius.msg").read_bytes())
-        outputs = run.outputs(1000)
-
+def test_celsius_converts_every_temperature(spark_session: Any) -> None:
+    messages = (EXAMPLES / "celsius/celsius.msg").read_bytes()
+    outputs = outputs_in_session(spark_session, "celsius", "Celsius", messages, 1000)
     assert sorted(outputs) == sorted((EXAMPLES / "celsius/celsius_expected.txt").read_bytes().splitlines())
 
 
-def test_stateless_alerts_are_the_listed_ones(tmp_path: Path) -> None:
+def test_stateless_alerts_are_the_listed_ones(spark_session: Any) -> None:
     expected = (EXAMPLES / "alerts_stateless/first_alerts.txt").read_bytes().splitlines()
-    with running(tmp_path, "alerts_stateless", (), "lines", ("--transactions", "25")) as run:
-        outputs = run.outputs(len(expected))
-
+    outputs = outputs_in_session(spark_session, "alerts_stateless", "", b"", len(expected), "--transactions", "25")
     assert sorted(outputs) == sorted(expected)
 
 
-def test_stateful_alerts_are_the_listed_ones_in_order_per_user(tmp_path: Path) -> None:
+def test_stateful_alerts_are_the_listed_ones_in_order_per_user(spark_session: Any) -> None:
     expected = (EXAMPLES / "alerts_stateful/first_alerts.txt").read_bytes().splitlines()
-    with running(tmp_path, "alerts_stateful", (), "lines", ("--transactions", "31")) as run:
-        outputs = run.outputs(len(expected))
+    outputs = outputs_in_session(spark_session, "alerts_stateful", "", b"", len(expected), "--transactions", "31")
 
     def by_user(lines: list[bytes]) -> list[bytes]:
         return sorted(lines, key=lambda line: line.rpartition(b": ")[0])  # stable: a user's own order stays
