@@ -70,6 +70,8 @@ ON_CLUSTERS = {
     "spark.network.timeoutInterval": "2s",
     "spark.executor.heartbeatInterval": "3s",
 }
+# the JVM passes bytes on: its second compiler takes a quarter of a core in the first minute, and nothing gets quicker (docs/decisions/0008)
+COMPILER = "-XX:TieredStopAtLevel=1"
 TASK_ATTEMPTS = 4  # Spark's own default on clusters; on local masters it would give up at the first lost worker
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}  # ours -> Spark's
 NOISE = (
@@ -124,8 +126,9 @@ def open_session(
     chosen = {**SETTINGS, **own, **dict(settings)}
     # the whole heap from the start: otherwise it grows to its bound over minutes, which looks like a leak and may fail at 3 a.m.
     heap = f"-XX:+UseParallelGC -Xms{chosen['spark.driver.memory']} -XX:+AlwaysPreTouch"
-    java = f"-Dlog4j2.configurationFile=file:{log4j} {heap} {chosen.pop('spark.driver.extraJavaOptions', '')}"
-    for name, value in {**chosen, "spark.driver.extraJavaOptions": java}.items():
+    _put_in_front(chosen, "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log4j} {heap} {COMPILER}")
+    _put_in_front(chosen, "spark.executor.extraJavaOptions", COMPILER)
+    for name, value in chosen.items():
         builder = builder.config(name, value)
     _quiet_python_side()
     try:
@@ -138,6 +141,16 @@ def open_session(
         ) from error
     session.sparkContext.setLogLevel(LEVELS[log_level])
     return session
+
+
+def _put_in_front(settings: dict[str, str], name: str, options: str) -> None:
+    """Let what the user gave come last: of two options that contradict each other Java takes the last one.
+
+    >>> settings = {"driver": "-Xss2m"}
+    >>> _put_in_front(settings, "driver", "-Xss1m"), _put_in_front(settings, "executor", "-Xss1m"), settings
+    (None, None, {'driver': '-Xss1m -Xss2m', 'executor': '-Xss1m'})
+    """
+    settings[name] = f"{options} {settings.get(name, '')}".rstrip()
 
 
 def _retrying(master: str) -> str:
