@@ -42,6 +42,7 @@ from wallaroo.spark.shuffles import ShuffleCleaner
 LOOK_S = 0.5  # between two looks at Spark's executors
 GREETERS = 16  # hosts greeted at once, when a run starts
 GREETING_S = 60.0  # for a host that Spark has to take its first task
+STRAYS = (8, 64, 512)  # after so many batches in a row with a task elsewhere than wanted the layout is made anew
 WARMINGS = 2  # the second one catches up with what was committed during the first
 
 
@@ -78,6 +79,7 @@ class Cluster:
         self._retired: list[Layout] = []  # of members that were; the batch under way may still use them
         self._ownership = Ownership(key_groups)
         self._settled: dict[int, str] = {}  # owners of key groups when all tasks last ran where they were wanted
+        self._strays = 0  # batches in a row of which a task ran elsewhere than wanted
         self._joining: Future[None] | None = None
         self._refusals = Refusals(context)
         self._looked_at = 0.0
@@ -111,6 +113,7 @@ class Cluster:
                 return None
             if tasks not in self._layouts:
                 self._layouts[tasks] = self._laid_out(tasks, self._members)
+                self._layouts[tasks].prepare()  # while the hosts' cores are free: where an anchor is once, it stays
             return self._layouts[tasks]
 
     def batch_done(self, job: BatchJob, reports: Iterable[TaskReport], seconds: float) -> Move | None:
@@ -120,7 +123,11 @@ class Cluster:
             workers = {report.task: report.worker for report in reports if report.level == max(job.state_level, 0)}
             self._ownership.ran(job.tasks, workers, job.committed)
             if self._is_as_wanted(job.tasks, workers):
-                self._settled = dict(self._ownership.owners)
+                self._settled, self._strays = dict(self._ownership.owners), 0
+            else:
+                self._strays += 1
+            if self._strays in STRAYS:
+                self._retired.append(self._layouts.pop(job.tasks))
             self._tasks_by_worker = Counter(report.worker for report in reports)
             for layout in self._retired:
                 self._cleaner.forget(layout.forget())
@@ -224,7 +231,7 @@ class Cluster:
 
     def _retire_layouts(self) -> None:
         self._retired.extend(self._layouts.values())
-        self._layouts = {}
+        self._layouts, self._strays = {}, 0
 
     # -- joining, in a thread of its own -----------------------------------------------------------------------------------------
 
