@@ -109,12 +109,21 @@ class Cluster:
         """Return where tasks are wanted; None: anywhere."""
         with self._lock:
             self._moves.batch_begins()
-            if self.is_local or not self._is_sticky or not self._members:
-                return None
-            if tasks not in self._layouts:
-                self._layouts[tasks] = self._laid_out(tasks, self._members)
-                self._layouts[tasks].prepare()  # while the hosts' cores are free: where an anchor is once, it stays
-            return self._layouts[tasks]
+            members, layout = self._members, self._layouts.get(tasks)
+        if self.is_local or not self._is_sticky or not members:
+            return None
+        return layout or self._prepared(tasks, members)
+
+    def _prepared(self, tasks: int, members: tuple[Member, ...]) -> Layout:
+        """Make a layout and fill it while the hosts' cores are free: where an anchor is once, it stays."""
+        layout = self._laid_out(tasks, members)
+        layout.prepare()  # without the lock: it waits where no host is left
+        with self._lock:
+            if self._members == members:
+                self._layouts[tasks] = layout
+            else:
+                self._retired.append(layout)  # good for this batch
+        return layout
 
     def batch_done(self, job: BatchJob, reports: Iterable[TaskReport], seconds: float) -> Move | None:
         """Note where a batch's tasks ran; return what moved, once a batch that began after a change of the cluster is over."""
