@@ -254,17 +254,21 @@ def test_a_checkpoint_that_was_set_back_is_refused(place: Place) -> None:
     assert place.rows() == expected(2)
 
 
+def _commit_and_close(committer: SinkCommitter, tokens: list[Any]) -> None:
+    committer.commit(0, tokens)
+    committer.close(DRAIN_SECONDS)
+
+
 def test_a_second_run_on_a_copy_of_the_checkpoint_is_noticed(place: Place, tmp_path: Path, eventually: Eventually) -> None:
     committer = place.opened()
     shutil.copytree(place.staging, tmp_path / "copy")
     copied = place.config.committer("s", tmp_path / "copy", True)
     copied.recover(-1, [])
-    eventually(lambda: place.server.ask(f"SELECT to_regclass('{place.ledger}')") != [(None,)], "both are connected")
+    eventually(lambda: place.server.ask(f"SELECT to_regclass('{place.ledger}')") != [(None,)], "one is connected")
     committer.commit(0, place.staged(0))
     committer.close(DRAIN_SECONDS)
-    copied.commit(0, stage(place.config, tmp_path / "copy", 1))
     with pytest.raises(CheckpointError, match=r"another batch 0 of sink 's'|output of batch 0, but its checkpoint"):
-        copied.close(DRAIN_SECONDS)
+        _commit_and_close(copied, stage(place.config, tmp_path / "copy", 1))
     assert place.rows() == expected(1)
 
 
