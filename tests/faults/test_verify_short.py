@@ -29,11 +29,11 @@ def test_kills_of_every_kind_lose_and_double_nothing(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path: Path) -> None:
-    """A run dies when the sinks have been told, and a worker of the next one does.
+    """One run after the other dies before the commit is published, after it, and when the sinks have been told; then a worker does.
 
     Some events fail in the decoder, in front of the shuffle and behind it: output, dead letters and state have each event once.
     """
-    faults = ("commit.sinks:3",)  # tests/faults/test_crash_points.py has every point
+    faults = ("commit.before:3", "commit.after:3", "commit.sinks:3")  # tests/faults/test_crash_points.py has every point
 
     options = VerifyOptions("dead_letters", kills=1, seed=SEED, rate=1000.0, kinds=(Kind.WORKER,), faults=faults)
     result = verify(options, tmp_path)
