@@ -214,9 +214,11 @@ class Cluster:
 
     def stranger_failed(self, reports: Iterable[TaskReport]) -> str:
         """Return what a task reports that ran on a host that is no member, "" if none failed there."""
+        if self.is_local:
+            return ""
         members = self._workers()
         failed = (f"{report.worker}: {report.error}" for report in reports if report.error and report.worker not in members)
-        return "" if self.is_local else next(failed, "")
+        return next(failed, "")
 
     @property
     def is_empty(self) -> bool:

@@ -174,7 +174,7 @@ class Run:
         sources, sinks = observer.look()
         log(f"checkpoint {self._root}: {describe(checkpoint.last, sources, sinks)}")
         log(f"ready after {time.time() - self._began_at:.1f} s, of which the state took {batches.catch_up_ms / 1e3:.2f} s "
-             f"({batches.entries_applied:,} entries into this host's view)")  # fmt: skip
+            f"({batches.entries_applied:,} entries into this host's view)")  # fmt: skip
 
     def _open_session(self) -> SparkSession:
         options = self.options

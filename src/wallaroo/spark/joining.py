@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wallaroo.errors import InternalError, PeerError, WallarooError
+from wallaroo.errors import PeerError, WallarooError
 from wallaroo.spark.job import BatchJob, Deployment, plan_of, worker_name
-from wallaroo.spark.worker import open_state
+from wallaroo.spark.worker import open_state, unexpected
 from wallaroo.state.checkpoint import FORMAT
 
 
@@ -64,9 +63,7 @@ def warm(job: BatchJob, tasks: int, wanted: tuple[int, ...], index: int, rows: I
 
 
 def _told(error: Exception) -> WallarooError:
-    if isinstance(error, WallarooError):
-        return error
-    return InternalError(f"{type(error).__name__}: {error}", traceback.format_exc())
+    return error if isinstance(error, WallarooError) else unexpected(error)
 
 
 def executor_host(proc: Path = Path("/proc")) -> str:

@@ -53,7 +53,7 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
             UserCodeError("(unknown)", "", "(unknown)", f"a function of the application raised {error!r}"),
         )
     except Exception as error:  # noqa: BLE001  # the error gate of the worker: whatever it is, the driver tells the user
-        report = _failed(task, level, index, _unexpected(error))
+        report = _failed(task, level, index, unexpected(error))
     reports = (*(task.reports_before if task else ()), report)
     if task is not None:
         task.close()
@@ -73,7 +73,8 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
     return TaskReport(level, index, attempt, consumed, error=error, worker=worker_name())
 
 
-def _unexpected(error: Exception) -> InternalError:
+def unexpected(error: Exception) -> InternalError:
+    """Return an error that nobody foresaw, with the traceback that is being handled, as one that the driver can tell."""
     return InternalError(
         f"a task failed in a way that this program does not expect: {type(error).__name__}: {error}", traceback.format_exc()
     )
