@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.processes import descendants
 from benchmarks.runs import DRIVER_MEMORY
-from wallaroo.cluster import LocalCluster
-from wallaroo.spark.job import VIEW_DIR
+from wallaroo.local_cluster import LocalCluster
+from wallaroo.runtime.job import VIEW_DIR
 from wallaroo.spark.session import open_session
 from wallaroo.spark.shipping import ship
 

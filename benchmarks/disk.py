@@ -26,9 +26,9 @@ from benchmarks import loads
 from benchmarks.commands import LOG, market_spread
 from benchmarks.live_tcp import write_files
 from benchmarks.machine import BenchmarkError, Report, cores, median, options, settings_of, slope
-from wallaroo.cluster.hosts import free_ports
+from wallaroo.local_cluster.hosts import free_ports
+from wallaroo.runtime.housekeeping import SWEEP_EVERY
 from wallaroo.spool.format import SEGMENT_BYTES_MAX
-from wallaroo.state.housekeeping import SWEEP_EVERY
 from wallaroo.state.snapshots import SNAPSHOT_EVERY
 
 CHECKPOINT, SCRATCH = "checkpoint", "tmp"

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 
 from wallaroo.cli.sending import of_payloads
-from wallaroo.connectors.tcp_source import TCPSourceConfig
 from wallaroo.ingress.process import Feeders
+from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import SpoolReader, folder_of, write_tail
 from wallaroo.steps import Decoder
 

@@ -24,7 +24,7 @@ from benchmarks.commands import market_spread
 from benchmarks.live_tcp import write_files
 from benchmarks.machine import BenchmarkError, Report, cores, median, options, settings_of, slope
 from benchmarks.processes import Memory, memory_by_kind
-from wallaroo.cluster.hosts import free_ports
+from wallaroo.local_cluster.hosts import free_ports
 
 RATE_PER_CORE = 60_000  # messages a second: the demo's
 GROWTH_MAX_PER_MIN = 0.005  # of what is held: 5 % in ten minutes

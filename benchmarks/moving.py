@@ -26,10 +26,10 @@ from benchmarks.clusters import cluster_of
 from benchmarks.keyed import SOURCE, frames_of, many_keys
 from benchmarks.machine import BenchmarkError, Report, median, options, settings_of
 from benchmarks.observed import Seen, observed
-from wallaroo.cluster import LocalCluster
+from wallaroo.local_cluster import LocalCluster
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.runtime.rebalance import Move
 from wallaroo.spark.driver import Run
-from wallaroo.spark.moves import Move
 
 SENT_S_MAX = 600.0  # of the sender: it is stopped when all is done
 SENT_KEYS_MAX = 200_000  # different events that it repeats

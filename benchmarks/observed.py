@@ -13,15 +13,16 @@ from typing import Any
 from unittest import mock
 
 from wallaroo.engine.report import TaskReport
-from wallaroo.spark import batches, pacing
+from wallaroo.runtime import commit_protocol as protocol
+from wallaroo.runtime import pacing
+from wallaroo.runtime.commit_protocol import BatchProtocol
+from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.runtime.job import BatchJob
+from wallaroo.runtime.rebalance import Move
+from wallaroo.spark import batches
 from wallaroo.spark.batches import BatchRunner
 from wallaroo.spark.cluster import Cluster
-from wallaroo.spark.job import BatchJob
-from wallaroo.spark.moves import Move
-from wallaroo.state import protocol
 from wallaroo.state.commits import CommitLog
-from wallaroo.state.housekeeping import Housekeeping
-from wallaroo.state.protocol import BatchProtocol
 
 PHASES = ("plan", "job", "accept", "commit", "sinks", "housekeeping", "account", "between")
 _TIMED: tuple[tuple[Any, str, str], ...] = (  # (owner, function, what its time is called)

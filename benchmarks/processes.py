@@ -11,7 +11,7 @@ from pathlib import Path
 KINDS = (  # what a command line holds -> kind; the first that fits
     ("org.apache.spark", "jvm"),
     ("wallaroo.ingress", "ingress"),
-    ("wallaroo.outbox.egress", "egress"),
+    ("wallaroo.sinks.tcp.egress", "egress"),
     ("pyspark.daemon", "python workers"),
     ("pyspark/daemon", "python workers"),
     ("pyspark", "planner"),

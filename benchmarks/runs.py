@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from benchmarks.loads import HOST, ORDERS, QUOTES, module_folders
 from benchmarks.machine import BenchmarkError
 from wallaroo.metrics.status import RunStatus
-from wallaroo.runner import RunOptions
+from wallaroo.options import RunOptions
 from wallaroo.spark.driver import Run
 from wallaroo.spark.session import open_session
 from wallaroo.state.checkpoint import open_checkpoint

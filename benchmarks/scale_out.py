@@ -36,9 +36,9 @@ from benchmarks.clusters import cluster_of, cpu_s, driver_pids, executor_pids
 from benchmarks.machine import Report, median, options, settings_of
 from benchmarks.observed import PHASES, Seen, batches_of, observed
 from benchmarks.scaling_model import TERMS, Model, Overhead, Point, cores_worth, efficiency, fit
-from wallaroo.cluster import LocalCluster
 from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.report import TaskReport, mixed_attempts
+from wallaroo.local_cluster import LocalCluster
 from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef, encode
 
 SOURCE = "Events"

@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 from benchmarks import loads, runs
 from benchmarks.machine import Report, median, options, settings_of
 from benchmarks.processes import Memory, memory_by_kind
-from wallaroo.spark import pacing
+from wallaroo.runtime import pacing
 from wallaroo.spark.batches import BatchRunner
 
 RATIO_WANTED = 1.5

@@ -18,7 +18,7 @@ import pdoc.render
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "site"
 # What users call; the rest of the package is its own business.
-MODULES = ("wallaroo", "wallaroo.testing", "wallaroo.errors", "wallaroo.connectors.source", "wallaroo.connectors.sink")
+MODULES = ("wallaroo", "wallaroo.testing", "wallaroo.errors", "wallaroo.sources.interface", "wallaroo.sinks.interface")
 EXTRAS = ["fenced-code-blocks", "tables", "header-ids"]
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title><style>body{{max-width:48rem;margin:2rem auto;padding:0 1rem;font:1rem/1.55 system-ui,sans-serif}}

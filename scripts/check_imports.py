@@ -55,8 +55,8 @@ HOMES = {"pyspark": ("wallaroo.spark",), "py4j": ("wallaroo.spark",)}
 # Imports inside functions: (module, what it imports): why.
 LAZY = {
     ("wallaroo.steps", "cloudpickle"): "only functions that nobody can import by name need it",
-    ("wallaroo.check.culprit", "cloudpickle"): "only to name what keeps such a function from travelling",
-    ("wallaroo.connectors.postgres_sink", "wallaroo.connectors.postgres_committer"): "it needs psycopg, which is optional",
+    ("wallaroo.check.unpicklable", "cloudpickle"): "only to name what keeps such a function from travelling",
+    ("wallaroo.sinks.postgres.config", "wallaroo.sinks.postgres.committer"): "it needs psycopg, which is optional",
     ("wallaroo.cli.run", "wallaroo.runner"): "the commands that need no Spark share this module's import",
     ("wallaroo", "wallaroo.runner"): "import wallaroo stays fast and needs no Spark",
 }

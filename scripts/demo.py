@@ -37,7 +37,7 @@ from market_spread_data import ORDER_FRAME, QUOTE_FRAME, Market, first  # noqa: 
 from market_spread_oracle import Judgement, Oracle  # noqa: E402
 from market_spread_send import OPENING  # noqa: E402
 
-from wallaroo.cluster.hosts import free_ports  # noqa: E402
+from wallaroo.local_cluster.hosts import free_ports  # noqa: E402
 
 HOST = "127.0.0.1"
 RATE_PER_CORE = 60_000  # messages a second, both streams together; leaves room for the senders on the same cores

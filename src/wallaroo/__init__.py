@@ -37,12 +37,6 @@ from wallaroo.api.not_yet import (
 from wallaroo.api.pipeline import KeyedPipeline, Pipeline, source
 from wallaroo.api.serialization import deserialize, serialize
 from wallaroo.api.times import hours, microseconds, milliseconds, minutes, nanoseconds, seconds
-from wallaroo.connectors.file_sink import FileSinkConfig
-from wallaroo.connectors.file_source import FileSourceConfig
-from wallaroo.connectors.generator import GenSourceConfig
-from wallaroo.connectors.stdout_sink import StdoutSinkConfig
-from wallaroo.connectors.tcp_sink import TCPSinkConfig
-from wallaroo.connectors.tcp_source import TCPSourceConfig
 from wallaroo.errors import (
     CheckpointError,
     InternalError,
@@ -54,7 +48,14 @@ from wallaroo.errors import (
     WallarooError,
     WallarooParameterError,
 )
-from wallaroo.runner import RunHandle, RunOptions, run
+from wallaroo.options import RunHandle, RunOptions
+from wallaroo.runner import run
+from wallaroo.sinks.file.config import FileSinkConfig
+from wallaroo.sinks.stdout import StdoutSinkConfig
+from wallaroo.sinks.tcp.config import TCPSinkConfig
+from wallaroo.sources.file import FileSourceConfig
+from wallaroo.sources.generator import GenSourceConfig
+from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.steps import (
     Computation,
     ComputationMulti,

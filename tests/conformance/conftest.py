@@ -12,7 +12,7 @@ from tests.conformance.runners import LocalRunner, SparkRunner
 @pytest.fixture
 def spark_runner(spark_session: Any, monkeypatch: pytest.MonkeyPatch) -> SparkRunner:
     """Spark with batches and tasks so small that few lines make several of both."""
-    from wallaroo.spark import pacing
+    from wallaroo.runtime import pacing
 
     monkeypatch.setattr(pacing, "EVENTS_FIRST", 16)
     monkeypatch.setattr(pacing, "EVENTS_MIN", 16)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cluster import LocalCluster
+from wallaroo.local_cluster import LocalCluster
 
 RUN_S_MAX = 200
 

@@ -20,9 +20,8 @@ from random import Random
 import pytest
 
 from wallaroo.cli.receiving import Receiver
-from wallaroo.cluster.hosts import free_ports
-from wallaroo.codecs.framing import framer
-from wallaroo.connectors.source import Framing
+from wallaroo.framing import Framing, framer
+from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.state.storage import LocalStorage
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]

@@ -10,19 +10,19 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from wallaroo.codecs.framing import framer
-from wallaroo.connectors.sink import SinkCommitter
 from wallaroo.engine.report import TaskReport
-from wallaroo.outbox import staging
+from wallaroo.framing import framer
 from wallaroo.plan.model import Plan
-from wallaroo.spark.job import BatchJob, Deployment, Piece
-from wallaroo.spark.worker import Record, run_level
+from wallaroo.runtime import housekeeping as sweeping
+from wallaroo.runtime.commit_protocol import BatchProtocol
+from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.runtime.job import BatchJob, Deployment, Piece
+from wallaroo.runtime.task import Record, run_level
+from wallaroo.sinks import staging
+from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of
-from wallaroo.state import housekeeping as sweeping
 from wallaroo.state import snapshots
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.housekeeping import Housekeeping
-from wallaroo.state.protocol import BatchProtocol
 from wallaroo.verify.applications import sequence
 from wallaroo.verify.cases import Sequence
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from wallaroo.cli.receiving import Receiver
+from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.state.commits import CommitLog
-from wallaroo.state.inspect import CheckpointReader
 from wallaroo.state.storage import LocalStorage
 
 PROGRAM = Path(__file__).with_name("miniature.py")

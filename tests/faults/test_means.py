@@ -17,9 +17,9 @@ from wallaroo.cli.run import parse
 from wallaroo.cli.sending import of_payloads
 from wallaroo.cli.sending_acked import send_acknowledged
 from wallaroo.cli.verify import kinds_of
-from wallaroo.cluster.hosts import free_ports
 from wallaroo.errors import PeerError
 from wallaroo.ingress.process import Feeders
+from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.spool import SpoolReader, folder_of
 from wallaroo.verify.applications.sequence import decode
 from wallaroo.verify.processes import Kind

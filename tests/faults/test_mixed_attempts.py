@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from wallaroo.connectors.sink import SinkCommitter, SinkStatus
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError
 from wallaroo.plan.model import Plan
+from wallaroo.runtime.commit_protocol import MIXED_RETRIES, BatchProtocol
+from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.housekeeping import Housekeeping
-from wallaroo.state.protocol import MIXED_RETRIES, BatchProtocol
 from wallaroo.verify.applications import word_count
 
 

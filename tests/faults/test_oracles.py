@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from wallaroo.cluster.hosts import free_ports
+from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.plan.model import DEAD_LETTERS
 from wallaroo.testing.run import LocalApplication, LocalRun
 from wallaroo.verify.applications import dead_letters, dice, market_spread, sequence, word_count
@@ -228,7 +228,7 @@ def test_processes_are_known_by_their_command_and_place() -> None:
     assert kind_of(worker, daemon) is Kind.WORKER
     assert kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress", "c.json")), None) is Kind.INGRESS
     assert kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress.feeder", "c.json")), None) is None
-    assert kind_of(Process(6, 1, ("python", "-m", "wallaroo.outbox.egress", "{}")), None) is Kind.EGRESS
+    assert kind_of(Process(6, 1, ("python", "-m", "wallaroo.sinks.tcp.egress", "{}")), None) is Kind.EGRESS
 
 
 def test_only_descendants_are_found_and_killed(eventually: Callable[..., None]) -> None:

@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from wallaroo.engine.keys import Key, decode_key, encode_key, group_of, groups_of_task
-from wallaroo.state import housekeeping, snapshots
+from wallaroo.runtime import housekeeping
+from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.state import snapshots
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.delta import latest
 from wallaroo.state.history import History
-from wallaroo.state.housekeeping import Housekeeping
 from wallaroo.state.snapshots import due_groups, in_force
 from wallaroo.state.task_state import TaskState
 from wallaroo.state.view import close_environments

@@ -17,12 +17,12 @@ from wallaroo.api.serialization import Hooks, hooks_of
 from wallaroo.check.dead_letters import homeless
 from wallaroo.check.run import check
 from wallaroo.check.subject import LATER
-from wallaroo.connectors.file_sink import FileSinkConfig
-from wallaroo.connectors.sink import SinkConfig
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.graph.nodes import Node, SinkNode
 from wallaroo.plan.build import build_plan, with_dead_letters
 from wallaroo.plan.model import Plan
+from wallaroo.sinks.file.config import FileSinkConfig
+from wallaroo.sinks.interface import SinkConfig
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from wallaroo.api.place import user_place
-from wallaroo.connectors.sink import SinkConfig
 from wallaroo.graph.nodes import CollectNode, KeyByNode, MergeNode, Node, SinkNode, SourceNode, StepNode
+from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps import Computation, ComputationMulti, Decoder, KeyExtractor, StateComputation, StateComputationMulti
 
 T = TypeVar("T", covariant=True)

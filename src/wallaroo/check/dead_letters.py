@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from wallaroo.check.subject import LATER, Subject, used_steps
-from wallaroo.connectors.sink import SinkConfig
 from wallaroo.errors import Problem
+from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps import DEAD_LETTER, Step
 
 CURE = "Say build_application(..., dead_letters=FileSinkConfig('dead.jsonl')), or run with --dead-letters PATH."

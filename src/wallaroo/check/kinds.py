@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from wallaroo.check.subject import Subject, name_of, title_of
-from wallaroo.connectors.sink import SinkConfig
-from wallaroo.connectors.source import SourceConfig
 from wallaroo.errors import Problem
 from wallaroo.graph.nodes import KeyByNode, SinkNode, SourceNode, StepNode
+from wallaroo.sinks.interface import SinkConfig
+from wallaroo.sources.interface import SourceConfig
 from wallaroo.steps import (
     Computation,
     ComputationMulti,

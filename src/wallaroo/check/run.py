@@ -17,6 +17,12 @@ from wallaroo.check.kinds import (
     key_extractors_in_key_by,
 )
 from wallaroo.check.names import names_are_readable, sources_have_their_own_names, steps_have_their_own_names
+from wallaroo.check.pickling import (
+    configurations_can_be_pickled,
+    state_can_be_stored,
+    steps_can_be_imported,
+    steps_can_be_pickled,
+)
 from wallaroo.check.ports import ports_are_numbers, ports_do_not_clash
 from wallaroo.check.shape import (
     ends_in_a_sink,
@@ -27,12 +33,6 @@ from wallaroo.check.shape import (
     streams_are_not_split,
 )
 from wallaroo.check.subject import LATER, Rule, subject_of
-from wallaroo.check.travel import (
-    configurations_can_be_pickled,
-    state_can_be_stored,
-    steps_can_be_imported,
-    steps_can_be_pickled,
-)
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.graph.nodes import Node
 

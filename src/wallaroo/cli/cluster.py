@@ -17,11 +17,11 @@ from typing import Any
 from wallaroo.cli.doctor import examine_java
 from wallaroo.cli.machine import Verdict
 from wallaroo.cli.tables import print_table
-from wallaroo.cluster.hosts import MASTER_HOST
-from wallaroo.cluster.local import LEAVE_S, MEMORY_DEFAULT, LocalCluster
-from wallaroo.cluster.state import command, default_folder
-from wallaroo.cluster.status import ClusterStatus, WorkerStanding
 from wallaroo.errors import PeerError
+from wallaroo.local_cluster.cluster import LEAVE_S, MEMORY_DEFAULT, LocalCluster
+from wallaroo.local_cluster.hosts import MASTER_HOST
+from wallaroo.local_cluster.state import command, default_folder
+from wallaroo.local_cluster.status import ClusterStatus, WorkerStanding
 
 WORKERS_DEFAULT, WORKERS_MAX = 2, 200
 _MEMORY = re.compile(r"[1-9]\d*[mMgG]")

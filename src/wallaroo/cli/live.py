@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from wallaroo.cli.words import duration, group_ranges, milliseconds, size, spread
+from wallaroo.cli.formatting import duration, group_ranges, milliseconds, size, spread
 from wallaroo.metrics.status import ErrorCount, PipelineLatency, RunStatus, SinkLine, SourceStatus, WorkerStatus
 
 LINE_EVERY_S = 5.0

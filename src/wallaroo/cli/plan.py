@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.api.application import Application
+from wallaroo.cli.app_args import EPILOG, add_app, parser_behind, part
 from wallaroo.cli.loading import load_application
-from wallaroo.cli.parting import EPILOG, add_app, parser_behind, part
-from wallaroo.connectors.file_sink import FileSinkConfig
+from wallaroo.inspection.compatibility import Finding, look, way_on
 from wallaroo.plan.json import Verdict
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
-from wallaroo.state.compatibility import Finding, look, way_on
+from wallaroo.sinks.file.config import FileSinkConfig
 
 COMPATIBLE, INCOMPATIBLE = 0, 1
 

@@ -25,14 +25,15 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from wallaroo.api.application import Application
+from wallaroo.cli.app_args import EPILOG, add_app, parser_behind, part
 from wallaroo.cli.live import LineView, LiveView, QuietView, View, summary
 from wallaroo.cli.loading import load_application
-from wallaroo.cli.parting import EPILOG, add_app, parser_behind, part
-from wallaroo.connectors.file_sink import FileSinkConfig
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.metrics.status import RunStatus
+from wallaroo.options import RunHandle, RunOptions
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
-from wallaroo.runner import RunHandle, RunOptions, run
+from wallaroo.runner import run
+from wallaroo.sinks.file.config import FileSinkConfig
 
 POLL_S = 0.5  # how often the table is drawn and signals are looked for
 LAST_STOP_S = 30.0  # how long a run may take to stop after the watching loop itself failed

@@ -23,8 +23,8 @@ from wallaroo.cli.sending import (
     send,
 )
 from wallaroo.cli.sending_acked import send_acknowledged
-from wallaroo.connectors.source import Framing
 from wallaroo.errors import PeerError, WallarooError
+from wallaroo.framing import Framing
 
 FORMS = ("lines", "frames", "raw")
 

@@ -14,9 +14,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from wallaroo.codecs.framing import FrameError, frame_splitter, framer
-from wallaroo.connectors.source import Framing
 from wallaroo.errors import PeerError
+from wallaroo.framing import FrameError, Framing, frame_splitter, framer
 
 SLICE_BYTES = 256 * 1024  # per send, where no batch size is asked for
 TICK_S = 0.01  # between sends, where a rate and no batch size is asked for

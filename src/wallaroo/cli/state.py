@@ -23,9 +23,9 @@ from wallaroo.cli.loading import import_application
 from wallaroo.cli.tables import grouped, print_table, utc_text
 from wallaroo.engine.keys import Key, decode_key, encode_key
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.inspection.reader import Change, CheckpointReader, StateAt, StoredEntry, changes, ranges_text
+from wallaroo.inspection.values import Shown, load_safely, show, text_of
 from wallaroo.state.commits import Commit
-from wallaroo.state.inspect import Change, CheckpointReader, StateAt, StoredEntry, changes, ranges_text
-from wallaroo.state.values import Shown, load_safely, show, text_of
 
 LIMIT_DEFAULT = 100  # lines of a list that are shown unless told otherwise
 PACKED_NOTE = "packed by the application itself: shown as bytes in hex; --app APP.py reads it with its deserialize"

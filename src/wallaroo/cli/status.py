@@ -21,11 +21,11 @@ from rich.console import Console
 from wallaroo.cli.live import live_table
 from wallaroo.cli.tables import print_table
 from wallaroo.errors import PeerError, PipelineError, Problem
-from wallaroo.metrics.asking import Address, ask
-from wallaroo.metrics.http import LIMIT_DEFAULT, LIMIT_MAX, STATUS_PATH
-from wallaroo.metrics.queries import KEYS, QUERIES, query_of, status_of
-from wallaroo.metrics.registry import Presence, run_of, running
-from wallaroo.state.inspect import CheckpointReader
+from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.status_api.client import Address, ask
+from wallaroo.status_api.discovery import Presence, run_of, running
+from wallaroo.status_api.queries import KEYS, QUERIES, query_of, status_of
+from wallaroo.status_api.server import LIMIT_DEFAULT, LIMIT_MAX, STATUS_PATH
 
 WIDTH = 120  # where the output is no terminal
 SEVERAL = 2  # exit code: the command line leaves open which application is meant

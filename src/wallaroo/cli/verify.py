@@ -23,8 +23,8 @@ from typing import Any
 from wallaroo.cli.receiving import Receiver
 from wallaroo.cli.sending import of_payloads
 from wallaroo.cli.sending_acked import send_acknowledged
-from wallaroo.cluster import LocalCluster
 from wallaroo.errors import PeerError
+from wallaroo.local_cluster import LocalCluster
 from wallaroo.verify.cases import CASES
 from wallaroo.verify.harness import Verification, VerifyOptions
 from wallaroo.verify.processes import Kind

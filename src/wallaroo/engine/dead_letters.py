@@ -15,7 +15,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from wallaroo.engine.describing import blame, describe, shorten
+from wallaroo.engine.error_context import blame, describe, shorten
 from wallaroo.steps import Encoder, Step
 
 EVENT_BYTES_MAX = 64 * 1024  # of a frame shown in hex, and of a pickled event: beyond, a letter costs more than it helps

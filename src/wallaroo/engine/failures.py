@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wallaroo.engine.dead_letters import Letter, letter_of
-from wallaroo.engine.describing import blame, describe, shorten, show_frame
+from wallaroo.engine.error_context import blame, describe, shorten, show_frame
 from wallaroo.steps import DEAD_LETTER, STOP, Step
 
 SAMPLES_FIRST = 5  # failures of a step in a task that are all told; then every power of ten is

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wallaroo.engine.blocks import Packing
-from wallaroo.engine.describing import blame, shorten
+from wallaroo.engine.error_context import blame, shorten
 from wallaroo.engine.keys import Key
 from wallaroo.steps import Step
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from wallaroo.codecs.framing import frame_splitter
 from wallaroo.engine.blocks import PICKLED, Block, Packing, packing_of
 from wallaroo.engine.dead_letters import writer_of
 from wallaroo.engine.exchange import Exchange
@@ -28,6 +27,7 @@ from wallaroo.engine.stage import (
     maker_of,
     sinks_of,
 )
+from wallaroo.framing import frame_splitter
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
 
 ReadState = Callable[[str], Read]  # state step name -> read function

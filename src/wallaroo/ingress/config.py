@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from wallaroo.connectors.source import Framing
+from wallaroo.framing import Framing
 
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024  # per source, in the spool and not yet consumed
 

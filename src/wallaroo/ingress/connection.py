@@ -10,8 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from wallaroo.codecs.framing import FrameError, FrameWalker, length_reader
-from wallaroo.connectors.source import Framing
+from wallaroo.framing import FrameError, FrameWalker, Framing, length_reader
 
 READ_BYTES = 256 * 1024  # at once
 LARGE_FRAME_BYTES = 64 * 1024  # from here on a frame gets its own buffer

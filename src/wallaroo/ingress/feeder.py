@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from wallaroo.connectors.source import SourceConfig
 from wallaroo.errors import CheckpointError, PeerError, UserCodeError
 from wallaroo.ingress.child import EXIT_PEER, EXIT_USER, Parent, fail, say
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX
 from wallaroo.ingress.feeds import Feed, feed_of
+from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
 
 WAIT_S = 0.005  # between looks at the backlog

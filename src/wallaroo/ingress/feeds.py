@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from wallaroo.codecs.framing import FrameError, frame_walker
-from wallaroo.connectors.file_source import PAYLOAD_BYTES_MAX, FileSourceConfig
-from wallaroo.connectors.generator import GenSourceConfig
-from wallaroo.connectors.source import SourceConfig
 from wallaroo.errors import InternalError, PeerError, UserCodeError
+from wallaroo.framing import FrameError, frame_walker
+from wallaroo.sources.file import PAYLOAD_BYTES_MAX, FileSourceConfig
+from wallaroo.sources.generator import GenSourceConfig
+from wallaroo.sources.interface import SourceConfig
 
 CHUNK_BYTES_MAX = 64 * 1024  # of generated values
 CHUNK_S_MAX = 0.005

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from wallaroo.codecs.framing import FrameError, frame_walker
 from wallaroo.errors import PeerError
+from wallaroo.framing import FrameError, frame_walker
 from wallaroo.ingress.acks import COUNT, HELLO_BYTES_MAX, Streams, read_hello
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.connection import Connection, ReadBuffer

@@ -21,21 +21,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from wallaroo.connectors.source import SourceConfig
-from wallaroo.connectors.tcp_source import TCPSourceConfig
 from wallaroo.errors import CheckpointError, InternalError, PeerError, PipelineError, Problem, UserCodeError, WallarooError
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX, IngressConfig, IngressSource, write_config
 from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
-from wallaroo.ingress.ranges import RangeConfig, write_range_config
+from wallaroo.range_server.server import RangeConfig, write_range_config
+from wallaroo.range_server.wire import SECRET_BYTES
+from wallaroo.sources.interface import SourceConfig
+from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import folder_of
-from wallaroo.spool.wire import SECRET_BYTES
 from wallaroo.steps import pickle_by_name
 
 START_S_MAX = 30.0
 STOP_S_MAX = 5.0
 START_TRIES = 5  # of a process that is killed while it starts
 PORT_TRIES_S = 5.0  # a killed process's port may be taken for a moment
-INGRESS, FEEDER, RANGES = "wallaroo.ingress", "wallaroo.ingress.feeder", "wallaroo.ingress.ranges"  # what a child runs
+INGRESS, FEEDER, RANGES = "wallaroo.ingress", "wallaroo.ingress.feeder", "wallaroo.range_server.server"  # what a child runs
 
 Address = tuple[str, int]
 _ERRORS: dict[str, type[WallarooError]] = {"user": UserCodeError, "checkpoint": CheckpointError, "peer": PeerError}

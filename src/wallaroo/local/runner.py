@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wallaroo.codecs.framing import frame_walker, framer
-from wallaroo.connectors.generator import GenSourceConfig, unpickled
-from wallaroo.connectors.source import Framing
 from wallaroo.engine.blocks import Block, in_order, packing_of
 from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.engine.keyed_state import Read
 from wallaroo.engine.keys import Key
 from wallaroo.engine.level import Level
+from wallaroo.framing import Framing, frame_walker, framer
 from wallaroo.plan.model import Plan, SourcePlan
+from wallaroo.sources.generator import GenSourceConfig, unpickled
 
 VALUE_FRAMING = Framing(4, ">I", 1 << 30)
 

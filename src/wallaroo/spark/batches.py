@@ -18,26 +18,26 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
-from wallaroo.connectors.sink import SinkCommitter
 from wallaroo.engine.report import TaskReport
 from wallaroo.metrics.failed_events import failure_lines, gather_failures
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.plan.model import DEAD_LETTERS, Plan
+from wallaroo.runtime.commit_protocol import BatchProtocol
+from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.runtime.job import BatchJob, Deployment, Piece
+from wallaroo.runtime.pacing import Pacer
+from wallaroo.runtime.task import run_level
+from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.spark.cluster import Cluster, Place
-from wallaroo.spark.job import BatchJob, Deployment, Piece
 from wallaroo.spark.layout import Layout, own_task
 from wallaroo.spark.log import log
 from wallaroo.spark.offsets import Offsets, read_offsets
-from wallaroo.spark.pacing import Pacer
-from wallaroo.spark.reasons import reason_of
 from wallaroo.spark.shuffles import ShuffleCleaner
-from wallaroo.spark.worker import run_level
+from wallaroo.spark.spark_errors import reason_of
 from wallaroo.spool.format import Position, folder_of
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.commits import Commit
-from wallaroo.state.housekeeping import Housekeeping
-from wallaroo.state.protocol import BatchProtocol
 
 ATTEMPTS = 5  # of a batch on a cluster whose hosts go away
 COMMITS_SENT = 4  # newest commits that travel with a job: a view is rarely more than one batch behind

@@ -28,16 +28,16 @@ from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.metrics.status import WorkerStatus
+from wallaroo.runtime.job import BatchJob, Deployment, worker_name
+from wallaroo.runtime.placement import Member, Ownership, spread, tasks_for
+from wallaroo.runtime.rebalance import Move, MoveMeter
+from wallaroo.spark.excluded_hosts import Refusals
 from wallaroo.spark.executors import Seen, executors_of
-from wallaroo.spark.job import BatchJob, Deployment, worker_name
-from wallaroo.spark.joining import Greeting, Warmed, greet, warm
+from wallaroo.spark.joining_hosts import Greeting, Warmed, greet, warm
 from wallaroo.spark.layout import Layout, located
 from wallaroo.spark.log import log
-from wallaroo.spark.moves import Move, MoveMeter
-from wallaroo.spark.placement import Member, Ownership, spread, tasks_for
-from wallaroo.spark.reasons import reason_of
-from wallaroo.spark.refusals import Refusals
 from wallaroo.spark.shuffles import ShuffleCleaner
+from wallaroo.spark.spark_errors import reason_of
 
 LOOK_S = 0.5  # between two looks at Spark's executors
 GREETERS = 16  # hosts greeted at once, when a run starts

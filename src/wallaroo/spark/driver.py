@@ -18,32 +18,32 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wallaroo.api.application import Application
-from wallaroo.connectors.sink import SinkCommitter
 from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.ingress.process import Feeders
-from wallaroo.metrics.http import StatusServer
+from wallaroo.inspection.compatibility import judge
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import RunStatus
+from wallaroo.options import RunOptions
 from wallaroo.plan.model import Plan
-from wallaroo.runner import RunOptions
+from wallaroo.range_server.client import RemoteSpool
+from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.runtime.job import Deployment
+from wallaroo.runtime.pacing import Pacer
+from wallaroo.runtime.recovery import describe, step_table
 from wallaroo.scratch import make_scratch, sweep_dead
+from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.spark.batches import BatchRunner
 from wallaroo.spark.cluster import Place
 from wallaroo.spark.control import Control, write_control
-from wallaroo.spark.job import Deployment
 from wallaroo.spark.log import log
-from wallaroo.spark.observing import Observer
-from wallaroo.spark.pacing import Pacer
+from wallaroo.spark.observer import Observer
 from wallaroo.spark.query import JVM_GONE, failure_of, start_query
-from wallaroo.spark.recovery import describe, step_table
 from wallaroo.spark.session import close_session, is_local, is_loopback, open_session
 from wallaroo.spark.shipping import ship
 from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
-from wallaroo.spool.remote import RemoteSpool
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.compatibility import judge
-from wallaroo.state.housekeeping import Housekeeping
+from wallaroo.status_api.server import StatusServer
 
 WATCH_S = 0.1  # between two looks at feeders, sinks and the query
 IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.api.application import Application
-from wallaroo.connectors.generator import GenSourceConfig
 from wallaroo.engine.keys import Key
 from wallaroo.local.runner import BatchResult, Input, LocalRunner, Wire, split_wire
 from wallaroo.plan.model import DEAD_LETTERS
+from wallaroo.sources.generator import GenSourceConfig
 
 GENERATED_MAX = 10_000  # events taken from a generator that does not end by itself
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from wallaroo.cluster.hosts import free_ports
 from wallaroo.errors import PeerError
+from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.state.commits import CommitLog
-from wallaroo.state.inspect import CheckpointReader
 from wallaroo.state.storage import LocalStorage
 from wallaroo.verify.cases import CASES, Case
 from wallaroo.verify.killer import Kill, schedule

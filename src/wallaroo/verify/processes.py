@@ -81,7 +81,7 @@ def kind_of(process: Process, parent: Process | None) -> Kind | None:
         return Kind.JVM
     if "wallaroo.ingress" in command:
         return Kind.INGRESS
-    if "wallaroo.outbox.egress" in command:
+    if "wallaroo.sinks.tcp.egress" in command:
         return Kind.EGRESS
     if _is_daemon(command) and parent is not None and _is_daemon(parent.command):
         return Kind.WORKER  # the daemon's own parent is the JVM

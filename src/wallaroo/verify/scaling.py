@@ -23,12 +23,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from wallaroo.cluster import LocalCluster
 from wallaroo.errors import PeerError
-from wallaroo.metrics.asking import ask
-from wallaroo.metrics.http import STATUS_PATH
-from wallaroo.metrics.registry import run_of
+from wallaroo.local_cluster import LocalCluster
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.status_api.client import ask
+from wallaroo.status_api.discovery import run_of
+from wallaroo.status_api.server import STATUS_PATH
 from wallaroo.verify.harness import PROGRESS_S_MAX, Verification
 from wallaroo.verify.processes import Kind, kill
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import wallaroo
 from wallaroo.api.application import Application
-from wallaroo.connectors.sink import SinkConfig
+from wallaroo.sinks.interface import SinkConfig
 
 WINDOW = 4
 DEPTH_MAX = 3

@@ -11,8 +11,8 @@ import pytest
 from wallaroo.cli import cluster as command
 from wallaroo.cli.machine import Finding, Verdict
 from wallaroo.cli.main import main
-from wallaroo.cluster import ClusterStatus, LocalCluster, Removal, WorkerStanding
-from wallaroo.cluster.standing import Executor
+from wallaroo.local_cluster import ClusterStatus, LocalCluster, Removal, WorkerStanding
+from wallaroo.local_cluster.master_api import Executor
 
 STATUS = ClusterStatus(
     folder="/c",

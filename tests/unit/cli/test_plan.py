@@ -13,9 +13,9 @@ import pytest
 
 from wallaroo.cli.loading import load_application
 from wallaroo.cli.main import main
+from wallaroo.inspection.compatibility import judge
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit
-from wallaroo.state.compatibility import judge
 
 STATES = "class Count:\n    pass\n\nclass Other:\n    pass\n"
 APPLICATION = """

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallaroo.codecs.framing import FrameError, count_frames, frame, frame_splitter, frame_walker, framer
-from wallaroo.connectors.source import Framing
+from wallaroo.framing import FrameError, Framing, count_frames, frame, frame_splitter, frame_walker, framer
 
 FORMATS = [">I", "<H", "!Q", "B", "=i", ">4xI", "b", ">h", "<q", "I", ">HH"]
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.codecs.framing import frame_splitter
-from wallaroo.connectors.source import Framing
-from wallaroo.connectors.tcp_source import TCPSourceConfig
+from wallaroo.framing import Framing, frame_splitter
 from wallaroo.ingress.process import Feeders
+from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import Position, SpoolReader, folder_of
 from wallaroo.steps import Decoder
 

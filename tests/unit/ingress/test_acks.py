@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ingress.conftest import Running, tcp, wait_until
-from wallaroo.codecs.framing import frame
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.framing import frame
 from wallaroo.ingress.acks import COUNT, Streams, hello, read_hello
 from wallaroo.spool import SpoolWriter, write_tail
 

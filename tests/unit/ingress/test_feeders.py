@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from tests.unit.ingress.conftest import Running, same, wait_until
-from wallaroo.connectors.file_source import FileSourceConfig
-from wallaroo.connectors.generator import GenSourceConfig
 from wallaroo.errors import PeerError, PipelineError, UserCodeError
 from wallaroo.ingress.feeds import FileFeed, GeneratorFeed
+from wallaroo.sources.file import FileSourceConfig
+from wallaroo.sources.generator import GenSourceConfig
 from wallaroo.spool import write_tail
 
 ROOT = str(Path(__file__).parents[3])
@@ -177,7 +177,7 @@ def test_configurations_travel(config: Any) -> None:
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from wallaroo.connectors.generator import GenSourceConfig
+from wallaroo.sources.generator import GenSourceConfig
 from wallaroo.ingress.process import Feeders
 from wallaroo.spool import SpoolReader, folder_of
 

@@ -16,13 +16,14 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.ingress import conversation, ranges
 from wallaroo.ingress.process import Feeders
-from wallaroo.ingress.ranges import RangeConfig, RangeServer, write_range_config
+from wallaroo.range_server import client as remote_module
+from wallaroo.range_server import server as ranges
+from wallaroo.range_server import session as conversation
+from wallaroo.range_server.client import RemoteSpool
+from wallaroo.range_server.server import RangeConfig, RangeServer, write_range_config
+from wallaroo.range_server.wire import ANSWER, CLIENT_HELLO, LOST, MAGIC, OK, REFUSED, REQUEST, SERVER_HELLO, VERSION, proof_of
 from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of
-from wallaroo.spool import remote as remote_module
-from wallaroo.spool.remote import RemoteSpool
-from wallaroo.spool.wire import ANSWER, CLIENT_HELLO, LOST, MAGIC, OK, REFUSED, REQUEST, SERVER_HELLO, VERSION, proof_of
 
 SECRET = b"s" * 32
 CHUNK = b"x" * 100_000

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ingress.conftest import Running, same, tcp, wait_until
-from wallaroo.codecs.framing import frame
-from wallaroo.connectors.source import Framing
-from wallaroo.connectors.tcp_source import TCPSourceConfig
 from wallaroo.errors import PeerError
+from wallaroo.framing import Framing, frame
 from wallaroo.ingress.process import Feeders
+from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import write_tail
 from wallaroo.steps import Decoder
 

@@ -14,7 +14,7 @@ from tests.unit.live.fakes import FakeHandle
 from wallaroo.cli import run as command
 from wallaroo.cli.main import main
 from wallaroo.errors import PeerError, UserCodeError
-from wallaroo.runner import RunOptions
+from wallaroo.options import RunOptions
 
 
 def run(app: Any, options: RunOptions) -> FakeHandle:

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from tests.unit.live.fakes import STATUS
+from wallaroo.cli.formatting import duration, group_ranges, milliseconds, size, spread
 from wallaroo.cli.live import WORKERS_SHOWN, LineView, live_table, log_line, summary
-from wallaroo.cli.words import duration, group_ranges, milliseconds, size, spread
 from wallaroo.metrics.status import RunStatus, WorkerStatus
 
 MOVED = "key groups moved: 64 of 128, state moved: 31 MB, pause 0.4 s"

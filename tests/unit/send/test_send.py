@@ -16,9 +16,8 @@ from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.cli.send import add_parser
 from wallaroo.cli.sending import SendOptions, of_bytes, of_frames, of_lines, of_numbers, of_payloads, send, slices
 from wallaroo.cli.sending_acked import send_acknowledged
-from wallaroo.codecs.framing import frame, frame_splitter
-from wallaroo.connectors.source import Framing
 from wallaroo.errors import PeerError
+from wallaroo.framing import Framing, frame, frame_splitter
 
 
 class Receiver:

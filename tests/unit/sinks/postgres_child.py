@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from wallaroo.connectors.postgres_sink import PostgresSinkConfig
-from wallaroo.connectors.sink import WriteContext
 from wallaroo.faults import fault_point
+from wallaroo.sinks.interface import WriteContext
+from wallaroo.sinks.postgres.config import PostgresSinkConfig
 
 TASKS = 3
 DRAIN_SECONDS = 20.0

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.connectors.file_sink import FileSinkConfig
-from wallaroo.connectors.sink import SinkConfig, SinkStatus, WriteContext
-from wallaroo.connectors.stdout_sink import StdoutSinkConfig
-from wallaroo.connectors.tcp_sink import TCPSinkConfig
 from wallaroo.errors import WallarooParameterError
+from wallaroo.sinks.file.config import FileSinkConfig
+from wallaroo.sinks.interface import SinkConfig, SinkStatus, WriteContext
+from wallaroo.sinks.stdout import StdoutSinkConfig
+from wallaroo.sinks.tcp.config import TCPSinkConfig
 
 
 @pytest.mark.parametrize("config", [TCPSinkConfig("127.0.0.1", 7002), FileSinkConfig("out", form="lines"), StdoutSinkConfig()])

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.connectors.file_committer import FileCommitter
-from wallaroo.connectors.file_sink import FileSinkConfig
-from wallaroo.connectors.sink import WriteContext
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
+from wallaroo.sinks.file.committer import FileCommitter
+from wallaroo.sinks.file.config import FileSinkConfig
+from wallaroo.sinks.interface import WriteContext
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -126,7 +126,7 @@ def test_an_unknown_form_is_refused_when_it_is_written() -> None:
 COMMIT = """
 import json, sys
 from pathlib import Path
-from wallaroo.connectors.file_sink import FileSinkConfig
+from wallaroo.sinks.file.config import FileSinkConfig
 path, staging, number, tokens, is_overwriting = json.loads(sys.argv[1])
 committer = FileSinkConfig(path, overwrite=is_overwriting).committer("s", Path(staging), True)
 committer.recover(number, tokens)

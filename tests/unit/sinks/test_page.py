@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.connectors.sink import WriteContext
+from wallaroo.sinks.interface import WriteContext
 
 PAGE = Path(__file__).parents[3] / "docs" / "sinks.md"
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as some
 
 import wallaroo
 from tests.unit.sinks.postgres_server import running_server
-from wallaroo.connectors.postgres_rows import RowEncoder
 from wallaroo.errors import UserCodeError, WallarooParameterError
 from wallaroo.sinks import PostgresSinkConfig, copy_row, row_encoder
+from wallaroo.sinks.postgres.rows import RowEncoder
 from wallaroo.testing import run_step
 
 TEXT = some.text(some.characters(exclude_categories=["Cs"], exclude_characters="\0"))

@@ -17,10 +17,10 @@ import pytest
 
 from tests.unit.sinks.postgres_child import DRAIN_SECONDS, TASKS, rows_of, stage
 from tests.unit.sinks.postgres_server import Server, running_server
-from wallaroo.connectors import postgres_table
-from wallaroo.connectors.sink import SinkCommitter
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sinks import PostgresSinkConfig
+from wallaroo.sinks.interface import SinkCommitter
+from wallaroo.sinks.postgres import table as postgres_table
 
 ROOT = Path(__file__).parents[3]
 BATCHES = 5

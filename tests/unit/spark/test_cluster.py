@@ -11,7 +11,7 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.spark import cluster as module
 from wallaroo.spark.cluster import STRAYS, Cluster, Place
 from wallaroo.spark.executors import Seen
-from wallaroo.spark.joining import Greeting
+from wallaroo.spark.joining_hosts import Greeting
 
 JOB: Any = SimpleNamespace(tasks=2, state_level=0, committed=1)
 

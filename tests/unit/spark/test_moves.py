@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wallaroo.spark.moves import Move, MoveMeter
+from wallaroo.runtime.rebalance import Move, MoveMeter
 
 ONE, TWO = frozenset({"one"}), frozenset({"one", "two"})
 ALL_ONE = dict.fromkeys(range(128), "one")

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from wallaroo.runtime.pacing import EVENTS_MIN, Pacer
 from wallaroo.spark.control import EVENTS_FIRST
-from wallaroo.spark.pacing import EVENTS_MIN, Pacer
 
 
 def settled(fixed_s: float, per_event_s: float, target_s: float, chunk: int, seed: int = 7) -> list[tuple[int, float]]:

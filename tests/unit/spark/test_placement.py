@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wallaroo.engine.keys import groups_of_task
-from wallaroo.spark.placement import Copies, Member, Ownership, shares, spread, tasks_for
+from wallaroo.runtime.placement import Copies, Member, Ownership, shares, spread, tasks_for
 
 GROUPS = 128
 

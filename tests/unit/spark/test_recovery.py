@@ -10,11 +10,11 @@ import pytest
 
 import wallaroo
 from wallaroo.errors import CheckpointError
+from wallaroo.inspection.compatibility import judge
 from wallaroo.plan.model import Plan
-from wallaroo.spark.recovery import describe, step_table
+from wallaroo.runtime.recovery import describe, step_table
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit
-from wallaroo.state.compatibility import judge
 
 
 class Count:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from wallaroo.spark import refusals
-from wallaroo.spark.refusals import WAIT, WAIT_PATIENT, Refusals
+from wallaroo.spark import excluded_hosts as refusals
+from wallaroo.spark.excluded_hosts import WAIT, WAIT_PATIENT, Refusals
 
 
 class Settings(dict[str, str]):

@@ -52,7 +52,7 @@ def test_an_application_runs_from_what_was_shipped_alone(tmp_path: Path) -> None
     )  # fmt: skip
     assert ran.stdout == "14\n"
     found = subprocess.run(
-        [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(package)!r}); import wallaroo.spark.worker as w; print(w.__file__)"],
+        [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(package)!r}); import wallaroo.runtime.task as w; print(w.__file__)"],
         capture_output=True, text=True, cwd="/", check=True,
     )  # fmt: skip
     assert found.stdout.startswith(str(package))

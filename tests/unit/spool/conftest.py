@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from wallaroo.ingress.process import Feeders
+from wallaroo.range_server import client as remote_module
+from wallaroo.range_server.client import RemoteSpool
 from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of
-from wallaroo.spool import remote as remote_module
 from wallaroo.spool.format import Chunk
-from wallaroo.spool.remote import RemoteSpool
 
 NEVER = 1 << 62
 

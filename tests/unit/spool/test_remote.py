@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from tests.unit.spool.conftest import Impostor, Proxy, Served
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.range_server import client as remote_module
+from wallaroo.range_server.client import RemoteSpool
+from wallaroo.range_server.wire import ANSWER, MAGIC, OK, SERVER_HELLO, VERSION
 from wallaroo.spool import Position, SpoolWriter, write_tail
-from wallaroo.spool import remote as remote_module
 from wallaroo.spool.format import CHUNK_HEADER
-from wallaroo.spool.remote import RemoteSpool
-from wallaroo.spool.wire import ANSWER, MAGIC, OK, SERVER_HELLO, VERSION
 
 BEGIN = Position()
 

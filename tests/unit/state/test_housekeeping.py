@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from wallaroo.runtime.housekeeping import SWEEP_EVERY, Housekeeping
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef
 from wallaroo.state.delta import encode
-from wallaroo.state.housekeeping import SWEEP_EVERY, Housekeeping
 from wallaroo.state.snapshots import oldest_needed
 
 GROUPS = 2

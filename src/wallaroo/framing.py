@@ -1,0 +1,185 @@
+"""Framing: where messages begin and end in a run of bytes.
+
+Where it runs: everywhere; pure.  A framing becomes a closure once (``frame_walker``, ``frame_splitter``, ``framer``); the
+closures walk headers and nothing else.  Messages of one length follow each other in most streams, so both closures, once
+they have seen a few alike, look at the header's columns of a whole stretch at once: a strided slice per header byte,
+stripped of the expected byte, tells how many frames are alike.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from wallaroo.errors import PeerError
+
+Buffer = bytes | bytearray
+FrameWalker = Callable[[Buffer, int, int], tuple[int, int]]  # (buffer, start, end) -> (end of the last whole frame, frames)
+
+_ALIKE = 8  # frames of one length seen before a stretch is tried
+_STRETCH_FRAMES_MIN = 32  # length of the first stretch tried; doubled while it pays
+_STRETCH_FRAMES_MAX = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How a source's bytes are cut into messages: a header of ``header_length`` bytes, read by ``length_fmt``, then the payload."""
+
+    header_length: int = 4
+    length_fmt: str = ">I"
+    max_size: int = 16384  # largest payload accepted, bytes
+
+
+class FrameError(PeerError):
+    """A frame that breaks the framing.  ``end`` and ``frames`` tell of the good frames before it."""
+
+    def __init__(self, what: str, end: int, frames: int):
+        super().__init__(what, end, frames)
+        self.what, self.end, self.frames = what, end, frames
+
+    def __str__(self) -> str:
+        return self.what
+
+
+def length_reader(framing: Framing) -> struct.Struct:
+    """Return the struct that reads a header.  Raises ValueError, in words, for a format that cannot."""
+    try:
+        header = struct.Struct(framing.length_fmt)
+        is_whole = isinstance(header.unpack(bytes(header.size))[0], int)
+    except (struct.error, IndexError, TypeError) as problem:
+        raise ValueError(f"length_fmt {framing.length_fmt!r} is not a struct format: {problem}.") from None
+    if not is_whole:
+        raise ValueError(f"length_fmt {framing.length_fmt!r} does not read a whole number.")
+    if header.size != framing.header_length or not 1 <= header.size <= 8:
+        raise ValueError(
+            f"length_fmt {framing.length_fmt!r} reads {header.size} bytes, header_length says {framing.header_length}; "
+            "both must agree, between 1 and 8."
+        )
+    return header
+
+
+@lru_cache(maxsize=64)
+def frame_walker(framing: Framing) -> FrameWalker:
+    """Make ``walk(buffer, start, end) -> (end of the last whole frame, frames)``; it raises FrameError for a bad length."""
+    header, size_max = length_reader(framing), framing.max_size
+    unpack, header_bytes = header.unpack_from, header.size
+
+    def walk(buffer: Buffer, start: int, end: int) -> tuple[int, int]:
+        position, frames, alike, last, stretch = start, 0, 0, -1, _STRETCH_FRAMES_MIN
+        limit = end - header_bytes
+        while position <= limit:
+            length = unpack(buffer, position)[0]
+            if not 0 <= length <= size_max:
+                raise FrameError(_bad_length(length, size_max), position, frames)
+            following: int = position + header_bytes + length
+            if following > end:
+                break
+            position = following
+            frames += 1
+            if length != last:
+                last, alike = length, 0
+                continue
+            alike += 1
+            if alike == _ALIKE:
+                stride = header_bytes + length
+                tried = min(stretch, (end - position) // stride)
+                more = _run(buffer, position, stride, header_bytes, tried)
+                position += more * stride
+                frames += more
+                stretch = min(stretch * 2, _STRETCH_FRAMES_MAX) if more == tried else _STRETCH_FRAMES_MIN
+                alike = _ALIKE - 1 if more == tried else 0
+        return position, frames
+
+    return walk
+
+
+def count_frames(buffer: Buffer, header_length: int, length_fmt: str, max_size: int) -> tuple[int, int]:
+    """Return the end of the last whole frame and the number of whole frames.
+
+    >>> count_frames(b"\\0\\2ab\\0\\0\\0\\5abc", 2, ">H", 100)
+    (6, 2)
+    """
+    return frame_walker(Framing(header_length, length_fmt, max_size))(buffer, 0, len(buffer))
+
+
+@lru_cache(maxsize=64)
+def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
+    """Make ``split(frames) -> payloads`` for a run of whole frames; it raises FrameError where the run is not whole."""
+    header, size_max = length_reader(framing), framing.max_size
+    unpack, header_bytes = header.unpack_from, header.size
+
+    def split(frames: bytes) -> list[bytes]:
+        payloads: list[bytes] = []
+        append = payloads.append
+        position, alike, last, stretch, end = 0, 0, -1, _STRETCH_FRAMES_MIN, len(frames)
+        limit = end - header_bytes
+        while position <= limit:
+            length = unpack(frames, position)[0]
+            if not 0 <= length <= size_max:
+                raise FrameError(_bad_length(length, size_max), position, len(payloads))
+            body = position + header_bytes
+            position = body + length
+            if position > end:
+                raise FrameError(f"a frame's payload of {length} bytes is cut off", body - header_bytes, len(payloads))
+            append(frames[body:position])
+            if length != last:
+                last, alike = length, 0
+                continue
+            alike += 1
+            if alike == _ALIKE:
+                stride = header_bytes + length
+                tried = min(stretch, (end - position) // stride)
+                more = _run(frames, position, stride, header_bytes, tried)
+                body, position = position + header_bytes, position + more * stride
+                payloads += [frames[at : at + length] for at in range(body, position + header_bytes, stride)]
+                stretch = min(stretch * 2, _STRETCH_FRAMES_MAX) if more == tried else _STRETCH_FRAMES_MIN
+                alike = _ALIKE - 1 if more == tried else 0
+        if position != end:
+            raise FrameError("a frame's header is cut off", position, len(payloads))
+        return payloads
+
+    return split
+
+
+@lru_cache(maxsize=64)
+def framer(framing: Framing) -> Callable[[bytes], bytes]:
+    """Make ``frame(payload) -> header + payload``; it raises FrameError for a payload the framing cannot carry."""
+    header, size_max = length_reader(framing), framing.max_size
+    others = (0,) * (len(header.unpack(bytes(header.size))) - 1)  # a format may read more than the length
+
+    def frame(payload: bytes) -> bytes:
+        if len(payload) > size_max:
+            raise FrameError(_bad_length(len(payload), size_max), 0, 0)
+        try:
+            return header.pack(len(payload), *others) + payload
+        except struct.error:
+            raise FrameError(f"a payload of {len(payload)} bytes does not fit length_fmt {framing.length_fmt!r}", 0, 0) from None
+
+    return frame
+
+
+def frame(payload: bytes, framing: Framing = Framing()) -> bytes:  # noqa: B008  # frozen
+    """Return the payload with its header.
+
+    >>> frame(b"abc")
+    b'\\x00\\x00\\x00\\x03abc'
+    """
+    return framer(framing)(payload)
+
+
+def _run(buffer: Buffer, start: int, stride: int, header_bytes: int, tried: int) -> int:
+    """Count how many of the next frames carry the header of the frame before ``start``."""
+    more, end = tried, start + tried * stride
+    before = start - stride
+    for column in range(header_bytes):
+        heads = buffer[start + column : end : stride]
+        more = min(more, len(heads) - len(heads.lstrip(buffer[before + column : before + column + 1])))
+    return more
+
+
+def _bad_length(length: int, size_max: int) -> str:
+    if length < 0:
+        return f"a frame says it has {length} bytes"
+    return f"a frame of {length} bytes is larger than max_size ({size_max})"

@@ -1,0 +1,10 @@
+"""A Spark cluster on this machine, on Spark's own Master and Worker: for trying things, and for tests.
+
+Where it runs: a terminal, a test.  `LocalCluster` is all that others need.
+"""
+
+from wallaroo.local_cluster.cluster import LocalCluster
+from wallaroo.local_cluster.leaving import Removal
+from wallaroo.local_cluster.status import ClusterStatus, WorkerStanding
+
+__all__ = ["ClusterStatus", "LocalCluster", "Removal", "WorkerStanding"]

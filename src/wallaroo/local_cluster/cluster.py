@@ -1,0 +1,311 @@
+"""A Spark cluster on this machine, as an object: one Master, any number of Workers, each a process with a loopback host of its own.
+
+Where it runs: a terminal, a test.  The object holds nothing but the folder: every command reads the record anew, so that several
+terminals may command one cluster.
+
+    with LocalCluster.start(tmp_path, workers=2) as cluster:  # leaving it stops everything
+        run_application(cluster.url)
+        cluster.add_worker()
+        cluster.kill_worker("worker-1")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from wallaroo.errors import PeerError
+from wallaroo.local_cluster import processes, state
+from wallaroo.local_cluster.daemons import Daemons, PortTakenError
+from wallaroo.local_cluster.hosts import MASTER_HOST, free_ports, host_of_worker, is_free
+from wallaroo.local_cluster.leaving import GRACE_S, Removal, kill, let_leave
+from wallaroo.local_cluster.master_api import ALIVE, ask_master
+from wallaroo.local_cluster.processes import Process
+from wallaroo.local_cluster.state import Record, WorkerRecord
+from wallaroo.local_cluster.status import ClusterStatus, look
+
+START_S = 90.0  # a daemon needs 2 s; a machine that is busy with other things took 20 s
+LEAVE_S = 30.0  # for a worker's executors to finish their tasks
+POLL_S = 0.05
+PORT_TRIES = 3
+MEMORY_DEFAULT = "1g"
+KEPT = ("logs", "work")  # after a stop, until the next start: to see what happened
+CLEARED = ("conf", "local", "recovery")
+CURE = "End that, or start a new cluster with another --port PORT."
+
+
+class LocalCluster:
+    """The cluster of a folder.  Every method raises PeerError with the cure where something outside is not as it must be."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder.resolve()
+        self._daemons = Daemons(self.folder)
+        self._children: list[subprocess.Popen[bytes]] = []  # so that those which this process started are waited for
+
+    # -- starting and stopping -------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def start(cls, folder: Path, workers: int = 1, cores: int | None = None, memory: str = MEMORY_DEFAULT, port: int = 0) -> Self:
+        """Start a Master and Workers and wait until all are registered; nothing stays if that fails.
+
+        ``cores`` and ``memory`` are each Worker's; without ``cores`` they share this machine's.  Port 0 takes any free one.
+        """
+        cluster = cls(folder)
+        state.prepare(cluster.folder)
+        with state.locked(cluster.folder):
+            cluster._refuse_if_running()
+            for name in (*KEPT, *CLEARED):
+                shutil.rmtree(cluster.folder / name, ignore_errors=True)
+            share = cores or max(1, cores_here() // max(1, workers))
+            state.write(cluster.folder, Record(share, memory))
+            try:
+                cluster._start_master_anywhere(Record(share, memory), port)
+                cluster._start_workers(range(1, workers + 1), share, memory)
+            except BaseException:
+                cluster._end_everything()
+                raise
+        return cluster
+
+    @classmethod
+    def attach(cls, folder: Path) -> Self:
+        """The cluster that was started in this folder, from whichever process."""
+        cluster = cls(folder)
+        cluster._record()
+        return cluster
+
+    def stop(self) -> int:
+        """End everything that was started in this folder, whatever state it is in; return how many processes that were.
+
+        Logs and the executors' output stay until the next start.
+        """
+        if not state.is_ours(self.folder) and not processes.marked(*self._daemons.marks):
+            return 0
+        with state.locked(self.folder):
+            return self._end_everything()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    # -- the workers -----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """What to give to ``wallaroo run --master``."""
+        return self._record().url
+
+    def workers(self) -> tuple[str, ...]:
+        """Names of the workers on record, oldest first; dead ones too."""
+        return tuple(worker.name for worker in self._record().workers)
+
+    def add_worker(self, name: str | None = None, cores: int | None = None, memory: str | None = None) -> str:
+        """Start a Worker, wait until it is registered, and return its name.
+
+        ``name`` starts one again that is dead; otherwise the name is new.
+        """
+        with self._changing() as record:
+            self._refuse_without_master(record)
+            number = record.next_number if name is None else self._dead_worker(record, name).number
+            self._start_workers((number,), cores or record.cores, memory or record.memory)
+            return state.worker_name(number)
+
+    def remove_worker(self, name: str | None = None, graceful: bool = True, timeout_s: float = LEAVE_S) -> Removal:
+        """Take a worker away, the newest if not named, and forget it.
+
+        ``graceful``: Spark decommissions it.  It gets no new tasks, its executors finish what they have and leave if their
+        application has ``spark.decommission.enabled``; after ``timeout_s`` they are ended.  Otherwise everything gets SIGKILL.
+        """
+        with self._changing() as record:
+            worker = self._worker(record, name)
+            begin = time.monotonic()
+            marks = self._daemons.marks_of(worker.name)
+            how = let_leave(record, worker, marks, timeout_s) if graceful else kill(worker, marks)
+            state.write(self.folder, record.without_worker(worker.name))
+            return Removal(worker.name, time.monotonic() - begin, how)
+
+    def kill_worker(self, name: str) -> None:
+        """Do as if the worker's machine had lost its power: SIGKILL for the Worker, its executors and their Python processes.
+
+        It stays on record, dead; `add_worker` starts it again.
+        """
+        with self._changing() as record:
+            kill(self._worker(record, name), self._daemons.marks_of(name))
+
+    # -- the master ------------------------------------------------------------------------------------------------------------------
+
+    def kill_master(self) -> None:
+        """SIGKILL for the Master; Workers and applications stay and wait for it."""
+        with self._changing() as record:
+            processes.kill([record.master] if record.master else [])
+
+    def restart_master(self) -> None:
+        """Start the Master again at its port, and wait until it has found the Workers that live."""
+        with self._changing() as record:
+            if record.master and processes.is_running(record.master):
+                raise PeerError(f"The master at {record.url} is running.")
+            self._start_master(record)
+            self._wait_for_workers([worker for worker in record.workers if processes.is_running(worker.process)])
+
+    def status(self) -> ClusterStatus:
+        """Look at everything.  Raises PeerError where nothing of the cluster runs."""
+        record = self._record()
+        self._refuse_if_ended(record)
+        return look(self.folder, record)
+
+    # -- records ---------------------------------------------------------------------------------------------------------------------
+
+    def _record(self) -> Record:
+        record = state.read(self.folder)
+        if record is None or not record.processes():
+            raise PeerError(f"There is no cluster in {self.folder}. {self._command('start')} starts one.")
+        return record
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Record]:
+        """Be the only one who changes the cluster."""
+        self._record()
+        with state.locked(self.folder):
+            yield self._record()
+            for child in self._children:
+                child.poll()
+
+    def _command(self, verb: str) -> str:
+        return state.command(verb, self.folder)
+
+    def _worker(self, record: Record, name: str | None) -> WorkerRecord:
+        if not record.workers:
+            raise PeerError(f"The cluster has no workers. {self._command('add-worker')} starts one.")
+        worker = record.workers[-1] if name is None else record.worker(name)
+        if worker is None:
+            raise PeerError(f"The cluster has no worker '{name}'. It has {', '.join(each.name for each in record.workers)}.")
+        return worker
+
+    def _dead_worker(self, record: Record, name: str) -> WorkerRecord:
+        worker = self._worker(record, name)
+        if processes.is_running(worker.process):
+            raise PeerError(f"{name} is running.")
+        return worker
+
+    # -- what has to be so -----------------------------------------------------------------------------------------------------------
+
+    def _refuse_if_running(self) -> None:
+        record = state.read(self.folder)
+        if record and record.is_running():
+            raise PeerError(
+                f"A cluster is running in {self.folder}, at {record.url}. {self._command('add-worker')} makes it larger, "
+                f"{self._command('stop')} ends it; a second one needs a folder of its own: --dir DIR."
+            )
+        processes.kill(processes.marked(*self._daemons.marks))  # what outlived an earlier one
+
+    def _refuse_if_ended(self, record: Record) -> None:
+        if not record.is_running():
+            raise PeerError(
+                f"The cluster in {self.folder} is not running: it ended without {self._command('stop')}, as when the machine "
+                f"is started anew. {self._command('start')} starts one."
+            )
+
+    def _refuse_without_master(self, record: Record) -> None:
+        self._refuse_if_ended(record)
+        if not (record.master and processes.is_running(record.master)):
+            raise PeerError(f"The master is dead. {self._command('restart-master')} starts it again at {record.url}.")
+
+    # -- processes -------------------------------------------------------------------------------------------------------------------
+
+    def _start_master_anywhere(self, record: Record, port: int) -> None:
+        """Start the Master; if somebody takes a free port before it does, at another one."""
+        for tries_left in reversed(range(PORT_TRIES)):
+            free, ui_port = free_ports(2)
+            try:
+                self._start_master(replace(record, port=port or free, ui_port=ui_port))
+                return
+            except PortTakenError:
+                if tries_left == 0 or (port and not is_free(MASTER_HOST, port)):
+                    raise
+
+    def _start_master(self, record: Record) -> None:
+        if not is_free(MASTER_HOST, record.port):
+            raise PortTakenError(f"Somebody else listens on {MASTER_HOST}:{record.port}, where the master was to listen. {CURE}")
+        process = self._adopt("master", self._daemons.start_master(record.port, record.ui_port))
+        state.write(self.folder, replace(record, master=process))
+        self._wait(lambda: ask_master(record.ui_port), {"master": process}, "answer")
+
+    def _start_workers(self, numbers: Iterable[int], cores: int, memory: str) -> None:
+        """Start Workers side by side and wait for all; if one fails, none of them stays."""
+        started: list[WorkerRecord] = []
+        try:
+            for number in numbers:
+                name, host = state.worker_name(number), host_of_worker(number)
+                record = self._record()
+                child = self._daemons.start_worker(name, host, cores, memory, record.url)
+                started.append(WorkerRecord(number, host, cores, memory, self._adopt(name, child)))
+                state.write(self.folder, record.with_worker(started[-1]))
+            self._wait_for_workers(started)
+        except BaseException:
+            for worker in started:
+                kill(worker, self._daemons.marks_of(worker.name))
+                state.write(self.folder, self._record().without_worker(worker.name))
+            raise
+
+    def _adopt(self, name: str, child: subprocess.Popen[bytes]) -> Process:
+        self._children.append(child)
+        process = processes.identify(child.pid)
+        if process is None:
+            raise self._daemons.ended_early(name)
+        return process
+
+    def _wait_for_workers(self, workers: Sequence[WorkerRecord]) -> None:
+        ui_port = self._record().ui_port
+
+        def are_registered() -> bool:
+            view = ask_master(ui_port)
+            known = {worker.name for worker in view.workers if worker.state == ALIVE} if view else set()
+            return known.issuperset(worker.name for worker in workers)
+
+        self._wait(are_registered, {worker.name: worker.process for worker in workers}, "register")
+
+    def _wait(self, condition: Callable[[], object], daemons: dict[str, Process], verb: str) -> None:
+        """Wait for something that these daemons do.  Raises PeerError if one ends first, or if it takes too long."""
+        deadline = time.monotonic() + START_S
+        while not condition():
+            for name, process in daemons.items():
+                if not processes.is_running(process):
+                    raise self._daemons.ended_early(name)
+            if time.monotonic() > deadline:
+                logs = self._daemons.log("master").parent
+                raise PeerError(f"{', '.join(daemons)} did not {verb} within {START_S:.0f} s. The logs are in {logs}.")
+            time.sleep(POLL_S)
+
+    def _end_everything(self) -> int:
+        """End what is on record and what carries the cluster's mark; the Workers first, they take their executors along."""
+        try:
+            record = state.read(self.folder)
+        except PeerError:
+            record = None  # damaged: the marks have to do
+        found = {process.pid: process for process in processes.with_descendants(record.processes() if record else [])}
+        found.update((process.pid, process) for process in processes.marked(*self._daemons.marks))
+        processes.end(record.processes() if record else list(found.values()), GRACE_S)
+        processes.kill(list(found.values()))
+        processes.kill(processes.marked(*self._daemons.marks))  # what was being started meanwhile
+        for child in self._children:
+            child.poll()
+        if state.is_ours(self.folder):
+            for name in CLEARED:
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+            state.write(self.folder, Record(record.cores, record.memory) if record else Record(1, MEMORY_DEFAULT))
+        return len(found)
+
+
+def cores_here() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

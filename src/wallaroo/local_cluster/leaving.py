@@ -1,0 +1,87 @@
+"""How a worker leaves: Spark's decommissioning and then its end, or SIGKILL for everything that it started.
+
+Where it runs: a terminal, a test.
+
+A decommissioned Worker gets no new executors, and each of its executors is told, through the driver, to take no new tasks and to end
+when it has none; the Worker's own process stays for ever, so it is ended here when its last executor is gone.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from wallaroo.errors import PeerError
+from wallaroo.local_cluster import processes
+from wallaroo.local_cluster.daemons import DECOMMISSION_SIGNAL
+from wallaroo.local_cluster.master_api import DECOMMISSIONED, ask_master, ask_worker
+from wallaroo.local_cluster.processes import Process
+from wallaroo.local_cluster.state import Record, WorkerRecord
+
+GRACE_S = 10.0  # between SIGTERM and SIGKILL
+POLL_S = 0.05
+KILL_ROUNDS = 5  # to find what was being started while the others were killed
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """How a worker left."""
+
+    name: str
+    seconds: float
+    how: str  # "finished" its tasks, "timed out", "killed", "dead" before
+
+
+def let_leave(record: Record, worker: WorkerRecord, marks: tuple[str, ...], timeout_s: float) -> str:
+    """Decommission a worker, wait for its executors, and end it; return how it went.
+
+    Raises PeerError where there is no Master to tell it to the applications.
+    """
+    if not processes.is_running(worker.process):
+        processes.kill(kin(worker, marks))  # executors end with their worker by themselves, if they can
+        return "dead"
+    view = ask_master(record.ui_port)
+    if view is None:
+        raise PeerError(f"{worker.name} cannot leave in order: the master at {record.url} does not answer. --kill needs none.")
+    known = view.worker(worker.name)
+    processes.send(worker.process, getattr(signal, f"SIG{DECOMMISSION_SIGNAL}"))
+    is_done = known is None or _wait_for_executors(record, worker, known.page, timeout_s)
+    processes.end([worker.process], GRACE_S)  # it ends the executors that are left
+    processes.kill(kin(worker, marks))
+    return "finished" if is_done else "timed out"
+
+
+def kill(worker: WorkerRecord, marks: tuple[str, ...]) -> str:
+    """SIGKILL for a worker and everything that it started; return how it went."""
+    was_running = processes.send(worker.process, signal.SIGSTOP)  # so that it starts nothing more
+    for _ in range(KILL_ROUNDS):
+        found = kin(worker, marks)
+        if not found:
+            break
+        processes.kill(found)
+    return "killed" if was_running else "dead"
+
+
+def kin(worker: WorkerRecord, marks: tuple[str, ...]) -> list[Process]:
+    """The worker, its executors, their Python processes: by descent, and by their marks for those who lost their parent."""
+    return _each_once([*processes.with_descendants([worker.process]), *processes.marked(*marks)])
+
+
+def _each_once(found: Iterable[Process]) -> list[Process]:
+    return list({process.pid: process for process in found}.values())
+
+
+def _wait_for_executors(record: Record, worker: WorkerRecord, page: str, timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while processes.is_running(worker.process):
+        view = ask_master(record.ui_port)
+        known = view.worker(worker.name) if view else None
+        # asked in this order: once decommissioned it gets no more executors
+        if known and known.state == DECOMMISSIONED and ask_worker(page) == ():
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True

@@ -1,0 +1,85 @@
+"""How a cluster stands: what the Master and the Workers say of themselves at their web pages' ``/json/``.
+
+Where it runs: a terminal, a test.  Asking changes nothing.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from wallaroo.local_cluster.hosts import MASTER_HOST
+
+ANSWER_S = 5.0
+ALIVE, DECOMMISSIONED = "ALIVE", "DECOMMISSIONED"  # Spark's words
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A worker as the Master knows it."""
+
+    name: str
+    state: str  # Spark's word: ALIVE, DECOMMISSIONED, DEAD, UNKNOWN (until it answers a Master that was started again)
+    page: str  # the address of its own web page
+
+
+@dataclass(frozen=True, slots=True)
+class MasterView:
+    """What the Master says."""
+
+    state: str  # Spark's word: ALIVE, RECOVERING
+    workers: tuple[Registered, ...]
+    applications: tuple[str, ...]  # names of those that run or wait for workers
+
+    def worker(self, name: str) -> Registered | None:
+        """The worker of that name: the one that is alive if there are several, as after it was started again."""
+        known = [worker for worker in self.workers if worker.name == name]
+        return next((worker for worker in known if worker.state == ALIVE), known[-1] if known else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """An executor that runs on a worker."""
+
+    application: str
+    memory_mb: int  # of its heap
+
+
+def ask_master(ui_port: int) -> MasterView | None:
+    """Ask the Master; None where it does not answer (yet)."""
+    answer = _get(MASTER_HOST, ui_port)
+    if answer is None:
+        return None
+    workers = tuple(
+        Registered(worker["id"].split(".", 1)[0], worker["state"], worker["webuiaddress"]) for worker in answer["workers"]
+    )
+    return MasterView(answer["status"], workers, tuple(application["name"] for application in answer["activeapps"]))
+
+
+def ask_worker(page: str) -> tuple[Executor, ...] | None:
+    """Ask a worker for its executors; None where it does not answer."""
+    address = urlsplit(page)
+    answer = _get(address.hostname or MASTER_HOST, address.port or 0)
+    return None if answer is None else tuple(_executors(answer))
+
+
+def _executors(answer: dict[str, Any]) -> Iterator[Executor]:
+    for executor in answer["executors"]:
+        yield Executor(executor["appdesc"]["name"], executor["memory"])
+
+
+def _get(host: str, port: int) -> dict[str, Any] | None:
+    """The JSON of a page; never through a proxy.  A server that is just starting answers with another page, or none."""
+    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
+    try:
+        connection.request("GET", "/json/")
+        answer = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+    return answer if isinstance(answer, dict) else None

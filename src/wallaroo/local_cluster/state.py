@@ -1,0 +1,180 @@
+"""What a cluster's folder remembers: processes, ports and sizes, in ``cluster.json``; and the lock that commands take.
+
+Where it runs: a terminal, a test.
+
+The law: a process is on record before anybody waits for it, and a record goes only after its process has ended.  The file is replaced
+in one piece.  A folder that holds files but no record is never written to: it is somebody else's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shlex
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from wallaroo.errors import PeerError
+from wallaroo.local_cluster.hosts import MASTER_HOST
+from wallaroo.local_cluster.processes import Process, is_running
+
+FORMAT = 1
+RECORD = "cluster.json"
+LOCK = "lock"
+LOCK_WAIT_S = 200.0  # longer than any command takes on a slow machine
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A Spark Worker that was started."""
+
+    number: int
+    host: str
+    cores: int
+    memory: str
+    process: Process
+
+    @property
+    def name(self) -> str:
+        return worker_name(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A cluster, as its folder remembers it."""
+
+    cores: int  # of a new worker
+    memory: str  # of a new worker, in Spark's notation
+    port: int = 0  # the Master's; kept when it is started again
+    ui_port: int = 0
+    next_number: int = 1  # numbers are not used twice: a name stands for one folder of state
+    master: Process | None = None
+    workers: tuple[WorkerRecord, ...] = ()
+
+    @property
+    def url(self) -> str:
+        return f"spark://{MASTER_HOST}:{self.port}"
+
+    def processes(self) -> list[Process]:
+        """All processes on record, whether they run or not."""
+        return [*([self.master] if self.master else []), *(worker.process for worker in self.workers)]
+
+    def is_running(self) -> bool:
+        """Whether anything of it runs."""
+        return any(is_running(process) for process in self.processes())
+
+    def worker(self, name: str) -> WorkerRecord | None:
+        """The worker of that name."""
+        return next((worker for worker in self.workers if worker.name == name), None)
+
+    def with_worker(self, worker: WorkerRecord) -> Self:
+        """Add a worker, in place of the one of that number if there is one."""
+        others = [other for other in self.workers if other.number != worker.number]
+        workers = tuple(sorted((*others, worker), key=lambda each: each.number))
+        return replace(self, workers=workers, next_number=max(self.next_number, worker.number + 1))
+
+    def without_worker(self, name: str) -> Self:
+        """Forget a worker."""
+        return replace(self, workers=tuple(worker for worker in self.workers if worker.name != name))
+
+
+def worker_name(number: int) -> str:
+    """The name of a worker by its number.
+
+    >>> worker_name(1)
+    'worker-1'
+    """
+    return f"worker-{number}"
+
+
+def default_folder() -> Path:
+    """The user's own folder for a cluster: under XDG_STATE_HOME, else under ~/.local/state."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "wallaroo" / "cluster"
+
+
+def command(verb: str, folder: Path) -> str:
+    """The command line that does something with the cluster of a folder, for texts."""
+    where = "" if folder == default_folder().resolve() else f" --dir {shlex.quote(str(folder))}"
+    return f"`wallaroo cluster {verb}{where}`"
+
+
+def read(folder: Path) -> Record | None:
+    """The record in a folder; None where there is none.  Raises PeerError where it cannot be read."""
+    path = folder / RECORD
+    try:
+        return _from_json(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise PeerError(
+            f"{path} cannot be read ({type(error).__name__}). {command('stop', folder)} ends what runs in that folder and forgets it."
+        ) from error
+
+
+def write(folder: Path, record: Record) -> None:
+    """Replace the record in one piece.  Raises PeerError where the disk does not take it."""
+    new = folder / f"{RECORD}.new"
+    try:
+        new.write_text(json.dumps({"format": FORMAT, **asdict(record)}, indent=1) + "\n", encoding="utf-8")
+        new.replace(folder / RECORD)
+    except OSError as error:
+        raise PeerError(f"{folder / RECORD} cannot be written: {error.strerror}. Make room, or make it writable.") from error
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether the folder is, or was, a cluster's."""
+    return (folder / RECORD).exists()
+
+
+def prepare(folder: Path) -> None:
+    """Make a folder for a cluster.  Raises PeerError where it cannot be made, or is somebody else's."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        names = {path.name for path in folder.iterdir()} - {LOCK}
+    except OSError as error:
+        raise PeerError(f"{folder}: {error.strerror}. Name another folder for the cluster with --dir DIR.") from error
+    if names and RECORD not in names:
+        raise PeerError(f"{folder} holds files and no cluster. Empty it, or name another folder for the cluster with --dir DIR.")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let one command at a time change a cluster.  Raises PeerError where another one does not come to an end."""
+    deadline = time.monotonic() + LOCK_WAIT_S
+    with _lock_file(folder) as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise PeerError(
+                        f"Another command has been changing the cluster in {folder} for long. End that one."
+                    ) from None
+                time.sleep(0.05)
+        yield
+
+
+def _lock_file(folder: Path) -> BinaryIO:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # somebody may have removed it from under a running cluster
+        return open(folder / LOCK, "wb")
+    except OSError as error:
+        raise PeerError(f"{folder / LOCK} cannot be opened: {error.strerror}. Use a folder of your own: --dir DIR.") from error
+
+
+def _from_json(fields: dict[str, Any]) -> Record:
+    if fields.pop("format") != FORMAT:
+        raise ValueError("another version's format")
+    master, workers = fields.pop("master"), fields.pop("workers")
+    return Record(
+        **fields,
+        master=Process(**master) if master else None,
+        workers=tuple(WorkerRecord(**{**worker, "process": Process(**worker["process"])}) for worker in workers),
+    )

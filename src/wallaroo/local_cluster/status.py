@@ -1,0 +1,67 @@
+"""How a cluster stands, for a person and for ``--json``: what is on record, whether it runs, and what Spark says of it.
+
+Where it runs: a terminal, a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallaroo.local_cluster.hosts import MASTER_HOST
+from wallaroo.local_cluster.master_api import Executor, MasterView, ask_master, ask_worker
+from wallaroo.local_cluster.processes import is_running
+from wallaroo.local_cluster.state import Record, WorkerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStanding:
+    """A worker."""
+
+    name: str
+    host: str
+    cores: int
+    memory: str
+    pid: int
+    state: str  # "alive", "decommissioned", "unknown" (to the Master), "dead" (its process is gone)
+    executors: tuple[Executor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """A cluster."""
+
+    folder: str
+    url: str
+    page: str  # the Master's web page
+    pid: int  # the Master's
+    state: str  # the Master's: "alive", "recovering", "silent" (runs and does not answer), "dead"
+    workers: tuple[WorkerStanding, ...]
+    applications: tuple[str, ...]  # those that the Master knows
+
+
+def look(folder: Path, record: Record) -> ClusterStatus:
+    """Ask everybody on record."""
+    is_up = record.master is not None and is_running(record.master)
+    view = ask_master(record.ui_port) if is_up else None
+    state = view.state.lower() if view else "silent" if is_up else "dead"
+    return ClusterStatus(
+        folder=str(folder),
+        url=record.url,
+        page=f"http://{MASTER_HOST}:{record.ui_port}",
+        pid=record.master.pid if record.master else 0,
+        state=state,
+        workers=tuple(_standing(worker, view) for worker in record.workers),
+        applications=view.applications if view else (),
+    )
+
+
+def _standing(worker: WorkerRecord, view: MasterView | None) -> WorkerStanding:
+    state, executors = "dead", None
+    if is_running(worker.process):
+        known = view.worker(worker.name) if view else None
+        state = known.state.lower() if known else "unknown"
+        executors = ask_worker(known.page) if known else None
+    return WorkerStanding(
+        worker.name, worker.host, worker.cores, worker.memory, worker.process.pid, state, tuple(executors or ())
+    )

@@ -1,0 +1,211 @@
+"""Reading a spool over the network: what ``SpoolReader.chunks`` gives, from another host.
+
+Where it runs: worker.  A process keeps one connection per server open between ranges.  A connection that breaks is replaced, and
+reading goes on behind the last chunk that was yielded; only a server that stays away is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.range_server.wire import (
+    ANSWER,
+    CHALLENGE_BYTES,
+    CLIENT_HELLO,
+    LOST,
+    MAGIC,
+    OK,
+    PROOF_BYTES,
+    REQUEST,
+    SERVER_HELLO,
+    TEXT_BYTES_MAX,
+    VERSION,
+    is_proof,
+    proof_of,
+)
+from wallaroo.spool.chunks import parse_chunks
+from wallaroo.spool.format import Chunk, Position, folder_of
+
+Address = tuple[str, int]
+
+RETRY_S_MAX = 5.0  # without a new chunk: several times what starting the server again takes
+RECEIVE_S_MAX = 30.0  # for the next bytes of a range: the server gives every reader its turn
+PAUSE_S, PAUSE_S_MAX = 0.02, 0.25  # between tries, doubled each time
+WINDOW_BYTES = 512 * 1024  # received before chunks are yielded
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSpool:
+    """One source's spool on the driver's host; picklable, cheap, holds no connection itself."""
+
+    address: Address
+    secret: bytes = field(repr=False)
+    source: str
+
+    def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
+        """Yield the chunks of a range in order, checked.
+
+        Raises CheckpointError where a local reader would, and PeerError if the server stays away for ``RETRY_S_MAX`` or is another
+        run's.
+        """
+        low, high, patience = start.byte, end.byte, _Patience(self.address)
+        folder = folder_of(Path(), self.source).name
+        while low < high:
+            link = _idle.pop((self.address, self.secret), None)
+            is_whole = False
+            try:
+                if link is None:
+                    link = _Link(self.address, self.secret, patience.begin())
+                link.ask(folder, low, high)
+                yield from parse_chunks(link.window, low, high, self._damaged, WINDOW_BYTES)
+                low, is_whole = high, True
+            except OSError as problem:
+                if link is not None and link.byte > low:
+                    low = link.byte  # everything below has been yielded
+                    patience.renew()
+                patience.spend(problem)
+            finally:  # an abandoned range, too: its bytes are still on their way
+                if is_whole and link is not None:
+                    _keep(self, link)
+                elif link is not None:
+                    link.close()
+
+    def _damaged(self, byte: int, why: str) -> CheckpointError:
+        host, port = self.address
+        return CheckpointError(
+            f"the spool of source '{self.source}', read from {host}:{port}, is corrupt at byte {byte} of the log: {why}. "
+            "The driver's disk or the network changed it. Run again; if it comes back, restore the spool's files from a copy, or start "
+            "over with an empty checkpoint directory."
+        )
+
+
+_idle: dict[tuple[Address, bytes], _Link] = {}
+os.register_at_fork(after_in_child=_idle.clear)  # a connection has one owner
+
+
+def _keep(spool: RemoteSpool, link: _Link) -> None:
+    """Leave a connection for the next range; one is enough."""
+    other = _idle.pop((spool.address, spool.secret), None)
+    _idle[spool.address, spool.secret] = link
+    if other is not None:
+        other.close()
+
+
+class _Patience:
+    """How long a reader goes on without a new chunk."""
+
+    def __init__(self, address: Address):
+        self._address = address
+        self._until: float | None = None
+        self._pause_s = 0.0
+
+    def begin(self) -> float:
+        """Return until when (monotonic) a new connection may take to be made."""
+        if self._until is None:
+            self._until = time.monotonic() + RETRY_S_MAX
+        return self._until
+
+    def renew(self) -> None:
+        """Begin anew: a chunk came."""
+        self._until, self._pause_s = None, 0.0
+
+    def spend(self, problem: OSError) -> None:
+        """Wait before the next try; the first one comes at once.  Raises PeerError when the time is up."""
+        if self._until is not None and time.monotonic() + self._pause_s >= self._until:
+            host, port = self._address
+            raise PeerError(
+                f"spool ranges cannot be read from {host}:{port} ({problem.strerror or problem}), tried again for {RETRY_S_MAX:.0f} s. "
+                f"See that the driver is running and that {socket.gethostname()} may open connections to this port of its host."
+            ) from None
+        time.sleep(self._pause_s)
+        self._pause_s = min(max(PAUSE_S, 2 * self._pause_s), PAUSE_S_MAX)
+
+
+class _Link:
+    """One connection to a range server, both sides proved."""
+
+    def __init__(self, address: Address, secret: bytes, until: float):
+        """Connect until a time (monotonic).  Raises OSError if that fails, PeerError if it is not this run's server."""
+        self._address = address
+        self._buffer = bytearray(WINDOW_BYTES)
+        self._piece = b""
+        self.byte = 0  # everything of the log below it has been handed on
+        self._socket = socket.create_connection(address, timeout=max(0.01, until - time.monotonic()))
+        try:
+            self._greet(secret)
+        except BaseException:
+            self.close()
+            raise
+        self._socket.settimeout(RECEIVE_S_MAX)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def ask(self, folder: str, low: int, high: int) -> None:
+        """Ask for a range; ``window`` gives it.  Raises CheckpointError if the log does not hold it."""
+        self._piece, self.byte = b"", low
+        name = folder.encode()
+        self._socket.sendall(REQUEST.pack(len(name), low, high) + name)
+        self._answer(high - low)
+
+    def window(self, byte: int, count: int) -> bytes:
+        """Return the range's bytes from ``byte`` on.  Raises OSError if the connection breaks."""
+        rest = self._piece[byte - self.byte :]
+        self.byte, self._piece = byte, rest
+        if len(self._buffer) < count:
+            self._buffer = bytearray(count)
+        view, at = memoryview(self._buffer)[:count], len(rest)
+        view[:at] = rest
+        self._fill(view[at:])
+        self._piece = bytes(view)
+        return self._piece
+
+    def _greet(self, secret: bytes) -> None:
+        magic, version, challenge = SERVER_HELLO.unpack(self._receive(SERVER_HELLO.size))
+        if magic != MAGIC or version != VERSION:
+            raise self._stranger(f"it says {magic!r}, version {version}, and not {MAGIC!r}, version {VERSION}")
+        own = secrets.token_bytes(CHALLENGE_BYTES)
+        self._socket.sendall(CLIENT_HELLO.pack(MAGIC, VERSION, own, proof_of(b"client", secret, challenge, own)))
+        self._answer(PROOF_BYTES)
+        if not is_proof(self._receive(PROOF_BYTES), b"server", secret, challenge, own):
+            raise self._stranger("it cannot prove that it knows this run's secret")
+
+    def _answer(self, length_expected: int) -> None:
+        """Take the head of an answer whose body is to have a length; raise what it says otherwise."""
+        status, length = ANSWER.unpack(self._receive(ANSWER.size))
+        if status == OK and length == length_expected:
+            return
+        if status == OK or length > TEXT_BYTES_MAX:
+            raise self._stranger(f"it answers with {length} bytes where {length_expected} are asked for")
+        words = self._receive(length).decode("utf-8", "replace")
+        raise CheckpointError(words) if status == LOST else self._stranger(words)
+
+    def _stranger(self, what: str) -> PeerError:
+        host, port = self._address
+        return PeerError(
+            f"the server at {host}:{port} does not serve this run's spools: {what}. Another run or program may have taken the port: "
+            "stop it, and run again."
+        )
+
+    def _receive(self, count: int) -> bytes:
+        buffer = bytearray(count)
+        self._fill(memoryview(buffer))
+        return bytes(buffer)
+
+    def _fill(self, view: memoryview) -> None:
+        at = 0
+        while at < len(view):
+            received = self._socket.recv_into(view[at:])
+            if not received:
+                raise ConnectionError("the server closed the connection")
+            at += received

@@ -1,0 +1,80 @@
+"""One client of the range server: sending and receiving without ever blocking the others.
+
+Where it runs: range server.  A conversation is a generator that yields what it waits for (``EVENT_READ``, ``EVENT_WRITE``); whoever
+drives it wakes it when that has come.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Generator
+from selectors import EVENT_READ, EVENT_WRITE
+
+from wallaroo.range_server.wire import ANSWER
+
+GREETING_S_MAX = 5.0  # for a client to prove itself
+SLICE_BYTES = 1024 * 1024  # sent in one turn
+
+Waits = Generator[int, None, None]
+
+
+class TurnedAwayError(Exception):
+    """A client said what it must not say; its connection is closed."""
+
+
+class Conversation:
+    """What is known of one connection."""
+
+    def __init__(self, sock: socket.socket, peer: str):
+        self.socket, self.peer = sock, peer
+        self.waits: Waits  # what is being said; set by the one who knows
+        self.awaited = 0  # what the selector looks for
+        self.until = time.monotonic() + GREETING_S_MAX  # to prove itself
+        self.received = bytearray()
+        self.is_idle = False  # proved, and between two requests
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is no more."""
+        return self.socket.fileno() < 0
+
+    def receive(self, count: int) -> Waits:
+        """Wait until ``received`` holds ``count`` bytes.  Raises ConnectionError where the client leaves."""
+        self.received.clear()
+        while len(self.received) < count:
+            try:
+                content = self.socket.recv(count - len(self.received))
+            except BlockingIOError:
+                yield EVENT_READ
+                continue
+            if not content:
+                raise ConnectionError("the client left")
+            self.received += content
+
+    def send(self, content: bytes) -> Waits:
+        """Send all of it."""
+        view = memoryview(content)
+        while view:
+            try:
+                view = view[self.socket.send(view) :]
+            except BlockingIOError:
+                yield EVENT_WRITE
+
+    def answer(self, status: int, body: bytes) -> Waits:
+        """Send an answer of a few bytes."""
+        return self.send(ANSWER.pack(status, len(body)) + body)
+
+    def send_file(self, fd: int, offset: int, limit: int) -> Waits:
+        """Send a part of a file, slice by slice."""
+        while offset < limit:
+            try:
+                sent = os.sendfile(self.socket.fileno(), fd, offset, min(SLICE_BYTES, limit - offset))
+            except BlockingIOError:
+                sent = -1
+            if sent == 0:
+                raise ConnectionError("the file became shorter")  # the client asks again, and is told then
+            offset += max(sent, 0)
+            if offset < limit:
+                yield EVENT_WRITE

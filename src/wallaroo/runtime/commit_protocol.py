@@ -1,0 +1,109 @@
+"""The order of calls that makes a batch happen: attempt, accept, commit, release.
+
+Where it runs: driver.  The law is at the head of ``state.commits``; here is the one place that keeps it, whatever runs the
+tasks.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from wallaroo.engine.report import TaskReport, mixed_attempts
+from wallaroo.errors import InternalError
+from wallaroo.faults import fault_point
+from wallaroo.plan.model import Plan
+from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.sinks.interface import SinkCommitter
+from wallaroo.spool.format import Position
+from wallaroo.spool.tail import write_tail
+from wallaroo.state.checkpoint import Checkpoint
+from wallaroo.state.commits import Commit
+from wallaroo.state.snapshots import in_force
+
+MIXED_RETRIES = 3
+
+Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
+Offsets = dict[str, list[int]]
+
+
+class BatchProtocol:
+    """Commits batch after batch; ``last`` is the last one committed."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        checkpoint: Checkpoint,
+        committers: Mapping[str, SinkCommitter],
+        housekeeping: Housekeeping,
+        spools: Mapping[str, Path],
+        steps: tuple[str, ...],
+        tell: Callable[[str], None] = lambda line: None,
+    ):
+        self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
+        self._housekeeping, self._spools, self._steps = housekeeping, spools, steps
+        self.last, self._tell = checkpoint.last, tell
+
+    def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
+        """Attempt the batch until all tasks read the same attempt of each producer; return their reports.
+
+        Raises what a task reports as its error, and InternalError where attempts stay mixed.  What a refused attempt staged is
+        dropped.
+        """
+        mixed = ""
+        for _ in range(MIXED_RETRIES):
+            reports = attempt()
+            error = next((report.error for report in reports if report.error is not None), None)
+            mixed = mixed_attempts(reports)
+            if error is None and not mixed:
+                return reports
+            self.abort(batch, reports)
+            if error is not None:
+                raise error
+            self._tell(f"batch {batch} is run again: {mixed}, whose outputs differ from the attempt that counts")
+        raise InternalError(f"batch {batch} mixed outputs of two attempts of one task {MIXED_RETRIES} times: {mixed}")
+
+    def commit(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
+        """Publish the commit, let the sinks go, then forget what is no longer needed."""
+        commit = self._made(batch, offsets, reports)
+        fault_point("commit.before")
+        self._commits.publish(commit)
+        fault_point("commit.after")
+        self.last = commit
+        for name, tokens in commit.sinks.items():
+            self._committers[name].commit(batch, tokens)
+        fault_point("commit.sinks")
+        for name, folder in self._spools.items():
+            write_tail(folder, Position(*commit.offsets[name]))
+        self._housekeeping.committed(commit)
+        return commit
+
+    def _made(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
+        sinks = enumerate(self._plan.sinks)
+        written = [snapshot for report in reports for snapshot in report.snapshots]
+        return Commit(
+            batch=batch,
+            offsets=offsets,
+            deltas=tuple(report.delta for report in reports if report.delta is not None),
+            snapshots=in_force(self.last.snapshots if self.last else (), written),
+            sinks=self._tokens(reports),
+            outputs={sink.name: sum(report.outputs.get(number, 0) for report in reports) for number, sink in sinks},
+            steps=self._steps,
+            time_ms=time.time_ns() // 1_000_000,
+            id=uuid.uuid4().hex,
+        )
+
+    def abort(self, batch: int, reports: list[TaskReport]) -> None:
+        """Drop what an attempt staged."""
+        for name, tokens in self._tokens(reports).items():
+            self._committers[name].abort(batch, tokens)
+
+    def _tokens(self, reports: list[TaskReport]) -> dict[str, list[Any]]:
+        ordered = sorted(reports, key=lambda report: (report.level, report.task))
+        return {
+            sink.name: [report.tokens[number] for report in ordered if number in report.tokens]
+            for number, sink in enumerate(self._plan.sinks)
+        }

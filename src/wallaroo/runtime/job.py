@@ -1,0 +1,121 @@
+"""What a batch tells its tasks: one frozen value, pickled into the Spark job.
+
+Where it runs: made by the driver, read by workers.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import pickle
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallaroo.errors import PeerError
+from wallaroo.options import forbid_runs
+from wallaroo.plan.model import Plan
+from wallaroo.range_server.client import RemoteSpool
+from wallaroo.spool.format import Position
+from wallaroo.spool.reader import SpoolReader
+from wallaroo.state.checkpoint import boot_id
+from wallaroo.state.commits import Commit
+from wallaroo.state.storage import LocalStorage
+from wallaroo.steps import pickle_by_name
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a source's spool that one task of level 0 reads."""
+
+    source: int
+    start: Position
+    end: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What stays the same for all batches of a run."""
+
+    plan: bytes  # pickled Plan
+    plan_id: str
+    module_paths: tuple[str, ...]  # put on sys.path before the plan is unpickled
+    spools: tuple[SpoolReader | RemoteSpool, ...]  # by source
+    view_root: str  # "": each host has a folder of its own
+    outbox_root: str
+    storage: LocalStorage
+    checkpoint_id: str
+    is_durable: bool
+
+    @staticmethod
+    def of(
+        plan: Plan,
+        module_paths: tuple[str, ...],
+        root: Path,
+        spools: tuple[SpoolReader | RemoteSpool, ...],
+        view_root: str,
+        checkpoint_id: str,
+        is_durable: bool,
+    ) -> Deployment:
+        """Lay the run out under the checkpoint folder ``root``."""
+        packed = pickle_by_name(plan)
+        storage = LocalStorage(str(root), is_durable)
+        digest = hashlib.blake2b(packed, digest_size=8).hexdigest()
+        return Deployment(
+            packed, digest, module_paths, spools, view_root, str(root / "outbox"), storage, checkpoint_id, is_durable
+        )
+
+    def view_folder(self) -> Path:
+        """Return the folder of this host's view: outside of the checkpoint where several hosts share that."""
+        if self.view_root:
+            return Path(self.view_root)
+        base = os.environ.get(VIEW_DIR) or Path(tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}")
+        return Path(base, worker_name().replace("/", "_"), f"{self.checkpoint_id}-{boot_id()}")
+
+
+WORKER, VIEW_DIR = "WALLAROO_WORKER", "WALLAROO_VIEW_DIR"  # environment of a worker: its name, and where it may keep views
+
+
+def worker_name() -> str:
+    """Return what this host is called: WALLAROO_WORKER of the environment, else the host's name."""
+    return os.environ.get(WORKER) or socket.gethostname()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """One batch: who reads what, how many tasks there are, and the committed version to start from."""
+
+    deployment: Deployment
+    batch: int
+    tasks: int
+    pieces: tuple[tuple[Piece, ...], ...]  # by task of level 0
+    committed: int  # the last committed batch, -1 if none
+    commits: tuple[Commit, ...]  # the newest commits, so that a view one batch behind reads no commit file
+    steps: tuple[str, ...]  # the step table
+    levels: int  # of the plan
+    state_level: int  # the first level with a state step; -1: none
+    writes_snapshots: bool  # whether the state level writes those that are due
+
+
+_plans: dict[str, Plan] = {}
+
+
+def plan_of(deployment: Deployment) -> Plan:
+    """Return the plan, unpickled once per process.  Raises PeerError where its modules are not to be had."""
+    if deployment.plan_id not in _plans:
+        forbid_runs()
+        for path in deployment.module_paths:
+            if path not in sys.path:
+                sys.path.insert(0, path)
+        try:
+            _plans[deployment.plan_id] = pickle.loads(deployment.plan)
+        except (ImportError, AttributeError) as error:
+            raise PeerError(
+                f"the application cannot be imported on host '{worker_name()}': {type(error).__name__}: {error}. "
+                "Install what it imports on every host, or ship it: docs/scaling.md, 'Dependencies'."
+            ) from error
+        gc.freeze()  # what is loaded by now stays: collections need not look at it again
+    return _plans[deployment.plan_id]

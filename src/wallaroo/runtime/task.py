@@ -1,0 +1,198 @@
+"""One task of one level of one batch, inside Spark's Python worker.
+
+Where it runs: worker.  Nothing escapes from here but records: an error is a report, so that Spark neither retries what cannot succeed nor
+shows a stack trace of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import traceback
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from wallaroo.engine.blocks import Block, Marker, in_order
+from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.level import Level
+from wallaroo.engine.report import TaskReport
+from wallaroo.errors import InternalError, UserCodeError, WallarooError
+from wallaroo.plan.model import Plan
+from wallaroo.runtime.job import BatchJob, plan_of, worker_name
+from wallaroo.sinks.interface import SinkWriter, WriteContext
+from wallaroo.state.commits import CommitLog, DeltaRef, SnapshotRef
+from wallaroo.state.history import History
+from wallaroo.state.snapshots import due_groups
+from wallaroo.state.task_state import TaskState
+from wallaroo.state.view import CatchUp
+
+Record = tuple[int, Block | Marker | None]
+COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one
+
+
+def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) -> Iterator[Any]:
+    """Yield ``(task, Block | Marker)`` for the next level, or this batch's TaskReports where this is the last one."""
+    gc.disable()
+    started = time.perf_counter()
+    task: Task | None = None
+    report: TaskReport
+    try:
+        task = Task(job, level, index)
+        yield from task.run(records)
+        report = task.report((time.perf_counter() - started) * 1e3)
+    except WallarooError as error:
+        report = _failed(task, level, index, error)
+    except (SystemExit, KeyboardInterrupt) as error:
+        report = _failed(
+            task,
+            level,
+            index,
+            UserCodeError("(unknown)", "", "(unknown)", f"a function of the application raised {error!r}"),
+        )
+    except Exception as error:  # noqa: BLE001  # the error gate of the worker: whatever it is, the driver tells the user
+        report = _failed(task, level, index, unexpected(error))
+    reports = (*(task.reports_before if task else ()), report)
+    if task is not None:
+        task.close()
+    if level + 1 == job.levels:
+        yield from reports
+    else:
+        for consumer in range(job.tasks):
+            yield consumer, Marker(level, index, report.attempt, reports if consumer == 0 else ())
+    del task
+    if (time.perf_counter() - started) * 1e3 > COLLECT_AFTER_MS:
+        gc.collect()
+
+
+def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> TaskReport:
+    attempt = task.attempt if task else uuid.uuid4().hex[:12]
+    consumed = task.consumed if task else {}
+    return TaskReport(level, index, attempt, consumed, error=error, worker=worker_name())
+
+
+def unexpected(error: Exception) -> InternalError:
+    """Return an error that nobody foresaw, with the traceback that is being handled, as one that the driver can tell."""
+    return InternalError(
+        f"a task failed in a way that this program does not expect: {type(error).__name__}: {error}", traceback.format_exc()
+    )
+
+
+class Task:
+    """Feeds a Level from the spool or from blocks, and stages what comes out."""
+
+    def __init__(self, job: BatchJob, level: int, index: int):
+        self._job, self._level_number, self._index = job, level, index
+        self._plan: Plan = plan_of(job.deployment)
+        self.attempt = uuid.uuid4().hex[:12]
+        self.consumed: dict[int, str] = {}
+        self.reports_before: tuple[TaskReport, ...] = ()
+        self._events: dict[int, int] = {}
+        self._receipts: dict[int, dict[int, int]] = {}
+        self._outputs: dict[int, int] = {}
+        self._writers: dict[int, SinkWriter] = {}
+        self._notes: dict[str, float] = {}
+        self._state = self._open_state()
+        self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
+
+    def _open_state(self) -> TaskState | None:
+        if not any(stage.state_steps for stage in self._plan.stages if stage.level == self._level_number):
+            return None
+        started = time.perf_counter()
+        state, caught_up = open_state(self._job, self._plan, self._index, self._job.tasks)
+        self._notes["entries_applied"] = float(caught_up.entries)
+        self._notes["cold_groups"], self._notes["cold_bytes"] = float(caught_up.cold_groups), float(caught_up.bytes_read)
+        self._notes["catch_up_ms"] = (time.perf_counter() - started) * 1e3
+        return state
+
+    def _reader(self, step: str) -> Any:
+        assert self._state is not None
+        return self._state.reader(step)
+
+    def run(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Process everything; yield full blocks as they come, then the rest."""
+        feeding = self._feed_pieces(records) if self._level_number == 0 else self._feed_blocks(records)
+        for passed in feeding:
+            if passed is not None:
+                yield passed
+            yield from self._level.drain()
+            self._stage_outputs()
+        yield from self._level.finish()
+        self._stage_outputs()  # an event that cannot be packed is found when its block is
+
+    def _feed_pieces(self, records: Iterable[Record]) -> Iterator[None]:
+        deque(records, maxlen=0)  # nothing in it, but what is not read keeps Spark from using this process again
+        for piece in self._job.pieces[self._index] if self._index < len(self._job.pieces) else ():
+            receipts = self._receipts.setdefault(piece.source, {})
+            events, feed = 0, self._level.feed_frames
+            for chunk in self._job.deployment.spools[piece.source].chunks(piece.start, piece.end):
+                receipt_ms = chunk.receipt_ns // 1_000_000
+                count = feed(piece.source, chunk.frames, receipt_ms)
+                receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
+                events += count
+                yield None
+            self._events[piece.source] = self._events.get(piece.source, 0) + events
+
+    def _feed_blocks(self, records: Iterable[Record]) -> Iterator[Record | None]:
+        stages, blocks = self._plan.stages, list[Block]()
+        for _, record in records:
+            if isinstance(record, Marker):
+                self.consumed[record.producer] = record.attempt
+                self.reports_before += record.reports
+            elif record is None:
+                pass  # a layout's anchor
+            elif stages[record.stage].level == self._level_number:
+                blocks.append(record)
+            else:
+                yield self._index, record
+        for block in in_order(blocks):
+            self._level.feed_block(block)
+            yield None
+
+    def _stage_outputs(self) -> None:
+        for sink, outputs in self._level.outputs.items():
+            if outputs:
+                self._writer(sink).write(outputs)
+                self._outputs[sink] = self._outputs.get(sink, 0) + len(outputs)
+                outputs.clear()
+
+    def _writer(self, sink: int) -> SinkWriter:
+        if sink not in self._writers:
+            plan, deployment = self._plan.sinks[sink], self._job.deployment
+            staging = Path(deployment.outbox_root, plan.name)
+            context = WriteContext(plan.name, self._job.batch, self._index, self.attempt, staging, deployment.is_durable)
+            self._writers[sink] = plan.config.writer(context)
+        return self._writers[sink]
+
+    def report(self, busy_ms: float) -> TaskReport:
+        """Finish staging; return what was done."""
+        delta: DeltaRef | None = None
+        snapshots: tuple[SnapshotRef, ...] = ()
+        if self._state is not None:
+            job = self._job
+            storage = job.deployment.storage
+            name = f"{job.batch}.{self._level_number}.{self._index}.{self.attempt}"
+            delta = self._state.write_delta(self._level.states, name, storage)
+            if job.writes_snapshots and job.state_level == self._level_number and job.committed >= 0:
+                due = due_groups(job.batch, self._plan.key_groups)
+                snapshots = tuple(self._state.write_snapshots(due, job.committed, self.attempt, storage))
+        tokens = {sink: token for sink, writer in self._writers.items() if (token := writer.prepare()) is not None}
+        return TaskReport(
+            self._level_number, self._index, self.attempt, self.consumed, self._events, self._receipts, self._outputs, tokens, delta,
+            snapshots, None, busy_ms, self._notes, self._level.failures.counts, tuple(self._level.failures.samples), worker_name(),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Release the view."""
+        if self._state is not None:
+            self._state.close()
+
+
+def open_state(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:
+    """Return the state of one task's key groups at the job's last commit, and what it took to bring this host's view there."""
+    deployment = job.deployment
+    state = TaskState(deployment.view_folder(), plan.key_groups, groups_of_task(task, tasks, plan.key_groups), job.steps)
+    history = History(deployment.storage, job.commits, job.committed, CommitLog(deployment.storage).read)
+    return state, state.catch_up(history)

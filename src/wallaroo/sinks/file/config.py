@@ -1,0 +1,98 @@
+"""FileSinkConfig: outputs in files, exactly once for readers that follow the rule.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+
+The rule for readers:
+
+* A *directory* (the path has no suffix) holds one file per batch with output, ``part-<batch>``.  It appears whole, by
+  rename, and never changes.  Read ``part-*`` in order of name and nothing else: no batch is ever partial or repeated.
+* A *single file* (the path has a suffix, ``out.txt``) grows by one batch at a time.  ``out.txt.committed`` says how long its
+  committed part is (``length``, bytes).  A reader that must be exact reads up to there; what stands behind it may be cut off
+  again after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.sinks.file.committer import DirectoryCommitter, FileCommitter, SingleFileCommitter
+from wallaroo.sinks.interface import SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.steps import Encoder
+
+Wrap = Callable[[Sequence[bytes]], Sequence[bytes]]
+
+
+def _raw(outputs: Sequence[bytes]) -> Sequence[bytes]:
+    return outputs
+
+
+def _lines(outputs: Sequence[bytes]) -> Sequence[bytes]:
+    return [output + b"\n" for output in outputs]
+
+
+def _frames(outputs: Sequence[bytes]) -> Sequence[bytes]:
+    return [len(output).to_bytes(4, "big") + output for output in outputs]
+
+
+FORMS: dict[str, Wrap] = {"raw": _raw, "lines": _lines, "frames": _frames}
+
+
+class FormWriter(StagedWriter):
+    """Stages outputs in the file's form."""
+
+    def __init__(self, context: WriteContext, form: str):
+        super().__init__(context)
+        self._wrap = FORMS[form]
+
+    def write(self, outputs: Sequence[bytes]) -> None:
+        """Stage these outputs, in order."""
+        super().write(self._wrap(outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class FileSinkConfig(SinkConfig):
+    """Write outputs to files, exactly once.
+
+    ``path`` with a suffix (``out.txt``) is one growing file; without, a directory with one file per batch.  How to read
+    either exactly stands at the head of this module and in docs/sinks.md.  ``form`` is ``raw`` (outputs one behind the
+    other), ``lines`` (a newline behind each) or ``frames`` (their length before each, 4 bytes, big endian).  The path is the
+    driver's.  Batches are numbered per checkpoint: a run that begins anew refuses a path that holds output already, or with
+    ``overwrite=True`` removes that output first.
+    """
+
+    kind: ClassVar[str] = "file"
+    path: str | Path
+    encoder: Encoder[Any] | None = None
+    form: str = "raw"
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise WallarooParameterError(
+                Problem(
+                    f"FileSinkConfig({str(self.path)!r})",
+                    "",
+                    f"form={self.form!r} is unknown.",
+                    f"Choose one of {', '.join(map(repr, FORMS))}.",
+                )
+            )
+
+    @property
+    def label(self) -> str:
+        """What errors and tables call it."""
+        return f"file {self.path}"
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Stage one task's output of one batch."""
+        return FormWriter(context, self.form)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> FileCommitter:
+        """Publish from the driver."""
+        target = Path(self.path)
+        made = SingleFileCommitter if target.suffix else DirectoryCommitter
+        return made(target, staging, is_durable, self.overwrite)

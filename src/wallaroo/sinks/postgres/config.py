@@ -1,0 +1,77 @@
+"""PostgresSinkConfig: outputs as rows of a PostgreSQL table, exactly once.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.  Only the driver talks to the
+server, and only it needs psycopg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.postgres.rows import AS_IT_IS, RowEncoder, Target
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.steps import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSinkConfig(SinkConfig):
+    """Append outputs to a PostgreSQL table, each exactly once, in order.
+
+    ``dsn`` is what libpq takes: ``host=... dbname=... user=...`` or a ``postgresql://`` address; empty: the PG* environment
+    variables of the driver.  ``table`` may be ``schema.table``; it exists.  ``columns`` are the ones that rows have values for.
+    The encoder returns a tuple with one value per column (``None`` writes nothing); without an encoder the outputs are such
+    tuples.
+
+    A batch is one transaction, with a line in the table ``ledger``, which is made where it is missing.  While the server is away
+    rows wait in the outbox.  Needs psycopg 3 where the driver runs: ``pip install 'wallaroo-spark[postgres]'``.
+    """
+
+    kind: ClassVar[str] = "postgres"
+    dsn: str = field(repr=False)  # may hold a password
+    table: str
+    columns: Sequence[str]
+    encoder: Encoder[Any] | None = None
+    ledger: str = "wallaroo_ledger"
+
+    def __post_init__(self) -> None:
+        columns = self.columns
+        if isinstance(columns, str) or not columns or not all(isinstance(name, str) and name for name in columns):
+            raise self._wrong(f"columns={columns!r} are no names of columns.", "Give a tuple: columns=('word', 'total').")
+        for name in (self.table, self.ledger):
+            if not isinstance(name, str) or not all(name.split(".")) or name.count(".") > 1:
+                raise self._wrong(f"{name!r} is no name of a table.", "Give 'table' or 'schema.table'.")
+        object.__setattr__(self, "columns", tuple(columns))
+        inner = self.encoder or AS_IT_IS
+        if isinstance(inner, RowEncoder):
+            inner = inner.inner
+        if isinstance(inner, Encoder):  # what is none is a problem that the build reports
+            object.__setattr__(self, "encoder", RowEncoder(inner, tuple(columns)))
+
+    def _wrong(self, what: str, cure: str) -> WallarooParameterError:
+        return WallarooParameterError(Problem(f"PostgresSinkConfig(table={self.table!r})", "", what, cure))
+
+    @property
+    def label(self) -> str:
+        """What errors and tables call it."""
+        return f"postgres {self.table}"
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Stage one task's rows of one batch in the outbox."""
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        """Put rows from the driver; raises PeerError where psycopg is missing or the dsn cannot be read."""
+        try:
+            from wallaroo.sinks.postgres.committer import PostgresCommitter  # it imports psycopg, which is optional
+        except ImportError as error:
+            raise PeerError(
+                f"Sink '{sink}' ({self.label}) needs psycopg 3, which cannot be imported: {error}. "
+                f"Install it where the driver runs: pip install 'wallaroo-spark[postgres]'."
+            ) from error
+        target = Target(self.dsn, self.table, tuple(self.columns), self.ledger, sink)
+        return PostgresCommitter(target, staging, is_durable)

@@ -1,0 +1,219 @@
+"""Staged output: what one attempt of one task wrote for one sink in one batch, as a file or inside the token.
+
+Where it runs: workers write, the egress reads.
+
+The format (big endian), the same in a file and inside a token::
+
+    "WLOB" u16 version   body   u32 length of every output   u64 body bytes   u64 outputs   u32 crc32 of all before   "BOLW"
+
+The law: a token exists only after the whole file does (and, in durable mode, is on disk with its directory entry).  A file
+nobody holds a token of is litter: it was written by an attempt that died or lost.  Names carry the attempt, so no attempt
+ever writes into another's file.
+"""
+
+from __future__ import annotations
+
+import base64
+import mmap
+import os
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, TypedDict
+from urllib.parse import quote
+
+from wallaroo.errors import CheckpointError
+from wallaroo.faults import fault_point
+from wallaroo.sinks.interface import SinkWriter, WriteContext
+
+HEAD = struct.Struct(">4sH")
+TAIL = struct.Struct(">QQI4s")
+MAGIC, CIGAM, VERSION = b"WLOB", b"BOLW", 1
+INLINE_BYTES_MAX = 16 * 1024  # body bytes that ride in the token: a small batch costs no file
+BUFFER_BYTES = 1 << 20  # bytes gathered before they are written to the file
+SUFFIX = ".out"
+
+
+class StagedToken(TypedDict):
+    """Says where staged output is; JSON-able.  Exactly one of ``file`` and ``inline`` is not empty."""
+
+    file: str  # name in the staging directory
+    inline: str  # base64 of what the file would hold
+    bytes: int
+    outputs: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Staged output, read back: the bytes, and where outputs end."""
+
+    body: memoryview
+    lengths: array[int]
+
+    def ends(self) -> Iterator[int]:
+        """Offsets in ``body`` at which an output ends, ascending."""
+        return accumulate(self.lengths)
+
+
+def _index(lengths: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        return lengths.tobytes()
+    swapped = array("I", lengths)
+    swapped.byteswap()
+    return swapped.tobytes()
+
+
+def fsync_directory(folder: Path) -> None:
+    """Make directory entries of ``folder`` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class StagedWriter(SinkWriter):
+    """Writes one attempt's outputs; becomes a file only beyond ``INLINE_BYTES_MAX``."""
+
+    def __init__(self, context: WriteContext):
+        self._folder, self._is_durable = context.staging, context.is_durable
+        self._name = f"{context.batch:012d}-{context.task:05d}-{quote(context.attempt, safe='')}{SUFFIX}"
+        self._buffer: list[bytes] = [HEAD.pack(MAGIC, VERSION)]
+        self._buffered = 0  # body bytes in the buffer
+        self._bytes = 0  # body bytes in all
+        self._crc = 0
+        self._lengths = array("I")
+        self._file: int | None = None
+
+    def write(self, outputs: Sequence[bytes]) -> None:
+        """Stage these outputs, in order."""
+        self._lengths.extend(map(len, outputs))
+        piece = b"".join(outputs)
+        self._buffer.append(piece)
+        self._buffered += len(piece)
+        self._bytes += len(piece)
+        if self._buffered >= BUFFER_BYTES:
+            self._flush()
+
+    def prepare(self) -> StagedToken | None:
+        """Finish; return the token, or None where nothing was written."""
+        if not self._lengths:
+            self.abort()
+            return None
+        self._buffer.append(_index(self._lengths))
+        tail = struct.pack(">QQ", self._bytes, len(self._lengths))
+        self._buffer.append(tail)
+        joined = b"".join(self._buffer)
+        crc = zlib.crc32(joined, self._crc)
+        self._buffer = [joined, struct.pack(">I4s", crc, CIGAM)]
+        token = StagedToken(file="", inline="", bytes=self._bytes, outputs=len(self._lengths), crc=crc)
+        if self._file is None and self._bytes <= INLINE_BYTES_MAX:
+            token["inline"] = base64.b64encode(b"".join(self._buffer)).decode()
+        else:
+            token["file"] = self._name
+            self._finish_file()
+        return token
+
+    def abort(self) -> None:
+        """Drop what was staged."""
+        self._buffer.clear()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+            (self._folder / self._name).unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        piece = b"".join(self._buffer)
+        self._crc = zlib.crc32(piece, self._crc)
+        self._write(piece)
+        self._buffer.clear()
+        self._buffered = 0
+
+    def _write(self, piece: bytes) -> None:
+        fault_point("outbox.write")
+        if self._file is None:
+            self._file = os.open(self._folder / self._name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+
+    def _finish_file(self) -> None:
+        self._write(b"".join(self._buffer))
+        self._buffer.clear()
+        assert self._file is not None
+        if self._is_durable:
+            fault_point("outbox.fsync")
+            os.fsync(self._file)
+        os.close(self._file)
+        self._file = None
+        if self._is_durable:
+            fault_point("outbox.sync_folder")
+            fsync_directory(self._folder)
+
+
+def _parsed(raw: memoryview, token: StagedToken, where: str) -> Staged:
+    def broken(what: str) -> CheckpointError:
+        return CheckpointError(
+            f"Staged output {where} {what}. It was committed, so it cannot be made again: restore the file "
+            f"from a copy of the checkpoint, or start over with a fresh checkpoint."
+        )
+
+    if len(raw) < HEAD.size + TAIL.size:
+        raise broken(f"is cut off after {len(raw)} bytes")
+    magic, version = HEAD.unpack_from(raw)
+    if magic != MAGIC:
+        raise broken("does not begin as staged output does")
+    if version > VERSION:
+        raise CheckpointError(
+            f"Staged output {where} has format {version}; this version of wallaroo reads up to {VERSION}. "
+            f"Run the version that wrote it."
+        )
+    count, outputs, crc, cigam = TAIL.unpack_from(raw, len(raw) - TAIL.size)
+    if cigam != CIGAM or len(raw) != HEAD.size + count + 4 * outputs + TAIL.size:
+        raise broken("is cut off or has grown")
+    if zlib.crc32(raw[:-8]) != crc or crc != token["crc"]:
+        raise broken("does not match its checksum")
+    lengths = array("I")
+    lengths.frombytes(raw[HEAD.size + count : -TAIL.size])
+    if sys.byteorder == "little":
+        lengths.byteswap()
+    return Staged(raw[HEAD.size : HEAD.size + count], lengths)
+
+
+def read_staged(folder: Path, token: StagedToken) -> Staged:
+    """Read and verify what ``token`` names; raise CheckpointError where it is missing, cut off or changed."""
+    if token["inline"]:
+        return _parsed(memoryview(base64.b64decode(token["inline"])), token, "in the commit file")
+    path = folder / token["file"]
+    try:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"Staged output {path} cannot be read: {error}. It was committed, so it cannot be made "
+            f"again: restore the file from a copy of the checkpoint, or start over with a fresh "
+            f"checkpoint."
+        ) from error
+    return _parsed(memoryview(mapped), token, str(path))
+
+
+def remove_staged(folder: Path, tokens: Sequence[Any]) -> None:
+    """Remove the files these tokens name; inline tokens and files that are gone already are fine."""
+    for token in tokens:
+        if token and token.get("file"):
+            fault_point("outbox.remove")
+            (folder / token["file"]).unlink(missing_ok=True)
+
+
+def remove_litter(folder: Path, kept: set[str]) -> None:
+    """Remove staged files that are not in ``kept``; call only while no task is running."""
+    for path in folder.glob(f"*{SUFFIX}"):
+        if path.name not in kept:
+            fault_point("outbox.litter")
+            path.unlink(missing_ok=True)

@@ -1,0 +1,85 @@
+"""StdoutSinkConfig: outputs as lines on the driver's standard output.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkStatus, SinkWriter, WriteContext
+from wallaroo.sinks.staging import StagedWriter, read_staged, remove_litter, remove_staged
+from wallaroo.steps import Encoder
+
+
+class LineWriter(StagedWriter):
+    """Stages outputs with a newline behind each that has none."""
+
+    def write(self, outputs: Sequence[bytes]) -> None:
+        """Stage these outputs, in order."""
+        super().write([output if output.endswith(b"\n") else output + b"\n" for output in outputs])
+
+
+class StdoutCommitter(SinkCommitter):
+    """Prints a batch when it commits."""
+
+    def __init__(self, staging: Path):
+        self._staging, self._status = staging, SinkStatus()
+
+    def recover(self, batch: int, tokens: Sequence[Any]) -> None:
+        """Drop what was staged: whether the last batch was printed, nobody knows; it is not printed again."""
+        remove_litter(self._staging, set())
+        self._status.committed_batch = batch
+
+    def commit(self, batch: int, tokens: Sequence[Any]) -> None:
+        """Print the batch's outputs."""
+        if batch <= self._status.committed_batch:
+            return
+        staged = [token for token in tokens if token is not None]
+        for token in staged:
+            sys.stdout.write(bytes(read_staged(self._staging, token).body).decode(errors="backslashreplace"))
+        sys.stdout.flush()
+        remove_staged(self._staging, staged)
+        self._status.committed_batch = batch
+        self._status.outputs += sum(token["outputs"] for token in staged)
+        self._status.note_sent(batch, time.time_ns())
+
+    def abort(self, batch: int, tokens: Sequence[Any]) -> None:
+        """Drop what these uncommitted tokens staged."""
+        remove_staged(self._staging, tokens)
+
+    def status(self) -> SinkStatus:
+        """A snapshot for people."""
+        return self._status.copy()
+
+    def close(self, drain_seconds: float) -> None:
+        """Nothing to release."""
+
+
+@dataclass(frozen=True, slots=True)
+class StdoutSinkConfig(SinkConfig):
+    """Print every output as a line when its batch commits.
+
+    Best effort, for trying things out: after a crash the last committed batch may be missing.  It is never printed twice.
+    """
+
+    kind: ClassVar[str] = "stdout"
+    encoder: Encoder[Any] | None = None
+
+    @property
+    def label(self) -> str:
+        """What errors and tables call it."""
+        return "stdout"
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Stage one task's lines of one batch."""
+        return LineWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> StdoutCommitter:
+        """Print from the driver."""
+        return StdoutCommitter(staging)

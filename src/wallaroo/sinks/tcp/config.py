@@ -1,0 +1,65 @@
+"""TCPSinkConfig: output as a stream of bytes to one receiver, through the outbox.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.sinks.interface import SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.sinks.tcp.committer import OutboxCommitter
+from wallaroo.steps import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class TCPSinkConfig(SinkConfig):
+    """Send outputs to a TCP receiver at ``host:port``, in order; framing is the encoder's business.
+
+    The application connects to the receiver and tries again every 250 ms while it is absent; nothing is dropped meanwhile.
+    Exactly once as long as the receiver stays up, whatever is killed on this side.  Plain TCP acknowledges nothing, so where
+    the *receiver* dies, what its machine had confirmed and it had not read yet is lost, and what was not confirmed is sent
+    again, from the beginning of an output on. ``resume=True`` closes that gap with a receiver that says how many bytes it
+    has (``wallaroo receive --resume``; see docs/sinks.md).
+
+    ``port`` may be text, as ``tcp_parse_output_addrs`` gives it.
+    """
+
+    kind: ClassVar[str] = "tcp"
+    host: str
+    port: int | str
+    encoder: Encoder[Any] | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            port = int(self.port)
+        except (TypeError, ValueError):
+            port = 0
+        if not 0 < port < 65536:
+            raise WallarooParameterError(
+                Problem(
+                    f"TCPSinkConfig({self.host!r}, {self.port!r})",
+                    "",
+                    f"{self.port!r} is not a port.",
+                    "Give a number from 1 to 65535.",
+                )
+            )
+        object.__setattr__(self, "port", port)
+
+    @property
+    def label(self) -> str:
+        """What errors and tables call it."""
+        return f"tcp {self.host}:{self.port}"
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Stage one task's output of one batch in the outbox."""
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> OutboxCommitter:
+        """Start the egress."""
+        return OutboxCommitter(self.host, int(self.port), self.resume, staging, is_durable)

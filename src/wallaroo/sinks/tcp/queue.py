@@ -1,0 +1,143 @@
+"""What an egress has to send: committed batches in order as one stream of bytes, and the place it is at.
+
+Where it runs: pure (reading staged output is the loader's business).
+
+Every byte of a sink's output has an *offset*, counted from the first byte the checkpoint ever committed.  ``offset`` is the
+next byte to hand to the socket.  Batches stay in the queue until they are released, so that the place can go back to what
+the other side confirmed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from wallaroo.sinks.staging import Staged, StagedToken
+
+VIEWS_MAX = 512  # buffers per send; systems allow 1024 (IOV_MAX)
+Loader = Callable[[StagedToken], Staged]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One committed batch of one sink."""
+
+    batch: int
+    start: int  # offset of its first byte
+    bytes: int
+    outputs: int
+    tokens: tuple[StagedToken, ...]
+
+    @property
+    def end(self) -> int:
+        """Offset behind its last byte."""
+        return self.start + self.bytes
+
+
+class SendQueue:
+    """Committed batches that are not released yet, and the next byte to send."""
+
+    def __init__(self, offset: int, loader: Loader):
+        self.offset = offset
+        self._load = loader
+        self._batches: deque[Batch] = deque()
+        self._current: Batch | None = None
+        self._parts: list[tuple[int, Staged]] = []  # of the current batch: offset of the part, the part
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last committed byte."""
+        return self._batches[-1].end if self._batches else self.offset
+
+    @property
+    def start(self) -> int:
+        """The lowest offset that can still be sent."""
+        return self._batches[0].start if self._batches else self.offset
+
+    def has_more(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._batches) and self.offset < self._batches[-1].end
+
+    def add(self, batch: Batch) -> bool:
+        """Append a batch; False where it is known already."""
+        if self._batches and batch.batch <= self._batches[-1].batch:
+            return False
+        if not self._batches:
+            self.offset = max(self.offset, batch.start)
+        self._batches.append(batch)
+        return True
+
+    def views(self, limit: int) -> list[memoryview]:
+        """The next bytes to send, at most ``limit``, all of one batch; empty where nothing waits."""
+        found: list[memoryview] = []
+        for start, part in self._around(self.offset):
+            if limit <= 0 or len(found) == VIEWS_MAX:
+                break
+            skipped = max(0, self.offset - start)
+            if skipped < len(part.body):
+                found.append(part.body[skipped : skipped + limit])
+                limit -= len(found[-1])
+        return found
+
+    def advance(self, count: int) -> tuple[Batch, ...]:
+        """Count bytes as handed over; return the batches that are complete with them."""
+        before, self.offset = self.offset, self.offset + count
+        return tuple(batch for batch in self._batches if before < batch.end <= self.offset)
+
+    def seek(self, offset: int) -> None:
+        """Go to ``offset``, which must be one that is still held."""
+        if not self.start <= offset <= self.end:
+            raise ValueError(f"offset {offset} is outside of {self.start}..{self.end}")
+        self.offset = offset
+
+    def boundary(self, offset: int) -> int:
+        """The largest offset up to ``offset`` at which an output begins (or the stream's end)."""
+        offset = max(offset, self.start)
+        for start, part in self._around(offset):
+            if start <= offset < start + len(part.body):
+                ends = [0, *accumulate(part.lengths)]
+                return start + ends[bisect_right(ends, offset - start) - 1]
+        return offset
+
+    def is_between_outputs(self) -> bool:
+        """Whether the place is where an output begins."""
+        return self.boundary(self.offset) == self.offset
+
+    def rest_of_output(self) -> int:
+        """Bytes that are missing to the end of the output in hand; 0 between outputs."""
+        for start, part in self._around(self.offset):
+            place = self.offset - start
+            if 0 <= place < len(part.body):
+                ends = [0, *accumulate(part.lengths)]
+                index = bisect_right(ends, place)
+                return 0 if ends[index - 1] == place else ends[index] - place
+        return 0
+
+    def release(self, offset: int) -> Batch | None:
+        """Forget all batches that end at or before ``offset``; return the last of them."""
+        last = None
+        while self._batches and self._batches[0].end <= min(offset, self.offset):
+            last = self._batches.popleft()
+        if last is not None and self._current is not None and self._current.batch <= last.batch:
+            self._current, self._parts = None, []
+        return last
+
+    def is_empty(self) -> bool:
+        """Whether everything is released."""
+        return not self._batches
+
+    def _around(self, offset: int) -> Sequence[tuple[int, Staged]]:
+        """The parts of the batch that holds ``offset``, read and verified when the place comes to it."""
+        if self._current is None or not self._current.start <= offset < self._current.end:
+            self._current = next((batch for batch in self._batches if batch.start <= offset < batch.end), None)
+            self._parts = []
+            if self._current is not None:
+                start = self._current.start
+                for token in self._current.tokens:
+                    part = self._load(token)
+                    self._parts.append((start, part))
+                    start += len(part.body)
+        return self._parts

@@ -1,0 +1,51 @@
+"""The file source: lines or frames of one file, from its beginning to its end.
+
+Where it runs: the configuration travels; the file is read by a feeder process of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from wallaroo.framing import Framing
+from wallaroo.sources.interface import Line, SourceConfig
+from wallaroo.steps import Decoder
+
+PAYLOAD_BYTES_MAX = 1 << 30  # one line or frame
+
+
+def _text(payload: bytes) -> str:
+    return payload.decode()
+
+
+text: Decoder[str] = Decoder(_text, "utf-8 text")
+text.__qualname__ = "text"  # travels by reference, under the name it has here
+
+
+@dataclass(frozen=True, slots=True)
+class FileSourceConfig(SourceConfig[Line]):
+    r"""Read a file once, then end.
+
+    ``form="lines"``: every line, without its ``\n`` or ``\r\n``, is a payload, empty ones too unless ``skip_empty``.  The
+    decoder's header does not matter then, and the default decoder makes a ``str`` of UTF-8.  ``form="frames"``: the file holds
+    frames as the decoder reads them.
+    """
+
+    kind: ClassVar[str] = "file"
+
+    name: str
+    path: str
+    decoder: Decoder[Line] = text  # type: ignore[assignment]  # and Line is str then
+    form: str = "lines"
+    skip_empty: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"file {self.path}"
+
+    @property
+    def framing(self) -> Framing:
+        if self.form == "frames":
+            return Framing(self.decoder.header_length(), self.decoder.length_fmt, PAYLOAD_BYTES_MAX)
+        return Framing(max_size=PAYLOAD_BYTES_MAX)

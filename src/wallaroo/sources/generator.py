@@ -1,0 +1,60 @@
+"""The generator source: a user's object makes the events, one from the other.
+
+Where it runs: the configuration travels; the generator runs in a feeder process of its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from wallaroo.framing import Framing
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps import Decoder
+
+VALUE_BYTES_MAX = 1 << 30  # one pickled value
+
+
+Value = TypeVar("Value")
+
+
+class Generator(Protocol[Value]):
+    """What ``GenSourceConfig`` asks of an object."""
+
+    def initial_value(self) -> Value | None:
+        """Return the first event; ``None`` ends the source at once."""
+
+    def apply(self, value: Value, /) -> Value | None:
+        """Return the event behind ``value``; ``None`` ends the source for good."""
+
+
+def _unpickle(payload: bytes) -> Any:
+    return pickle.loads(payload)
+
+
+unpickled: Decoder[Any] = Decoder(_unpickle, "unpickle")
+unpickled.__qualname__ = "unpickled"  # travels by reference, under the name it has here
+
+
+@dataclass(frozen=True, slots=True)
+class GenSourceConfig(SourceConfig[Event]):
+    """Take events from ``gen_instance``: ``initial_value()``, then ``apply(previous)`` until it returns ``None``.
+
+    The instance is part of what survives a restart, attributes and all, so it and its events must be picklable and their classes
+    importable.  Events come as fast as they are consumed.
+    """
+
+    kind: ClassVar[str] = "generator"
+
+    name: str
+    gen_instance: Generator[Event]
+    decoder: Decoder[Event] = field(default=unpickled, init=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        return f"generator {type(self.gen_instance).__name__}"
+
+    @property
+    def framing(self) -> Framing:
+        return Framing(max_size=VALUE_BYTES_MAX)

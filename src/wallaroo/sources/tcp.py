@@ -1,0 +1,43 @@
+"""The TCP source: clients connect to its port and send frames.
+
+Where it runs: the configuration travels; the sockets live in the ingress process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from wallaroo.framing import Framing
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps import Decoder
+
+
+@dataclass(frozen=True, slots=True)
+class TCPSourceConfig(SourceConfig[Event]):
+    """Listen on ``host:port`` for any number of clients.
+
+    Each client sends frames: a header of the decoder's ``header_length``, read by its ``length_fmt``, then the payload.  A frame
+    larger than ``max_size`` closes its connection.  Nothing is acknowledged to the sender.  Port 0 takes a free port.
+    ``valid=False`` does not listen.
+    ``parallelism`` and ``max_received_count`` are taken for compatibility and limit nothing.
+    """
+
+    kind: ClassVar[str] = "tcp"
+
+    name: str
+    host: str
+    port: int | str
+    decoder: Decoder[Event]
+    valid: bool = True
+    parallelism: int = 10
+    max_size: int = 16384  # largest payload accepted, bytes
+    max_received_count: int = 50
+
+    @property
+    def label(self) -> str:
+        return f"tcp {self.host}:{self.port}"
+
+    @property
+    def framing(self) -> Framing:
+        return Framing(self.decoder.header_length(), self.decoder.length_fmt, self.max_size)

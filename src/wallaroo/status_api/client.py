@@ -1,0 +1,58 @@
+"""Asking a running application over HTTP.
+
+Where it runs: a terminal, the verifier.
+"""
+
+from __future__ import annotations
+
+import http
+import http.client
+import json
+from dataclasses import dataclass
+
+from wallaroo.errors import PeerError
+from wallaroo.status_api.server import TRUNCATED
+
+ANSWER_S_MAX = 150.0  # a large state takes a while to read, and may have to wait for another reading
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an application answered: JSON as it came."""
+
+    body: str
+    is_truncated: bool
+
+
+def ask(address: Address, path: str, timeout_s: float = ANSWER_S_MAX) -> Answer:
+    """Ask a running application.  Raises PeerError where nothing or something else answers, or it cannot tell."""
+    host, port = address
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        body = reply.read().decode(errors="replace")
+    except TimeoutError as error:
+        raise PeerError(f"the application at {host}:{port} does not answer within {timeout_s:g} s. It may hang.") from error
+    except OSError as error:
+        raise PeerError(
+            f"no application answers at {host}:{port}: {error.strerror or error}. It has ended, or listens elsewhere."
+        ) from error
+    except (http.client.HTTPException, ValueError) as error:
+        raise PeerError(_other(address)) from error
+    finally:
+        connection.close()
+    try:
+        content = json.loads(body)
+    except ValueError as error:
+        raise PeerError(_other(address)) from error
+    if reply.status != http.HTTPStatus.OK:
+        said = content.get("error") if isinstance(content, dict) else None
+        raise PeerError(f"the application at {host}:{port} cannot answer: {said or reply.reason}")
+    return Answer(body, reply.headers.get(TRUNCATED) == "true")
+
+
+def _other(address: Address) -> str:
+    return f"what answers at {address[0]}:{address[1]} is no application of wallaroo. Correct the address."

@@ -1,0 +1,249 @@
+"""The status server over real connections."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import stat
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from tests.unit.inspect.conftest import Book
+from tests.unit.status.conftest import Start
+from tests.unit.status.fakes import COUNTER, RUNNING, FakeRun, get, word_count
+
+from wallaroo.errors import PeerError
+from wallaroo.status_api import server as server_module
+from wallaroo.status_api.queries import QUERIES, answer, status_json
+from wallaroo.status_api.server import StatusServer
+
+
+def counted(book: Book) -> None:
+    book.write({(COUNTER, "the"): {"n": 1}, (COUNTER, b"\x00raw"): {"n": 1}, (COUNTER, -7): {"n": 1}})
+    book.write({(COUNTER, "the"): {"n": 2}})
+
+
+def test_the_root_lists_every_path(start: Start) -> None:
+    code, body, headers = get(start().address, "/")
+    assert (code, headers["Content-Type"]) == (200, "application/json")
+    assert body["application"] == "Word Count"
+    assert set(body["paths"]) == {"/", "/status", *(f"/{query}" for query in QUERIES)}
+
+
+def test_status_is_the_whole_status_as_it_is_now(book: Book) -> None:
+    run = FakeRun(word_count(), book.root)
+    server = StatusServer(run)
+    server.start()
+    try:
+        assert get(server.address, "/status")[1] == json.loads(json.dumps(status_json(RUNNING)))
+        run.now = replace(RUNNING, batches=62)
+        assert get(server.address, "/status")[1]["batches"] == 62
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("path", ["/partition", "/partition-query", "/partition/", "/partition?x=1"])
+def test_a_query_is_answered_under_both_names(start: Start, path: str) -> None:
+    assert get(start().address, path)[:2] == (200, answer("partition", word_count(), RUNNING))
+
+
+def test_state_entities_are_listed_as_text_numbers_and_written_bytes(book: Book, start: Start) -> None:
+    counted(book)
+    code, body, headers = get(start().address, "/state-entity")
+    assert (code, list(body)) == (200, [COUNTER])
+    assert sorted(body[COUNTER], key=str) == [-7, r"b'\x00raw'", "the"]
+    assert server_module.TRUNCATED not in headers
+
+
+@pytest.mark.parametrize("query", ["state-entity-count", "cluster-state-entity-count-query"])
+def test_state_entities_are_counted(book: Book, start: Start, query: str) -> None:
+    counted(book)
+    assert get(start().address, f"/{query}")[:2] == (200, {COUNTER: 3})
+
+
+def test_a_limit_cuts_the_list_and_a_header_says_so(book: Book, start: Start) -> None:
+    counted(book)
+    address = start().address
+    _, body, headers = get(address, "/state-entity?limit=2")
+    assert (len(body[COUNTER]), headers[server_module.TRUNCATED]) == (2, "true")
+    _, body, headers = get(address, "/state-entity?limit=3")
+    assert (len(body[COUNTER]), headers.get(server_module.TRUNCATED)) == (3, None)
+
+
+def test_before_the_first_commit_there_are_no_entities(start: Start) -> None:
+    address = start().address
+    assert get(address, "/state-entity")[1] == {COUNTER: []}
+    assert get(address, "/state-entity-count")[1] == {COUNTER: 0}
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "100001", "000000001999999999", "²", "9" * 5000])
+def test_a_limit_that_is_no_number_in_bounds_is_refused(start: Start, limit: str) -> None:
+    code, body, _ = get(start().address, f"/state-entity?limit={quote(limit)}")
+    assert code == 400
+    assert "from 1 to 100000" in body["error"]
+
+
+def test_a_damaged_checkpoint_is_told_to_who_asks(book: Book, start: Start) -> None:
+    counted(book)
+    for delta in (book.root / "deltas").iterdir():
+        delta.write_bytes(b"nothing")
+    code, body, _ = get(start().address, "/state-entity-count")
+    assert code == 503
+    assert "truncated or not a state file" in body["error"]
+
+
+def test_an_unknown_path_is_not_found_and_lists_the_paths(start: Start) -> None:
+    code, body, _ = get(start().address, "/weather")
+    assert code == 404
+    assert "/partition" in body["paths"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"])
+def test_nothing_but_get_is_allowed(start: Start, method: str) -> None:
+    code, _, headers = get(start().address, "/status", method=method)
+    assert (code, headers["Allow"]) == (405, "GET")
+
+
+@pytest.mark.parametrize(("name", "code"), [("localhost", 200), ("127.0.0.1", 200), ("evil.example", 403), ("[", 500)])
+def test_a_server_on_loopback_answers_loopback_names_only(start: Start, name: str, code: int) -> None:
+    address = start().address
+    assert get(address, "/source-ids", host=f"{name}:{address[1]}")[0] == code
+
+
+def test_an_error_of_the_run_is_told_to_who_asks(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start()
+
+    def broken(run: FakeRun) -> Any:
+        raise ZeroDivisionError("rates")
+
+    monkeypatch.setattr(FakeRun, "status", broken)
+    assert get(server.address, "/status")[:2] == (500, {"error": "ZeroDivisionError: rates"})
+
+
+def test_nonsense_is_refused_in_json(start: Start) -> None:
+    with socket.create_connection(start().address, 10) as connection:
+        connection.sendall(b"\x00\x01\x02 what\r\n\r\n")
+        said = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert json.loads(said.partition(b"\r\n\r\n")[2] or said)["error"].startswith("Bad")
+
+
+def test_more_connections_than_there_may_be_are_hung_up_on_and_the_server_goes_on(start: Start, eventually: Any) -> None:
+    address = start().address
+    idle = [socket.create_connection(address, 10) for _ in range(server_module.CONNECTIONS_MAX)]
+    try:
+        with socket.create_connection(address, 10) as one_more:
+            assert one_more.recv(1) == b""
+    finally:
+        for connection in idle:
+            connection.close()
+    eventually(lambda: answers(address), "the server answers again")
+
+
+def answers(address: tuple[str, int]) -> bool:
+    try:
+        return get(address, "/")[0] == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def test_many_can_ask_at_once(book: Book, start: Start) -> None:
+    counted(book)
+    address = start().address
+    codes: list[int] = []
+    threads = [
+        threading.Thread(target=lambda path=path: codes.append(get(address, path)[0]))
+        for path in ("/status", "/state-entity", "/state-entity-count", "/partition") * 2
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert codes == [200] * 8
+
+
+def test_a_run_says_where_it_answers_until_it_is_closed(book: Book, start: Start, registry: Path) -> None:
+    server = start()
+    file = book.root / "run.json"
+    said = json.loads(file.read_text())
+    assert (said["pid"], said["http"], said["application"]) == (os.getpid(), f"127.0.0.1:{server.address[1]}", "Word Count")
+    assert said["started_at"] == RUNNING.started_at
+    (registered,) = registry.iterdir()
+    for one in (file, registered):
+        assert stat.S_IMODE(one.stat().st_mode) == 0o600
+    assert stat.S_IMODE(registry.stat().st_mode) == 0o700
+    server.close()
+    server.close()
+    assert not file.exists()
+    assert list(registry.iterdir()) == []
+    with pytest.raises(ConnectionRefusedError):
+        get(server.address, "/")
+
+
+def test_a_run_without_a_users_folder_of_its_own_runs_on(start: Start, registry: Path, tmp_path: Path) -> None:
+    registry.mkdir(mode=0o777)
+    registry.chmod(0o777)
+    assert get(start().address, "/")[0] == 200
+    assert list(registry.iterdir()) == []
+
+
+def test_a_taken_port_is_told_with_a_cure(book: Book, start: Start) -> None:
+    port = start().address[1]
+    with pytest.raises(PeerError, match=rf"cannot listen on 127\.0\.0\.1:{port}: .* Choose another port"):
+        start(port=port)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "localhost"])
+def test_it_listens_where_it_is_told(start: Start, host: str) -> None:
+    server = start(host=host)
+    assert server.address[0] == host
+    called = "any.example" if host == "0.0.0.0" else "localhost"
+    assert get(("127.0.0.1", server.address[1]), "/source-ids", host=called)[0] == 200
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_and_nothing_listens(tmp_path: Path) -> None:
+    server = StatusServer(FakeRun(word_count(), tmp_path / "missing"))
+    with pytest.raises(PeerError, match=r"run\.json cannot be written"):
+        server.start()
+    with pytest.raises(ConnectionRefusedError):
+        get(server.address, "/")
+
+
+def test_closing_ends_a_reading_of_state_that_is_under_way(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    begun, endless = tmp_path / "begun", tmp_path / "endless"
+    endless.write_text(f"#!/bin/sh\ntouch {begun}\nexec sleep 60\n")
+    endless.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(endless))
+    server = start()
+    seen: list[tuple[int, Any]] = []
+    asking = threading.Thread(target=lambda: seen.append(get(server.address, "/state-entity")[:2]))
+    asking.start()
+    eventually(begun.exists, "the reading has begun")
+    server.close()
+    asking.join(20)
+    assert seen == [(503, {"error": "the run is ending."})]
+
+
+def test_a_reading_that_is_killed_is_told_to_who_asks(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = tmp_path / "killed"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(killed))
+    assert get(start().address, "/state-entity")[:2] == (503, {"error": "the state could not be read: it was killed."})
+
+
+def test_a_reading_that_takes_too_long_is_given_up(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = tmp_path / "endless"
+    endless.write_text("#!/bin/sh\nexec sleep 60\n")
+    endless.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(endless))
+    monkeypatch.setattr("wallaroo.status_api.entities.READ_S_MAX", 0.2)
+    code, body, _ = get(start().address, "/state-entity")
+    assert (code, "could not be read within" in body["error"]) == (503, True)
