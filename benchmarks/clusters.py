@@ -1,4 +1,5 @@
-"""A cluster on this machine under measurement: its Spark session, and the processor time of its processes.  Linux only.
+"""A cluster on this machine under measurement: its Spark session, and the processor time of its
+processes.  Linux only.
 
 Where it runs: the benchmark's process, which is the driver.
 """
@@ -30,10 +31,14 @@ TICKS = os.sysconf("SC_CLK_TCK")  # of a second, in /proc/<pid>/stat
 
 @contextmanager
 def cluster_of(
-    folder: Path, workers: int, cores: int = 1, more: Iterable[tuple[str, str]] = (), memory: str = EXECUTOR_MEMORY
+    folder: Path,
+    workers: int,
+    cores: int = 1,
+    more: Iterable[tuple[str, str]] = (),
+    memory: str = EXECUTOR_MEMORY,
 ) -> Iterator[tuple[LocalCluster, SparkSession]]:
-    """A master and workers with ``cores`` cores each, as many as are asked for, and a session on them: of the product's settings,
-    and ``more``."""
+    """A master and workers with ``cores`` cores each, as many as are asked for, and a session on
+    them: of the product's settings, and ``more``."""
     signal.signal(signal.SIGTERM, _leave)
     with LocalCluster.start(folder / "cluster", workers, cores, memory) as cluster:
         scratch = folder / "spark"
@@ -59,7 +64,9 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _shipped_once() -> Iterator[None]:
-    """Let only the first run of a session ship its code: that of the others is the same, and the executors have it."""
+    """Let only the first run of a session ship its code: that of the others is the same, and the
+    executors have it.
+    """
     is_shipped = False
 
     def ship_first(*args: Any) -> None:
@@ -92,5 +99,6 @@ def cpu_s(pids: Iterable[int]) -> float:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        total += int(fields[11]) + int(fields[12])  # utime, stime: of the process itself, not of its children
+        # utime, stime: of the process itself, not of its children
+        total += int(fields[11]) + int(fields[12])
     return total / TICKS

@@ -1,8 +1,9 @@
-"""How much the ingress takes by itself: sender -> TCP -> ingress -> spool, consumed at once by a tail that follows the head.
+"""How much the ingress takes by itself: sender -> TCP -> ingress -> spool, consumed at once by a
+tail that follows the head.
 
-Run: ``python benchmarks/ingress.py [--seconds 3] [--runs 3] [--payload-bytes 50] [--durable]``.  Prints the machine, and medians
-of messages per second and of CPU time per message of the ingress and of the sender, for messages of one length and of varying
-lengths.
+Run: ``python benchmarks/ingress.py [--seconds 3] [--runs 3] [--payload-bytes 50] [--durable]``.
+Prints the machine, and medians of messages per second and of CPU time per message of the ingress
+and of the sender, for messages of one length and of varying lengths.
 """
 
 from __future__ import annotations
@@ -79,19 +80,29 @@ def main() -> None:
     parser.add_argument("--payload-bytes", type=int, default=50)
     parser.add_argument("--durable", action="store_true")
     args = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {platform.system()}")
+    print(
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"{platform.system()}"
+    )
     rng = random.Random(1)
     lengths = {
         f"{args.payload_bytes} bytes each": [args.payload_bytes] * MESSAGES,
-        f"1 to {2 * args.payload_bytes - 1} bytes": [rng.randrange(1, 2 * args.payload_bytes) for _ in range(MESSAGES)],
+        f"1 to {2 * args.payload_bytes - 1} bytes": [
+            rng.randrange(1, 2 * args.payload_bytes) for _ in range(MESSAGES)
+        ],
     }
     for name, sizes in lengths.items():
         with tempfile.NamedTemporaryFile() as file:
             Path(file.name).write_bytes(of_payloads([b"x" * size for size in sizes]).content)
             results = [run(Path(file.name), args.seconds, args.durable) for _ in range(args.runs)]
-        rate, ingress_us, sender_us = (statistics.median(column) for column in zip(*results, strict=True))
+        rate, ingress_us, sender_us = (
+            statistics.median(column) for column in zip(*results, strict=True)
+        )
         words = "durable" if args.durable else "not durable"
-        print(f"{name}, {words}: {rate:,.0f} messages/s, CPU per message: ingress {ingress_us:.3f} us, sender {sender_us:.3f} us")
+        print(
+            f"{name}, {words}: {rate:,.0f} messages/s, CPU per message: ingress {ingress_us:.3f} "
+            f"us, sender {sender_us:.3f} us"
+        )
 
 
 if __name__ == "__main__":

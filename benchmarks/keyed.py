@@ -1,4 +1,5 @@
-"""The application of many keys (applications/many_keys.py) and its events, for benchmarks of state on clusters.
+"""The application of many keys (applications/many_keys.py) and its events, for benchmarks of state
+on clusters.
 
 Where it runs: the benchmark's process.
 """
@@ -18,10 +19,14 @@ def many_keys(out_port: int) -> Any:
     """The application, on a free port."""
     import many_keys as application  # type: ignore[import-not-found]  # found by loads.prepare()
 
-    return application.application_setup(["--in", f"{SOURCE}@{loads.HOST}:0", "--out", f"{loads.HOST}:{out_port}"])
+    return application.application_setup(
+        ["--in", f"{SOURCE}@{loads.HOST}:0", "--out", f"{loads.HOST}:{out_port}"]
+    )
 
 
 def frames_of(keys: Iterable[int]) -> loads.Frames:
     """One event for each key, in chunks of a thousand."""
     pack, length = FRAME.pack, FRAME.size - 4
-    return loads.Frames.of_equal(b"".join([pack(length, key, 1) for key in keys]), FRAME.size, CHUNK_BYTES)
+    return loads.Frames.of_equal(
+        b"".join([pack(length, key, 1) for key in keys]), FRAME.size, CHUNK_BYTES
+    )

@@ -2,9 +2,9 @@
 
     python -m benchmarks.latency [--rate 10000] [--seconds 60] [--durable | --temporary]
 
-Receipt is when the bytes came out of the ingress' socket; output is when the batch's output was given to the sink's socket,
-or, for a batch without output, its commit. The figures begin anew after the warm-up. The slower of the two streams is the
-one that counts.
+Receipt is when the bytes came out of the ingress' socket; output is when the batch's output was
+given to the sink's socket, or, for a batch without output, its commit. The figures begin anew after
+the warm-up. The slower of the two streams is the one that counts.
 
 Where it runs: the benchmark's process is the driver.
 """
@@ -44,14 +44,23 @@ def _options() -> argparse.Namespace:
     parser = options(__doc__)
     add_modes(parser)
     parser.add_argument(
-        "--rate", type=float, default=10_000, help="messages a second, both streams together (default %(default)g)"
+        "--rate",
+        type=float,
+        default=10_000,
+        help="messages a second, both streams together (default %(default)g)",
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="measured (default %(default)g)")
-    parser.add_argument("--warm-up", type=float, default=10.0, help="seconds before (default %(default)g)")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="measured (default %(default)g)"
+    )
+    parser.add_argument(
+        "--warm-up", type=float, default=10.0, help="seconds before (default %(default)g)"
+    )
     return parser.parse_args()
 
 
-def _measure(session: SparkSession, files: dict[str, Path], checkpoint: Path | None, args: argparse.Namespace) -> RunStatus:
+def _measure(
+    session: SparkSession, files: dict[str, Path], checkpoint: Path | None, args: argparse.Namespace
+) -> RunStatus:
     with loads.receiver() as port:
         run = runs.new_run(runs.market_spread(port), session, checkpoint)
         with runs.started(run):
@@ -80,7 +89,13 @@ def _conclude(report: Report, mode: str, status: RunStatus) -> None:
 
 
 def _percentiles(line: PipelineLatency) -> tuple[tuple[str, float], ...]:
-    return (("p50", line.p50_ms), ("p95", line.p95_ms), ("p99", line.p99_ms), ("p99.9", line.p999_ms), ("max", line.max_ms))
+    return (
+        ("p50", line.p50_ms),
+        ("p95", line.p95_ms),
+        ("p99", line.p99_ms),
+        ("p99.9", line.p999_ms),
+        ("max", line.max_ms),
+    )
 
 
 if __name__ == "__main__":

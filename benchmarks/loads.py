@@ -63,19 +63,28 @@ class Frames:
 
 
 def prepare() -> None:
-    """Let every process that is started from here find wallaroo, the benchmarks and the examples."""
+    """Let every process that is started from here find wallaroo, the benchmarks and the
+    examples.
+    """
     found = [str(Path(wallaroo.__file__).parents[1]), str(ROOT), *module_folders()]
     sys.path[:] = [*(path for path in found if path not in sys.path), *sys.path]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (*found, os.environ.get("PYTHONPATH", ""))))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (*found, os.environ.get("PYTHONPATH", "")))
+    )
 
 
 def module_folders() -> tuple[str, ...]:
     """Where the applications' modules are."""
-    return (str(APPLICATIONS), *(str(folder) for folder in sorted(EXAMPLES.iterdir()) if folder.is_dir()))
+    return (
+        str(APPLICATIONS),
+        *(str(folder) for folder in sorted(EXAMPLES.iterdir()) if folder.is_dir()),
+    )
 
 
 def fill_spool(root: Path, source: str, frames: Frames, events: int) -> None:
-    """Append ``events`` messages (repeating ``frames``) to a source's spool below the checkpoint ``root``."""
+    """Append ``events`` messages (repeating ``frames``) to a source's spool below the checkpoint
+    ``root``.
+    """
     writer = SpoolWriter(folder_of(root / "spool", source), is_durable=False)
     view, receipt_ns, left = memoryview(frames.content), time.time_ns(), events
     try:
@@ -105,14 +114,18 @@ def market_frames() -> tuple[bytes, bytes]:
 @contextmanager
 def scratch(parent: Path | None) -> Iterator[Path]:
     """A folder that goes away afterwards."""
-    with tempfile.TemporaryDirectory(prefix="wallaroo-bench-", dir=parent, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="wallaroo-bench-", dir=parent, ignore_cleanup_errors=True
+    ) as folder:
         yield Path(folder)
 
 
 @contextmanager
 def receiver() -> Iterator[int]:
     """A process that reads the application's output; gives its port."""
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.drain"], stdout=subprocess.PIPE, text=True, cwd=ROOT) as drain:
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.drain"], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as drain:
         try:
             assert drain.stdout is not None
             yield int(drain.stdout.readline())
@@ -121,13 +134,30 @@ def receiver() -> Iterator[int]:
 
 
 @contextmanager
-def senders(files: Sequence[tuple[Path, int]], rate: float, seconds: float) -> Iterator[list[subprocess.Popen[str]]]:
-    """One `wallaroo send` for each (file of frames, port): together ``rate`` messages a second for ``seconds``."""
+def senders(
+    files: Sequence[tuple[Path, int]], rate: float, seconds: float
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """One `wallaroo send` for each (file of frames, port): together ``rate`` messages a second for
+    ``seconds``.
+    """
     started = []
     for path, port in files:
-        command = [sys.executable, "-m", "wallaroo", "send", "--to", f"{HOST}:{port}", "--file", str(path), "--form", "frames"]
+        command = [
+            sys.executable,
+            "-m",
+            "wallaroo",
+            "send",
+            "--to",
+            f"{HOST}:{port}",
+            "--file",
+            str(path),
+            "--form",
+            "frames",
+        ]
         command += ["--rate", str(rate / len(files)), "--repeat", "0", "--duration", str(seconds)]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        started.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
     try:
         yield started
     finally:
@@ -141,5 +171,7 @@ def said(sender: subprocess.Popen[str]) -> str:
     """What a sender that has ended printed.  Raises BenchmarkError where it failed."""
     out, _ = sender.communicate(timeout=STOP_S_MAX)
     if sender.returncode != 0:
-        raise BenchmarkError(f"`wallaroo send` ended with exit code {sender.returncode}: {out.strip()}")
+        raise BenchmarkError(
+            f"`wallaroo send` ended with exit code {sender.returncode}: {out.strip()}"
+        )
     return out.strip()

@@ -1,4 +1,5 @@
-"""What a benchmark says: the machine it ran on, its figures as an aligned table, and the same as JSON.
+"""What a benchmark says: the machine it ran on, its figures as an aligned table, and the same as
+JSON.
 
 Where it runs: the benchmark's process.
 """
@@ -24,7 +25,9 @@ TEMPORARY, DURABLE = "temporary", "durable"  # without and with a checkpoint
 
 
 class BenchmarkError(Exception):
-    """A measurement that cannot be made, or that would say nothing; the text says why and what helps."""
+    """A measurement that cannot be made, or that would say nothing; the text says why and what
+    helps.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,10 @@ class Machine:
             cpu=_cpu(),
             cores=cores(),
             memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-            system=f"{_distribution()} ({platform.system()} {platform.release()}, {platform.machine()})",
+            system=(
+                f"{_distribution()} ({platform.system()} {platform.release()}, "
+                f"{platform.machine()})"
+            ),
             python=platform.python_version(),
             java=_java(),
             pyspark=_version("pyspark"),
@@ -57,7 +63,8 @@ class Machine:
     def __str__(self) -> str:
         return (
             f"{self.cpu}, {self.cores} cores, {self.memory_gib:g} GiB; {self.system}; "
-            f"Python {self.python}, Java {self.java}, pyspark {self.pyspark}; load {self.load:g} at the start"
+            f"Python {self.python}, Java {self.java}, pyspark {self.pyspark}; load {self.load:g} "
+            f"at the start"
         )
 
 
@@ -99,24 +106,43 @@ class Report:
     began: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S %z"))
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    turn_ns: list[float] = field(default_factory=lambda: [turn_of_a_loop()])  # at the start, at the end
+    # at the start, at the end
+    turn_ns: list[float] = field(default_factory=lambda: [turn_of_a_loop()])
 
-    def add(self, name: str, value: float, unit: str, at_least: float | None = None, at_most: float | None = None) -> None:
+    def add(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        at_least: float | None = None,
+        at_most: float | None = None,
+    ) -> None:
         """Add a figure."""
         self.figures.append(Figure(name, value, unit, at_least, at_most))
 
     def text(self) -> str:
         """The whole report for people."""
-        rows = [(figure.name, number(figure.value), figure.unit, figure.target, figure.verdict) for figure in self.figures]
-        lines = [f"{self.benchmark}: {self.command}", str(self.machine), "", table(("", "value", "unit", "target", ""), rows)]
+        rows = [
+            (figure.name, number(figure.value), figure.unit, figure.target, figure.verdict)
+            for figure in self.figures
+        ]
+        lines = [
+            f"{self.benchmark}: {self.command}",
+            str(self.machine),
+            "",
+            table(("", "value", "unit", "target", ""), rows),
+        ]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def finish(self, json_path: Path | None) -> int:
-        """Print, write the JSON file if one is wanted; return the exit code, 0 also where a target was missed."""
+        """Print, write the JSON file if one is wanted; return the exit code, 0 also where a target
+        was missed.
+        """
         self.turn_ns.append(turn_of_a_loop())
         before, after = self.turn_ns[0], self.turn_ns[-1]
         self.notes.append(
-            f"speed of the machine: a turn of a plain Python loop took {before:.0f} ns at the start, {after:.0f} ns at the end"
+            f"speed of the machine: a turn of a plain Python loop took {before:.0f} ns at the "
+            f"start, {after:.0f} ns at the end"
         )
         print(f"\n{self.text()}\n", flush=True)
         if json_path is not None:
@@ -127,17 +153,36 @@ class Report:
 
 def options(description: str | None) -> argparse.ArgumentParser:
     """A parser with what all benchmarks have in common."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON, too")
-    parser.add_argument("--scratch", type=Path, metavar="DIR", help="where spools and checkpoints go (default: the system's)")
+    parser.add_argument(
+        "--scratch",
+        type=Path,
+        metavar="DIR",
+        help="where spools and checkpoints go (default: the system's)",
+    )
     return parser
 
 
 def add_modes(parser: argparse.ArgumentParser) -> None:
     """Both modes of a checkpoint, or one of them: ``args.modes``."""
     modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--durable", dest="modes", action="store_const", const=(DURABLE,), help="with a checkpoint only")
-    modes.add_argument("--temporary", dest="modes", action="store_const", const=(TEMPORARY,), help="without a checkpoint only")
+    modes.add_argument(
+        "--durable",
+        dest="modes",
+        action="store_const",
+        const=(DURABLE,),
+        help="with a checkpoint only",
+    )
+    modes.add_argument(
+        "--temporary",
+        dest="modes",
+        action="store_const",
+        const=(TEMPORARY,),
+        help="without a checkpoint only",
+    )
     parser.set_defaults(modes=(TEMPORARY, DURABLE))
 
 
@@ -147,7 +192,9 @@ def settings_of(args: argparse.Namespace) -> dict[str, object]:
 
 
 def turn_of_a_loop() -> float:
-    """How long a turn of a plain Python loop takes now, in ns: median of 9 tries.  Machines that others share are slower at times."""
+    """How long a turn of a plain Python loop takes now, in ns: median of 9 tries.  Machines that
+    others share are slower at times.
+    """
     tries, turns = [], 200_000
     for _ in range(9):
         began, total = time.perf_counter_ns(), 0
@@ -171,7 +218,8 @@ def median(values: Iterable[float]) -> float:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The slope of the straight line with the least squared distances to ``points``; 0 for fewer than two.
+    """The slope of the straight line with the least squared distances to ``points``; 0 for fewer
+    than two.
 
     >>> slope([(0, 1), (1, 3), (2, 5)])
     2.0
@@ -204,7 +252,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = []
     for row in (head, *rows):
         cells = (
-            cell.rjust(width) if at == 1 else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if at == 1 else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         lines.append("  " + "  ".join(cells).rstrip())
     return "\n".join(lines)
@@ -236,7 +285,12 @@ def _distribution() -> str:
 def _java() -> str:
     home = os.environ.get("JAVA_HOME")
     try:
-        told = subprocess.run([f"{home}/bin/java" if home else "java", "-version"], capture_output=True, text=True, check=False)
+        told = subprocess.run(
+            [f"{home}/bin/java" if home else "java", "-version"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     except OSError:
         return UNKNOWN
     words = told.stderr.split('"')

@@ -1,10 +1,12 @@
-"""Memory over time, of all processes of a run: Market Spread under `wallaroo run`, fed as the demo feeds it.
+"""Memory over time, of all processes of a run: Market Spread under `wallaroo run`, fed as the demo
+feeds it.
 
     python -m benchmarks.memory [--minutes 10] [--rate 60000 per core]
 
-Every ten seconds a line says what each kind of process holds (resident MiB, all processes of a kind together; pages that
-workers share count once for each). The slopes are those of straight lines behind a warm-up; the verdict is "flat" if all
-processes together grow by less than 0.5 % of what they hold per minute.
+Every ten seconds a line says what each kind of process holds (resident MiB, all processes of a kind
+together; pages that workers share count once for each). The slopes are those of straight lines
+behind a warm-up; the verdict is "flat" if all processes together grow by less than 0.5 % of what
+they hold per minute.
 
 Where it runs: the benchmark's process only watches; the driver is a process of its own.
 """
@@ -44,9 +46,13 @@ def main() -> int:
         files = write_files(folder)
         ports = free_ports(len(files))
         extra = ["--checkpoint", str(folder / "checkpoint")] if args.checkpoint else []
-        run = stack.enter_context(market_spread(folder, ports, port, extra, lambda: all(map(_listens, ports))))
+        run = stack.enter_context(
+            market_spread(folder, ports, port, extra, lambda: all(map(_listens, ports)))
+        )
         seconds = args.minutes * 60
-        with loads.senders(list(zip(files.values(), ports, strict=True)), args.rate, seconds) as sending:
+        with loads.senders(
+            list(zip(files.values(), ports, strict=True)), args.rate, seconds
+        ) as sending:
             samples = _watch(run, seconds, args.every)
             report.notes += [loads.said(sender) for sender in sending]
     _conclude(report, samples, args)
@@ -56,9 +62,24 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = options(__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="default %(default)g")
-    parser.add_argument("--rate", type=float, default=RATE_PER_CORE * cores(), help="messages a second (default %(default)g)")
-    parser.add_argument("--every", type=float, default=10.0, help="seconds between two samples (default %(default)g)")
-    parser.add_argument("--warm-up", type=float, default=0.2, help="share of the time that does not count (default %(default)g)")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=RATE_PER_CORE * cores(),
+        help="messages a second (default %(default)g)",
+    )
+    parser.add_argument(
+        "--every",
+        type=float,
+        default=10.0,
+        help="seconds between two samples (default %(default)g)",
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=float,
+        default=0.2,
+        help="share of the time that does not count (default %(default)g)",
+    )
     parser.add_argument("--checkpoint", action="store_true", help="with a checkpoint")
     return parser.parse_args()
 
@@ -80,7 +101,11 @@ def _watch(run: subprocess.Popen[bytes], seconds: float, every_s: float) -> list
         held = memory_by_kind(run.pid)
         samples.append((elapsed / 60, held))
         text = "  ".join(f"{kind} {memory.resident:,.0f}" for kind, memory in sorted(held.items()))
-        print(f"{elapsed:5.0f} s  MiB: {text}  all {_total(held):,.0f}  load {os.getloadavg()[0]:.1f}", flush=True)
+        print(
+            f"{elapsed:5.0f} s  MiB: {text}  all {_total(held):,.0f}  load "
+            f"{os.getloadavg()[0]:.1f}",
+            flush=True,
+        )
         time.sleep(max(0.0, (len(samples)) * every_s - (time.monotonic() - began)))
     return samples
 
@@ -95,14 +120,21 @@ def _conclude(report: Report, samples: list[Sample], args: argparse.Namespace) -
     rising = slope([(at, _total(held)) for at, held in counted])
     report.add("all processes, median", mean, "MiB")
     report.add(
-        "all processes, slope", rising, "MiB/min", at_most=GROWTH_MAX_PER_MIN * mean if args.minutes >= MINUTES_MIN else None
+        "all processes, slope",
+        rising,
+        "MiB/min",
+        at_most=GROWTH_MAX_PER_MIN * mean if args.minutes >= MINUTES_MIN else None,
     )
     for kind in sorted({kind for _, held in counted for kind in held}):
         line = [(at, held.get(kind, Memory())) for at, held in counted]
         report.add(f"{kind}, median", median(memory.resident for _, memory in line), "MiB")
-        report.add(f"{kind}, slope", slope([(at, memory.resident) for at, memory in line]), "MiB/min")
         report.add(
-            f"{kind}, slope without files and shared pages", slope([(at, memory.anonymous) for at, memory in line]), "MiB/min"
+            f"{kind}, slope", slope([(at, memory.resident) for at, memory in line]), "MiB/min"
+        )
+        report.add(
+            f"{kind}, slope without files and shared pages",
+            slope([(at, memory.anonymous) for at, memory in line]),
+            "MiB/min",
         )
     words = "flat" if rising <= GROWTH_MAX_PER_MIN * mean else "NOT flat"
     if args.minutes < MINUTES_MIN:

@@ -1,11 +1,13 @@
-"""Moving state: what a worker that joins or leaves costs while events flow, against the size of the state that moves.
+"""Moving state: what a worker that joins or leaves costs while events flow, against the size of the
+state that moves.
 
     python -m benchmarks.moving [--keys 1000000] [--rate 5000]
 
-A cluster of one worker (one core) makes the state: --keys keys, about 100 bytes each. Then a sender gives it events of random keys at a steady
-rate, and the cluster changes: a second worker joins, is taken away in order (decommissioned), another one joins and is killed. Of each
-change: key groups and bytes that moved, the pause as the run says it, the longest time without a commit beside the usual one, and the time from
-the command to the first batch with the new owners.
+A cluster of one worker (one core) makes the state: --keys keys, about 100 bytes each. Then a sender
+gives it events of random keys at a steady rate, and the cluster changes: a second worker joins, is
+taken away in order (decommissioned), another one joins and is killed. Of each change: key groups
+and bytes that moved, the pause as the run says it, the longest time without a commit beside the
+usual one, and the time from the command to the first batch with the new owners.
 
 Where it runs: the benchmark's process is the driver.
 """
@@ -62,11 +64,19 @@ def main() -> int:
         cluster, session = stack.enter_context(cluster_of(folder, 1))
         seen = stack.enter_context(observed())
         root = folder / "checkpoint"
-        run = runs.new_run(many_keys(port), session, root, backlog_bytes_max=runs.ANY_BACKLOG, batch_time_s=args.batch_time)
+        run = runs.new_run(
+            many_keys(port),
+            session,
+            root,
+            backlog_bytes_max=runs.ANY_BACKLOG,
+            batch_time_s=args.batch_time,
+        )
         loads.fill_spool(root, SOURCE, frames_of(range(args.keys)), args.keys)
         stack.enter_context(runs.started(run))
         runs.follow(run, runs.until_done(args.keys))
-        state_bytes = sum(file.stat().st_size for file in (root / "deltas").rglob("*") if file.is_file())
+        state_bytes = sum(
+            file.stat().st_size for file in (root / "deltas").rglob("*") if file.is_file()
+        )
         print(f"{args.keys:,} keys, {state_bytes / 1e6:.0f} MB, in {len(seen)} batches", flush=True)
         sending = [(_events(folder, args.keys), run.addresses[SOURCE][1])]
         with loads.senders(sending, args.rate, SENT_S_MAX):
@@ -77,9 +87,15 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = options(__doc__)
-    parser.add_argument("--keys", type=int, default=1_000_000, help="of state (default %(default)d)")
-    parser.add_argument("--rate", type=float, default=5_000, help="events a second meanwhile (default %(default)g)")
-    parser.add_argument("--batch-time", type=float, default=0.5, help="as of `wallaroo run` (default %(default)g s)")
+    parser.add_argument(
+        "--keys", type=int, default=1_000_000, help="of state (default %(default)d)"
+    )
+    parser.add_argument(
+        "--rate", type=float, default=5_000, help="events a second meanwhile (default %(default)g)"
+    )
+    parser.add_argument(
+        "--batch-time", type=float, default=0.5, help="as of `wallaroo run` (default %(default)g s)"
+    )
     return parser.parse_args()
 
 
@@ -94,11 +110,17 @@ def _changes(cluster: LocalCluster, run: Run, seen: list[Seen]) -> list[Change]:
     found = [_change("grow from 1 to 2", run, seen, cluster.add_worker, 2)]
     found.append(_change("shrink from 2 to 1, in order", run, seen, cluster.remove_worker, 1))
     found.append(_change("grow again, with a new worker", run, seen, cluster.add_worker, 2))
-    found.append(_change("shrink, by SIGKILL", run, seen, lambda: cluster.kill_worker(cluster.workers()[-1]), 1))
+    found.append(
+        _change(
+            "shrink, by SIGKILL", run, seen, lambda: cluster.kill_worker(cluster.workers()[-1]), 1
+        )
+    )
     return found
 
 
-def _change(name: str, run: Run, seen: list[Seen], command: Callable[[], object], workers: int) -> Change:
+def _change(
+    name: str, run: Run, seen: list[Seen], command: Callable[[], object], workers: int
+) -> Change:
     first = len(seen)
     _await(lambda: len(seen) >= first + BEFORE, run, f"{BEFORE} batches before: {name}")
     begin, began = len(seen), time.perf_counter()
@@ -113,7 +135,13 @@ def _change(name: str, run: Run, seen: list[Seen], command: Callable[[], object]
     last = max(number for number, batch in enumerate(during) if batch.move)
     move = during[last].move
     assert move is not None
-    change = Change(name, move, command_s, during[last].ended - began, *_gaps(seen[begin - BEFORE : begin], during[: last + 1]))
+    change = Change(
+        name,
+        move,
+        command_s,
+        during[last].ended - began,
+        *_gaps(seen[begin - BEFORE : begin], during[: last + 1]),
+    )
     print(f"{name}: {move}", flush=True)
     return change
 
@@ -133,10 +161,16 @@ def _await(condition: Callable[[], bool], run: Run, what: str) -> None:
         time.sleep(POLL_S)
 
 
-def _conclude(report: Report, changes: list[Change], state_bytes: int, args: argparse.Namespace) -> None:
+def _conclude(
+    report: Report, changes: list[Change], state_bytes: int, args: argparse.Namespace
+) -> None:
     report.add("state: as in the log", state_bytes / 1e6, "MB")
     report.add("state: half of it", state_bytes / 2e6, "MB")
-    report.add("state: moved by the first growth / half of it", changes[0].move.bytes / (state_bytes / 2), "")
+    report.add(
+        "state: moved by the first growth / half of it",
+        changes[0].move.bytes / (state_bytes / 2),
+        "",
+    )
     for change in changes:
         move = change.move
         report.add(f"{change.name}: key groups moved, of {KEY_GROUPS_DEFAULT}", move.groups, "")
@@ -145,9 +179,14 @@ def _conclude(report: Report, changes: list[Change], state_bytes: int, args: arg
         report.add(f"{change.name}: longest time from commit to commit", change.longest_s, "s")
         report.add(f"{change.name}: usual time from commit to commit", change.usual_s, "s")
         report.add(f"{change.name}: the command itself", change.command_s, "s")
-        report.add(f"{change.name}: from the command to the first batch with the new owners", change.owned_s, "s")
+        report.add(
+            f"{change.name}: from the command to the first batch with the new owners",
+            change.owned_s,
+            "s",
+        )
     report.notes.append(
-        f"{args.rate:,.0f} events/s of random keys flow all the time; pause and times in one driver on this machine's cores"
+        f"{args.rate:,.0f} events/s of random keys flow all the time; pause and times in one "
+        f"driver on this machine's cores"
     )
     report.notes += [f"{change.name}: {change.move}" for change in changes]
 

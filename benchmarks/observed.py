@@ -1,4 +1,5 @@
-"""What batches do, seen from inside the driver: how long each phase took, what tasks reported, what a change of the cluster moved.
+"""What batches do, seen from inside the driver: how long each phase took, what tasks reported, what
+a change of the cluster moved.
 
 Where it runs: the benchmark's process, which is the driver.
 """
@@ -46,7 +47,8 @@ class Seen:
     reports: tuple[TaskReport, ...]
     began: float  # time.perf_counter() when Spark called
     ended: float  # when it was done, sinks told
-    phases: dict[str, float]  # seconds by name, of PHASES; "between": since the batch before had ended
+    # seconds by name, of PHASES; "between": since the batch before had ended
+    phases: dict[str, float]
     move: Move | None
 
     @property
@@ -56,7 +58,9 @@ class Seen:
 
     @property
     def period(self) -> float:
-        """From the end of the batch before to this one's: what a batch takes where there is always something to do."""
+        """From the end of the batch before to this one's: what a batch takes where there is always
+        something to do.
+        """
         return self.seconds + self.phases["between"]
 
     @property
@@ -70,12 +74,15 @@ class _Now:
     """The batch under way."""
 
     spent: dict[str, float] = field(default_factory=dict)
-    done: list[tuple[BatchJob, tuple[TaskReport, ...], Move | None]] = field(default_factory=list)  # one, once it is committed
+    # one, once it is committed
+    done: list[tuple[BatchJob, tuple[TaskReport, ...], Move | None]] = field(default_factory=list)
 
 
 @contextmanager
 def observed(then: Callable[[list[Seen]], None] | None = None) -> Iterator[list[Seen]]:
-    """Note every batch of runs in this process that is committed meanwhile; ``then`` is called after each, in Spark's thread."""
+    """Note every batch of runs in this process that is committed meanwhile; ``then`` is called
+    after each, in Spark's thread.
+    """
     seen: list[Seen] = []
     now = _Now()
     run, batch_done = BatchRunner._run, Cluster.batch_done
@@ -89,7 +96,9 @@ def observed(then: Callable[[list[Seen]], None] | None = None) -> Iterator[list[
             return  # the batch without events that every query begins with
         job, reports, move = now.done[0]
         between = began - seen[-1].ended if seen else 0.0
-        seen.append(Seen(job, reports, began, ended, _phases(now.spent) | {"between": between}, move))
+        seen.append(
+            Seen(job, reports, began, ended, _phases(now.spent) | {"between": between}, move)
+        )
         if then is not None:
             then(seen)
 
@@ -102,7 +111,9 @@ def observed(then: Callable[[list[Seen]], None] | None = None) -> Iterator[list[
 
     with ExitStack() as stack:
         for owner, function, name in _TIMED:
-            stack.enter_context(mock.patch.object(owner, function, _timed(now, name, getattr(owner, function))))
+            stack.enter_context(
+                mock.patch.object(owner, function, _timed(now, name, getattr(owner, function)))
+            )
         stack.enter_context(mock.patch.object(BatchRunner, "_run", noted_run))
         stack.enter_context(mock.patch.object(Cluster, "batch_done", noted_done))
         yield seen
@@ -136,5 +147,8 @@ def _phases(spent: dict[str, float]) -> dict[str, float]:
 @contextmanager
 def batches_of(events: int) -> Iterator[None]:
     """Every batch takes exactly so many events, where the spool has chunks that add up to that."""
-    with mock.patch.object(pacing, "EVENTS_FIRST", events), mock.patch.object(pacing, "EVENTS_MAX", events):
+    with (
+        mock.patch.object(pacing, "EVENTS_FIRST", events),
+        mock.patch.object(pacing, "EVENTS_MAX", events),
+    ):
         yield

@@ -22,7 +22,9 @@ OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the processes of one kind hold together, in MiB.  ``anonymous`` leaves files and what is shared out."""
+    """What the processes of one kind hold together, in MiB.  ``anonymous`` leaves files and what is
+    shared out.
+    """
 
     processes: int = 0
     resident: float = 0.0
@@ -30,7 +32,9 @@ class Memory:
 
 
 def memory_by_kind(root_pid: int) -> dict[str, Memory]:
-    """What a process and all its descendants hold now; a process that ends meanwhile is left out."""
+    """What a process and all its descendants hold now; a process that ends meanwhile is left
+    out.
+    """
     found: dict[str, Memory] = {}
     for pid in descendants(root_pid):
         try:
@@ -39,7 +43,9 @@ def memory_by_kind(root_pid: int) -> dict[str, Memory]:
         except (OSError, KeyError):
             continue
         so_far = found.get(kind, Memory())
-        found[kind] = Memory(so_far.processes + 1, so_far.resident + resident, so_far.anonymous + anonymous)
+        found[kind] = Memory(
+            so_far.processes + 1, so_far.resident + resident, so_far.anonymous + anonymous
+        )
     return found
 
 
@@ -60,11 +66,17 @@ def descendants(root_pid: int) -> list[int]:
 
 
 def _kind(pid: int) -> str:
-    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    command = (
+        Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    )
     return next((kind for part, kind in KINDS if part in command), OTHER)
 
 
 def _memory(pid: int) -> tuple[float, float]:
     lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    fields = {words[0]: int(words[1]) / 1024 for words in lines if words and words[0] in ("VmRSS:", "RssAnon:")}
+    fields = {
+        words[0]: int(words[1]) / 1024
+        for words in lines
+        if words and words[0] in ("VmRSS:", "RssAnon:")
+    }
     return fields["VmRSS:"], fields["RssAnon:"]

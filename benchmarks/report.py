@@ -1,8 +1,8 @@
-"""Write the tables of figures in README.md and docs/scaling.md from the JSON reports in ``results/``:
-``python -m benchmarks.report [--check]``.
+"""Write the tables of figures in README.md and docs/scaling.md from the JSON reports in
+``results/``: ``python -m benchmarks.report [--check]``.
 
-Figures are never typed by hand. ``results/full`` counts, benchmark by benchmark; where it has none, ``results/short`` does,
-and the table says so.
+Figures are never typed by hand. ``results/full`` counts, benchmark by benchmark; where it has none,
+``results/short`` does, and the table says so.
 
 Where it runs: a process of its own, or at the end of ``benchmarks.run_all``.
 """
@@ -20,14 +20,21 @@ from benchmarks.machine import Figure, Machine, number, table
 
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")
-SCALING = Path(__file__).parents[1] / "docs" / "scaling.md"  # what is measured of clusters stands where it is used
+# what is measured of clusters stands where it is used
+SCALING = Path(__file__).parents[1] / "docs" / "scaling.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def main() -> int:
     """Write the tables, or only say whether they are as the reports say."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a table is not up to date")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit with 1 where a table is not up to date",
+    )
     if parser.parse_args().check:
         return 0 if all(page.read_text() == text for page, text in pages().items()) else 1
     write_table()
@@ -67,10 +74,23 @@ def markdown(reports: list[tuple[str, dict[str, Any]]]) -> str:
 
 
 def _section(form: str, report: dict[str, Any]) -> str:
-    lines = [f"### {report['benchmark']}", "", f"`{_without_json(report['command'])}`, {report['began']}, {form} form.", ""]
-    lines += [f"{Machine(**report['machine'])}.", "", "| figure | value | unit | target | |", "|---|---:|---|---|---|"]
+    lines = [
+        f"### {report['benchmark']}",
+        "",
+        f"`{_without_json(report['command'])}`, {report['began']}, {form} form.",
+        "",
+    ]
+    lines += [
+        f"{Machine(**report['machine'])}.",
+        "",
+        "| figure | value | unit | target | |",
+        "|---|---:|---|---|---|",
+    ]
     for figure in (Figure(**fields) for fields in report["figures"]):
-        lines.append(f"| {figure.name} | {number(figure.value)} | {figure.unit} | {figure.target} | {figure.verdict} |")
+        lines.append(
+            f"| {figure.name} | {number(figure.value)} | {figure.unit} | {figure.target} | "
+            f"{figure.verdict} |"
+        )
     notes = [f"* {note}" for note in report["notes"]]
     return "\n".join([*lines, "", *notes]).rstrip()
 
@@ -94,7 +114,9 @@ def summary(folder: Path) -> str:
         for figure in (Figure(**fields) for fields in report["figures"]):
             if figure.target:
                 name = f"{report['benchmark']}: {figure.name}"
-                rows.append((name, number(figure.value), figure.unit, figure.target, figure.verdict))
+                rows.append(
+                    (name, number(figure.value), figure.unit, figure.target, figure.verdict)
+                )
     return table(("", "value", "unit", "target", ""), rows)
 
 

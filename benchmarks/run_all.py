@@ -2,9 +2,9 @@
 
     python -m benchmarks [--full] [NAME ...]
 
-The short form takes about twenty minutes; ``--full`` runs everything as long as its claims say. Reports go to
-``benchmarks/results/`` (of this form only: a short run never replaces the results of a full one), and from there into the
-tables of README.md and docs/scaling.md.
+The short form takes about twenty minutes; ``--full`` runs everything as long as its claims say.
+Reports go to ``benchmarks/results/`` (of this form only: a short run never replaces the results of
+a full one), and from there into the tables of README.md and docs/scaling.md.
 
 Where it runs: a process that starts one process for each benchmark.
 """
@@ -38,9 +38,15 @@ SECONDS_MAX = 1800.0
 
 def main() -> int:
     """Run them; return 1 if one could not be run.  A missed target is a result, not a failure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(SHORT)} (default: all)")
-    parser.add_argument("--full", action="store_true", help="as long as the claims say; about an hour")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of: {', '.join(SHORT)} (default: all)"
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="as long as the claims say; about an hour"
+    )
     args = parser.parse_args()
     chosen = FULL if args.full else SHORT
     unknown = [name for name in args.names if name not in chosen]
@@ -62,7 +68,9 @@ def main() -> int:
         ]
         print(f"\n-- {name} " + "-" * (76 - len(name)), flush=True)
         try:
-            code = subprocess.run(command, cwd=loads.ROOT, check=False, timeout=SECONDS_MAX).returncode
+            code = subprocess.run(
+                command, cwd=loads.ROOT, check=False, timeout=SECONDS_MAX
+            ).returncode
         except subprocess.TimeoutExpired:
             code = -1
         if code != 0:

@@ -25,14 +25,17 @@ from wallaroo.state.checkpoint import open_checkpoint
 POLL_S = 0.01  # a batch's end is known this exactly; the errors of neighbours cancel out
 STILL_S_MAX = 120.0  # without any batch
 STOP_S_MAX = 60.0
-FULL = 0.75  # of the target batch time: from the first such batch on, the bound on batches is where it belongs
+# of the target batch time: from the first such batch on, the bound on batches is where it belongs
+FULL = 0.75
 DRIVER_MEMORY = "2g"
 ANY_BACKLOG = 1 << 40  # a spool that was filled before the run is not a sender to be slowed down
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one batch did, and how long it was from the commit before to its own: everything between two batches counts."""
+    """What one batch did, and how long it was from the commit before to its own: everything between
+    two batches counts.
+    """
 
     events: int
     outputs: int
@@ -41,10 +44,18 @@ class Batch:
 
 @contextmanager
 def spark(folder: Path, *settings: tuple[str, str]) -> Iterator[SparkSession]:
-    """One Spark session for all runs of a benchmark: the product's own settings, but for the given ones."""
+    """One Spark session for all runs of a benchmark: the product's own settings, but for the given
+    ones.
+    """
     scratch = folder / "spark"
     scratch.mkdir()
-    session = open_session("benchmark", "local[*]", scratch, "error", (("spark.driver.memory", DRIVER_MEMORY), *settings))
+    session = open_session(
+        "benchmark",
+        "local[*]",
+        scratch,
+        "error",
+        (("spark.driver.memory", DRIVER_MEMORY), *settings),
+    )
     try:
         yield session
     finally:
@@ -55,12 +66,20 @@ def market_spread(out_port: int) -> Any:
     """The example application, on free ports."""
     import market_spread as example  # type: ignore[import-not-found]  # found by loads.prepare()
 
-    return example.application_setup(["--in", f"{ORDERS}@{HOST}:0,{QUOTES}@{HOST}:0", "--out", f"{HOST}:{out_port}"])
+    return example.application_setup(
+        ["--in", f"{ORDERS}@{HOST}:0,{QUOTES}@{HOST}:0", "--out", f"{HOST}:{out_port}"]
+    )
 
 
-def new_run(application: Any, session: SparkSession, checkpoint: Path | None = None, **changes: Any) -> Run:
-    """A run that has not started, whose checkpoint folder is laid out, so that its spool may be filled."""
-    options = RunOptions(checkpoint=checkpoint, log_level="error", module_paths=module_folders(), **changes)
+def new_run(
+    application: Any, session: SparkSession, checkpoint: Path | None = None, **changes: Any
+) -> Run:
+    """A run that has not started, whose checkpoint folder is laid out, so that its spool may be
+    filled.
+    """
+    options = RunOptions(
+        checkpoint=checkpoint, log_level="error", module_paths=module_folders(), **changes
+    )
     run = Run(application, options, session)
     open_checkpoint(run.root, checkpoint is not None).release()
     return run
@@ -82,7 +101,9 @@ def started(run: Run) -> Iterator[Run]:
 
 
 def follow(run: Run, is_done: Callable[[RunStatus], bool]) -> list[Batch]:
-    """Watch batches until it is done; raises what ended the run, or BenchmarkError where nothing happens."""
+    """Watch batches until it is done; raises what ended the run, or BenchmarkError where nothing
+    happens.
+    """
     batches: list[Batch] = []
     last, last_at = run.status(), time.perf_counter()
     while True:
@@ -90,26 +111,37 @@ def follow(run: Run, is_done: Callable[[RunStatus], bool]) -> list[Batch]:
             raise run.exception
         status, now = run.status(), time.perf_counter()
         if status.batches != last.batches:
-            batches.append(Batch(status.events_done - last.events_done, status.outputs - last.outputs, now - last_at))
+            batches.append(
+                Batch(
+                    status.events_done - last.events_done,
+                    status.outputs - last.outputs,
+                    now - last_at,
+                )
+            )
             last, last_at = status, now
         if is_done(status):
             return batches
         if now - last_at > STILL_S_MAX:
             raise BenchmarkError(
-                f"no batch was committed for {STILL_S_MAX:g} s (waiting for: {status.waiting_for or 'nothing'})."
+                f"no batch was committed for {STILL_S_MAX:g} s (waiting for: "
+                f"{status.waiting_for or 'nothing'})."
             )
         time.sleep(POLL_S)
 
 
 def steady(batches: list[Batch], batch_time_s: float) -> list[Batch]:
-    """The batches behind the warm-up: it ends with the first one that took about the target time. The partial last one is out."""
+    """The batches behind the warm-up: it ends with the first one that took about the target time.
+    The partial last one is out.
+    """
     for number, batch in enumerate(batches):
         if batch.seconds >= FULL * batch_time_s:
             kept = batches[number + 1 : -1]
             if len(kept) >= 2:
                 return kept
             break
-    raise BenchmarkError(f"only {len(batches)} batches, too few of them behind the warm-up: ask for more events.")
+    raise BenchmarkError(
+        f"only {len(batches)} batches, too few of them behind the warm-up: ask for more events."
+    )
 
 
 def until_done(events: int) -> Callable[[RunStatus], bool]:

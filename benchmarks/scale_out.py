@@ -1,17 +1,22 @@
-"""Scale-out: what a batch costs beside its work, how that grows with tasks and levels, and what follows for 10, 100 and 1,000 cores.
+"""Scale-out: what a batch costs beside its work, how that grows with tasks and levels, and what
+follows for 10, 100 and 1,000 cores.
 
     python -m benchmarks.scale_out [--tasks 2,8,32,128] [--levels 1,2,3] [--batches 12]
 
-A standalone cluster on this machine whose one worker claims as many cores as the largest number of tasks. Batches hold one event for each
-task, so what is measured is the framework and Spark: the phases of a batch in the driver, the time from batch to batch, and the processor
-time of the driver's processes and of the executor's. With --wait-ms every task also waits that long in place of work, as if it had a core
-to itself; the efficiency is then seen, not computed.
+A standalone cluster on this machine whose one worker claims as many cores as the largest number of
+tasks. Batches hold one event for each task, so what is measured is the framework and Spark: the
+phases of a batch in the driver, the time from batch to batch, and the processor time of the
+driver's processes and of the executor's. With --wait-ms every task also waits that long in place of
+work, as if it had a core to itself; the efficiency is then seen, not computed.
 
-What it cannot say: all tasks share this machine's cores, so the time from batch to batch holds their own start and end as well (a cluster does
-that side by side); and there is no network. The model (benchmarks/scaling_model.py) takes from the clock what a batch with few tasks costs,
-and from the processor time what more tasks add: in the driver one after the other, in the tasks side by side.
+What it cannot say: all tasks share this machine's cores, so the time from batch to batch holds
+their own start and end as well (a cluster does that side by side); and there is no network. The
+model (benchmarks/scaling_model.py) takes from the clock what a batch with few tasks costs, and from
+the processor time what more tasks add: in the driver one after the other, in the tasks side by
+side.
 
-The driver's own functions are measured by themselves for up to 1,000 tasks, on reports made up for that.
+The driver's own functions are measured by themselves for up to 1,000 tasks, on reports made up for
+that.
 
 Where it runs: the benchmark's process is the driver.
 """
@@ -43,14 +48,17 @@ from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef, encode
 
 SOURCE = "Events"
 WARM_UP = 4  # batches of a run that do not count
-JVM_TASKS, JVM_BATCHES = 8, 40  # of a run before all others that does not count: Java compiles what it uses
+# of a run before all others that does not count: Java compiles what it uses
+JVM_TASKS, JVM_BATCHES = 8, 40
 CORES = (10, 100, 1_000)
 BATCH_TIMES_S = (0.5, 1.0, 2.0, 5.0)
 LEVELS_SHOWN = 2  # one key_by: most applications
 OWN_TASKS = (10, 100, 1_000)
 GROUPS_PER_TASK = 4
 EXECUTOR_MEMORY = (
-    "2g"  # one executor runs all tasks, and Spark may buffer 32 kB for each pair of tasks: 128 MB with 64, 512 MB with 128
+    # one executor runs all tasks, and Spark may buffer 32 kB for each pair of tasks: 128 MB with
+    # 64, 512 MB with 128
+    "2g"
 )
 
 
@@ -73,7 +81,10 @@ def main() -> int:
     report = Report("scale_out", settings_of(args))
     outcomes, waited = [], {}
     with ExitStack() as stack:
-        folder, port = stack.enter_context(loads.scratch(args.scratch)), stack.enter_context(loads.receiver())
+        folder, port = (
+            stack.enter_context(loads.scratch(args.scratch)),
+            stack.enter_context(loads.receiver()),
+        )
         on = stack.enter_context(cluster_of(folder, 1, max(args.tasks), args.conf, EXECUTOR_MEMORY))
         _measure(on, folder / "warm", port, JVM_TASKS, max(args.levels), 0, JVM_BATCHES)
         for tasks in args.tasks:
@@ -82,7 +93,9 @@ def main() -> int:
                 _say(outcomes[-1])
             if args.wait_ms:
                 levels = min(LEVELS_SHOWN, max(args.levels))
-                waited[tasks] = _measure(on, folder, port, tasks, levels, args.wait_ms, args.batches // 2).period
+                waited[tasks] = _measure(
+                    on, folder, port, tasks, levels, args.wait_ms, args.batches // 2
+                ).period
     _conclude(report, outcomes, waited, args)
     return report.finish(args.json)
 
@@ -90,11 +103,35 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = options(__doc__)
     add = parser.add_argument
-    add("--tasks", type=_numbers, default=(2, 8, 32, 128), metavar="N,...", help="of each level (default 2,8,32,128)")
-    add("--levels", type=_numbers, default=(1, 2, 3), metavar="N,...", help="of 1, 2, 3: one more than shuffles (default all)")
+    add(
+        "--tasks",
+        type=_numbers,
+        default=(2, 8, 32, 128),
+        metavar="N,...",
+        help="of each level (default 2,8,32,128)",
+    )
+    add(
+        "--levels",
+        type=_numbers,
+        default=(1, 2, 3),
+        metavar="N,...",
+        help="of 1, 2, 3: one more than shuffles (default all)",
+    )
     add("--batches", type=int, default=12, help="measured of each (default %(default)d)")
-    add("--wait-ms", type=int, default=500, help="work of each task where it has some; 0: not measured (default %(default)d)")
-    add("--conf", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark, to compare")
+    add(
+        "--wait-ms",
+        type=int,
+        default=500,
+        help="work of each task where it has some; 0: not measured (default %(default)d)",
+    )
+    add(
+        "--conf",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Spark, to compare",
+    )
     return parser.parse_args()
 
 
@@ -109,17 +146,25 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _say(outcome: Outcome) -> None:
     print(
-        f"{outcome.tasks} tasks, {outcome.levels} levels: {outcome.period * 1e3:.0f} ms a batch; CPU of the driver "
+        f"{outcome.tasks} tasks, {outcome.levels} levels: {outcome.period * 1e3:.0f} ms a batch; "
+        f"CPU of the driver "
         f"{outcome.driver_cpu * 1e3:.0f} ms, of the tasks {outcome.tasks_cpu * 1e3:.0f} ms",
         flush=True,
     )
 
 
-# -- with Spark ------------------------------------------------------------------------------------------------------------------
+# -- with Spark
+# --------------------------------------------------------------------------------------------------
 
 
 def _measure(
-    on: tuple[LocalCluster, SparkSession], folder: Path, out_port: int, tasks: int, levels: int, wait_ms: int, batches: int
+    on: tuple[LocalCluster, SparkSession],
+    folder: Path,
+    out_port: int,
+    tasks: int,
+    levels: int,
+    wait_ms: int,
+    batches: int,
 ) -> Outcome:
     cluster, session = on
     root = folder / f"checkpoint-{tasks}-{levels}-{wait_ms}"
@@ -137,10 +182,13 @@ def _measure(
 
     with batches_of(tasks), observed(look) as seen, runs.started(run):
         runs.follow(run, runs.until_done(events))
-    counted = seen[WARM_UP + 1 :]  # the first one behind the warm-up pays for looking at the processor time
+    # the first one behind the warm-up pays for looking at the processor time
+    counted = seen[WARM_UP + 1 :]
     driver_cpu, tasks_cpu = ((end - begin) / batches for begin, end in zip(*spent, strict=True))
     phases = {name: median(batch.phases[name] for batch in counted) for name in PHASES}
-    return Outcome(tasks, levels, phases, median(batch.period for batch in counted), driver_cpu, tasks_cpu)
+    return Outcome(
+        tasks, levels, phases, median(batch.period for batch in counted), driver_cpu, tasks_cpu
+    )
 
 
 def _application(out_port: int, levels: int) -> Any:
@@ -151,23 +199,31 @@ def _application(out_port: int, levels: int) -> Any:
 
 
 def _frames(events: int, wait_ms: int) -> loads.Frames:
-    """One event in each chunk: batches are cut between chunks, and every task is to have its event."""
-    frames = b"".join(EVENT.size.to_bytes(4, "big") + EVENT.pack(key, wait_ms) for key in range(events))
+    """One event in each chunk: batches are cut between chunks, and every task is to have its
+    event.
+    """
+    frames = b"".join(
+        EVENT.size.to_bytes(4, "big") + EVENT.pack(key, wait_ms) for key in range(events)
+    )
     return loads.Frames.of_equal(frames, EVENT.size + 4, EVENT.size + 4)
 
 
-# -- the driver's own functions --------------------------------------------------------------------------------------------------
+# -- the driver's own functions
+# --------------------------------------------------------------------------------------------------
 
 
 def own_costs(tasks: int) -> dict[str, float]:
-    """Return what the driver's Python does once in a batch of two levels, without Spark: milliseconds, and kB for what has a size."""
+    """Return what the driver's Python does once in a batch of two levels, without Spark:
+    milliseconds, and kB for what has a size.
+    """
     groups = tasks * GROUPS_PER_TASK
     reports = [_report(0, task, tasks, groups) for task in range(tasks)]
     reports += [_report(1, task, tasks, groups) for task in range(tasks)]
     packed = [pickle.dumps(report, 5) for report in reports]
     deltas = tuple(report.delta for report in reports if report.delta)
     snapshots = tuple(
-        SnapshotRef(f"snapshots/{group:05d}/123456.{'0' * 12}", group, group + 1, 123, 99_999) for group in range(groups)
+        SnapshotRef(f"snapshots/{group:05d}/123456.{'0' * 12}", group, group + 1, 123, 99_999)
+        for group in range(groups)
     )
     commit = Commit(123_456, {SOURCE: [1 << 40, 1 << 32]}, deltas, snapshots)
     costs: dict[str, float] = {}
@@ -188,8 +244,21 @@ def own_costs(tasks: int) -> dict[str, float]:
 def _report(level: int, task: int, tasks: int, key_groups: int) -> TaskReport:
     consumed = {producer: f"0.{producer:010d}" for producer in range(tasks)} if level else {}
     first, end = groups_of_task(task, tasks, key_groups)
-    delta = DeltaRef(f"deltas/123456.{level}.{task}.{'0' * 12}", first, end, 100_000, 1_000) if level else None
-    return TaskReport(level, task, f"{level}.{task:010d}", consumed, {0: 1000}, {0: {1: 1000}}, delta=delta, worker="worker-1")
+    delta = (
+        DeltaRef(f"deltas/123456.{level}.{task}.{'0' * 12}", first, end, 100_000, 1_000)
+        if level
+        else None
+    )
+    return TaskReport(
+        level,
+        task,
+        f"{level}.{task:010d}",
+        consumed,
+        {0: 1000},
+        {0: {1: 1000}},
+        delta=delta,
+        worker="worker-1",
+    )
 
 
 @contextmanager
@@ -199,7 +268,8 @@ def _timed(costs: dict[str, float], name: str) -> Iterator[None]:
     costs[name] = (time.perf_counter() - began) * 1e3
 
 
-# -- what follows ----------------------------------------------------------------------------------------------------------------
+# -- what follows
+# --------------------------------------------------------------------------------------------------
 
 
 def overhead_of(outcomes: list[Outcome]) -> Overhead:
@@ -210,7 +280,9 @@ def overhead_of(outcomes: list[Outcome]) -> Overhead:
     return Overhead(fit(base), few, driver, tasks)
 
 
-def _conclude(report: Report, outcomes: list[Outcome], waited: dict[int, float], args: argparse.Namespace) -> None:
+def _conclude(
+    report: Report, outcomes: list[Outcome], waited: dict[int, float], args: argparse.Namespace
+) -> None:
     shown = min(LEVELS_SHOWN, max(args.levels))
     for outcome in outcomes:
         name = f"{outcome.tasks} tasks, {outcome.levels} level{'s' if outcome.levels > 1 else ''}"
@@ -220,10 +292,16 @@ def _conclude(report: Report, outcomes: list[Outcome], waited: dict[int, float],
     for outcome in outcomes:
         if outcome.levels == shown:
             for phase in PHASES:
-                report.add(f"phases with {outcome.tasks} tasks: {phase}", outcome.phases[phase] * 1e3, "ms")
+                report.add(
+                    f"phases with {outcome.tasks} tasks: {phase}", outcome.phases[phase] * 1e3, "ms"
+                )
     for tasks, period in waited.items():
         report.add(f"{tasks} tasks, each waits {args.wait_ms} ms: batch", period * 1e3, "ms")
-        report.add(f"{tasks} tasks, each waits {args.wait_ms} ms: efficiency seen", args.wait_ms / 1e3 / period * 100, "%")
+        report.add(
+            f"{tasks} tasks, each waits {args.wait_ms} ms: efficiency seen",
+            args.wait_ms / 1e3 / period * 100,
+            "%",
+        )
     for tasks in OWN_TASKS:
         for name, cost in own_costs(tasks).items():
             what, _, unit = name.rpartition(", ")
@@ -237,15 +315,25 @@ def _extrapolate(report: Report, outcomes: list[Outcome], levels: int) -> None:
         beside = overhead(cores, levels)
         report.add(f"model, {cores:,} cores: beside the work", beside * 1e3, "ms")
         for batch_s in BATCH_TIMES_S:
-            report.add(f"model, {cores:,} cores: efficiency at {batch_s:g} s", efficiency(beside, batch_s) * 100, "%")
+            report.add(
+                f"model, {cores:,} cores: efficiency at {batch_s:g} s",
+                efficiency(beside, batch_s) * 100,
+                "%",
+            )
     for batch_s in BATCH_TIMES_S:
-        report.add(f"model, batches of {batch_s:g} s: cores that pay", cores_worth(overhead, levels, batch_s), "")
+        report.add(
+            f"model, batches of {batch_s:g} s: cores that pay",
+            cores_worth(overhead, levels, batch_s),
+            "",
+        )
     driver, tasks = overhead.driver, overhead.task
     report.notes += [
         f"the phases and the model's rows are for {levels} levels",
         f"from batch to batch with {overhead.few} tasks: {_formula(overhead.base)}",
-        f"processor time of the driver: {_formula(driver)}; off by {driver.residual(_points(outcomes, 'driver_cpu')):.0%} at most",
-        f"processor time of all tasks: {_formula(tasks)}; off by {tasks.residual(_points(outcomes, 'tasks_cpu')):.0%} at most",
+        f"processor time of the driver: {_formula(driver)}; off by "
+        f"{driver.residual(_points(outcomes, 'driver_cpu')):.0%} at most",
+        f"processor time of all tasks: {_formula(tasks)}; off by "
+        f"{tasks.residual(_points(outcomes, 'tasks_cpu')):.0%} at most",
     ]
 
 
@@ -254,7 +342,11 @@ def _points(outcomes: list[Outcome], measure: str) -> list[Point]:
 
 
 def _formula(model: Model) -> str:
-    terms = [f"{share * 1e3:.3g}{name[1:]}" for share, name in zip(model.terms, TERMS, strict=True) if share]
+    terms = [
+        f"{share * 1e3:.3g}{name[1:]}"
+        for share, name in zip(model.terms, TERMS, strict=True)
+        if share
+    ]
     return " + ".join(terms) + " ms"
 
 

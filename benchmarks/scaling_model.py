@@ -1,4 +1,5 @@
-"""What a batch costs beside its work, by number of tasks and levels: a model of few terms, fitted to measurements and extrapolated.
+"""What a batch costs beside its work, by number of tasks and levels: a model of few terms, fitted
+to measurements and extrapolated.
 
 Where it runs: pure.
 
@@ -6,9 +7,10 @@ A batch of ``levels`` levels with ``tasks`` tasks each costs beside the work of 
 
     t = a + b * levels + c * levels * tasks + d * levels * tasks^2
 
-``a``: planning, commit, Spark's own round; ``b``: a Spark stage; ``c``: to plan, send and account for a task; ``d``: what every task tells
-every task of the next level (a marker each, a size in Spark's map of the shuffle). No cost is negative: a term that a fit would make
-negative is left out, and the others are fitted anew. Measurements are weighted by 1/t^2: errors count in proportion.
+``a``: planning, commit, Spark's own round; ``b``: a Spark stage; ``c``: to plan, send and account
+for a task; ``d``: what every task tells every task of the next level (a marker each, a size in
+Spark's map of the shuffle). No cost is negative: a term that a fit would make negative is left out,
+and the others are fitted anew. Measurements are weighted by 1/t^2: errors count in proportion.
 """
 
 from __future__ import annotations
@@ -41,11 +43,15 @@ class Model:
         >>> Model((0.1, 0.01, 0.001, 0.0))(10, 2)
         0.14
         """
-        return sum(share * size for share, size in zip(self.terms, _sizes(tasks, levels), strict=True))
+        return sum(
+            share * size for share, size in zip(self.terms, _sizes(tasks, levels), strict=True)
+        )
 
     def residual(self, points: Sequence[Point]) -> float:
         """Return the largest difference from the measurements, as a share of them."""
-        return max(abs(self(point.tasks, point.levels) - point.seconds) / point.seconds for point in points)
+        return max(
+            abs(self(point.tasks, point.levels) - point.seconds) / point.seconds for point in points
+        )
 
 
 def _sizes(tasks: int, levels: int) -> tuple[float, float, float, float]:
@@ -53,7 +59,9 @@ def _sizes(tasks: int, levels: int) -> tuple[float, float, float, float]:
 
 
 def fit(points: Sequence[Point]) -> Model:
-    """Return the model with the least squared relative errors and no negative term, of the terms that the points tell apart."""
+    """Return the model with the least squared relative errors and no negative term, of the terms
+    that the points tell apart.
+    """
     used = _told_apart(points)
     while True:
         found = _least_squares(points, used)
@@ -62,19 +70,38 @@ def fit(points: Sequence[Point]) -> Model:
             return Model((found[0], found[1], found[2], found[3]))
         largest = max(points, key=lambda point: point.tasks * point.levels)
         sizes = _sizes(largest.tasks, largest.levels)
-        used.remove(min(negative, key=lambda number: found[number] * sizes[number]))  # the one that counts most there
+        # the one that counts most there
+        used.remove(min(negative, key=lambda number: found[number] * sizes[number]))
 
 
 def _told_apart(points: Sequence[Point]) -> list[int]:
     tasks, levels = len({point.tasks for point in points}), len({point.levels for point in points})
-    return [0, *([1] if levels > 1 else []), *([2] if tasks > 1 else []), *([3] if tasks > 2 else [])]
+    return [
+        0,
+        *([1] if levels > 1 else []),
+        *([2] if tasks > 1 else []),
+        *([3] if tasks > 2 else []),
+    ]
 
 
 def _least_squares(points: Sequence[Point], used: Sequence[int]) -> list[float]:
-    """Solve the normal equations of the terms in use; the others are 0.  Terms are scaled, as their sizes lie far apart."""
-    scales = {number: max(_sizes(point.tasks, point.levels)[number] for point in points) for number in used}
-    rows = [[_sizes(point.tasks, point.levels)[number] / scales[number] / point.seconds for number in used] for point in points]
-    matrix = [[sum(row[i] * row[j] for row in rows) for j in range(len(used))] for i in range(len(used))]
+    """Solve the normal equations of the terms in use; the others are 0.  Terms are scaled, as their
+    sizes lie far apart.
+    """
+    scales = {
+        number: max(_sizes(point.tasks, point.levels)[number] for point in points)
+        for number in used
+    }
+    rows = [
+        [
+            _sizes(point.tasks, point.levels)[number] / scales[number] / point.seconds
+            for number in used
+        ]
+        for point in points
+    ]
+    matrix = [
+        [sum(row[i] * row[j] for row in rows) for j in range(len(used))] for i in range(len(used))
+    ]
     solved = _solved(matrix, [sum(row[i] for row in rows) for i in range(len(used))])
     by_term = dict(zip(used, solved, strict=True))
     return [by_term.get(number, 0.0) / scales.get(number, 1.0) for number in range(len(TERMS))]
@@ -92,13 +119,18 @@ def _solved(matrix: list[list[float]], right: list[float]) -> list[float]:
         for number in range(size):
             if number != at:
                 share = rows[number][at] / rows[at][at]
-                rows[number] = [value - share * above for value, above in zip(rows[number], rows[at], strict=True)]
+                rows[number] = [
+                    value - share * above
+                    for value, above in zip(rows[number], rows[at], strict=True)
+                ]
     return [rows[at][size] / rows[at][at] for at in range(size)]
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What batches cost beside their work: ``quiet`` seconds with few tasks, and what more tasks add in the driver and in each task."""
+    """What batches cost beside their work: ``quiet`` seconds with few tasks, and what more tasks
+    add in the driver and in each task.
+    """
 
     base: Model  # seconds from batch to batch with few tasks
     few: int  # that many
@@ -108,8 +140,8 @@ class Overhead:
     def __call__(self, tasks: int, levels: int) -> float:
         """Return the seconds of a batch in which tasks do no work.
 
-        The driver's CPU time beyond that of ``few`` tasks counts as if nothing of it were done side by side; the tasks' own as if each had
-        a core.
+        The driver's CPU time beyond that of ``few`` tasks counts as if nothing of it were done side
+        by side; the tasks' own as if each had a core.
         """
         more = max(0.0, self.driver(tasks, levels) - self.driver(self.few, levels))
         own = self.task(tasks, levels) / tasks - self.task(self.few, levels) / self.few
@@ -117,7 +149,8 @@ class Overhead:
 
 
 def efficiency(overhead_s: float, batch_s: float) -> float:
-    """Return the share of a batch of ``batch_s`` seconds that is work; 0 where nothing is left for it.
+    """Return the share of a batch of ``batch_s`` seconds that is work; 0 where nothing is left for
+    it.
 
     >>> efficiency(0.25, 1.0), efficiency(3.0, 2.0)
     (0.75, 0.0)
@@ -126,7 +159,9 @@ def efficiency(overhead_s: float, batch_s: float) -> float:
 
 
 def cores_worth(overhead: Overhead, levels: int, batch_s: float, cores_max: int = 100_000) -> int:
-    """Return up to how many cores one core more still adds half a core's work, at a batch time of ``batch_s``; 0 if the first does not."""
+    """Return up to how many cores one core more still adds half a core's work, at a batch time of
+    ``batch_s``; 0 if the first does not.
+    """
     worth, step = 0, 1
     cores = 1
     while cores <= cores_max:

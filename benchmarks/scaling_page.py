@@ -1,4 +1,5 @@
-"""The tables of docs/scaling.md, from the reports of its benchmarks: figures named "row: column" become rows and columns.
+"""The tables of docs/scaling.md, from the reports of its benchmarks: figures named "row: column"
+become rows and columns.
 
 Where it runs: pure.
 """
@@ -19,7 +20,10 @@ def markdown(reports: Iterable[tuple[str, dict[str, Any]]]) -> str:
     sections = [_section(*by_name[name]) for name in BENCHMARKS if name in by_name]
     missing = [name for name in BENCHMARKS if name not in by_name]
     if missing:
-        sections.append(f"Not measured yet: {', '.join(missing)}. Run `python -m benchmarks {' '.join(missing)}`.")
+        sections.append(
+            f"Not measured yet: {', '.join(missing)}. Run `python -m benchmarks "
+            f"{' '.join(missing)}`."
+        )
     return "\n\n".join(sections)
 
 
@@ -50,7 +54,9 @@ def pivoted(figures: Sequence[Figure]) -> list[str]:
     for figure in figures:
         row, _, column = figure.name.rpartition(": ")
         missed = f" (wanted {figure.target})" if figure.verdict == "missed" else ""
-        rows.setdefault(row, {})[f"{column}, {figure.unit}" if figure.unit else column] = number(figure.value) + missed
+        rows.setdefault(row, {})[f"{column}, {figure.unit}" if figure.unit else column] = (
+            number(figure.value) + missed
+        )
     tables: dict[tuple[str, ...], list[str]] = {}
     for row, cells in rows.items():
         tables.setdefault(tuple(cells), []).append(f"| {' | '.join([row, *cells.values()])} |")

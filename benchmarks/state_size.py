@@ -1,10 +1,12 @@
-"""Large state: does a batch that touches few keys get slower when there are many, and how long does recovery take?
+"""Large state: does a batch that touches few keys get slower when there are many, and how long does
+recovery take?
 
     python -m benchmarks.state_size [--keys 1000000] [--few 10000] [--touched 10000] [--batches 20]
 
-For a small and for a large number of keys (about 100 bytes of state each): the keys are made, the run is stopped, this
-host's view of the state is deleted, and a second run starts from the checkpoint (that is the recovery) and does batches that
-touch a fixed number of keys each, drawn at random from all.
+For a small and for a large number of keys (about 100 bytes of state each): the keys are made, the
+run is stopped, this host's view of the state is deleted, and a second run starts from the
+checkpoint (that is the recovery) and does batches that touch a fixed number of keys each, drawn at
+random from all.
 
 Where it runs: the benchmark's process is the driver.
 """
@@ -36,7 +38,8 @@ from wallaroo.spark.batches import BatchRunner
 RATIO_WANTED = 1.5
 SOURCE = "Events"
 FRAME = struct.Struct(">IQI")
-CHUNK_BYTES = 1_000 * FRAME.size  # batches are cut between chunks: of a thousand events, so that they can be met exactly
+# batches are cut between chunks: of a thousand events, so that they can be met exactly
+CHUNK_BYTES = 1_000 * FRAME.size
 WARM_UP = 3  # batches of the second run that do not count
 
 
@@ -56,11 +59,16 @@ def main() -> int:
     loads.prepare()
     report = Report("state_size", settings_of(args))
     outcomes = []
-    with loads.scratch(args.scratch) as folder, runs.spark(folder) as session, loads.receiver() as port:
+    with (
+        loads.scratch(args.scratch) as folder,
+        runs.spark(folder) as session,
+        loads.receiver() as port,
+    ):
         for keys in (args.few, args.keys):
             outcomes.append(_measure(session, folder / f"checkpoint-{keys}", port, keys, args))
             print(
-                f"{keys:,} keys: batch {median(outcomes[-1].batch_ms):.0f} ms, recovery {outcomes[-1].recovery_s:.1f} s",
+                f"{keys:,} keys: batch {median(outcomes[-1].batch_ms):.0f} ms, recovery "
+                f"{outcomes[-1].recovery_s:.1f} s",
                 flush=True,
             )
     _conclude(report, outcomes, args)
@@ -69,14 +77,30 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = options(__doc__)
-    parser.add_argument("--keys", type=int, default=1_000_000, help="the large number (default %(default)d)")
-    parser.add_argument("--few", type=int, default=10_000, help="the small number (default %(default)d)")
-    parser.add_argument("--touched", type=int, default=10_000, help="events, and keys, of a batch (default %(default)d)")
-    parser.add_argument("--batches", type=int, default=20, help="measured with each number of keys (default %(default)d)")
+    parser.add_argument(
+        "--keys", type=int, default=1_000_000, help="the large number (default %(default)d)"
+    )
+    parser.add_argument(
+        "--few", type=int, default=10_000, help="the small number (default %(default)d)"
+    )
+    parser.add_argument(
+        "--touched",
+        type=int,
+        default=10_000,
+        help="events, and keys, of a batch (default %(default)d)",
+    )
+    parser.add_argument(
+        "--batches",
+        type=int,
+        default=20,
+        help="measured with each number of keys (default %(default)d)",
+    )
     return parser.parse_args()
 
 
-def _measure(session: SparkSession, root: Path, out_port: int, keys: int, args: argparse.Namespace) -> Outcome:
+def _measure(
+    session: SparkSession, root: Path, out_port: int, keys: int, args: argparse.Namespace
+) -> Outcome:
     application = _application(out_port)
     making = runs.new_run(application, session, root, backlog_bytes_max=runs.ANY_BACKLOG)
     loads.fill_spool(root, SOURCE, _frames(range(keys)), keys)
@@ -87,40 +111,62 @@ def _measure(session: SparkSession, root: Path, out_port: int, keys: int, args: 
     loads.fill_spool(root, SOURCE, touched, touched.events)
     shutil.rmtree(root / "view")
     with _batches_of(args.touched), _recovery_timed() as took:
-        again = runs.new_run(application, session, root, batch_time_s=60.0, backlog_bytes_max=runs.ANY_BACKLOG)
+        again = runs.new_run(
+            application, session, root, batch_time_s=60.0, backlog_bytes_max=runs.ANY_BACKLOG
+        )
         with runs.started(again):
             batches = runs.follow(again, runs.until_done(touched.events))
             workers = memory_by_kind(os.getpid()).get("python workers", Memory())
-    kept = [file.stat().st_size for folder in ("deltas", "snapshots") for file in (root / folder).rglob("*") if file.is_file()]
-    return Outcome([batch.seconds * 1000 for batch in batches[WARM_UP:-1]], took[0], sum(kept), workers)
+    kept = [
+        file.stat().st_size
+        for folder in ("deltas", "snapshots")
+        for file in (root / folder).rglob("*")
+        if file.is_file()
+    ]
+    return Outcome(
+        [batch.seconds * 1000 for batch in batches[WARM_UP:-1]], took[0], sum(kept), workers
+    )
 
 
 def _application(out_port: int) -> Any:
     import many_keys  # type: ignore[import-not-found]  # found by loads.prepare()
 
-    return many_keys.application_setup(["--in", f"{SOURCE}@{loads.HOST}:0", "--out", f"{loads.HOST}:{out_port}"])
+    return many_keys.application_setup(
+        ["--in", f"{SOURCE}@{loads.HOST}:0", "--out", f"{loads.HOST}:{out_port}"]
+    )
 
 
 def _frames(keys: range | list[int]) -> loads.Frames:
     pack, length = FRAME.pack, FRAME.size - 4
-    return loads.Frames.of_equal(b"".join([pack(length, key, 1) for key in keys]), FRAME.size, CHUNK_BYTES)
+    return loads.Frames.of_equal(
+        b"".join([pack(length, key, 1) for key in keys]), FRAME.size, CHUNK_BYTES
+    )
 
 
 def _touched(keys: int, touched: int, batches: int) -> loads.Frames:
     chance = random.Random(1)
-    return _frames([key for _ in range(batches) for key in chance.sample(range(keys), min(touched, keys))])
+    return _frames(
+        [key for _ in range(batches) for key in chance.sample(range(keys), min(touched, keys))]
+    )
 
 
 @contextmanager
 def _batches_of(events: int) -> Iterator[None]:
-    """Every batch takes exactly so many events: the question is not what a batch should take, but how long this one takes."""
-    with mock.patch.object(pacing, "EVENTS_FIRST", events), mock.patch.object(pacing, "EVENTS_MAX", events):
+    """Every batch takes exactly so many events: the question is not what a batch should take, but
+    how long this one takes.
+    """
+    with (
+        mock.patch.object(pacing, "EVENTS_FIRST", events),
+        mock.patch.object(pacing, "EVENTS_MAX", events),
+    ):
         yield
 
 
 @contextmanager
 def _recovery_timed() -> Iterator[list[float]]:
-    """Note how long the warm-up of each run takes: in it all tasks bring their view to the last commit."""
+    """Note how long the warm-up of each run takes: in it all tasks bring their view to the last
+    commit.
+    """
     took: list[float] = []
     warm_up = BatchRunner.warm_up
 
@@ -135,15 +181,28 @@ def _recovery_timed() -> Iterator[list[float]]:
 
 def _conclude(report: Report, outcomes: list[Outcome], args: argparse.Namespace) -> None:
     for keys, outcome in zip((args.few, args.keys), outcomes, strict=True):
-        report.add(f"{keys:,} keys: batch touching {args.touched:,}, median", median(outcome.batch_ms), "ms")
+        report.add(
+            f"{keys:,} keys: batch touching {args.touched:,}, median",
+            median(outcome.batch_ms),
+            "ms",
+        )
     ratio = median(outcomes[1].batch_ms) / median(outcomes[0].batch_ms)
     report.add("ratio of the batch times", ratio, "", at_most=RATIO_WANTED)
     for keys, outcome in zip((args.few, args.keys), outcomes, strict=True):
         report.add(f"{keys:,} keys: recovery with an empty view", outcome.recovery_s, "s")
-        report.add(f"{keys:,} keys: deltas and snapshots on disk", outcome.state_bytes / 2**20, "MiB")
+        report.add(
+            f"{keys:,} keys: deltas and snapshots on disk", outcome.state_bytes / 2**20, "MiB"
+        )
         report.add(f"{keys:,} keys: Python workers, resident", outcome.workers.resident, "MiB")
-        report.add(f"{keys:,} keys: Python workers, without files and shared pages", outcome.workers.anonymous, "MiB")
-    report.notes.append(f"{outcomes[1].workers.processes} processes of Python workers; {len(outcomes[1].batch_ms)} batches each")
+        report.add(
+            f"{keys:,} keys: Python workers, without files and shared pages",
+            outcome.workers.anonymous,
+            "MiB",
+        )
+    report.notes.append(
+        f"{outcomes[1].workers.processes} processes of Python workers; "
+        f"{len(outcomes[1].batch_ms)} batches each"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Build the documentation into site/: the pages of docs/ and the API reference, generated from docstrings by pdoc.
+"""Build the documentation into site/: the pages of docs/ and the API reference, generated from
+docstrings by pdoc.
 
 Where it runs: `make docs`.  Nothing of site/ is kept under version control.
 """
@@ -18,7 +19,13 @@ import pdoc.render
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "site"
 # What users call; the rest of the package is its own business.
-MODULES = ("wallaroo", "wallaroo.testing", "wallaroo.errors", "wallaroo.sources.interface", "wallaroo.sinks.interface")
+MODULES = (
+    "wallaroo",
+    "wallaroo.testing",
+    "wallaroo.errors",
+    "wallaroo.sources.interface",
+    "wallaroo.sinks.interface",
+)
 EXTRAS = ["fenced-code-blocks", "tables", "header-ids"]
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title><style>body{{max-width:48rem;margin:2rem auto;padding:0 1rem;font:1rem/1.55 system-ui,sans-serif}}
@@ -30,7 +37,11 @@ pre,code{{background:#f4f4f4}}pre{{padding:.8rem;overflow:auto}}td,th{{padding:.
 def render_page(text: str) -> str:
     """One Markdown page as HTML; links between pages keep working."""
     title = next((line[2:] for line in text.splitlines() if line.startswith("# ")), "wallaroo")
-    body = re.sub(r'href="(?!https?:)([^"#]+)\.md', r'href="\1.html', str(markdown2.markdown(text, extras=EXTRAS)))
+    body = re.sub(
+        r'href="(?!https?:)([^"#]+)\.md',
+        r'href="\1.html',
+        str(markdown2.markdown(text, extras=EXTRAS)),
+    )
     return PAGE.format(title=html.escape(title), body=body)
 
 

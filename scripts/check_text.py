@@ -14,7 +14,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MACHINE_PATH = re.compile(r"(?<![\w.~})/-])/(?:work|root|home/\w+|Users/\w+)(?![\w-])")
 SKIPPED = frozenset(
-    {".git", ".venv", "site", "build", "dist", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "__pycache__"}
+    {
+        ".git",
+        ".venv",
+        "site",
+        "build",
+        "dist",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".hypothesis",
+        "__pycache__",
+    }
 )
 
 
@@ -28,9 +39,15 @@ def files(root: Path) -> Iterator[Path]:
         check=False,
     )
     if listing.returncode == 0:
-        yield from (root / name for name in listing.stdout.split("\0") if name and (root / name).is_file())
+        yield from (
+            root / name for name in listing.stdout.split("\0") if name and (root / name).is_file()
+        )
         return
-    yield from (path for path in root.rglob("*") if path.is_file() and not SKIPPED & set(path.relative_to(root).parts))
+    yield from (
+        path
+        for path in root.rglob("*")
+        if path.is_file() and not SKIPPED & set(path.relative_to(root).parts)
+    )
 
 
 def complaints(name: str, text: str) -> Iterator[str]:

@@ -1,11 +1,14 @@
-"""The demo: Market Spread live on this machine's cores, checked against an oracle.  `make demo` runs it.
+"""The demo: Market Spread live on this machine's cores, checked against an oracle.  `make demo`
+runs it.
 
-Where it runs: a process of its own, which starts `wallaroo run` and two senders and stops them however it ends.
+Where it runs: a process of its own, which starts `wallaroo run` and two senders and stops them
+however it ends.
 
-The course of it: a receiver listens; the application starts; the opening quotes are sent; probes (orders that are rejected at
-any time) are sent until one comes back with the last of these quotes, which proves all of them applied; then both streams flow,
-each over one connection.  When every rejection that the oracle expects has arrived, or none has for a while, the run is stopped
-and judged.
+The course of it: a receiver listens; the application starts; the opening quotes are sent; probes
+(orders that are rejected at any time) are sent until one comes back with the last of these quotes,
+which proves all of them applied; then both streams flow, each over one connection.  When every
+rejection that the oracle expects has arrived, or none has for a while, the run is stopped and
+judged.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ from market_spread_send import OPENING  # noqa: E402
 from wallaroo.local_cluster.hosts import free_ports  # noqa: E402
 
 HOST = "127.0.0.1"
-RATE_PER_CORE = 60_000  # messages a second, both streams together; leaves room for the senders on the same cores
+# messages a second, both streams together; leaves room for the senders on the same cores
+RATE_PER_CORE = 60_000
 START_SECONDS_MAX = 120.0  # Spark's start on a small machine takes about ten
 STILL_SECONDS_MAX = 30.0  # without any new output while some is due
 STOP_SECONDS_MAX = 60.0
@@ -56,7 +60,9 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What was sent, and how long it took from the first message of the streams to the last output."""
+    """What was sent, and how long it took from the first message of the streams to the last
+    output.
+    """
 
     orders: int
     quotes: int
@@ -65,7 +71,9 @@ class Traffic:
 
 
 class Receiver(socketserver.ThreadingTCPServer):
-    """Keeps the payload of every frame that comes out of the application; shares no code with the product it checks."""
+    """Keeps the payload of every frame that comes out of the application; shares no code with the
+    product it checks.
+    """
 
     allow_reuse_address = True
 
@@ -114,12 +122,16 @@ def _demo(options: argparse.Namespace, stack: ExitStack) -> int:
     market = Market.of(OPENING.read_bytes(), options.reject_share, options.seed)
     orders_port, quotes_port = free_ports(2)
     print(
-        f"Market Spread on {_cores()} cores: {len(market.opening)} symbols, of which {len(market.rejecting)} reject orders; "
-        f"{options.rate:,} messages/s {f'for {options.seconds:g} s' if options.seconds else 'until Ctrl-C'}.\n",
+        f"Market Spread on {_cores()} cores: {len(market.opening)} symbols, of which "
+        f"{len(market.rejecting)} reject orders; "
+        f"{options.rate:,} messages/s "
+        f"{f'for {options.seconds:g} s' if options.seconds else 'until Ctrl-C'}.\n",
         flush=True,
     )
     summary = folder / "summary.json"
-    run = stack.enter_context(_child(_run_command(orders_port, quotes_port, receiver.port, summary, options.run_options)))
+    run = stack.enter_context(
+        _child(_run_command(orders_port, quotes_port, receiver.port, summary, options.run_options))
+    )
     probes = _open_market(market, run, receiver, orders_port, quotes_port)
     traffic, oracle = _stream(options, market, run, receiver, (orders_port, quotes_port), probes)
     _stop(run)
@@ -130,13 +142,31 @@ def _demo(options: argparse.Namespace, stack: ExitStack) -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Market Spread live on this machine's cores, checked against an oracle.")
-    parser.add_argument("--rate", type=int, default=RATE_PER_CORE * _cores(), help="messages per second, both streams together")
-    parser.add_argument("--seconds", type=float, default=60.0, help="0: until Ctrl-C (default: %(default)g)")
-    parser.add_argument("--forever", dest="seconds", action="store_const", const=0.0, help="the same as --seconds 0")
-    parser.add_argument("--reject-share", type=float, default=0.005, help="about this share of the orders is rejected")
+    parser = argparse.ArgumentParser(
+        description="Market Spread live on this machine's cores, checked against an oracle."
+    )
+    parser.add_argument(
+        "--rate",
+        type=int,
+        default=RATE_PER_CORE * _cores(),
+        help="messages per second, both streams together",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="0: until Ctrl-C (default: %(default)g)"
+    )
+    parser.add_argument(
+        "--forever", dest="seconds", action="store_const", const=0.0, help="the same as --seconds 0"
+    )
+    parser.add_argument(
+        "--reject-share",
+        type=float,
+        default=0.005,
+        help="about this share of the orders is rejected",
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("run_options", nargs="*", metavar="-- RUN-OPTION", help="handed on to `wallaroo run`")
+    parser.add_argument(
+        "run_options", nargs="*", metavar="-- RUN-OPTION", help="handed on to `wallaroo run`"
+    )
     return parser.parse_args()
 
 
@@ -152,7 +182,9 @@ def _leave(number: int, frame: FrameType | None) -> None:
 @contextmanager
 def _receiving() -> Iterator[Receiver]:
     receiver = Receiver()
-    threading.Thread(target=receiver.serve_forever, args=(POLL_SECONDS,), name="receiver", daemon=True).start()
+    threading.Thread(
+        target=receiver.serve_forever, args=(POLL_SECONDS,), name="receiver", daemon=True
+    ).start()
     try:
         yield receiver
     finally:
@@ -161,7 +193,9 @@ def _receiving() -> Iterator[Receiver]:
 
 @contextmanager
 def _child(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process in a session of its own: Ctrl-C reaches the demo alone, which then ends things in order."""
+    """A process in a session of its own: Ctrl-C reaches the demo alone, which then ends things in
+    order.
+    """
     child = subprocess.Popen(command, start_new_session=True, text=True, **options)
     try:
         yield child
@@ -175,7 +209,9 @@ def _child(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]
                 child.wait()
 
 
-def _run_command(orders_port: int, quotes_port: int, out_port: int, summary: Path, run_options: list[str]) -> list[str]:
+def _run_command(
+    orders_port: int, quotes_port: int, out_port: int, summary: Path, run_options: list[str]
+) -> list[str]:
     sources = f"Orders@{HOST}:{orders_port},Market Data@{HOST}:{quotes_port}"
     return [
         *(sys.executable, "-m", "wallaroo", "run", str(EXAMPLE / "market_spread.py")),
@@ -192,14 +228,24 @@ def _send_command(stream: str, port: int, options: argparse.Namespace) -> list[s
     ]
 
 
-def _open_market(market: Market, run: subprocess.Popen[str], receiver: Receiver, orders_port: int, quotes_port: int) -> int:
+def _open_market(
+    market: Market,
+    run: subprocess.Popen[str],
+    receiver: Receiver,
+    orders_port: int,
+    quotes_port: int,
+) -> int:
     """Send the opening quotes and wait until all of them are applied; how many probes that took."""
     deadline = time.monotonic() + START_SECONDS_MAX
     fence = market.fence()
     fence_prices = fence[-BID_AND_OFFER.size :]
     probes = 1
-    with _connected(quotes_port, run, deadline) as quotes, _connected(orders_port, run, deadline) as orders:
-        orders.sendall(market.probe(0))  # alone waits for Spark to start; the opening quotes' latency shall not show that
+    with (
+        _connected(quotes_port, run, deadline) as quotes,
+        _connected(orders_port, run, deadline) as orders,
+    ):
+        # alone waits for Spark to start; the opening quotes' latency shall not show that
+        orders.sendall(market.probe(0))
         _until(lambda: len(receiver.payloads) > 0, run, START_SECONDS_MAX)
         quotes.sendall(OPENING.read_bytes() + fence)
         while not any(payload[BID_AT:].startswith(fence_prices) for payload in receiver.payloads):
@@ -219,7 +265,9 @@ def _connected(port: int, run: subprocess.Popen[str], deadline: float) -> socket
         except ConnectionRefusedError:
             _must_run(run)
             if time.monotonic() > deadline:
-                raise DemoError(f"the application does not listen on port {port} after {START_SECONDS_MAX:g} s") from None
+                raise DemoError(
+                    f"the application does not listen on port {port} after {START_SECONDS_MAX:g} s"
+                ) from None
             time.sleep(POLL_SECONDS)
 
 
@@ -251,7 +299,9 @@ def _stream(
     started = time.monotonic()
     with ExitStack() as stack:
         senders = [
-            stack.enter_context(_child(_send_command(stream, port, options), stdout=subprocess.PIPE))
+            stack.enter_context(
+                _child(_send_command(stream, port, options), stdout=subprocess.PIPE)
+            )
             for stream, port in zip(("orders", "quotes"), ports, strict=True)
         ]
         try:
@@ -305,7 +355,9 @@ def _stop(run: subprocess.Popen[str]) -> None:
     try:
         code = run.wait(STOP_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        raise DemoError(f"`wallaroo run` did not stop within {STOP_SECONDS_MAX:g} s of SIGTERM") from None
+        raise DemoError(
+            f"`wallaroo run` did not stop within {STOP_SECONDS_MAX:g} s of SIGTERM"
+        ) from None
     if code != 0:
         raise DemoError(f"`wallaroo run` stopped with exit code {code}")
 
@@ -314,14 +366,23 @@ def _report(traffic: Traffic, judgement: Judgement, summary: dict[str, Any]) -> 
     sent = traffic.orders + traffic.quotes
     print(f"\nMarket Spread, {traffic.seconds:.1f} s on {_cores()} cores")
     print(
-        f"  messages in      {summary['events_in']:>14,}   {traffic.orders:,} orders, {traffic.quotes:,} quotes, and the opening"
+        f"  messages in      {summary['events_in']:>14,}   {traffic.orders:,} orders, "
+        f"{traffic.quotes:,} quotes, and the opening"
     )
     print(f"  rejected orders  {judgement.received:>14,}")
-    print(f"  throughput       {sent / traffic.seconds:>14,.0f}   messages/s from the first message to the last output")
-    print(f"  late by at most  {traffic.late_ms_max:>14,.0f}   ms: a message's wait for its turn at a sender")
+    print(
+        f"  throughput       {sent / traffic.seconds:>14,.0f}   messages/s from the first message "
+        f"to the last output"
+    )
+    print(
+        f"  late by at most  {traffic.late_ms_max:>14,.0f}   ms: a message's wait for its turn at "
+        f"a sender"
+    )
     print(f"\n  receipt to output, ms{'p50':>12}{'p95':>9}{'p99':>9}{'p99.9':>9}")
     for line in summary["latency"]:
-        figures = "".join(f"{line[name]:>9,.0f}" for name in ("p50_ms", "p95_ms", "p99_ms", "p999_ms"))
+        figures = "".join(
+            f"{line[name]:>9,.0f}" for name in ("p50_ms", "p95_ms", "p99_ms", "p999_ms")
+        )
         print(f"    {line['pipeline']:<21}{figures}")
     print(f"\n  {judgement}")
 

@@ -1,4 +1,6 @@
-"""What every test may use: polling with a deadline, the command line, and skips that say what is missing."""
+"""What every test may use: polling with a deadline, the command line, and skips that say what is
+missing.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ JAVA = pytest.StashKey[Finding]()  # looked at once a session
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Wait until a condition holds: ``eventually(lambda: file.exists(), "the file is there", seconds=5)``."""
+    """Wait until a condition holds: ``eventually(lambda: file.exists(), "the file is there",
+    seconds=5)``.
+    """
 
     def wait(condition: Callable[[], object], what: str, seconds: float = 10.0) -> None:
         deadline = time.monotonic() + seconds
@@ -74,4 +78,6 @@ def _missing(reason: str) -> None:
 
 
 def _has_postgres() -> bool:
-    return bool(shutil.which("postgres") or list(Path("/usr/lib/postgresql").glob("*/bin/postgres")))
+    return bool(
+        shutil.which("postgres") or list(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    )

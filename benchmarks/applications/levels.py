@@ -1,7 +1,8 @@
-"""An application of one, two or three levels whose events cost nothing, or a wait that stands for work.
+"""An application of one, two or three levels whose events cost nothing, or a wait that stands for
+work.
 
-An event that waits holds its task, not a core: so many tasks can be had on few cores as a cluster has cores, and what a batch takes
-beyond the wait is what the framework and Spark add.
+An event that waits holds its task, not a core: so many tasks can be had on few cores as a cluster
+has cores, and what a batch takes beyond the wait is what the framework and Spark add.
 
 Where it runs: worker (``application_setup``: driver).
 """
@@ -71,9 +72,13 @@ def application_setup(args: list[str]) -> object:
     levels = int(args[args.index("--levels") + 1])
     name, host, port = wallaroo.tcp_parse_input_addrs(args)[0]
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
-    pipeline = wallaroo.source("Events", wallaroo.TCPSourceConfig(name, host, port, decode_event)).to(wait)
+    pipeline = wallaroo.source(
+        "Events", wallaroo.TCPSourceConfig(name, host, port, decode_event)
+    ).to(wait)
     if levels > 1:
         pipeline = pipeline.key_by(key_of).to(count)
     if levels > 2:
         pipeline = pipeline.key_by(key_of).to(count_again)
-    return wallaroo.build_application("Levels", pipeline.to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_key)))
+    return wallaroo.build_application(
+        "Levels", pipeline.to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_key))
+    )

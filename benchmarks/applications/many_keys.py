@@ -1,4 +1,5 @@
-"""An application whose state is large: every key keeps about a hundred bytes, and every event changes its key's.
+"""An application whose state is large: every key keeps about a hundred bytes, and every event
+changes its key's.
 
 Where it runs: worker (``application_setup``: driver).
 """
@@ -10,7 +11,8 @@ import struct
 import wallaroo
 
 EVENT = struct.Struct(">QI")  # key, value
-FILLER_BYTES = 64  # with the class's name and the two numbers, the pickled state has about 100 bytes
+# with the class's name and the two numbers, the pickled state has about 100 bytes
+FILLER_BYTES = 64
 
 
 class Kept:
@@ -56,5 +58,9 @@ def application_setup(args: list[str]) -> object:
     name, host, port = wallaroo.tcp_parse_input_addrs(args)[0]
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
     events = wallaroo.source("Events", wallaroo.TCPSourceConfig(name, host, port, decode_event))
-    pipeline = events.key_by(key_of).to(keep).to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_nothing))
+    pipeline = (
+        events.key_by(key_of)
+        .to(keep)
+        .to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_nothing))
+    )
     return wallaroo.build_application("Many Keys", pipeline)

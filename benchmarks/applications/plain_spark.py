@@ -1,9 +1,11 @@
-"""Market Spread in plain PySpark: ``transformWithState``, one row per event, Spark's own state store.
+"""Market Spread in plain PySpark: ``transformWithState``, one row per event, Spark's own state
+store.
 
-The yardstick of ``benchmarks.market_spread``: the same frames, the same decisions, the same encoded rejections, and
-everything in its favour that does not change what it is:
+The yardstick of ``benchmarks.market_spread``: the same frames, the same decisions, the same encoded
+rejections, and everything in its favour that does not change what it is:
 
-* the source slices files of frames at known places, hands over Arrow batches, and the sink throws the output away;
+* the source slices files of frames at known places, hands over Arrow batches, and the sink throws
+  the output away;
 * RocksDB with changelog checkpoints and without row counts; as many shuffle partitions as cores;
 * per key and batch, state is read once and written once, however many events the key has.
 
@@ -44,7 +46,9 @@ SCHEMAS = {
     ),
 }
 ARROW_SCHEMAS = {
-    "frames": pa.schema([("symbol", pa.string()), ("is_order", pa.bool_()), ("frame", pa.binary())]),
+    "frames": pa.schema(
+        [("symbol", pa.string()), ("is_order", pa.bool_()), ("frame", pa.binary())]
+    ),
     "columns": pa.schema(
         [
             ("symbol", pa.string()),
@@ -61,7 +65,9 @@ ORDER, QUOTE = struct.Struct(">4xBBI6s4sdd21x"), struct.Struct(">4xB4s21xdd")
 
 
 class FramesSource(DataSource):
-    """Options: ``orders``, ``quotes`` (files of frames), ``slices``, ``events`` (per batch), ``rows`` (frames or columns)."""
+    """Options: ``orders``, ``quotes`` (files of frames), ``slices``, ``events`` (per batch),
+    ``rows`` (frames or columns).
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -78,7 +84,11 @@ class FramesReader(DataSourceStreamReader):
     """Every batch reads the same number of both kinds of frames; the files are read in circles."""
 
     def __init__(self, options: dict[str, str]):
-        self._rows, self._slices, self._events = options["rows"], int(options["slices"]), int(options["events"])
+        self._rows, self._slices, self._events = (
+            options["rows"],
+            int(options["slices"]),
+            int(options["events"]),
+        )
         self._files = {True: options["orders"], False: options["quotes"]}
 
     def initialOffset(self) -> dict[str, int]:
@@ -93,7 +103,10 @@ class FramesReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         per_slice = self._events // 2 // self._slices
         begin = start["batch"] * self._events // 2
-        return [InputPartition((begin + number * per_slice, per_slice)) for number in range(self._slices)]
+        return [
+            InputPartition((begin + number * per_slice, per_slice))
+            for number in range(self._slices)
+        ]
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing is kept, so nothing is let go."""
@@ -108,7 +121,11 @@ class FramesReader(DataSourceStreamReader):
                 at = (begin + made) % total
                 rows = min(ROWS_PER_ARROW_BATCH, count - made, total - at)
                 piece = content[at * size : (at + rows) * size]
-                yield _frames(piece, is_order, size) if self._rows == "frames" else _columns(piece, is_order)
+                yield (
+                    _frames(piece, is_order, size)
+                    if self._rows == "frames"
+                    else _columns(piece, is_order)
+                )
                 made += rows
 
 
@@ -117,22 +134,34 @@ def _frames(piece: bytes, is_order: bool, size: int) -> pa.RecordBatch:
     where = SYMBOL_IN_ORDER if is_order else SYMBOL_IN_QUOTE
     symbols = [frame[where].decode() for frame in frames]
     return pa.RecordBatch.from_arrays(
-        [pa.array(symbols), pa.array([is_order] * len(frames)), pa.array(frames)], schema=ARROW_SCHEMAS["frames"]
+        [pa.array(symbols), pa.array([is_order] * len(frames)), pa.array(frames)],
+        schema=ARROW_SCHEMAS["frames"],
     )
 
 
 def _columns(piece: bytes, is_order: bool) -> pa.RecordBatch:
     schema = ARROW_SCHEMAS["columns"]
     if is_order:
-        _, sides, accounts, ids, symbols, quantities, prices = zip(*ORDER.iter_unpack(piece), strict=True)
-        values: dict[str, Any] = {"side": sides, "account": accounts, "order_id": ids, "quantity": quantities, "price": prices}
+        _, sides, accounts, ids, symbols, quantities, prices = zip(
+            *ORDER.iter_unpack(piece), strict=True
+        )
+        values: dict[str, Any] = {
+            "side": sides,
+            "account": accounts,
+            "order_id": ids,
+            "quantity": quantities,
+            "price": prices,
+        }
     else:
         _, symbols, bids, offers = zip(*QUOTE.iter_unpack(piece), strict=True)
         values = {"bid": bids, "offer": offers}
     count = len(symbols)
     values |= {"symbol": [symbol.decode() for symbol in symbols], "is_order": [is_order] * count}
     arrays = [
-        pa.array(values[field.name], field.type) if field.name in values else pa.nulls(count, field.type) for field in schema
+        pa.array(values[field.name], field.type)
+        if field.name in values
+        else pa.nulls(count, field.type)
+        for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -168,7 +197,11 @@ DECODE_ORDER, DECODE_QUOTE = example.decode_order.function, example.decode_quote
 
 def _event_of_frame(row: Row) -> Any:
     _, is_order, frame = row
-    return DECODE_ORDER(bytes(frame[HEADER_BYTES:])) if is_order else DECODE_QUOTE(bytes(frame[HEADER_BYTES:]))
+    return (
+        DECODE_ORDER(bytes(frame[HEADER_BYTES:]))
+        if is_order
+        else DECODE_QUOTE(bytes(frame[HEADER_BYTES:]))
+    )
 
 
 def _event_of_columns(row: Row) -> Any:
@@ -179,19 +212,33 @@ def _event_of_columns(row: Row) -> Any:
 
 
 def start(
-    spark: SparkSession, orders: Path, quotes: Path, checkpoint: Path, events: int, cores: int, rows: str
+    spark: SparkSession,
+    orders: Path,
+    quotes: Path,
+    checkpoint: Path,
+    events: int,
+    cores: int,
+    rows: str,
 ) -> StreamingQuery:
     """Start the query: batches of ``events`` events, back to back, without end."""
     for name, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(cores)}.items():
         spark.conf.set(name, value)
     spark.dataSource.register(FramesSource)
-    options = {"orders": str(orders), "quotes": str(quotes), "slices": str(cores), "events": str(events), "rows": rows}
+    options = {
+        "orders": str(orders),
+        "quotes": str(quotes),
+        "slices": str(cores),
+        "events": str(events),
+        "rows": rows,
+    }
     return (
         spark.readStream.format(FORMAT)
         .options(**options)
         .load()
         .groupBy("symbol")
-        .transformWithState(CheckMarketData(rows), "rejection binary", outputMode="Append", timeMode="None")
+        .transformWithState(
+            CheckMarketData(rows), "rejection binary", outputMode="Append", timeMode="None"
+        )
         .writeStream.format("noop")
         .outputMode("append")
         .option("checkpointLocation", str(checkpoint))

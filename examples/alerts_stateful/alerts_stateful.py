@@ -1,7 +1,8 @@
 """Alerts, stateful: report every user whose account is far off balance.
 
-A generator makes up transactions of five users without end (or as many as ``--transactions N`` says).  The sum of each user's
-transactions is that user's state; an alert carries the sum, and follows every transaction after which it is beyond 2000.
+A generator makes up transactions of five users without end (or as many as ``--transactions N``
+says).  The sum of each user's transactions is that user's state; an alert carries the sum, and
+follows every transaction after which it is beyond 2000.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ def application_setup(args: list[str]) -> object:
     options, _ = parser.parse_known_args(args)
 
     transactions = wallaroo.source(
-        "Alerts (stateful)", wallaroo.GenSourceConfig("Alerts (stateful)", TransactionGenerator(options.transactions))
+        "Alerts (stateful)",
+        wallaroo.GenSourceConfig("Alerts (stateful)", TransactionGenerator(options.transactions)),
     )
     pipeline = (
         transactions.key_by(extract_user)
@@ -32,7 +34,9 @@ def application_setup(args: list[str]) -> object:
 
 
 class Transaction:
-    """Money moved by a user.  ``totals`` is the generator's memory: the sums of all users' transactions, this one included."""
+    """Money moved by a user.  ``totals`` is the generator's memory: the sums of all users'
+    transactions, this one included.
+    """
 
     __slots__ = ("amount", "number", "totals", "user")
 
@@ -46,7 +50,8 @@ class Transaction:
 class TransactionGenerator:
     """Users take turns; whose sum has gone beyond 5000 pays back 6000.
 
-    All that the next transaction depends on is in the last one, so a generator that starts again goes on where it was.
+    All that the next transaction depends on is in the last one, so a generator that starts again
+    goes on where it was.
     """
 
     def __init__(self, transactions: int | None = None) -> None:
@@ -108,7 +113,9 @@ def extract_user(transaction: Transaction) -> str:
 
 
 @wallaroo.state_computation(name="check transaction total", state=TransactionTotal)
-def check_transaction_total(transaction: Transaction, total: TransactionTotal) -> DepositAlert | WithdrawalAlert | None:
+def check_transaction_total(
+    transaction: Transaction, total: TransactionTotal
+) -> DepositAlert | WithdrawalAlert | None:
     """Add to the user's total; alert as long as it is beyond 2000 on either side."""
     total.total += transaction.amount
     if total.total > 2000:

@@ -1,7 +1,8 @@
 """Alerts, stateless: report every unusually large transaction.
 
-A generator makes up transactions without end (or as many as ``--transactions N`` says); a computation without state looks at
-each one by itself and lets only deposits and withdrawals of more than 1000 through, as alerts.
+A generator makes up transactions without end (or as many as ``--transactions N`` says); a
+computation without state looks at each one by itself and lets only deposits and withdrawals of more
+than 1000 through, as alerts.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ def application_setup(args: list[str]) -> object:
     options, _ = parser.parse_known_args(args)
 
     transactions = wallaroo.source(
-        "Alerts (stateless)", wallaroo.GenSourceConfig("Alerts (stateless)", TransactionGenerator(options.transactions))
+        "Alerts (stateless)",
+        wallaroo.GenSourceConfig("Alerts (stateless)", TransactionGenerator(options.transactions)),
     )
-    pipeline = transactions.to(check_transaction).to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_alert))
+    pipeline = transactions.to(check_transaction).to_sink(
+        wallaroo.TCPSinkConfig(out_host, out_port, encode_alert)
+    )
     return wallaroo.build_application("Alerts", pipeline)
 
 
@@ -36,7 +40,9 @@ class Transaction:
 
 
 class TransactionGenerator:
-    """Each transaction follows from the one before it alone, so a generator that starts again goes on where it was."""
+    """Each transaction follows from the one before it alone, so a generator that starts again goes
+    on where it was.
+    """
 
     def __init__(self, transactions: int | None = None) -> None:
         self.transactions = transactions

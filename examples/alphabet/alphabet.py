@@ -1,7 +1,8 @@
 """Alphabet: an election in which letters stand as candidates.
 
-Messages of nine bytes come in over TCP: the length of the rest (5), a letter, and a number of votes.  Each letter keeps its own
-total, and every message is answered with the new total of its letter.
+Messages of nine bytes come in over TCP: the length of the rest (5), a letter, and a number of
+votes.  Each letter keeps its own total, and every message is answered with the new total of its
+letter.
 """
 
 from __future__ import annotations
@@ -18,8 +19,14 @@ def application_setup(args: list[str]) -> object:
     in_name, in_host, in_port = wallaroo.tcp_parse_input_addrs(args)[0]
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
 
-    votes = wallaroo.source("Alphabet", wallaroo.TCPSourceConfig(in_name, in_host, in_port, decode_votes))
-    pipeline = votes.key_by(extract_letter).to(add_votes).to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_total))
+    votes = wallaroo.source(
+        "Alphabet", wallaroo.TCPSourceConfig(in_name, in_host, in_port, decode_votes)
+    )
+    pipeline = (
+        votes.key_by(extract_letter)
+        .to(add_votes)
+        .to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_total))
+    )
     return wallaroo.build_application("Alphabet", pipeline)
 
 

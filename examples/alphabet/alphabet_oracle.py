@@ -13,7 +13,9 @@ from pathlib import Path
 
 
 def running_totals(messages: bytes) -> dict[str, list[int]]:
-    """The totals of every letter, after each of its messages, in the order of the messages (nine bytes each)."""
+    """The totals of every letter, after each of its messages, in the order of the messages (nine
+    bytes each).
+    """
     totals: dict[str, list[int]] = {}
     for at in range(0, len(messages), 9):
         if int.from_bytes(messages[at : at + 4], "big") != 5:
@@ -26,5 +28,8 @@ def running_totals(messages: bytes) -> dict[str, list[int]]:
 
 
 if __name__ == "__main__":
-    last = {letter: totals[-1] for letter, totals in sorted(running_totals(Path(sys.argv[1]).read_bytes()).items())}
+    last = {
+        letter: totals[-1]
+        for letter, totals in sorted(running_totals(Path(sys.argv[1]).read_bytes()).items())
+    }
     print(json.dumps(last, indent=1))

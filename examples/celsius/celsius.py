@@ -1,6 +1,7 @@
 """Celsius: temperatures from Celsius to Fahrenheit, in two steps without state.
 
-Each frame that comes in over TCP holds one temperature, a 32-bit float; each one leaves as a line of text.
+Each frame that comes in over TCP holds one temperature, a 32-bit float; each one leaves as a line
+of text.
 """
 
 from __future__ import annotations
@@ -17,8 +18,14 @@ def application_setup(args: list[str]) -> object:
     in_name, in_host, in_port = wallaroo.tcp_parse_input_addrs(args)[0]
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
 
-    temperatures = wallaroo.source("Celsius Conversion", wallaroo.TCPSourceConfig(in_name, in_host, in_port, decode_celsius))
-    pipeline = temperatures.to(multiply).to(add).to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_fahrenheit))
+    temperatures = wallaroo.source(
+        "Celsius Conversion", wallaroo.TCPSourceConfig(in_name, in_host, in_port, decode_celsius)
+    )
+    pipeline = (
+        temperatures.to(multiply)
+        .to(add)
+        .to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_fahrenheit))
+    )
     return wallaroo.build_application("Celsius to Fahrenheit", pipeline)
 
 

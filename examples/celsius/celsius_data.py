@@ -2,8 +2,8 @@
 
     python celsius_data.py celsius.msg celsius_expected.txt
 
-1000 temperatures from -100.0 to 99.8 in steps of 0.2.  A 32-bit float does not hold 0.2 exactly, so what is expected is worked
-out from the float that is really sent.
+1000 temperatures from -100.0 to 99.8 in steps of 0.2.  A 32-bit float does not hold 0.2 exactly, so
+what is expected is worked out from the float that is really sent.
 
 Where it runs: pure, save for the command line.
 """
@@ -23,7 +23,8 @@ def temperatures() -> list[float]:
 def frames() -> bytes:
     """The temperatures as they are sent: length (4), then the float, all big end first."""
     return b"".join(
-        b"\x00\x00\x00\x04" + bytes(ctypes.c_float(celsius))[:: -1 if sys.byteorder == "little" else 1]
+        b"\x00\x00\x00\x04"
+        + bytes(ctypes.c_float(celsius))[:: -1 if sys.byteorder == "little" else 1]
         for celsius in temperatures()
     )
 

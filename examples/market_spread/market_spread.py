@@ -1,8 +1,9 @@
 """Market Spread: turn down orders for symbols whose price is uncertain.
 
-Two streams meet: orders, and the market's best bids and offers (NBBO).  Each symbol keeps its latest quote.  Where bid and
-offer are far apart, the symbol is in reject state, and every order for it is answered with a rejection; all other orders pass
-without a word.  A symbol that nobody has quoted yet is in reject state as well.
+Two streams meet: orders, and the market's best bids and offers (NBBO).  Each symbol keeps its
+latest quote.  Where bid and offer are far apart, the symbol is in reject state, and every order for
+it is answered with a rejection; all other orders pass without a word.  A symbol that nobody has
+quoted yet is in reject state as well.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import time
 
 import wallaroo
 
-# Compiled once per process.  Functions travel by reference, so a module may keep such things, which cannot be pickled.
-ORDER = struct.Struct(">BBI6s4sdd21x")  # type 1, side, account, order id, symbol, quantity, price; the time is passed over
+# Compiled once per process.  Functions travel by reference, so a module may keep such things, which
+# cannot be pickled.
+# type 1, side, account, order id, symbol, quantity, price; the time is passed over
+ORDER = struct.Struct(">BBI6s4sdd21x")
 QUOTE = struct.Struct(">B4s21xdd")  # type 2, symbol; the time is passed over; bid, offer
-REJECTION = struct.Struct(">IBI6s4sddddQ")  # length 55, side, account, order id, symbol, quantity, price, bid, offer, time
+# length 55, side, account, order id, symbol, quantity, price, bid, offer, time
+REJECTION = struct.Struct(">IBI6s4sddddQ")
 REJECTION_BYTES = REJECTION.size - 4
 ORDER_TYPE, QUOTE_TYPE = 1, 2
 
@@ -30,8 +34,13 @@ def application_setup(args: list[str]) -> object:
     quotes_host, quotes_port = addresses["Market Data"]
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
 
-    orders = wallaroo.source("Orders", wallaroo.TCPSourceConfig("Orders", orders_host, orders_port, decode_order))
-    quotes = wallaroo.source("Market Data", wallaroo.TCPSourceConfig("Market Data", quotes_host, quotes_port, decode_quote))
+    orders = wallaroo.source(
+        "Orders", wallaroo.TCPSourceConfig("Orders", orders_host, orders_port, decode_order)
+    )
+    quotes = wallaroo.source(
+        "Market Data",
+        wallaroo.TCPSourceConfig("Market Data", quotes_host, quotes_port, decode_quote),
+    )
     pipeline = (
         orders.merge(quotes)
         .key_by(extract_symbol)
@@ -46,7 +55,9 @@ class Order:
 
     __slots__ = ("account", "order_id", "price", "quantity", "side", "symbol")
 
-    def __init__(self, side: int, account: int, order_id: bytes, symbol: bytes, quantity: float, price: float) -> None:
+    def __init__(
+        self, side: int, account: int, order_id: bytes, symbol: bytes, quantity: float, price: float
+    ) -> None:
         self.side = side
         self.account = account
         self.order_id = order_id

@@ -1,12 +1,14 @@
-"""Make both streams of Market Spread from a seed: endless, cheap, and with one right answer whatever the streams' interleaving.
+"""Make both streams of Market Spread from a seed: endless, cheap, and with one right answer
+whatever the streams' interleaving.
 
-How orders and quotes interleave is up to chance, so the market is made such that it does not matter which orders are rejected:
-each symbol keeps the verdict that its opening quote has, for ever, while its prices move all the time.  Which quote a rejection
-carries does depend on chance; every quote of a rejecting symbol is therefore unique, and `market_spread_oracle.py` can say
-which one it was.
+How orders and quotes interleave is up to chance, so the market is made such that it does not matter
+which orders are rejected: each symbol keeps the verdict that its opening quote has, for ever, while
+its prices move all the time.  Which quote a rejection carries does depend on chance; every quote of
+a rejecting symbol is therefore unique, and `market_spread_oracle.py` can say which one it was.
 
-Both streams are blocks of frames.  A block is made once; the next one differs in what has to be unique only: all orders' ids,
-and the rejecting symbols' quotes.  So a million frames cost a sender a few milliseconds.
+Both streams are blocks of frames.  A block is made once; the next one differs in what has to be
+unique only: all orders' ids, and the rejecting symbols' quotes.  So a million frames cost a sender
+a few milliseconds.
 
 Where it runs: pure.
 """
@@ -34,7 +36,9 @@ SPREAD_MAX = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """Symbols with their opening quotes; ``rejecting`` are the ones whose orders are turned down."""
+    """Symbols with their opening quotes; ``rejecting`` are the ones whose orders are turned
+    down.
+    """
 
     opening: tuple[tuple[bytes, float, float], ...]  # symbol, bid, offer
     rejecting: tuple[bytes, ...]
@@ -43,15 +47,24 @@ class Market:
 
     @classmethod
     def of(cls, opening_frames: bytes, reject_share: float = 0.005, seed: int = 1) -> Market:
-        """Read the opening quotes (46-byte frames); about ``reject_share`` of the orders will be for rejecting symbols."""
-        opening = tuple((symbol, bid, offer) for _, _, symbol, _, bid, offer in QUOTE_FRAME.iter_unpack(opening_frames))
+        """Read the opening quotes (46-byte frames); about ``reject_share`` of the orders will be
+        for rejecting symbols.
+        """
+        opening = tuple(
+            (symbol, bid, offer)
+            for _, _, symbol, _, bid, offer in QUOTE_FRAME.iter_unpack(opening_frames)
+        )
         rejecting = tuple(symbol for symbol, bid, offer in opening if is_wide(bid, offer))
         if not rejecting or len(rejecting) == len(opening):
-            raise ValueError("the opening quotes must have symbols that reject orders and symbols that do not")
+            raise ValueError(
+                "the opening quotes must have symbols that reject orders and symbols that do not"
+            )
         return cls(opening, rejecting, reject_share, seed)
 
     def fence(self) -> bytes:
-        """One more quote, to be sent behind the opening quotes: a probe answered with it proves all of them applied."""
+        """One more quote, to be sent behind the opening quotes: a probe answered with it proves all
+        of them applied.
+        """
         symbol = self.rejecting[0]
         bid = next(bid for quoted, bid, _ in self.opening if quoted == symbol)
         return QUOTE_FRAME.pack(42, 2, symbol, CLOCK, *wide_quote(bid, 0))
@@ -62,10 +75,16 @@ class Market:
         return ORDER_FRAME.pack(53, 1, 1, 1, probe_id, self.rejecting[0], 100.0, 10.0, CLOCK)
 
     def order_blocks(self) -> Iterator[bytearray]:
-        """Orders without end, `ORDERS_PER_BLOCK` to a block: the same buffer each time, so be done with it before the next."""
+        """Orders without end, `ORDERS_PER_BLOCK` to a block: the same buffer each time, so be done
+        with it before the next.
+        """
         block = bytearray(self._order_block())
         for number in range(PROBE_IDS_FROM // ORDERS_PER_BLOCK):
-            for digit, at in zip(order_id(number * ORDERS_PER_BLOCK)[:3], range(ORDER_ID_AT, ORDER_ID_AT + 3), strict=True):
+            for digit, at in zip(
+                order_id(number * ORDERS_PER_BLOCK)[:3],
+                range(ORDER_ID_AT, ORDER_ID_AT + 3),
+                strict=True,
+            ):
                 block[at :: ORDER_FRAME.size] = bytes([digit]) * ORDERS_PER_BLOCK
             yield block
 
@@ -86,14 +105,26 @@ class Market:
         accepting = tuple(symbol for symbol in bids if symbol not in self.rejecting)
         frames = []
         for number in range(ORDERS_PER_BLOCK):
-            symbol = chance.choice(self.rejecting if chance.random() < self.reject_share else accepting)
+            symbol = chance.choice(
+                self.rejecting if chance.random() < self.reject_share else accepting
+            )
             price = bids[symbol] + chance.randrange(-20, 20) / 100
-            side, account, quantity = chance.randint(1, 2), chance.randrange(10_000), float(chance.randrange(100, 10_000, 100))
-            frames.append(ORDER_FRAME.pack(53, 1, side, account, order_id(number), symbol, quantity, price, CLOCK))
+            side, account, quantity = (
+                chance.randint(1, 2),
+                chance.randrange(10_000),
+                float(chance.randrange(100, 10_000, 100)),
+            )
+            frames.append(
+                ORDER_FRAME.pack(
+                    53, 1, side, account, order_id(number), symbol, quantity, price, CLOCK
+                )
+            )
         return b"".join(frames)
 
     def _quote_block(self) -> tuple[bytearray, list[list[tuple[int, float]]]]:
-        """A block of quotes, and per round where the prices of rejecting symbols stand in it, with the opening bids."""
+        """A block of quotes, and per round where the prices of rejecting symbols stand in it, with
+        the opening bids.
+        """
         chance = random.Random(self.seed + 1)
         rejecting, quoted = set(self.rejecting), list(self.opening)
         block = bytearray()
@@ -104,7 +135,11 @@ class Market:
             for symbol, bid, _ in quoted:
                 if symbol in rejecting:
                     places[-1].append((len(block) + PRICES_AT, bid))
-                moved = bid + (number if number < ROUNDS_PER_BLOCK // 2 else ROUNDS_PER_BLOCK - number) / 100
+                moved = (
+                    bid
+                    + (number if number < ROUNDS_PER_BLOCK // 2 else ROUNDS_PER_BLOCK - number)
+                    / 100
+                )
                 block += QUOTE_FRAME.pack(42, 2, symbol, CLOCK, moved, moved + 0.01)
         return block, places
 
@@ -115,7 +150,9 @@ def is_wide(bid: float, offer: float) -> bool:
 
 
 def wide_quote(bid: float, number: int) -> tuple[float, float]:
-    """The quote ``number`` of a rejecting symbol: five up and five down again, cent by cent; the spread widens at each turn."""
+    """The quote ``number`` of a rejecting symbol: five up and five down again, cent by cent; the
+    spread widens at each turn.
+    """
     turn, cent = divmod(number, 500)
     moved = bid + (cent if turn % 2 == 0 else 500 - cent) / 100
     return moved, moved + 0.06 + turn / 10_000

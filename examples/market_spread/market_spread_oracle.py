@@ -1,9 +1,12 @@
-"""Say which orders must have been rejected, and judge what Market Spread made of them.  Plain Python, without Wallaroo.
+"""Say which orders must have been rejected, and judge what Market Spread made of them.  Plain
+Python, without Wallaroo.
 
-The oracle reads what was sent, as bytes, and shares no code with the application.  It holds to what is promised: orders and
-quotes of one symbol each keep their order, but how the two streams interleave is up to chance.  It accepts such data only where
-the verdicts do not depend on that.  Then exactly the orders for rejecting symbols come out, each once, per symbol in the order
-of sending; each carries a quote that was sent for its symbol, and never an older one than the rejection before.
+The oracle reads what was sent, as bytes, and shares no code with the application.  It holds to what
+is promised: orders and quotes of one symbol each keep their order, but how the two streams
+interleave is up to chance.  It accepts such data only where the verdicts do not depend on that.
+Then exactly the orders for rejecting symbols come out, each once, per symbol in the order of
+sending; each carries a quote that was sent for its symbol, and never an older one than the
+rejection before.
 
 Where it runs: pure.
 """
@@ -48,27 +51,36 @@ class Oracle:
     """Feed it every quote, then every order, in the order of sending; then let it judge."""
 
     _verdicts: dict[bytes, bool] = field(default_factory=dict)  # symbol -> orders are rejected
-    _quotes: dict[bytes, dict[tuple[float, float], int]] = field(default_factory=dict)  # rejecting symbol -> quote -> place
+    # rejecting symbol -> quote -> place
+    _quotes: dict[bytes, dict[tuple[float, float], int]] = field(default_factory=dict)
     _orders: dict[bytes, tuple[int, tuple[int, int, bytes, float, float]]] = field(
         default_factory=dict
     )  # id -> place, what it says
 
     def feed_quotes(self, frames: bytes) -> None:
-        """Take whole frames of the market data stream; raises ValueError where a verdict changes or a quote is not unique."""
+        """Take whole frames of the market data stream; raises ValueError where a verdict changes or
+        a quote is not unique.
+        """
         verdicts, quotes = self._verdicts, self._quotes
         for _, _, symbol, bid, offer in _QUOTE.iter_unpack(frames):
             spread = offer - bid
             verdict = spread >= 0.05 or spread / ((bid + offer) / 2) >= 0.05
             if verdicts.setdefault(symbol, verdict) != verdict:
-                raise ValueError(f"the verdict on {symbol!r} changes, so the answer would depend on the streams' interleaving")
+                raise ValueError(
+                    f"the verdict on {symbol!r} changes, so the answer would depend on the "
+                    f"streams' interleaving"
+                )
             if verdict:
-                seen = quotes.setdefault(symbol, {(0.0, 0.0): 0})  # what an order meets that comes before the first quote
+                # what an order meets that comes before the first quote
+                seen = quotes.setdefault(symbol, {(0.0, 0.0): 0})
                 if (bid, offer) in seen:
                     raise ValueError(f"the quote {bid}, {offer} of {symbol!r} is not unique")
                 seen[bid, offer] = len(seen)
 
     def feed_orders(self, frames: bytes) -> None:
-        """Take whole frames of the orders' stream; raises ValueError where a symbol was not quoted or an id is not unique."""
+        """Take whole frames of the orders' stream; raises ValueError where a symbol was not quoted
+        or an id is not unique.
+        """
         verdicts, orders = self._verdicts, self._orders
         for _, _, side, account, order_id, symbol, quantity, price in _ORDER.iter_unpack(frames):
             if symbol not in verdicts:
@@ -84,7 +96,9 @@ class Oracle:
         return len(self._orders)
 
     def judge(self, rejections: Iterable[bytes]) -> Judgement:
-        """Hold the rejections (payloads of the output's frames, as received) against what was fed."""
+        """Hold the rejections (payloads of the output's frames, as received) against what was
+        fed.
+        """
         court = _Court(self._orders, self._quotes)
         for payload in rejections:
             court.hear(payload)
@@ -131,7 +145,10 @@ class _Court:
         quote = self._quotes[symbol].get((bid, offer))
         if quote is None:
             return "at a quote that was never made"
-        order_before, quote_before = self._last_order.get(symbol, -1), self._last_quote.get(symbol, -1)
+        order_before, quote_before = (
+            self._last_order.get(symbol, -1),
+            self._last_quote.get(symbol, -1),
+        )
         self._last_order[symbol], self._last_quote[symbol] = place, quote
         if place < order_before:
             return "behind a later order of the symbol"
@@ -146,4 +163,10 @@ class _Court:
         for order_id in self._orders:
             if order_id not in self._seen:
                 self._note("missing", repr(order_id))
-        return Judgement(len(self._orders), self._received, self._correct, dict(self._faults), tuple(self._examples))
+        return Judgement(
+            len(self._orders),
+            self._received,
+            self._correct,
+            dict(self._faults),
+            tuple(self._examples),
+        )

@@ -3,9 +3,10 @@
     python market_spread_send.py orders 127.0.0.1:7010 --rate 60000 --seconds 60
     python market_spread_send.py quotes 127.0.0.1:7011 --rate 60000 --seconds 60
 
-The schedule is open-loop: what is due is due whether or not the receiver keeps up, so a receiver that was slow for a moment
-gets the rest at once.  SIGTERM and SIGINT end the stream behind a whole frame.  The last line of output is a JSON object:
-``sent`` messages, ``seconds``, and ``late_ms_max``, the longest time that a message had to wait for its turn.
+The schedule is open-loop: what is due is due whether or not the receiver keeps up, so a receiver
+that was slow for a moment gets the rest at once.  SIGTERM and SIGINT end the stream behind a whole
+frame.  The last line of output is a JSON object: ``sent`` messages, ``seconds``, and
+``late_ms_max``, the longest time that a message had to wait for its turn.
 
 Where it runs: a process of its own.
 """
@@ -50,7 +51,9 @@ class Stop:
 
 
 class Frames:
-    """The next so many frames of endless blocks, as views of the blocks: send a piece before taking the next."""
+    """The next so many frames of endless blocks, as views of the blocks: send a piece before taking
+    the next.
+    """
 
     def __init__(self, blocks: Iterator[bytearray], frame_size: int) -> None:
         self._blocks, self._size = blocks, frame_size
@@ -67,7 +70,9 @@ class Frames:
             yield piece
 
 
-def send(connection: socket.socket, frames: Frames, rate: float, seconds: float, stop: Stop) -> Sent:
+def send(
+    connection: socket.socket, frames: Frames, rate: float, seconds: float, stop: Stop
+) -> Sent:
     """Send ``rate`` messages a second for ``seconds``, or until told to stop."""
     started = time.monotonic()
     sent, late = 0, 0.0
@@ -92,13 +97,19 @@ def main() -> None:
     parser.add_argument("address", help="HOST:PORT")
     parser.add_argument("--rate", type=float, default=60_000, help="messages per second")
     parser.add_argument("--seconds", type=float, default=60, help="0: until SIGTERM or SIGINT")
-    parser.add_argument("--reject-share", type=float, default=0.005, help="share of orders for rejecting symbols")
+    parser.add_argument(
+        "--reject-share", type=float, default=0.005, help="share of orders for rejecting symbols"
+    )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     stop = Stop()
     market = Market.of(OPENING.read_bytes(), options.reject_share, options.seed)
     is_orders = options.stream == "orders"
-    frames = Frames(market.order_blocks(), ORDER_FRAME.size) if is_orders else Frames(market.quote_blocks(), QUOTE_FRAME.size)
+    frames = (
+        Frames(market.order_blocks(), ORDER_FRAME.size)
+        if is_orders
+        else Frames(market.quote_blocks(), QUOTE_FRAME.size)
+    )
     host, _, port = options.address.rpartition(":")
     with socket.create_connection((host, int(port))) as connection:
         report = send(connection, frames, options.rate, options.seconds or float("inf"), stop)

@@ -1,7 +1,7 @@
 """Word Count: how often has each word been seen so far?
 
-Text comes in over TCP, one frame per line.  Lines are split into words, every word has its own counter, and every single word
-that arrives is answered with its running count.
+Text comes in over TCP, one frame per line.  Lines are split into words, every word has its own
+counter, and every single word that arrives is answered with its running count.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ def application_setup(args: list[str]) -> object:
     in_name, in_host, in_port = wallaroo.tcp_parse_input_addrs(args)[0]
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
 
-    lines = wallaroo.source("Split and Count", wallaroo.TCPSourceConfig(in_name, in_host, in_port, decode_lines))
+    lines = wallaroo.source(
+        "Split and Count", wallaroo.TCPSourceConfig(in_name, in_host, in_port, decode_lines)
+    )
     pipeline = (
-        lines.to(split).key_by(extract_word).to(count_word).to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_word_count))
+        lines.to(split)
+        .key_by(extract_word)
+        .to(count_word)
+        .to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode_word_count))
     )
     return wallaroo.build_application("Word Count", pipeline)
 

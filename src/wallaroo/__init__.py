@@ -70,7 +70,8 @@ from wallaroo.steps import (
 OctetDecoder = Decoder
 OctetEncoder = Encoder
 
-# The complete command line, as in Wallaroo; the command line program replaces it.  Applications look for '--cluster-initializer'
+# The complete command line, as in Wallaroo; the command line program replaces it.  Applications
+# look for '--cluster-initializer'
 # to do something on one worker only: here application_setup runs in one process, which is that one.
 _ARGS: tuple[str, ...] = (*sys.argv, "--cluster-initializer")
 

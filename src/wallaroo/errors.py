@@ -1,6 +1,7 @@
 """The errors a user can meet; the class says whose turn it is to act.
 
-Where it runs: everywhere.  Facts ride in ``args``, so that every error survives pickling on its way from a worker to the driver.
+Where it runs: everywhere.  Facts ride in ``args``, so that every error survives pickling on its way
+from a worker to the driver.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ class WallarooError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that keeps a pipeline from running: which step, where it was written, what is wrong, and the cure."""
+    """One thing that keeps a pipeline from running: which step, where it was written, what is
+    wrong, and the cure.
+    """
 
     step: str
     place: str
@@ -52,7 +55,9 @@ class NotYetError(PipelineError):
 
 
 class UserCodeError(WallarooError):
-    """Your function raised: step, ``file:line``, shortened event, the exception's text, and its traceback as text."""
+    """Your function raised: step, ``file:line``, shortened event, the exception's text, and its
+    traceback as text.
+    """
 
     def __init__(self, step: str, place: str, event: str, cause: str, trace: str = ""):
         super().__init__(step, place, event, cause, trace)
@@ -67,7 +72,9 @@ class UserCodeError(WallarooError):
 
 
 class PeerError(WallarooError):
-    """Something outside of the application is missing, busy, full or wrong: a port, a disk, a server, a file."""
+    """Something outside of the application is missing, busy, full or wrong: a port, a disk, a
+    server, a file.
+    """
 
 
 class CheckpointError(WallarooError):
@@ -75,7 +82,9 @@ class CheckpointError(WallarooError):
 
 
 class InternalError(WallarooError):
-    """Our mistake: what happened, and the traceback of another process as text.  The command line asks for a report."""
+    """Our mistake: what happened, and the traceback of another process as text.  The command line
+    asks for a report.
+    """
 
     def __init__(self, what: str, trace: str = ""):
         super().__init__(what, trace)

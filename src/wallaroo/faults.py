@@ -1,9 +1,10 @@
 """Fault points: named places where a test can kill the process, to prove what a restart finds.
 
-Where it runs: everywhere that writes durable files.  ``WALLAROO_FAULT="name:nth"`` kills this process with SIGKILL when it
-passes the named point for the nth time (from 1).  ``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so
-that a test can find out which there are.  Without these variables ``fault_point`` does nothing; the choice is made once, at
-import.
+Where it runs: everywhere that writes durable files.  ``WALLAROO_FAULT="name:nth"`` kills this
+process with SIGKILL when it passes the named point for the nth time (from 1).
+``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so that a test can find
+out which there are.  Without these variables ``fault_point`` does nothing; the choice is made once,
+at import.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Framing: where messages begin and end in a run of bytes.
 
-Where it runs: everywhere; pure.  A framing becomes a closure once (``frame_walker``, ``frame_splitter``, ``framer``); the
-closures walk headers and nothing else.  Messages of one length follow each other in most streams, so both closures, once
-they have seen a few alike, look at the header's columns of a whole stretch at once: a strided slice per header byte,
-stripped of the expected byte, tells how many frames are alike.
+Where it runs: everywhere; pure.  A framing becomes a closure once (``frame_walker``,
+``frame_splitter``, ``framer``); the closures walk headers and nothing else.  Messages of one length
+follow each other in most streams, so both closures, once they have seen a few alike, look at the
+header's columns of a whole stretch at once: a strided slice per header byte, stripped of the
+expected byte, tells how many frames are alike.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from functools import lru_cache
 from wallaroo.errors import PeerError
 
 Buffer = bytes | bytearray
-FrameWalker = Callable[[Buffer, int, int], tuple[int, int]]  # (buffer, start, end) -> (end of the last whole frame, frames)
+# (buffer, start, end) -> (end of the last whole frame, frames)
+FrameWalker = Callable[[Buffer, int, int], tuple[int, int]]
 
 _ALIKE = 8  # frames of one length seen before a stretch is tried
 _STRETCH_FRAMES_MIN = 32  # length of the first stretch tried; doubled while it pays
@@ -25,7 +27,9 @@ _STRETCH_FRAMES_MAX = 8192
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How a source's bytes are cut into messages: a header of ``header_length`` bytes, read by ``length_fmt``, then the payload."""
+    """How a source's bytes are cut into messages: a header of ``header_length`` bytes, read by
+    ``length_fmt``, then the payload.
+    """
 
     header_length: int = 4
     length_fmt: str = ">I"
@@ -33,7 +37,9 @@ class Framing:
 
 
 class FrameError(PeerError):
-    """A frame that breaks the framing.  ``end`` and ``frames`` tell of the good frames before it."""
+    """A frame that breaks the framing.  ``end`` and ``frames`` tell of the good frames before
+    it.
+    """
 
     def __init__(self, what: str, end: int, frames: int):
         super().__init__(what, end, frames)
@@ -44,17 +50,22 @@ class FrameError(PeerError):
 
 
 def length_reader(framing: Framing) -> struct.Struct:
-    """Return the struct that reads a header.  Raises ValueError, in words, for a format that cannot."""
+    """Return the struct that reads a header.  Raises ValueError, in words, for a format that
+    cannot.
+    """
     try:
         header = struct.Struct(framing.length_fmt)
         is_whole = isinstance(header.unpack(bytes(header.size))[0], int)
     except (struct.error, IndexError, TypeError) as problem:
-        raise ValueError(f"length_fmt {framing.length_fmt!r} is not a struct format: {problem}.") from None
+        raise ValueError(
+            f"length_fmt {framing.length_fmt!r} is not a struct format: {problem}."
+        ) from None
     if not is_whole:
         raise ValueError(f"length_fmt {framing.length_fmt!r} does not read a whole number.")
     if header.size != framing.header_length or not 1 <= header.size <= 8:
         raise ValueError(
-            f"length_fmt {framing.length_fmt!r} reads {header.size} bytes, header_length says {framing.header_length}; "
+            f"length_fmt {framing.length_fmt!r} reads {header.size} bytes, header_length says "
+            f"{framing.header_length}; "
             "both must agree, between 1 and 8."
         )
     return header
@@ -62,7 +73,9 @@ def length_reader(framing: Framing) -> struct.Struct:
 
 @lru_cache(maxsize=64)
 def frame_walker(framing: Framing) -> FrameWalker:
-    """Make ``walk(buffer, start, end) -> (end of the last whole frame, frames)``; it raises FrameError for a bad length."""
+    """Make ``walk(buffer, start, end) -> (end of the last whole frame, frames)``; it raises
+    FrameError for a bad length.
+    """
     header, size_max = length_reader(framing), framing.max_size
     unpack, header_bytes = header.unpack_from, header.size
 
@@ -88,14 +101,18 @@ def frame_walker(framing: Framing) -> FrameWalker:
                 more = _run(buffer, position, stride, header_bytes, tried)
                 position += more * stride
                 frames += more
-                stretch = min(stretch * 2, _STRETCH_FRAMES_MAX) if more == tried else _STRETCH_FRAMES_MIN
+                stretch = (
+                    min(stretch * 2, _STRETCH_FRAMES_MAX) if more == tried else _STRETCH_FRAMES_MIN
+                )
                 alike = _ALIKE - 1 if more == tried else 0
         return position, frames
 
     return walk
 
 
-def count_frames(buffer: Buffer, header_length: int, length_fmt: str, max_size: int) -> tuple[int, int]:
+def count_frames(
+    buffer: Buffer, header_length: int, length_fmt: str, max_size: int
+) -> tuple[int, int]:
     """Return the end of the last whole frame and the number of whole frames.
 
     >>> count_frames(b"\\0\\2ab\\0\\0\\0\\5abc", 2, ">H", 100)
@@ -106,7 +123,9 @@ def count_frames(buffer: Buffer, header_length: int, length_fmt: str, max_size: 
 
 @lru_cache(maxsize=64)
 def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
-    """Make ``split(frames) -> payloads`` for a run of whole frames; it raises FrameError where the run is not whole."""
+    """Make ``split(frames) -> payloads`` for a run of whole frames; it raises FrameError where the
+    run is not whole.
+    """
     header, size_max = length_reader(framing), framing.max_size
     unpack, header_bytes = header.unpack_from, header.size
 
@@ -122,7 +141,11 @@ def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
             body = position + header_bytes
             position = body + length
             if position > end:
-                raise FrameError(f"a frame's payload of {length} bytes is cut off", body - header_bytes, len(payloads))
+                raise FrameError(
+                    f"a frame's payload of {length} bytes is cut off",
+                    body - header_bytes,
+                    len(payloads),
+                )
             append(frames[body:position])
             if length != last:
                 last, alike = length, 0
@@ -133,8 +156,12 @@ def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
                 tried = min(stretch, (end - position) // stride)
                 more = _run(frames, position, stride, header_bytes, tried)
                 body, position = position + header_bytes, position + more * stride
-                payloads += [frames[at : at + length] for at in range(body, position + header_bytes, stride)]
-                stretch = min(stretch * 2, _STRETCH_FRAMES_MAX) if more == tried else _STRETCH_FRAMES_MIN
+                payloads += [
+                    frames[at : at + length] for at in range(body, position + header_bytes, stride)
+                ]
+                stretch = (
+                    min(stretch * 2, _STRETCH_FRAMES_MAX) if more == tried else _STRETCH_FRAMES_MIN
+                )
                 alike = _ALIKE - 1 if more == tried else 0
         if position != end:
             raise FrameError("a frame's header is cut off", position, len(payloads))
@@ -145,9 +172,12 @@ def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
 
 @lru_cache(maxsize=64)
 def framer(framing: Framing) -> Callable[[bytes], bytes]:
-    """Make ``frame(payload) -> header + payload``; it raises FrameError for a payload the framing cannot carry."""
+    """Make ``frame(payload) -> header + payload``; it raises FrameError for a payload the framing
+    cannot carry.
+    """
     header, size_max = length_reader(framing), framing.max_size
-    others = (0,) * (len(header.unpack(bytes(header.size))) - 1)  # a format may read more than the length
+    # a format may read more than the length
+    others = (0,) * (len(header.unpack(bytes(header.size))) - 1)
 
     def frame(payload: bytes) -> bytes:
         if len(payload) > size_max:
@@ -155,12 +185,16 @@ def framer(framing: Framing) -> Callable[[bytes], bytes]:
         try:
             return header.pack(len(payload), *others) + payload
         except struct.error:
-            raise FrameError(f"a payload of {len(payload)} bytes does not fit length_fmt {framing.length_fmt!r}", 0, 0) from None
+            raise FrameError(
+                f"a payload of {len(payload)} bytes does not fit length_fmt {framing.length_fmt!r}",
+                0,
+                0,
+            ) from None
 
     return frame
 
 
-def frame(payload: bytes, framing: Framing = Framing()) -> bytes:  # noqa: B008  # frozen
+def frame(payload: bytes, framing: Framing = Framing()) -> bytes:  # frozen
     """Return the payload with its header.
 
     >>> frame(b"abc")
@@ -175,7 +209,9 @@ def _run(buffer: Buffer, start: int, stride: int, header_bytes: int, tried: int)
     before = start - stride
     for column in range(header_bytes):
         heads = buffer[start + column : end : stride]
-        more = min(more, len(heads) - len(heads.lstrip(buffer[before + column : before + column + 1])))
+        more = min(
+            more, len(heads) - len(heads.lstrip(buffer[before + column : before + column + 1]))
+        )
     return more
 
 

@@ -1,4 +1,5 @@
-"""How a run is asked for and what it answers: options, the handle's interface, and the refusal to run in workers.
+"""How a run is asked for and what it answers: options, the handle's interface, and the refusal to
+run in workers.
 
 Where it runs: everywhere.
 """
@@ -24,22 +25,29 @@ class RunOptions:
     """How to run: every field has the default that suits one machine."""
 
     master: str = "local[*]"  # Spark's master
-    checkpoint: Path | None = None  # folder for state and progress; None: a temporary one, and nothing survives the run
+    # folder for state and progress; None: a temporary one, and nothing survives the run
+    checkpoint: Path | None = None
     is_fresh: bool = False  # delete what the checkpoint holds first
     tasks: int | None = None  # tasks per stage at most; None: one per core
-    batch_time_s: float = 1.0  # how long a batch may take; a larger backlog is cut into batches of about this
+    # how long a batch may take; a larger backlog is cut into batches of about this
+    batch_time_s: float = 1.0
     log_level: str = "error"  # of Spark: debug, info, warning, error, off
     key_groups: int = KEY_GROUPS_DEFAULT  # shares of state; fixed for the life of a checkpoint
-    backlog_bytes_max: int = BACKLOG_BYTES_MAX  # per source and per sink; beyond it nothing more is read
+    # per source and per sink; beyond it nothing more is read
+    backlog_bytes_max: int = BACKLOG_BYTES_MAX
     retain_commits: int = 16  # newest commits that stay usable as starting points
     drain_s: float = 5.0  # how long a stopping run waits for its output to leave
-    module_paths: tuple[str, ...] = ()  # folders of the application's modules, for sys.path of the workers
+    # folders of the application's modules, for sys.path of the workers
+    module_paths: tuple[str, ...] = ()
     spark_conf: tuple[tuple[str, str], ...] = ()  # settings of Spark on top of ours
-    ack_ports: tuple[tuple[str, int], ...] = ()  # TCP source name -> port on which senders get acknowledgements
-    is_sticky: bool = True  # on a cluster: tasks go where the state of their key groups is; False: anywhere (to compare)
+    # TCP source name -> port on which senders get acknowledgements
+    ack_ports: tuple[tuple[str, int], ...] = ()
+    # on a cluster: tasks go where the state of their key groups is; False: anywhere (to compare)
+    is_sticky: bool = True
     # where the run answers queries over HTTP; port 0: any; None: nowhere
     status_address: tuple[str, int] | None = ("127.0.0.1", 0)
-    allow_incompatible: bool = False  # go on with a checkpoint of a changed application, dropping what no longer fits
+    # go on with a checkpoint of a changed application, dropping what no longer fits
+    allow_incompatible: bool = False
 
 
 class RunHandle(Protocol):

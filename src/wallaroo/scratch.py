@@ -1,17 +1,19 @@
-"""Scratch folders: one per run, in the system's folder for temporary files; the next run removes those of runs that were killed.
+"""Scratch folders: one per run, in the system's folder for temporary files; the next run removes
+those of runs that were killed.
 
 Where it runs: driver.
 
 The law: a folder is removed by somebody else only if all of this holds.
 
-* It is a folder of this user, named ``wallaroo-*``, and holds a marker of ours: a file ``MARKER`` of this user that begins with
-  ``MAGIC``.
-* Nobody holds the marker's lock (flock).  A run holds it from before the marker gets its name until the run has ended; the kernel
-  releases it when the process dies, however it dies.  Processes that the run starts do not inherit it.
+* It is a folder of this user, named ``wallaroo-*``, and holds a marker of ours: a file ``MARKER``
+  of this user that begins with ``MAGIC``.
+* Nobody holds the marker's lock (flock).  A run holds it from before the marker gets its name until
+  the run has ended; the kernel releases it when the process dies, however it dies.  Processes that
+  the run starts do not inherit it.
 
-Who removes a folder holds the lock meanwhile, so no two runs remove the same one.  The marker goes last: what is left of a
-folder that could not be removed whole is still a dead run's, and the next run tries again.  A file system that has no locks gets
-no marker, and its folders stay.
+Who removes a folder holds the lock meanwhile, so no two runs remove the same one.  The marker goes
+last: what is left of a folder that could not be removed whole is still a dead run's, and the next
+run tries again.  A file system that has no locks gets no marker, and its folders stay.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Scratch:
 
 
 def make_scratch(parent: Path | None = None) -> Scratch:
-    """Make a scratch folder in ``parent`` (default: the system's folder for temporary files) and lock it.  Raises OSError."""
+    """Make a scratch folder in ``parent`` (default: the system's folder for temporary files) and
+    lock it.  Raises OSError.
+    """
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     unnamed = path / f"{MARKER}.tmp"
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -59,7 +63,8 @@ def make_scratch(parent: Path | None = None) -> Scratch:
 
 
 def sweep_dead(parent: Path | None = None) -> tuple[Path, ...]:
-    """Remove scratch folders of dead runs in ``parent`` (default as in ``make_scratch``); return those that are gone.
+    """Remove scratch folders of dead runs in ``parent`` (default as in ``make_scratch``); return
+    those that are gone.
 
     What cannot be read or removed is left as it is: this never raises.
     """
@@ -86,17 +91,24 @@ def _candidates(parent: Path) -> Iterator[Path]:
 
 
 def _lock_of_dead(path: Path) -> int | None:
-    """Take the lock of a dead run's folder; None where the folder is no scratch folder, or its run lives, or is being removed."""
+    """Take the lock of a dead run's folder; None where the folder is no scratch folder, or its run
+    lives, or is being removed.
+    """
     try:
         lock = os.open(path / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         found = os.fstat(lock)
-        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and os.read(lock, len(MAGIC)) == MAGIC
+        is_ours = (
+            stat.S_ISREG(found.st_mode)
+            and found.st_uid == os.geteuid()
+            and os.read(lock, len(MAGIC)) == MAGIC
+        )
         if is_ours:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(found, os.stat(path / MARKER, follow_symlinks=False)):  # not another folder of that name by now
+            # not another folder of that name by now
+            if os.path.samestat(found, os.stat(path / MARKER, follow_symlinks=False)):
                 return lock
     except OSError:
         pass

@@ -1,8 +1,9 @@
 """Steps: what a user writes, as frozen values that name a function and say how to call it.
 
-Where it runs: everywhere.  A step travels by reference: pickled as *module and name*, imported on the other side.  A script's
-``__main__`` is translated to the script's importable name, so that state pickled by a worker today unpickles tomorrow.  Functions
-defined inside other functions cannot be imported by name and travel by value.
+Where it runs: everywhere.  A step travels by reference: pickled as *module and name*, imported on
+the other side.  A script's ``__main__`` is translated to the script's importable name, so that
+state pickled by a worker today unpickles tomorrow.  Functions defined inside other functions cannot
+be imported by name and travel by value.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def place_of(function: Callable[..., Any]) -> str:
 
 
 def importable_module(name: str) -> str:
-    """The name under which another process can import module ``name``: a script's ``__main__`` becomes its file's stem."""
+    """The name under which another process can import module ``name``: a script's ``__main__``
+    becomes its file's stem.
+    """
     if name != "__main__":
         return name
     main = sys.modules["__main__"]
@@ -54,13 +57,17 @@ def resolve(module: str, qualname: str) -> Any:
 
 class _ByName(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        if getattr(value, "__module__", None) == "__main__" and isinstance(value, type | FunctionType):
+        if getattr(value, "__module__", None) == "__main__" and isinstance(
+            value, type | FunctionType
+        ):
             return resolve, (importable_module("__main__"), value.__qualname__)
         return NotImplemented
 
 
 def pickle_by_name(value: Any) -> bytes:
-    """Pickle with classes and functions of the running script under the name by which another process imports it."""
+    """Pickle with classes and functions of the running script under the name by which another
+    process imports it.
+    """
     content = io.BytesIO()
     _ByName(content, 5).dump(value)
     return content.getvalue()
@@ -87,7 +94,9 @@ class Step:
     def __init__(self, function: Callable[..., Any], name: str | None = None, on_error: str = STOP):
         self.function = function
         self.on_error = on_error
-        self.step_name = name if name is not None else getattr(function, "__name__", type(function).__name__)
+        self.step_name = (
+            name if name is not None else getattr(function, "__name__", type(function).__name__)
+        )
         self.__module__ = getattr(function, "__module__", "__main__")
         self.__qualname__ = getattr(function, "__qualname__", self.step_name)
         self.__doc__ = getattr(function, "__doc__", None)
@@ -103,7 +112,9 @@ class Step:
         return place_of(self.function)
 
     def __call__(self, *args: Any) -> Any:
-        """With no argument: the step itself (``.to(f())`` is ``.to(f)``, as in Wallaroo).  With arguments: the plain function."""
+        """With no argument: the step itself (``.to(f())`` is ``.to(f)``, as in Wallaroo).  With
+        arguments: the plain function.
+        """
         return self.function(*args) if args else self
 
     def __repr__(self) -> str:
@@ -171,7 +182,9 @@ class _Stateful(Step, Generic[S]):
     is_stateful = True
     state_class: type[S]
 
-    def __init__(self, function: Callable[..., Any], name: str | None, state: type[S], on_error: str = STOP):
+    def __init__(
+        self, function: Callable[..., Any], name: str | None, state: type[S], on_error: str = STOP
+    ):
         super().__init__(function, name, on_error)
         self.state_class = state
 
@@ -184,7 +197,9 @@ class _Stateful(Step, Generic[S]):
 
 
 class StateComputation(_Stateful[S], Generic[In, S, Out]):
-    """One event and its key's state in, one out; the state is mutated in place; ``None`` filters."""
+    """One event and its key's state in, one out; the state is mutated in place; ``None``
+    filters.
+    """
 
     kind = "state_computation"
 
@@ -231,7 +246,8 @@ class KeyExtractor(Step, Generic[In, K]):
 class Decoder(Step, Generic[Out]):
     """A frame's payload (bytes) in, one event out; ``None`` drops the message.
 
-    ``header_length`` is 1 to 8 bytes; ``length_fmt`` is the ``struct`` format that reads the payload's length from them.
+    ``header_length`` is 1 to 8 bytes; ``length_fmt`` is the ``struct`` format that reads the
+    payload's length from them.
     """
 
     kind = "decoder"

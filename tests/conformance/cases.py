@@ -1,6 +1,7 @@
 """What every runner must give: cases as values.
 
-Order: outputs of one key, from one source, come in the order of its input.  A key is an output's first word.
+Order: outputs of one key, from one source, come in the order of its input.  A key is an output's
+first word.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Case:
         return self.name
 
 
-def per_key(outputs: Sequence[str], key_of: Callable[[str], str] = lambda line: line.partition(" ")[0]) -> dict[str, list[str]]:
+def per_key(
+    outputs: Sequence[str], key_of: Callable[[str], str] = lambda line: line.partition(" ")[0]
+) -> dict[str, list[str]]:
     """Outputs by key, in order."""
     found: dict[str, list[str]] = defaultdict(list)
     for output in outputs:
@@ -73,8 +76,9 @@ def in_any_order(*expected: str) -> Check:
 def counted(*streams: tuple[Callable[[str], object], Sequence[str]]) -> Check:
     """Events of several streams, each with its key's count behind it.
 
-    However the streams interleave: the counts of a key are 1, 2, 3 ... in the order of output, and the events of one key and one
-    stream keep their order.  A stream is given as what finds an event's key, and its events.
+    However the streams interleave: the counts of a key are 1, 2, 3 ... in the order of output, and
+    the events of one key and one stream keep their order.  A stream is given as what finds an
+    event's key, and its events.
     """
     key_of = {event: key_of_event(event) for key_of_event, events in streams for event in events}
     stream_of = {event: number for number, (_, events) in enumerate(streams) for event in events}
@@ -132,13 +136,17 @@ def counted_by(events: Sequence[str], key_of: Callable[[str], object]) -> list[s
 def _bill_of_rights() -> Case:
     lines = [line for line in (WORD_COUNT / "bill_of_rights.txt").read_text().split("\n") if line]
     final: dict[str, int] = json.loads((WORD_COUNT / "bill_of_rights_word_counts.json").read_text())
-    expected = [f"{word} {number}" for word, count in final.items() for number in range(1, count + 1)]
+    expected = [
+        f"{word} {number}" for word, count in final.items() for number in range(1, count + 1)
+    ]
     assert len(expected) == 482
     return Case("bill of rights", bill.word_count, {"in": lines}, ordered_per_key(out=expected))
 
 
 def several_keys_case(rounds: int = 3, digits: int = 1) -> Case:
-    """By first word, by length, by first word: the second key mixes the words of one length, in no promised order."""
+    """By first word, by length, by first word: the second key mixes the words of one length, in no
+    promised order.
+    """
     words = ["aa", "bb", "c", "aa", "c", "aa", "d", "bb"] * rounds
     lines = [f"{word} {number:0{digits}d}" for number, word in enumerate(words)]
 
@@ -147,7 +155,9 @@ def several_keys_case(rounds: int = 3, digits: int = 1) -> Case:
         for word, of_word in per_key(outputs["out"]).items():
             own = [row for row in rows if row[0] == word]
             inputs = [line.split()[1] for line in lines if first_word(line) == word]
-            assert [row[1:3] for row in own] == [[number, str(n)] for n, number in enumerate(inputs, 1)]
+            assert [row[1:3] for row in own] == [
+                [number, str(n)] for n, number in enumerate(inputs, 1)
+            ]
             assert [int(row[4]) for row in own] == list(range(1, len(of_word) + 1))
         for length in (1, 2):
             counts = sorted(int(row[3]) for row in rows if len(row[0]) == length)
@@ -164,12 +174,22 @@ def _several_sinks() -> Case:
         counted((first_word, left), (first_word, right))(outputs)
         assert Counter(outputs["out2"]) == Counter(outputs["out"])
         assert per_key(outputs["out2"]) == per_key(outputs["out"])
-        assert Counter(outputs["out3"]) == Counter(line.upper() for line in outputs["out"] if line.endswith(" 1"))
+        assert Counter(outputs["out3"]) == Counter(
+            line.upper() for line in outputs["out"] if line.endswith(" 1")
+        )
 
-    return Case("several sources and sinks", shapes.several_sinks, {"left": left, "right": right}, check)
+    return Case(
+        "several sources and sinks", shapes.several_sinks, {"left": left, "right": right}, check
+    )
 
 
-LONG = ["str:" + "k" * 600, "bytes:" + "k" * 600, "str:" + "k" * 600 + "!", "str:" + "é" * 300, "bytes:" + "k" * 480]
+LONG = [
+    "str:" + "k" * 600,
+    "bytes:" + "k" * 600,
+    "str:" + "k" * 600 + "!",
+    "str:" + "é" * 300,
+    "bytes:" + "k" * 480,
+]
 KEYS = ["str:1", "bytes:1", "int:1", "str:", "bytes:", "int:0", "int:-1", "int:" + "9" * 30, *LONG]
 MANY = ["list", "empty", "none", "tuple", "generator", "holes"]
 
@@ -177,7 +197,14 @@ MANY = ["list", "empty", "none", "tuple", "generator", "holes"]
 def _several_outputs() -> Case:
     """The second step gives n - 1 outputs for its n-th event of a key."""
     lines = MANY * 3
-    given = {"list": "12", "empty": "", "none": "", "tuple": "123", "generator": "12", "holes": "13"}
+    given = {
+        "list": "12",
+        "empty": "",
+        "none": "",
+        "tuple": "123",
+        "generator": "12",
+        "holes": "13",
+    }
     events = [f"{line} {number}" for line in lines for number in given[line]]
     seen: Counter[str] = Counter()
     expected = []
@@ -186,7 +213,10 @@ def _several_outputs() -> Case:
         count = seen[first_word(event)]
         expected += [f"{event} {count}{letter}" for letter in "abcdef"[: count - 1]]
     return Case(
-        "None, [], tuples and generators from multi", values.several_outputs, {"in": lines}, ordered_per_key(out=expected)
+        "None, [], tuples and generators from multi",
+        values.several_outputs,
+        {"in": lines},
+        ordered_per_key(out=expected),
     )
 
 
@@ -205,10 +235,14 @@ def _state_as_output(build: Build, name: str, is_collected: bool) -> Case:
 
     def check(outputs: Outputs) -> None:
         shown = [f"{line.split(' ')[0]}: {line.split(': ')[1]}" for line in outputs["out"]]
-        expected = [f"{key}: {','.join(map(str, range(last + 1)))}" for last in range(8) for key in "abc"]
+        expected = [
+            f"{key}: {','.join(map(str, range(last + 1)))}" for last in range(8) for key in "abc"
+        ]
         assert per_key(shown) == per_key(expected)
         counts = [int(line.split(" ")[1].rstrip(":")) for line in outputs["out"]]
-        assert sorted(counts) == (list(range(1, 25)) if is_collected else sorted([*range(1, 9)] * 3))
+        assert sorted(counts) == (
+            list(range(1, 25)) if is_collected else sorted([*range(1, 9)] * 3)
+        )
 
     return Case(name, build, {"in": lines}, check)
 
@@ -216,7 +250,12 @@ def _state_as_output(build: Build, name: str, is_collected: bool) -> Case:
 def _merges_of_merges() -> Case:
     sides = {tag: stream(tag, 9) for tag in "abcd"}
     events = {**sides, "a": [line + "!" for line in sides["a"]]}
-    return Case("merges of merges", shapes.merges_of_merges, sides, counted(*((first_word, events[tag]) for tag in "abcd")))
+    return Case(
+        "merges of merges",
+        shapes.merges_of_merges,
+        sides,
+        counted(*((first_word, events[tag]) for tag in "abcd")),
+    )
 
 
 def detector_case(depth: int) -> Case:
@@ -227,13 +266,20 @@ def detector_case(depth: int) -> Case:
         window = [max(0, number) for number in range(int(value) - 3, int(value) + 1)]
         expected.append(f"{key} [{','.join(map(str, window))}]")
     build = partial(detector.build, depth=depth)
-    return Case(f"multi partition detector, depth {depth}", build, {"in": lines}, ordered_per_key(out=expected))
+    return Case(
+        f"multi partition detector, depth {depth}",
+        build,
+        {"in": lines},
+        ordered_per_key(out=expected),
+    )
 
 
 def topology_case(stages: tuple[str, ...]) -> Case:
     lines = [f"key_{number % 2} {number}" for number in range(40)]
     check = ordered_per_key(out=topology.expected(stages, lines))
-    return Case(f"topology {' '.join(stages)}", partial(topology.build, stages=stages), {"in": lines}, check)
+    return Case(
+        f"topology {' '.join(stages)}", partial(topology.build, stages=stages), {"in": lines}, check
+    )
 
 
 LINES = stream("x", 30)

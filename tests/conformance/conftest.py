@@ -1,4 +1,6 @@
-"""Runners for the suite: in this process with one undisturbed batch, in this process in pieces, and on Spark."""
+"""Runners for the suite: in this process with one undisturbed batch, in this process in pieces, and
+on Spark.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ def spark_runner(spark_session: Any, monkeypatch: pytest.MonkeyPatch) -> SparkRu
     return SparkRunner(spark_session)
 
 
-@pytest.fixture(params=["one batch", "in pieces", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.java])])
+@pytest.fixture(
+    params=[
+        "one batch",
+        "in pieces",
+        pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.java]),
+    ]
+)
 def runner(request: pytest.FixtureRequest) -> Any:
     """Every runner there is."""
     if request.param == "spark":

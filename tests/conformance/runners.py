@@ -1,4 +1,6 @@
-"""The two runners, behind one call: an application's builder and its input lines in, outputs by sink out."""
+"""The two runners, behind one call: an application's builder and its input lines in, outputs by
+sink out.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from wallaroo.testing import run_local
 
 Build = Callable[[Path, Path], Application]
 Lines = Mapping[str, Sequence[bytes]]
-SINKS = ("out", "out2", "out3")  # the files that applications of the suite write, in the order of their sinks
+# the files that applications of the suite write, in the order of their sinks
+SINKS = ("out", "out2", "out3")
 REPOSITORY = str(Path(__file__).parents[2])  # where ``tests.conformance.apps`` is imported from
 RUN_S_MAX = 60.0
 
@@ -34,11 +37,15 @@ class LocalRunner:
 
 @dataclass(frozen=True, slots=True)
 class SparkRunner:
-    """On Spark, from files to files: such a run ends when the files are read.  Raises what ended the run."""
+    """On Spark, from files to files: such a run ends when the files are read.  Raises what ended
+    the run.
+    """
 
     session: Any
 
-    def __call__(self, build: Build, lines: Lines, batches: list[int] | None = None) -> dict[str, list[bytes]]:
+    def __call__(
+        self, build: Build, lines: Lines, batches: list[int] | None = None
+    ) -> dict[str, list[bytes]]:
         """Run; ``batches`` gets the number of batches that the run took."""
         with tempfile.TemporaryDirectory(prefix="wallaroo-conformance-") as name:
             folder = Path(name)
@@ -47,10 +54,16 @@ class SparkRunner:
             handle = run(build(folder, folder), session=self.session, module_paths=(REPOSITORY,))
             if not handle.wait(RUN_S_MAX):
                 handle.stop()
-                raise TimeoutError(f"the run has not ended by itself within {RUN_S_MAX:g} s: {handle.status()}")
+                raise TimeoutError(
+                    f"the run has not ended by itself within {RUN_S_MAX:g} s: {handle.status()}"
+                )
             if handle.exception is not None:
                 raise handle.exception
             if batches is not None:
                 batches.append(handle.status().batches)
             written = {sink: folder / f"{sink}.txt" for sink in SINKS}
-            return {sink: file.read_bytes().split(b"\n")[:-1] for sink, file in written.items() if file.exists()}
+            return {
+                sink: file.read_bytes().split(b"\n")[:-1]
+                for sink, file in written.items()
+                if file.exists()
+            }

@@ -1,4 +1,6 @@
-"""A runner is right if and only if it passes this suite: one application object, one expectation, every runner."""
+"""A runner is right if and only if it passes this suite: one application object, one expectation,
+every runner.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ TWO_WAYS = (LocalRunner(1, 1), LocalRunner(3, 4))
 
 def outputs_of(case: Case, runner: Any) -> dict[str, list[str]]:
     lines = {source: [line.encode() for line in some] for source, some in case.lines.items()}
-    return {sink: [output.decode() for output in some] for sink, some in runner(case.build, lines).items()}
+    return {
+        sink: [output.decode() for output in some]
+        for sink, some in runner(case.build, lines).items()
+    }
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -31,7 +36,9 @@ def test_there_are_84_topologies() -> None:
 
 @pytest.mark.parametrize("local", TWO_WAYS, ids=["one batch", "in pieces"])
 @pytest.mark.parametrize("stages", topology.TOPOLOGIES, ids=" ".join)
-def test_every_message_went_through_all_stages_in_order(stages: tuple[str, ...], local: LocalRunner) -> None:
+def test_every_message_went_through_all_stages_in_order(
+    stages: tuple[str, ...], local: LocalRunner
+) -> None:
     case = topology_case(stages)
     case.check(outputs_of(case, local))
 
@@ -39,15 +46,21 @@ def test_every_message_went_through_all_stages_in_order(stages: tuple[str, ...],
 @pytest.mark.spark
 @pytest.mark.java
 @pytest.mark.parametrize("stages", SAMPLE, ids=" ".join)
-def test_every_message_went_through_all_stages_on_spark(stages: tuple[str, ...], spark_runner: SparkRunner) -> None:
+def test_every_message_went_through_all_stages_on_spark(
+    stages: tuple[str, ...], spark_runner: SparkRunner
+) -> None:
     case = topology_case(stages)
     case.check(outputs_of(case, spark_runner))
 
 
 @pytest.mark.spark
 @pytest.mark.java
-def test_state_survives_batches_and_keys_move_between_tasks_on_spark(spark_runner: SparkRunner) -> None:
-    """A megabyte is several chunks of a file, which neither batches nor tasks cut apart; three shuffles, two tasks."""
+def test_state_survives_batches_and_keys_move_between_tasks_on_spark(
+    spark_runner: SparkRunner,
+) -> None:
+    """A megabyte is several chunks of a file, which neither batches nor tasks cut apart; three
+    shuffles, two tasks.
+    """
     case = several_keys_case(rounds=1250, digits=100)
     batches: list[int] = []
 

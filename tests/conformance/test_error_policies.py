@@ -1,4 +1,6 @@
-"""An event for which a step raises is skipped or becomes a dead letter, exactly once, on every runner, in every step."""
+"""An event for which a step raises is skipped or becomes a dead letter, exactly once, on every
+runner, in every step.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_every_failed_event_is_one_dead_letter_and_all_others_arrive(runner: Any
     letters = [json.loads(line) for line in outputs["out2"]]
 
     assert sorted(line.decode() for line in outputs["out"]) == sorted(FINE)
-    assert Counter((letter["step"], event_of(letter)) for letter in letters) == Counter((step_of(event), event) for event in BAD)
+    assert Counter((letter["step"], event_of(letter)) for letter in letters) == Counter(
+        (step_of(event), event) for event in BAD
+    )
     for letter in letters:
         assert letter["error"] == f"ValueError: told to fail in {letter['step']}"
         assert letter["application"] == "tolerant"
@@ -63,14 +67,22 @@ def test_every_failed_event_is_one_dead_letter_and_all_others_arrive(runner: Any
 @pytest.mark.parametrize("policy", ["skip", "dead-letter"])
 def test_no_policy_goes_on_behind_a_sys_exit(policy: str, runner: Any) -> None:
     with pytest.raises(UserCodeError) as caught:
-        runner(partial(tolerant.every_kind, policy), {"in": [b"fine", b"exit state multi.", b"fine"]})
+        runner(
+            partial(tolerant.every_kind, policy), {"in": [b"fine", b"exit state multi.", b"fine"]}
+        )
 
-    assert (caught.value.step, caught.value.event, caught.value.cause) == ("state multi", "'exit state multi.'", "SystemExit: 3")
+    assert (caught.value.step, caught.value.event, caught.value.cause) == (
+        "state multi",
+        "'exit state multi.'",
+        "SystemExit: 3",
+    )
 
 
 @pytest.mark.spark
 @pytest.mark.java
-def test_dead_letters_of_many_batches_on_spark_are_one_per_failed_event(spark_runner: SparkRunner) -> None:
+def test_dead_letters_of_many_batches_on_spark_are_one_per_failed_event(
+    spark_runner: SparkRunner,
+) -> None:
     # a batch ends where a read of the file did, every 256 KiB
     bad = [f"fail {STEPS[number % len(STEPS)]}.{number:0200d}" for number in range(2_400)]
     lines = [line.encode() for event in bad for line in (event, event.removeprefix("fail "))]

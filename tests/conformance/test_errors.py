@@ -1,4 +1,6 @@
-"""A user's mistake ends the run, on every runner, with the step, the place, the event and the exception."""
+"""A user's mistake ends the run, on every runner, with the step, the place, the event and the
+exception.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,15 @@ def test_a_step_that_calls_sys_exit_is_named_like_one_that_raises(step: str, run
 
     assert (error.step, error.cause) == (step, "SystemExit: 3")
     assert error.place in (place_of(step), f"{SOURCE}:{_line_of('sys.exit(3)')}")
-    assert error.event.endswith(f"{b'exit decode.'.hex(' ')}" if step == "decode" else f"'exit {step}.'")
+    assert error.event.endswith(
+        f"{b'exit decode.'.hex(' ')}" if step == "decode" else f"'exit {step}.'"
+    )
 
 
 def _line_of(text: str) -> int:
-    return 1 + next(number for number, line in enumerate(SOURCE.read_text().split("\n")) if text in line)
+    return 1 + next(
+        number for number, line in enumerate(SOURCE.read_text().split("\n")) if text in line
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,11 +72,17 @@ def _line_of(text: str) -> int:
         ),
         (b"float key", "extract", "TypeError: a key must be str, bytes or int, not float"),
         (b"list key", "extract", "TypeError: unhashable type: 'list'"),
-        (b"number instead of bytes", "encode", "TypeError: an encoder must return bytes or str, this one returned int"),
+        (
+            b"number instead of bytes",
+            "encode",
+            "TypeError: an encoder must return bytes or str, this one returned int",
+        ),
     ],
     ids=["multi", "float key", "list key", "encoder"],
 )
-def test_a_result_of_the_wrong_type_is_the_steps_mistake(line: bytes, step: str, cause: str, runner: Any) -> None:
+def test_a_result_of_the_wrong_type_is_the_steps_mistake(
+    line: bytes, step: str, cause: str, runner: Any
+) -> None:
     error = failure(runner, failing.every_kind, b"fine", line)
 
     assert (error.step, error.cause) == (step, cause)

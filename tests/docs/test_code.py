@@ -28,8 +28,12 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [page for page in RUN if blocks(page, "python")], ids=lambda page: page.name)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "page", [page for page in RUN if blocks(page, "python")], ids=lambda page: page.name
+)
+def test_the_python_of_a_page_runs_from_top_to_bottom(
+    page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = ModuleType(f"page_{page.stem.lower()}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), module.__dict__)

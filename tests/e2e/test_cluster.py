@@ -1,4 +1,6 @@
-"""An application on a cluster whose workers have nothing of it: real Master, Worker and executor."""
+"""An application on a cluster whose workers have nothing of it: real Master, Worker and
+executor.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ def count(line, state):
 """
 
 
-# the application of a host that lacks a library, and is given more tasks than the other one has cores
+# the application of a host that lacks a library, and is given more tasks than the other one has
+# cores
 PICKY = """
 import os
 if os.environ.get("WALLAROO_WORKER") == "worker-2":
@@ -75,20 +78,37 @@ def project(tmp_path: Path) -> Path:
     (folder / "lib" / "deep.py").write_text("FACTOR = 21\n")
     (folder / "helper.py").write_text("def twice(x):\n    return 2 * x\n")
     (folder / "input.txt").write_text("".join(f"line{number % 10}\n" for number in range(100)))
-    code = APPLICATION.replace("INPUT", str(folder / "input.txt")).replace("OUTPUT", str(tmp_path / "out"))
+    code = APPLICATION.replace("INPUT", str(folder / "input.txt")).replace(
+        "OUTPUT", str(tmp_path / "out")
+    )
     (folder / "shipped.py").write_text(code)
     return folder
 
 
-def run(cluster: LocalCluster, project: Path, checkpoint: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "wallaroo", "run", str(project / "shipped.py"), "--master", cluster.url, *options]
+def run(
+    cluster: LocalCluster, project: Path, checkpoint: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "wallaroo",
+        "run",
+        str(project / "shipped.py"),
+        "--master",
+        cluster.url,
+        *options,
+    ]
     more = ["--checkpoint", str(checkpoint), "--no-live", "--conf", "spark.executor.memory=512m"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run([*command, *more], capture_output=True, text=True, timeout=RUN_S_MAX, env=environment)
+    return subprocess.run(
+        [*command, *more], capture_output=True, text=True, timeout=RUN_S_MAX, env=environment
+    )
 
 
 def lines_of(folder: Path) -> list[str]:
-    return [line for part in sorted(folder.glob("part-*")) for line in part.read_text().splitlines()]
+    return [
+        line for part in sorted(folder.glob("part-*")) for line in part.read_text().splitlines()
+    ]
 
 
 def counts_of(lines: list[str]) -> list[str]:
@@ -98,7 +118,9 @@ def counts_of(lines: list[str]) -> list[str]:
 RIGHT = sorted(f"line{number} {count}" for number in range(10) for count in range(1, 11))
 
 
-def test_application_siblings_package_and_input_reach_the_workers(cluster: LocalCluster, tmp_path: Path, project: Path) -> None:
+def test_application_siblings_package_and_input_reach_the_workers(
+    cluster: LocalCluster, tmp_path: Path, project: Path
+) -> None:
     ran = run(cluster, project, tmp_path / "checkpoint")
     assert ran.returncode == 0, ran.stderr
     lines = lines_of(tmp_path / "out")

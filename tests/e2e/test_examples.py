@@ -1,6 +1,7 @@
 """Every example on real Spark, fed and read over real TCP, against its expected output.
 
-The showcases run as a user runs them, with `wallaroo run`; the others as a program does, with `wallaroo.run`, in one Spark for all.
+The showcases run as a user runs them, with `wallaroo run`; the others as a program does, with
+`wallaroo.run`, in one Spark for all.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ pytestmark = pytest.mark.java
 
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 60.0
-OUTPUT_SECONDS_MAX = 150  # Spark takes ten seconds to start, a minute on a machine that is busy with other things
+# Spark takes ten seconds to start, a minute on a machine that is busy with other things
+OUTPUT_SECONDS_MAX = 150
 STOP_SECONDS_MAX = 30.0
 PROBE_SECONDS = 0.5
 
@@ -61,7 +63,9 @@ class Running:
             try:
                 return socket.create_connection((HOST, self.ports[source]))
             except ConnectionRefusedError:
-                assert self.process.poll() is None, f"wallaroo run ended with {self.process.returncode}"
+                assert self.process.poll() is None, (
+                    f"wallaroo run ended with {self.process.returncode}"
+                )
                 assert time.monotonic() < deadline, f"nobody listens for {source}"
                 time.sleep(0.05)
 
@@ -69,20 +73,26 @@ class Running:
         """Wait for so many outputs, stop the run as Ctrl-C does, and return *all* that came."""
         deadline = time.monotonic() + OUTPUT_SECONDS_MAX
         while not self.receiver.wait_for(count, 0.2):
-            assert self.process.poll() in (None, 0), f"wallaroo run ended with {self.process.returncode}"
+            assert self.process.poll() in (None, 0), (
+                f"wallaroo run ended with {self.process.returncode}"
+            )
             assert time.monotonic() < deadline, f"{self.receiver.count} of {count} outputs came"
         self.stop()
         return list(self.receiver.payloads)
 
     def stop(self) -> None:
-        """SIGINT ends a run at a batch boundary, with exit code 0; one whose sources have ended is gone already."""
+        """SIGINT ends a run at a batch boundary, with exit code 0; one whose sources have ended is
+        gone already.
+        """
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         assert self.process.wait(STOP_SECONDS_MAX) == 0
 
 
 @contextmanager
-def running(folder: Path, example: str, sources: tuple[str, ...], form: str, options: tuple[str, ...]) -> Iterator[Running]:
+def running(
+    folder: Path, example: str, sources: tuple[str, ...], form: str, options: tuple[str, ...]
+) -> Iterator[Running]:
     ports = dict(zip(sources, free_ports(len(sources)), strict=True))
     inputs = ",".join(f"{name}@{HOST}:{port}" for name, port in ports.items())
     with Receiver(HOST, 0, form) as receiver, (folder / f"{example}.log").open("w") as log:
@@ -101,9 +111,16 @@ def running(folder: Path, example: str, sources: tuple[str, ...], form: str, opt
             *(("--in", inputs) if sources else ()),
             *("--out", f"{HOST}:{receiver.address[1]}", *options),
         ]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+        }
         process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            start_new_session=True,
         )
         try:
             yield Running(process, ports, receiver)
@@ -121,8 +138,12 @@ def running(folder: Path, example: str, sources: tuple[str, ...], form: str, opt
                     process.wait()
 
 
-def outputs_in_session(session: Any, example: str, source: str, content: bytes, count: int, *options: str) -> list[bytes]:
-    """Run an example, send ``content`` to its source if it has one, wait for so many lines; return *all* that came."""
+def outputs_in_session(
+    session: Any, example: str, source: str, content: bytes, count: int, *options: str
+) -> list[bytes]:
+    """Run an example, send ``content`` to its source if it has one, wait for so many lines; return
+    *all* that came.
+    """
     inputs = ("--in", f"{source}@{HOST}:0") if content else ()
     with Receiver(HOST, 0, "lines") as receiver:
         args = [*inputs, "--out", f"{HOST}:{receiver.address[1]}", *options]
@@ -153,7 +174,9 @@ def per_key(lines: list[bytes]) -> dict[str, list[int]]:
     return numbers
 
 
-def test_word_count_answers_every_word_of_the_bill_of_rights_with_its_running_count(tmp_path: Path) -> None:
+def test_word_count_answers_every_word_of_the_bill_of_rights_with_its_running_count(
+    tmp_path: Path,
+) -> None:
     expected = json.loads((EXAMPLES / "word_count/bill_of_rights_word_counts.json").read_text())
     lines = (EXAMPLES / "word_count/bill_of_rights.txt").read_bytes().split(b"\n")
     with running(tmp_path, "word_count", ("Split and Count",), "lines", ()) as run:
@@ -176,21 +199,28 @@ def test_alphabet_keeps_the_running_total_of_every_letter(spark_session: Any) ->
 def test_celsius_converts_every_temperature(spark_session: Any) -> None:
     messages = (EXAMPLES / "celsius/celsius.msg").read_bytes()
     outputs = outputs_in_session(spark_session, "celsius", "Celsius", messages, 1000)
-    assert sorted(outputs) == sorted((EXAMPLES / "celsius/celsius_expected.txt").read_bytes().splitlines())
+    assert sorted(outputs) == sorted(
+        (EXAMPLES / "celsius/celsius_expected.txt").read_bytes().splitlines()
+    )
 
 
 def test_stateless_alerts_are_the_listed_ones(spark_session: Any) -> None:
     expected = (EXAMPLES / "alerts_stateless/first_alerts.txt").read_bytes().splitlines()
-    outputs = outputs_in_session(spark_session, "alerts_stateless", "", b"", len(expected), "--transactions", "25")
+    outputs = outputs_in_session(
+        spark_session, "alerts_stateless", "", b"", len(expected), "--transactions", "25"
+    )
     assert sorted(outputs) == sorted(expected)
 
 
 def test_stateful_alerts_are_the_listed_ones_in_order_per_user(spark_session: Any) -> None:
     expected = (EXAMPLES / "alerts_stateful/first_alerts.txt").read_bytes().splitlines()
-    outputs = outputs_in_session(spark_session, "alerts_stateful", "", b"", len(expected), "--transactions", "31")
+    outputs = outputs_in_session(
+        spark_session, "alerts_stateful", "", b"", len(expected), "--transactions", "31"
+    )
 
     def by_user(lines: list[bytes]) -> list[bytes]:
-        return sorted(lines, key=lambda line: line.rpartition(b": ")[0])  # stable: a user's own order stays
+        # stable: a user's own order stays
+        return sorted(lines, key=lambda line: line.rpartition(b": ")[0])
 
     assert by_user(outputs) == by_user(expected)
 
@@ -209,8 +239,12 @@ def test_market_spread_rejects_exactly_the_orders_of_the_oracle(tmp_path: Path) 
         oracle.feed_orders(probes + orders)
         with run.connect("Market Data") as quoting, run.connect("Orders") as ordering:
             for at in range(10):  # turn and turn about, so that the streams meet
-                quoting.sendall(quotes[at * 700 * QUOTE_FRAME.size : (at + 1) * 700 * QUOTE_FRAME.size])
-                ordering.sendall(orders[at * 400 * ORDER_FRAME.size : (at + 1) * 400 * ORDER_FRAME.size])
+                quoting.sendall(
+                    quotes[at * 700 * QUOTE_FRAME.size : (at + 1) * 700 * QUOTE_FRAME.size]
+                )
+                ordering.sendall(
+                    orders[at * 400 * ORDER_FRAME.size : (at + 1) * 400 * ORDER_FRAME.size]
+                )
         outputs = run.outputs(oracle.expected)
 
     judgement = oracle.judge(outputs)
@@ -219,7 +253,9 @@ def test_market_spread_rejects_exactly_the_orders_of_the_oracle(tmp_path: Path) 
 
 
 def probe_until_open(run: Running, market: Market) -> bytes:
-    """Send orders that are always rejected until one meets the last of the opening quotes; all that were sent."""
+    """Send orders that are always rejected until one meets the last of the opening quotes; all that
+    were sent.
+    """
     prices, probes, deadline = market.fence()[-16:], b"", time.monotonic() + OUTPUT_SECONDS_MAX
     with run.connect("Orders") as connection:
         number = 0

@@ -1,4 +1,6 @@
-"""``wallaroo state`` beside a running application: what it shows is the state after one batch, in full, while batches go on."""
+"""``wallaroo state`` beside a running application: what it shows is the state after one batch, in
+full, while batches go on.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ Counts = Counter[str]
 
 @dataclass
 class Sender:
-    """Random words over one connection, at a steady rate; ``lines`` is all that was sent, in order."""
+    """Random words over one connection, at a steady rate; ``lines`` is all that was sent, in
+    order.
+    """
 
     port: int
     lines: list[list[str]] = field(default_factory=list)
@@ -58,7 +62,10 @@ class Sender:
         chance, frame = Random(11), framer(Framing(4, ">I", 1 << 20))
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             while not self._is_stopping.wait(SEND_EVERY_S):
-                made = [[_word(chance) for _ in range(chance.randrange(1, 4))] for _ in range(LINES_PER_SEND)]
+                made = [
+                    [_word(chance) for _ in range(chance.randrange(1, 4))]
+                    for _ in range(LINES_PER_SEND)
+                ]
                 self.lines += made  # before they can be in any commit
                 connection.sendall(b"".join(frame(" ".join(words).encode()) for words in made))
 
@@ -89,17 +96,35 @@ def counts_of(outputs: list[bytes]) -> Counts:
 
 
 def exported(text: str) -> Counts:
-    return Counter({entry["key"]: entry["value"]["count"] for entry in map(json.loads, text.splitlines())})
+    return Counter(
+        {entry["key"]: entry["value"]["count"] for entry in map(json.loads, text.splitlines())}
+    )
 
 
 @contextmanager
 def running(folder: Path, port: int, out_port: int) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "wallaroo", "run", "--no-live", "--checkpoint", str(folder / "state")]
-    command += ["--master", "local[2]", "--retain-commits", str(RETAIN), "wallaroo.verify.applications.word_count"]
+    command = [
+        sys.executable,
+        "-m",
+        "wallaroo",
+        "run",
+        "--no-live",
+        "--checkpoint",
+        str(folder / "state"),
+    ]
+    command += [
+        "--master",
+        "local[2]",
+        "--retain-commits",
+        str(RETAIN),
+        "wallaroo.verify.applications.word_count",
+    ]
     command += ["--in", f"Lines@127.0.0.1:{port}", "--out", f"127.0.0.1:{out_port}"]
     with (folder / "log").open("wb") as log:
         environment = {**os.environ, "PYTHONPATH": SOURCES}
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
     try:
         yield process
     except BaseException:
@@ -113,9 +138,20 @@ def running(folder: Path, port: int, out_port: int) -> Iterator[subprocess.Popen
 
 def look(folder: Path, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """``wallaroo state``, in a process of its own."""
-    command = [sys.executable, "-m", "wallaroo", "state", verb, "--checkpoint", str(folder / "state"), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "wallaroo",
+        "state",
+        verb,
+        "--checkpoint",
+        str(folder / "state"),
+        *arguments,
+    ]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=LOOK_S_MAX)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=LOOK_S_MAX
+    )
 
 
 def state(folder: Path, verb: str, *arguments: str) -> str:
@@ -144,16 +180,27 @@ def lines_of(receiver: Receiver) -> list[bytes]:
     return b"".join(list(receiver.payloads)).split(b"\n")[:-1]
 
 
-def test_state_is_read_at_batch_boundaries_while_the_application_runs(tmp_path: Path, eventually: Callable[..., None]) -> None:
-    """list, export, get and diff agree with the input up to that boundary, and are never behind what has come out."""
+def test_state_is_read_at_batch_boundaries_while_the_application_runs(
+    tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    """list, export, get and diff agree with the input up to that boundary, and are never behind
+    what has come out.
+    """
     port, diffs = free_ports(1)[0], 0
-    with Receiver(is_resuming=True) as receiver, running(tmp_path, port, receiver.address[1]) as run:
-        eventually(lambda: run.poll() is not None or _listens(port), "the application listens", START_S_MAX)
+    with (
+        Receiver(is_resuming=True) as receiver,
+        running(tmp_path, port, receiver.address[1]) as run,
+    ):
+        eventually(
+            lambda: run.poll() is not None or _listens(port), "the application listens", START_S_MAX
+        )
         sender = Sender(port)
         sender.start()
         for number in range(ROUNDS):
             due = 1 + number * BATCHES // (ROUNDS - 1)
-            eventually(lambda due=due: newest(tmp_path) >= due, "batches are committed", BATCH_S_MAX)
+            eventually(
+                lambda due=due: newest(tmp_path) >= due, "batches are committed", BATCH_S_MAX
+            )
             came = counts_of(lines_of(receiver))
 
             listed = int(re.findall(r"^commit (\d+)", state(tmp_path, "list"))[0])
@@ -161,16 +208,24 @@ def test_state_is_read_at_batch_boundaries_while_the_application_runs(tmp_path: 
 
             assert listed >= due
             assert found == sender.after(found.total())
-            assert all(found[word] >= count for word, count in came.items()), "the state is behind the output"
+            assert all(found[word] >= count for word, count in came.items()), (
+                "the state is behind the output"
+            )
             _check_get(tmp_path, sender, found)
             diffs += _check_diff(tmp_path, listed)
         assert diffs, "no diff was quick enough to find both of its commits"
         sender.stop()
         total = sum(map(len, sender.lines))
-        eventually(lambda: len(lines_of(receiver)) >= total, "everything sent comes out", BATCH_S_MAX)
+        eventually(
+            lambda: len(lines_of(receiver)) >= total, "everything sent comes out", BATCH_S_MAX
+        )
         run.send_signal(signal.SIGTERM)
         assert run.wait(STOP_S_MAX) == 0
-    assert exported(state(tmp_path, "export", "--json")) == counts_of(lines_of(receiver)) == sender.after(total)
+    assert (
+        exported(state(tmp_path, "export", "--json"))
+        == counts_of(lines_of(receiver))
+        == sender.after(total)
+    )
 
 
 def _listens(port: int) -> bool:
@@ -186,12 +241,18 @@ def _check_get(folder: Path, sender: Sender, before: Counts) -> None:
 
 
 def _check_diff(folder: Path, start: int) -> bool:
-    """What changed between two commits is what their exports differ in; False where one of them has gone meanwhile."""
+    """What changed between two commits is what their exports differ in; False where one of them has
+    gone meanwhile.
+    """
     end = newest(folder)
     looks = [look(folder, "diff", "--from", str(start), "--to", str(end))]
     looks += [look(folder, "export", "--json", "--commit", str(at)) for at in (start, end)]
     if any("no longer retained" in done.stderr for done in looks):
         return False
-    told, old, new = changes_of(looks[0].stdout), exported(looks[1].stdout), exported(looks[2].stdout)
+    told, old, new = (
+        changes_of(looks[0].stdout),
+        exported(looks[1].stdout),
+        exported(looks[2].stdout),
+    )
     assert told == {word: (old[word], new[word]) for word in new if new[word] != old[word]}
     return True

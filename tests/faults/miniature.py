@@ -1,7 +1,8 @@
-"""A driver without Spark: the real tasks, state, sinks and commit protocol, and a shuffle that is a list.
+"""A driver without Spark: the real tasks, state, sinks and commit protocol, and a shuffle that is a
+list.
 
-``python miniature.py FOLDER PORT``: fill the spool, process it batch by batch, let all output leave, end.  Run again after a
-crash, it goes on, as a run does.
+``python miniature.py FOLDER PORT``: fill the spool, process it batch by batch, let all output
+leave, end.  Run again after a crash, it goes on, as a run does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from wallaroo.verify.applications import sequence
 from wallaroo.verify.cases import Sequence
 
 KEY_GROUPS, TASKS, LEVELS = 2, 2, 2
-RETAIN = 1  # and a snapshot of everything in every batch, and a sweep: so two batches are enough to have something to delete
+# and a snapshot of everything in every batch, and a sweep: so two batches are enough to have
+# something to delete
+RETAIN = 1
 BATCHES, CHUNKS_PER_BATCH, EVENTS_PER_CHUNK = 2, 2, 40
 SOURCE, STEP, SEED = "Sequence", "slide window", 5
 
@@ -43,10 +46,13 @@ def main(folder: Path, port: int) -> None:
     housekeeping = Housekeeping(checkpoint, KEY_GROUPS, RETAIN)
     protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, {SOURCE: spool}, (STEP,))
     view = str(checkpoint.view_root)
-    deployment = Deployment.of(plan, (), checkpoint.root, (SpoolReader(spool),), view, checkpoint.id, True)
+    deployment = Deployment.of(
+        plan, (), checkpoint.root, (SpoolReader(spool),), view, checkpoint.id, True
+    )
     for batch in range(protocol.last.batch + 1 if protocol.last else 0, BATCHES):
         job, end = plan_job(batch, protocol, deployment, spool, housekeeping)
-        staging.INLINE_BYTES_MAX = batch % 2 * 4096  # output in files, output in the commit, by turns
+        # output in files, output in the commit, by turns
+        staging.INLINE_BYTES_MAX = batch % 2 * 4096
         reports = protocol.accepted(batch, lambda job=job: attempt(job))
         protocol.commit(batch, {SOURCE: [end.byte, end.events]}, reports)
     for committer in committers.values():
@@ -56,7 +62,14 @@ def main(folder: Path, port: int) -> None:
 
 def plan_of_sequence(folder: Path, port: int) -> Plan:
     """Build the application."""
-    args = ["--in", f"{SOURCE}@127.0.0.1:1", "--out", f"127.0.0.1:{port}", "--files", str(folder / "files")]
+    args = [
+        "--in",
+        f"{SOURCE}@127.0.0.1:1",
+        "--out",
+        f"127.0.0.1:{port}",
+        "--files",
+        str(folder / "files"),
+    ]
     return replace(sequence.application_setup(args).plan, key_groups=KEY_GROUPS)  # type: ignore[attr-defined]
 
 
@@ -78,12 +91,18 @@ def open_sinks(plan: Plan, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
         folder = checkpoint.root / "outbox" / sink.name
         folder.mkdir(parents=True, exist_ok=True)
         committers[sink.name] = sink.config.committer(sink.name, folder, True)
-        committers[sink.name].recover(last.batch if last else -1, last.sinks.get(sink.name, []) if last else [])
+        committers[sink.name].recover(
+            last.batch if last else -1, last.sinks.get(sink.name, []) if last else []
+        )
     return committers
 
 
 def plan_job(
-    batch: int, protocol: BatchProtocol, deployment: Deployment, spool: Path, housekeeping: Housekeeping
+    batch: int,
+    protocol: BatchProtocol,
+    deployment: Deployment,
+    spool: Path,
+    housekeeping: Housekeeping,
 ) -> tuple[BatchJob, Position]:
     """Say what the next batch reads; return where it ends, too."""
     start = Position(*protocol.last.offsets[SOURCE]) if protocol.last else Position()

@@ -1,4 +1,6 @@
-"""The process dies at every write, fsync, rename, publish and deletion of a batch, one after another; the restart finds its way."""
+"""The process dies at every write, fsync, rename, publish and deletion of a batch, one after
+another; the restart finds its way.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ from wallaroo.state.storage import LocalStorage
 PROGRAM = Path(__file__).with_name("miniature.py")
 SOURCES = str(Path(__file__).parents[2] / "src")
 RUN_S_MAX = 60.0
-AT_ONCE = 2 * (os.cpu_count() or 2)  # they wait for disks and for each other as long as they compute
-# How often these are passed depends on how fast the egress is: it may already have sent what the driver is about to write down.
+# they wait for disks and for each other as long as they compute
+AT_ONCE = 2 * (os.cpu_count() or 2)
+# How often these are passed depends on how fast the egress is: it may already have sent what the
+# driver is about to write down.
 TIMED = ("egress.", "outbox.pending")
 # The points that a batch must pass, so that a renamed or removed one is noticed.
 NEEDED = [
@@ -65,7 +69,8 @@ NEEDED = [
 ]
 # What only a restart passes, by the crash that leaves it something to clean up.
 LEFT_BEHIND = {
-    "outbox.sync_folder:2": ["outbox.litter", "spool.mend", "storage.delete"],  # output of an attempt, and its spool's index
+    # output of an attempt, and its spool's index
+    "outbox.sync_folder:2": ["outbox.litter", "spool.mend", "storage.delete"],
     "storage.rename:6": ["storage.delete"],  # deltas of an attempt that nobody committed
     "outbox.pending.rename:1": ["outbox.pending.litter"],  # half of the pending list's file
     "file.rename:1": ["file.litter"],  # half of a file of output
@@ -87,7 +92,9 @@ def run(folder: Path, receiver: Receiver, **environment: str) -> int:
     """Run the miniature driver; return its exit code."""
     command = [sys.executable, str(PROGRAM), str(folder), str(receiver.address[1])]
     child = {**os.environ, "PYTHONPATH": SOURCES, **environment}
-    return subprocess.run(command, env=child, timeout=RUN_S_MAX, check=False, capture_output=True).returncode
+    return subprocess.run(
+        command, env=child, timeout=RUN_S_MAX, check=False, capture_output=True
+    ).returncode
 
 
 def look(folder: Path, receiver: Receiver, bytes_max: int) -> Found:
@@ -95,9 +102,18 @@ def look(folder: Path, receiver: Receiver, bytes_max: int) -> Found:
     receiver.wait_for(bytes_max, 10.0)
     checkpoint = folder / "checkpoint"
     files = b"".join(path.read_bytes() for path in sorted((folder / "files").glob("part-*")))
-    state = {entry.key: pickle.loads(entry.raw).last for entry in CheckpointReader(checkpoint).at().entries()}
+    state = {
+        entry.key: pickle.loads(entry.raw).last
+        for entry in CheckpointReader(checkpoint).at().entries()
+    }
     log = CommitLog(LocalStorage(str(checkpoint), False))
-    return Found(b"".join(receiver.payloads), files, state, log.batches(), log.read(log.batches()[-1]).offsets)
+    return Found(
+        b"".join(receiver.payloads),
+        files,
+        state,
+        log.batches(),
+        log.read(log.batches()[-1]).offsets,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +127,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Counte
     return found, Counter(points.read_text().split())
 
 
-def test_the_undisturbed_run_passes_every_kind_of_point(undisturbed: tuple[Found, Counter[str]]) -> None:
+def test_the_undisturbed_run_passes_every_kind_of_point(
+    undisturbed: tuple[Found, Counter[str]],
+) -> None:
     """Without this, a fault point that nobody passes any more would leave the next tests green."""
     found, points = undisturbed
     assert [name for name in NEEDED if not points[name]] == []
-    assert found.received.count(b"\n") == found.files.count(b"\n") == found.offsets["Sequence"][1] > 0
+    assert (
+        found.received.count(b"\n") == found.files.count(b"\n") == found.offsets["Sequence"][1] > 0
+    )
 
 
 def all_points(points: Counter[str]) -> Iterator[tuple[str, int]]:
@@ -123,8 +143,12 @@ def all_points(points: Counter[str]) -> Iterator[tuple[str, int]]:
         yield from ((name, nth) for nth in range(1, points[name] + 1))
 
 
-def crash_and_restart(folder: Path, first: str, then: tuple[str, ...], expected: Found) -> tuple[bool, str]:
-    """Kill a run at ``first``, its restarts at ``then``, and let the last one end; return whether it died, and what is wrong."""
+def crash_and_restart(
+    folder: Path, first: str, then: tuple[str, ...], expected: Found
+) -> tuple[bool, str]:
+    """Kill a run at ``first``, its restarts at ``then``, and let the last one end; return whether
+    it died, and what is wrong.
+    """
     with Receiver(is_resuming=True) as receiver:
         code = run(folder, receiver, WALLAROO_FAULT=first)
         problem = restart(folder, receiver, then, expected)
@@ -134,31 +158,48 @@ def crash_and_restart(folder: Path, first: str, then: tuple[str, ...], expected:
 
 
 def restart(folder: Path, receiver: Receiver, then: tuple[str, ...], expected: Found) -> str:
-    """Kill restarts at ``then`` and let the last one end; return what is wrong, empty where nothing is."""
+    """Kill restarts at ``then`` and let the last one end; return what is wrong, empty where nothing
+    is.
+    """
     for fault in then:
         run(folder, receiver, WALLAROO_FAULT=fault)
     last = run(folder, receiver)
     if last != 0:
         return f"the restart ended with {last}"
     found = look(folder, receiver, len(expected.received))
-    wrong = [name for name in Found.__annotations__ if getattr(found, name) != getattr(expected, name)]
+    wrong = [
+        name for name in Found.__annotations__ if getattr(found, name) != getattr(expected, name)
+    ]
     return str(wrong) if wrong else ""
 
 
-def test_a_crash_at_any_point_of_any_batch_changes_nothing(tmp_path: Path, undisturbed: tuple[Found, Counter[str]]) -> None:
+def test_a_crash_at_any_point_of_any_batch_changes_nothing(
+    tmp_path: Path, undisturbed: tuple[Found, Counter[str]]
+) -> None:
     """Output, files, state and commits are the undisturbed run's, wherever the process died."""
     expected, points = undisturbed
     plans = [(f"{name}:{nth}", ()) for name, nth in all_points(points)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        results = list(pool.map(lambda item: crash_and_restart(tmp_path / str(item[0]), *item[1], expected), enumerate(plans)))
+        results = list(
+            pool.map(
+                lambda item: crash_and_restart(tmp_path / str(item[0]), *item[1], expected),
+                enumerate(plans),
+            )
+        )
     assert [problem for _, problem in results if problem] == []
-    survivors = [plan[0] for plan, (died, _) in zip(plans, results, strict=True) if not died and not plan[0].startswith(TIMED)]
+    survivors = [
+        plan[0]
+        for plan, (died, _) in zip(plans, results, strict=True)
+        if not died and not plan[0].startswith(TIMED)
+    ]
     assert survivors == [], "the process was not killed at these points"
 
 
 @pytest.fixture
 def crashed(tmp_path: Path) -> Callable[[str], Path]:
-    """Return the folder of a run that died at a point before any output left; copies of it may be restarted."""
+    """Return the folder of a run that died at a point before any output left; copies of it may be
+    restarted.
+    """
 
     def crash(fault: str) -> Path:
         folder = tmp_path / f"crashed {fault}"
@@ -171,7 +212,9 @@ def crashed(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def check_restarts(crash: Path, plans: list[tuple[str, ...]], expected: Found) -> None:
-    """Restart copies of a crashed run, kill each restart where it is planned, and compare what the last one leaves."""
+    """Restart copies of a crashed run, kill each restart where it is planned, and compare what the
+    last one leaves.
+    """
 
     def check(plan: tuple[str, ...]) -> str:
         folder = crash.with_name(f"{crash.name} {plan[0]}")
@@ -187,9 +230,13 @@ def check_restarts(crash: Path, plans: list[tuple[str, ...]], expected: Found) -
 def test_a_crash_during_the_recovery_changes_nothing(
     crashed: Callable[[str], Path], undisturbed: tuple[Found, Counter[str]]
 ) -> None:
-    """After a crash behind the first commit one restart dies where it first passes a point, the next where it passes it again."""
+    """After a crash behind the first commit one restart dies where it first passes a point, the
+    next where it passes it again.
+    """
     expected, points = undisturbed
-    check_restarts(crashed("commit.after:1"), [(f"{name}:1", f"{name}:2") for name in sorted(points)], expected)
+    check_restarts(
+        crashed("commit.after:1"), [(f"{name}:1", f"{name}:2") for name in sorted(points)], expected
+    )
 
 
 @pytest.mark.parametrize("first", LEFT_BEHIND)

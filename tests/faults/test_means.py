@@ -1,4 +1,6 @@
-"""What the verifier builds on: acknowledged ports that stay, fault points that kill and are counted, runs that are started again."""
+"""What the verifier builds on: acknowledged ports that stay, fault points that kill and are
+counted, runs that are started again.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def test_an_acknowledged_port_is_the_one_asked_for_and_stays_when_the_ingress_di
     feeders = Feeders()
     try:
         sources = [wallaroo.TCPSourceConfig("In", "127.0.0.1", plain, decode)]
-        feeders.start(sources, tmp_path, is_durable=True, log=lambda line: None, ack_ports={"In": acked})
+        feeders.start(
+            sources, tmp_path, is_durable=True, log=lambda line: None, ack_ports={"In": acked}
+        )
         send_acknowledged(("127.0.0.1", acked), "one", of_payloads([b"x" * 12] * 10))
         os.kill(feeders.pids["ingress"], signal.SIGKILL)
         eventually(lambda: _is_polled(feeders), "the ingress is started again")
@@ -55,7 +59,14 @@ def _is_polled(feeders: Feeders) -> bool:
 
 def test_run_takes_acknowledged_ports_by_source_name() -> None:
     """A name may have spaces; what is no port is refused."""
-    command = ["run", "--acknowledged", "Market Data=7111", "--acknowledged", "Orders=7110", "app.py"]
+    command = [
+        "run",
+        "--acknowledged",
+        "Market Data=7111",
+        "--acknowledged",
+        "Orders=7110",
+        "app.py",
+    ]
     options, _ = parse(build_parser().parse_args(command))
     assert options.acknowledged == [("Market Data", 7111), ("Orders", 7110)]
     with pytest.raises(SystemExit):
@@ -71,12 +82,22 @@ def test_verify_knows_its_kinds() -> None:
         build_parser().parse_args(["verify", "--only", "everything"])
 
 
-PASSING = "from wallaroo.faults import fault_point\nfor name in 'abab':\n    fault_point(name)\nprint('through')"
+PASSING = (
+    "from wallaroo.faults import fault_point\nfor name in 'abab':\n    "
+    "fault_point(name)\nprint('through')"
+)
 
 
 def _pass_points(**environment: str) -> subprocess.CompletedProcess[str]:
     child = {**os.environ, "PYTHONPATH": SOURCES, **environment}
-    return subprocess.run([sys.executable, "-c", PASSING], env=child, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(
+        [sys.executable, "-c", PASSING],
+        env=child,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
 
 
 def test_a_fault_point_kills_at_the_pass_that_was_named(tmp_path: Path) -> None:

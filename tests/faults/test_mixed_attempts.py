@@ -1,4 +1,6 @@
-"""A batch in which Spark mixed two attempts of one task is refused and run again: vital for code that is not deterministic."""
+"""A batch in which Spark mixed two attempts of one task is refused and run again: vital for code
+that is not deterministic.
+"""
 
 from __future__ import annotations
 
@@ -54,24 +56,35 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    plan: Plan = word_count.application_setup(["--in", "Lines@127.0.0.1:1", "--out", "127.0.0.1:2"]).plan  # type: ignore[attr-defined]
+    plan: Plan = word_count.application_setup(
+        ["--in", "Lines@127.0.0.1:1", "--out", "127.0.0.1:2"]
+    ).plan  # type: ignore[attr-defined]
     checkpoint = open_checkpoint(tmp_path, is_durable=False)
     recorder = Recorder()
     committers = {sink.name: recorder for sink in plan.sinks}
-    return Scene(BatchProtocol(plan, checkpoint, committers, Housekeeping(checkpoint, 8, 4), {}, ()), recorder, checkpoint)
+    return Scene(
+        BatchProtocol(plan, checkpoint, committers, Housekeeping(checkpoint, 8, 4), {}, ()),
+        recorder,
+        checkpoint,
+    )
 
 
 def reports(made: str, read: dict[int, str], token: str = "t") -> list[TaskReport]:
-    """Two producers and two consumers; producer 0 ran as ``made`` last, consumer n read attempt ``read[n]`` of it."""
+    """Two producers and two consumers; producer 0 ran as ``made`` last, consumer n read attempt
+    ``read[n]`` of it.
+    """
     producers = [TaskReport(0, 0, made), TaskReport(0, 1, "other")]
     return producers + [
-        TaskReport(1, task, f"c{task}", {0: read[task], 1: "other"}, tokens={0: f"{token}{task}"}) for task in (0, 1)
+        TaskReport(1, task, f"c{task}", {0: read[task], 1: "other"}, tokens={0: f"{token}{task}"})
+        for task in (0, 1)
     ]
 
 
 def test_a_batch_that_mixes_two_attempts_is_dropped_and_run_again(scene: Scene) -> None:
     """Consumer 0 read the first attempt of a producer whose second attempt consumer 1 read."""
-    attempts = iter([reports("b", {0: "a", 1: "b"}, "first"), reports("d", {0: "d", 1: "d"}, "second")])
+    attempts = iter(
+        [reports("b", {0: "a", 1: "b"}, "first"), reports("d", {0: "d", 1: "d"}, "second")]
+    )
 
     accepted = scene.protocol.accepted(0, lambda: next(attempts))
     commit = scene.protocol.commit(0, {}, accepted)
@@ -82,7 +95,9 @@ def test_a_batch_that_mixes_two_attempts_is_dropped_and_run_again(scene: Scene) 
 
 
 def test_a_report_of_an_attempt_that_nobody_read_is_refused_as_well(scene: Scene) -> None:
-    """Both consumers agree, but the producer's report that counts is another attempt's: its events would be miscounted."""
+    """Both consumers agree, but the producer's report that counts is another attempt's: its events
+    would be miscounted.
+    """
     attempts = iter([reports("b", {0: "a", 1: "a"}), reports("d", {0: "d", 1: "d"})])
     assert scene.protocol.accepted(0, lambda: next(attempts))[0].attempt == "d"
 
@@ -100,7 +115,13 @@ def test_a_task_error_drops_what_the_others_staged_and_is_raised(scene: Scene) -
     """The error is the user's to see; the batch does not commit."""
     failed = [
         *reports("a", {0: "a", 1: "a"}),
-        TaskReport(1, 2, "c2", {0: "a", 1: "other"}, error=UserCodeError("count", "x.py:1", "'w'", "boom", "")),
+        TaskReport(
+            1,
+            2,
+            "c2",
+            {0: "a", 1: "other"},
+            error=UserCodeError("count", "x.py:1", "'w'", "boom", ""),
+        ),
     ]
     with pytest.raises(UserCodeError, match="boom"):
         scene.protocol.accepted(0, lambda: failed)
@@ -109,7 +130,9 @@ def test_a_task_error_drops_what_the_others_staged_and_is_raised(scene: Scene) -
 
 
 def test_code_that_is_not_deterministic_never_shows_halves_of_two_attempts(scene: Scene) -> None:
-    """A producer deals each event to a task at random, so two attempts deal differently: a mix would lose or double events."""
+    """A producer deals each event to a task at random, so two attempts deal differently: a mix
+    would lose or double events.
+    """
     events, chance = range(50), random.Random(1)
 
     def deal() -> list[list[int]]:
@@ -120,10 +143,12 @@ def test_code_that_is_not_deterministic_never_shows_halves_of_two_attempts(scene
 
     def attempt() -> list[TaskReport]:
         attempts = {name: deal() for name in ("a", "b")}
-        read = {0: chance.choice("ab"), 1: "b"}  # the second attempt ran because consumer 1 found the first one's output gone
+        # the second attempt ran because consumer 1 found the first one's output gone
+        read = {0: chance.choice("ab"), 1: "b"}
         made = [TaskReport(0, 0, "b")]
         return made + [
-            TaskReport(1, task, f"c{task}", {0: read[task]}, tokens={0: attempts[read[task]][task]}) for task in (0, 1)
+            TaskReport(1, task, f"c{task}", {0: read[task]}, tokens={0: attempts[read[task]][task]})
+            for task in (0, 1)
         ]
 
     for batch in range(20):

@@ -1,4 +1,6 @@
-"""The verifier's oracles: silent on what an undisturbed run gives, and loud about every way in which that can be spoilt."""
+"""The verifier's oracles: silent on what an undisturbed run gives, and loud about every way in
+which that can be spoilt.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +178,9 @@ def test_letters_of_an_application_that_has_none_are_wrong() -> None:
 
 
 def test_a_lost_rejection_is_found_where_no_narrow_quote_explains_it() -> None:
-    """Orders pass at narrow quotes only; a rejection missing between two at the same quote cannot have passed."""
+    """Orders pass at narrow quotes only; a rejection missing between two at the same quote cannot
+    have passed.
+    """
     case, run = undisturbed("market_spread")
     outputs = lines(run)
     found = 0
@@ -187,7 +191,9 @@ def test_a_lost_rejection_is_found_where_no_narrow_quote_explains_it() -> None:
 
 @pytest.mark.parametrize("gone", [0, 1])
 def test_lanes_that_counted_another_number_of_events_are_found(gone: int) -> None:
-    """An event that one shuffle lost, or doubled, is missing in the sum of what was counted behind it."""
+    """An event that one shuffle lost, or doubled, is missing in the sum of what was counted behind
+    it.
+    """
     case, run = undisturbed("dice")
     states = [list(run.state(step).items()) for step in LANES]
     faults = Faults()
@@ -201,7 +207,9 @@ def test_wrong_state_is_found(name: str) -> None:
     case, run = undisturbed(name)
     states = list(run.state(STEPS[name]).items())
     faults = Faults()
-    case.judge_state([*states[2:], (states[0][0], states[1][1]), (states[1][0], states[0][1])], faults)
+    case.judge_state(
+        [*states[2:], (states[0][0], states[1][1]), (states[1][0], states[0][1])], faults
+    )
     missing = Faults()
     case.judge_state(states[1:], missing)
     assert missing.wrong_state == 1
@@ -226,16 +234,25 @@ def test_processes_are_known_by_their_command_and_place() -> None:
     assert kind_of(java, None) is Kind.JVM
     assert kind_of(daemon, java) is None
     assert kind_of(worker, daemon) is Kind.WORKER
-    assert kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress", "c.json")), None) is Kind.INGRESS
-    assert kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress.feeder", "c.json")), None) is None
-    assert kind_of(Process(6, 1, ("python", "-m", "wallaroo.sinks.tcp.egress", "{}")), None) is Kind.EGRESS
+    assert (
+        kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress", "c.json")), None) is Kind.INGRESS
+    )
+    assert (
+        kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress.feeder", "c.json")), None) is None
+    )
+    assert (
+        kind_of(Process(6, 1, ("python", "-m", "wallaroo.sinks.tcp.egress", "{}")), None)
+        is Kind.EGRESS
+    )
 
 
 def test_only_descendants_are_found_and_killed(eventually: Callable[..., None]) -> None:
     """A process of the right kind elsewhere in the tree stays out of reach."""
     command = [sys.executable, "-c", "import sys; sys.stdin.read()", "wallaroo.ingress"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
-        eventually(lambda: child.pid in find(os.getpid())[Kind.INGRESS], "the child shows in the table")
+        eventually(
+            lambda: child.pid in find(os.getpid())[Kind.INGRESS], "the child shows in the table"
+        )
         assert find(child.pid)[Kind.INGRESS] == []
         assert find(child.pid)[Kind.DRIVER] == [child.pid]
         assert kill(child.pid)

@@ -15,7 +15,9 @@ def points() -> Iterator[str]:
 
 
 def test_every_fault_point_is_named_where_processes_are_killed() -> None:
-    """A point added to a path that no test takes would be passed by nobody, and every crash test stay green."""
+    """A point added to a path that no test takes would be passed by nobody, and every crash test
+    stay green.
+    """
     this = Path(__file__)
     tests = "".join(file.read_text() for file in (ROOT / "tests").rglob("*.py") if file != this)
     named = set(re.findall(r'"([a-z_.]+)[":]', tests))

@@ -10,16 +10,24 @@ from wallaroo.cli.verify import verify_scaling
 from wallaroo.verify.harness import VerifyOptions
 from wallaroo.verify.scaling import every_pair
 
-CHANGES = ("grow1", "shrink1")  # `make scaling` does the rest: all pairs, SIGKILL of workers, master and driver
+# `make scaling` does the rest: all pairs, SIGKILL of workers, master and driver
+CHANGES = ("grow1", "shrink1")
 
 
 def test_growing_and_shrinking_under_load_loses_nothing(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
-    """The harness itself checks, after each change, that joiners own key groups and leavers none."""
-    result = verify_scaling(VerifyOptions("sequence", seed=7, rate=300), tmp_path, CHANGES, workers=1)
+    """The harness itself checks, after each change, that joiners own key groups and leavers
+    none.
+    """
+    result = verify_scaling(
+        VerifyOptions("sequence", seed=7, rate=300), tmp_path, CHANGES, workers=1
+    )
     assert result.is_clean, result.text()
     assert result.events > 1000
     said = capsys.readouterr().err
-    assert re.search(r"worker-2 joined: key groups moved: 64 of 128, state moved: \d+\.\d MB, pause \d+\.\d s", said)
+    assert re.search(
+        r"worker-2 joined: key groups moved: 64 of 128, state moved: \d+\.\d MB, pause \d+\.\d s",
+        said,
+    )
     assert re.search(r"worker-2 left: key groups moved: 64 of 128", said)
 
 

@@ -1,4 +1,6 @@
-"""The short form of ``wallaroo verify``, on Spark: kills of every kind, and deaths at the commit's own points."""
+"""The short form of ``wallaroo verify``, on Spark: kills of every kind, and deaths at the commit's
+own points.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ KILLS, SEED = 8, 3
 
 
 def test_kills_of_every_kind_lose_and_double_nothing(tmp_path: Path) -> None:
-    """Driver, JVM, worker, ingress and egress die under load; input, output, files and state agree in the end."""
+    """Driver, JVM, worker, ingress and egress die under load; input, output, files and state agree
+    in the end.
+    """
     planned = [kill.kind for kill in schedule(KILLS, SEED, tuple(Kind))]
     assert set(planned) == set(Kind)
 
@@ -29,13 +33,18 @@ def test_kills_of_every_kind_lose_and_double_nothing(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path: Path) -> None:
-    """One run after the other dies before the commit is published, after it, and when the sinks have been told; then a worker does.
+    """One run after the other dies before the commit is published, after it, and when the sinks
+    have been told; then a worker does.
 
-    Some events fail in the decoder, in front of the shuffle and behind it: output, dead letters and state have each event once.
+    Some events fail in the decoder, in front of the shuffle and behind it: output, dead letters and
+    state have each event once.
     """
-    faults = ("commit.before:3", "commit.after:3", "commit.sinks:3")  # tests/faults/test_crash_points.py has every point
+    # tests/faults/test_crash_points.py has every point
+    faults = ("commit.before:3", "commit.after:3", "commit.sinks:3")
 
-    options = VerifyOptions("dead_letters", kills=1, seed=SEED, rate=1000.0, kinds=(Kind.WORKER,), faults=faults)
+    options = VerifyOptions(
+        "dead_letters", kills=1, seed=SEED, rate=1000.0, kinds=(Kind.WORKER,), faults=faults
+    )
     result = verify(options, tmp_path)
 
     assert result.starts == len(faults) + 1

@@ -1,4 +1,6 @@
-"""Hypothesis, as all properties use it: no time limit per example (the machine may be busy) and no folder of its own."""
+"""Hypothesis, as all properties use it: no time limit per example (the machine may be busy) and no
+folder of its own.
+"""
 
 from __future__ import annotations
 

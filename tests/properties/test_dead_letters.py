@@ -1,4 +1,6 @@
-"""Dead letters do not depend on how a stream falls into batches and tasks, nor on how often a batch is tried."""
+"""Dead letters do not depend on how a stream falls into batches and tasks, nor on how often a batch
+is tried.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,20 @@ from tests.conformance.apps.tolerant import every_kind
 from wallaroo.testing import LocalApplication, run_local
 
 STEPS = ("decode", "compute", "compute multi", "extract", "state", "state multi", "encode")
-EVENTS = st.lists(st.sampled_from([*(f"fail {step}.{key}" for step in STEPS for key in "ab"), "fine a", "fine b"]), max_size=40)
+EVENTS = st.lists(
+    st.sampled_from(
+        [*(f"fail {step}.{key}" for step in STEPS for key in "ab"), "fine a", "fine b"]
+    ),
+    max_size=40,
+)
 APPLICATION = every_kind("dead-letter", Path("/nowhere"), Path("/nowhere"))
 
 
 def without_batch(letters: list[dict[str, Any]]) -> list[str]:
-    return sorted(json.dumps({name: value for name, value in letter.items() if name != "batch"}) for letter in letters)
+    return sorted(
+        json.dumps({name: value for name, value in letter.items() if name != "batch"})
+        for letter in letters
+    )
 
 
 @given(EVENTS, st.integers(1, 8), st.integers(1, 4))

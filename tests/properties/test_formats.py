@@ -1,4 +1,6 @@
-"""Files of the checkpoint: what was written is read back, and no damaged byte goes unnoticed where it matters."""
+"""Files of the checkpoint: what was written is read back, and no damaged byte goes unnoticed where
+it matters.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,16 @@ from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef
 from wallaroo.state.delta import DeltaFile, Entry, encode, latest
 
 entry = st.builds(
-    Entry, st.integers(min_value=0, max_value=9), st.binary(min_size=1, max_size=6), st.one_of(st.none(), st.binary(max_size=6))
+    Entry,
+    st.integers(min_value=0, max_value=9),
+    st.binary(min_size=1, max_size=6),
+    st.one_of(st.none(), st.binary(max_size=6)),
 )
 by_group = st.dictionaries(
-    st.integers(min_value=0, max_value=127), st.lists(entry, min_size=1, max_size=4), min_size=1, max_size=4
+    st.integers(min_value=0, max_value=127),
+    st.lists(entry, min_size=1, max_size=4),
+    min_size=1,
+    max_size=4,
 )
 name = st.text(max_size=8)
 number = st.integers(min_value=0, max_value=2**53)
@@ -23,9 +31,15 @@ commit = st.builds(
     Commit,
     batch=number,
     offsets=st.dictionaries(name, st.lists(number, min_size=2, max_size=2), max_size=2),
-    deltas=st.lists(st.builds(DeltaRef, name, number, number, number, number), max_size=3).map(tuple),
-    snapshots=st.lists(st.builds(SnapshotRef, name, number, number, number, number), max_size=3).map(tuple),
-    sinks=st.dictionaries(name, st.lists(st.dictionaries(name, number, max_size=2), max_size=2), max_size=2),
+    deltas=st.lists(st.builds(DeltaRef, name, number, number, number, number), max_size=3).map(
+        tuple
+    ),
+    snapshots=st.lists(
+        st.builds(SnapshotRef, name, number, number, number, number), max_size=3
+    ).map(tuple),
+    sinks=st.dictionaries(
+        name, st.lists(st.dictionaries(name, number, max_size=2), max_size=2), max_size=2
+    ),
     outputs=st.dictionaries(name, number, max_size=2),
     steps=st.lists(name, max_size=3).map(tuple),
     time_ms=number,
@@ -51,7 +65,9 @@ def test_a_delta_file_without_entries_is_legal() -> None:
 def test_a_delta_file_with_one_damaged_byte_is_refused_or_reads_the_same(
     entries: dict[int, list[Entry]], data: st.DataObject, flip: int
 ) -> None:
-    """Only the version's own bytes are not under a checksum: an older version number reads the same."""
+    """Only the version's own bytes are not under a checksum: an older version number reads the
+    same.
+    """
     content = bytearray(encode(entries))
     at = data.draw(st.integers(min_value=0, max_value=len(content) - 1))
     content[at] ^= flip
@@ -63,14 +79,18 @@ def test_a_delta_file_with_one_damaged_byte_is_refused_or_reads_the_same(
 
 
 @given(by_group, st.data())
-def test_a_truncated_delta_file_is_refused(entries: dict[int, list[Entry]], data: st.DataObject) -> None:
+def test_a_truncated_delta_file_is_refused(
+    entries: dict[int, list[Entry]], data: st.DataObject
+) -> None:
     content = encode(entries)
     with pytest.raises(CheckpointError, match=r"some\.delta"):
         read(content[: data.draw(st.integers(min_value=0, max_value=len(content) - 1))])
 
 
 @given(by_group, st.binary(min_size=1, max_size=9))
-def test_a_delta_file_with_bytes_behind_its_end_is_refused(entries: dict[int, list[Entry]], more: bytes) -> None:
+def test_a_delta_file_with_bytes_behind_its_end_is_refused(
+    entries: dict[int, list[Entry]], more: bytes
+) -> None:
     with pytest.raises(CheckpointError, match=r"some\.delta"):
         read(encode(entries) + more)
 
@@ -91,11 +111,20 @@ def test_a_commit_is_read_back_as_it_was(written: Commit) -> None:
 
 
 @given(commit, st.data(), st.integers(min_value=1, max_value=255))
-def test_a_commit_with_one_damaged_byte_is_refused_or_reads_the_same(written: Commit, data: st.DataObject, flip: int) -> None:
-    """The body is under a checksum; a head that says the same in another spelling (``0A`` for ``0a``) does no harm."""
+def test_a_commit_with_one_damaged_byte_is_refused_or_reads_the_same(
+    written: Commit, data: st.DataObject, flip: int
+) -> None:
+    """The body is under a checksum; a head that says the same in another spelling (``0A`` for
+    ``0a``) does no harm.
+    """
     content = bytearray(commits.encode(written))
     head = content.index(b"\n")
-    at = data.draw(st.one_of(st.integers(min_value=0, max_value=head), st.integers(min_value=0, max_value=len(content) - 1)))
+    at = data.draw(
+        st.one_of(
+            st.integers(min_value=0, max_value=head),
+            st.integers(min_value=0, max_value=len(content) - 1),
+        )
+    )
     content[at] ^= flip
     if at < head and _says_the_same(bytes(content[:head]), commits.encode(written)[:head]):
         assert commits.decode(bytes(content), "commits/1") == written
@@ -118,7 +147,9 @@ def _says_the_same(head: bytes, written: bytes) -> bool:
 def test_a_truncated_commit_is_refused(written: Commit, data: st.DataObject) -> None:
     content = commits.encode(written)
     with pytest.raises(CheckpointError, match="commits/1 is corrupt or truncated"):
-        commits.decode(content[: data.draw(st.integers(min_value=0, max_value=len(content) - 1))], "commits/1")
+        commits.decode(
+            content[: data.draw(st.integers(min_value=0, max_value=len(content) - 1))], "commits/1"
+        )
 
 
 def test_files_of_a_newer_version_ask_for_a_newer_program() -> None:

@@ -1,4 +1,6 @@
-"""Any split into batches, any number of tasks and any crash point give the output and the state of one undisturbed run."""
+"""Any split into batches, any number of tasks and any crash point give the output and the state of
+one undisturbed run.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ disturbances = st.lists(
 Disturbances = list[tuple[int, int, str]]
 
 
-def undisturbed(application: Application, lines: list[bytes], steps: tuple[str, ...]) -> tuple[list[bytes], Any]:
+def undisturbed(
+    application: Application, lines: list[bytes], steps: tuple[str, ...]
+) -> tuple[list[bytes], Any]:
     running = LocalApplication(application, tasks=1)
     running.send("in", *lines)
     running.batch()
@@ -63,7 +67,12 @@ def by_key(outputs: list[bytes]) -> dict[bytes, list[bytes]]:
     return dict(found)
 
 
-def check(build: Callable[[], Application], lines: list[bytes], steps: tuple[str, ...], history: Disturbances) -> None:
+def check(
+    build: Callable[[], Application],
+    lines: list[bytes],
+    steps: tuple[str, ...],
+    history: Disturbances,
+) -> None:
     expected, expected_state = undisturbed(build(), lines, steps)
     outputs, state = disturbed(build(), lines, steps, history)
     assert by_key(outputs) == by_key(expected)
@@ -71,43 +80,62 @@ def check(build: Callable[[], Application], lines: list[bytes], steps: tuple[str
 
 
 @given(events, disturbances)
-def test_running_totals_do_not_depend_on_batches_tasks_and_crashes(keys: list[str], history: Disturbances) -> None:
+def test_running_totals_do_not_depend_on_batches_tasks_and_crashes(
+    keys: list[str], history: Disturbances
+) -> None:
     lines = [key.encode() for key in keys]
 
     check(properties.totals, lines, ("total",), history)
 
     outputs, _ = disturbed(properties.totals(), lines, ("total",), history)
-    assert by_key(outputs) == {key.encode(): [b"%d" % number for number in range(1, keys.count(key) + 1)] for key in set(keys)}
+    assert by_key(outputs) == {
+        key.encode(): [b"%d" % number for number in range(1, keys.count(key) + 1)]
+        for key in set(keys)
+    }
 
 
 @given(events, disturbances)
-def test_sequence_windows_do_not_depend_on_batches_tasks_and_crashes(keys: list[str], history: Disturbances) -> None:
+def test_sequence_windows_do_not_depend_on_batches_tasks_and_crashes(
+    keys: list[str], history: Disturbances
+) -> None:
     lines, seen = [], defaultdict[str, int](int)
     for key in keys:
         seen[key] += 1
         lines.append(f"{seen[key]} {key}".encode())
 
     check(
-        lambda: detector.build_for(wallaroo.StdoutSinkConfig(detector.encode), depth=2), lines, ("window 1", "window 2"), history
+        lambda: detector.build_for(wallaroo.StdoutSinkConfig(detector.encode), depth=2),
+        lines,
+        ("window 1", "window 2"),
+        history,
     )
 
 
 @given(events, disturbances)
-def test_a_second_stage_sees_mutable_outputs_as_they_were_emitted(keys: list[str], history: Disturbances) -> None:
-    """The first state step emits its own state object, again and again; the second one keeps what it was given."""
+def test_a_second_stage_sees_mutable_outputs_as_they_were_emitted(
+    keys: list[str], history: Disturbances
+) -> None:
+    """The first state step emits its own state object, again and again; the second one keeps what
+    it was given.
+    """
     lines = [key.encode() for key in keys]
 
     check(properties.handed_on, lines, ("tally", "kept"), history)
 
     outputs, _ = disturbed(properties.handed_on(), lines, ("tally", "kept"), history)
     assert by_key(outputs) == {
-        key.encode(): [b",".join(b"%d" % n for n in range(1, last + 1)) for last in range(1, keys.count(key) + 1)]
+        key.encode(): [
+            b",".join(b"%d" % n for n in range(1, last + 1))
+            for last in range(1, keys.count(key) + 1)
+        ]
         for key in set(keys)
     }
 
 
 @given(events, disturbances)
-def test_one_global_order_does_not_depend_on_batches_tasks_and_crashes(keys: list[str], history: Disturbances) -> None:
+def test_one_global_order_does_not_depend_on_batches_tasks_and_crashes(
+    keys: list[str], history: Disturbances
+) -> None:
     lines = [key.encode() for key in keys]
 
     outputs, _ = disturbed(properties.numbered(), lines, (), history)

@@ -19,13 +19,17 @@ tasks = st.integers(min_value=1, max_value=80)
 def test_the_tasks_share_the_key_groups_without_gap_or_overlap(tasks: int, key_groups: int) -> None:
     ranges = [groups_of_task(task, tasks, key_groups) for task in range(tasks)]
 
-    assert [group for first, end in ranges for group in range(first, end)] == list(range(key_groups))
+    assert [group for first, end in ranges for group in range(first, end)] == list(
+        range(key_groups)
+    )
     sizes = [end - first for first, end in ranges]
     assert max(sizes) - min(sizes) <= 1
 
 
 @given(tasks, key_groups)
-def test_the_owner_of_a_key_group_is_the_task_whose_range_holds_it(tasks: int, key_groups: int) -> None:
+def test_the_owner_of_a_key_group_is_the_task_whose_range_holds_it(
+    tasks: int, key_groups: int
+) -> None:
     owners = tasks_by_group(tasks, key_groups)
 
     assert len(owners) == key_groups
@@ -61,7 +65,9 @@ def test_different_keys_have_different_bytes(some: list[str | bytes | int]) -> N
         ("\ud800", b"s\xed\xa0\x80", 116),
     ],
 )
-def test_a_key_stays_in_its_group_for_ever(key: str | bytes | int, encoded: bytes, group: int) -> None:
+def test_a_key_stays_in_its_group_for_ever(
+    key: str | bytes | int, encoded: bytes, group: int
+) -> None:
     """Checkpoints depend on these very values; ``b2sum -l 64`` gives them too."""
     assert encode_key(key) == encoded
     assert group_of(encoded, 128) == group
@@ -69,7 +75,9 @@ def test_a_key_stays_in_its_group_for_ever(key: str | bytes | int, encoded: byte
 
 @pytest.mark.parametrize("key", [1.5, None, ("a",), bytearray(b"x")])
 def test_other_types_are_no_keys(key: object) -> None:
-    with pytest.raises(TypeError, match=f"a key must be str, bytes or int, not {type(key).__name__}"):
+    with pytest.raises(
+        TypeError, match=f"a key must be str, bytes or int, not {type(key).__name__}"
+    ):
         encode_key(key)  # type: ignore[arg-type]  # that is the point
 
 
@@ -99,5 +107,7 @@ def test_an_exchange_loses_nothing_keeps_order_and_goes_to_the_owner(
         sequences.append(block.sequence)
 
     for task, events in received.items():
-        assert events == [(key, value) for key, value in sent if owners[group_of(encode_key(key), 16)] == task]
+        assert events == [
+            (key, value) for key, value in sent if owners[group_of(encode_key(key), 16)] == task
+        ]
     assert sequences == list(range(len(sequences)))

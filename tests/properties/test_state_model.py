@@ -1,8 +1,10 @@
-"""The state of a checkpoint, through any history of batches, hosts and accidents, reads the same as a dict.
+"""The state of a checkpoint, through any history of batches, hosts and accidents, reads the same as
+a dict.
 
-The machine plays driver and workers: batches with any number of tasks on any of three hosts (each with a view of its own),
-attempts that die before the commit, views that are deleted, looks at older commits, restarts, and commits rolled back.  Snapshots
-rotate every 4 batches and housekeeping sweeps every 2, so that short histories meet both.
+The machine plays driver and workers: batches with any number of tasks on any of three hosts (each
+with a view of its own), attempts that die before the commit, views that are deleted, looks at older
+commits, restarts, and commits rolled back.  Snapshots rotate every 4 batches and housekeeping
+sweeps every 2, so that short histories meet both.
 """
 
 from __future__ import annotations
@@ -33,11 +35,26 @@ from wallaroo.state.view import close_environments
 KEY_GROUPS, SNAPSHOT_EVERY, SWEEP_EVERY, RETAIN, COMMITS_SENT = 8, 4, 2, 3, 2
 STEPS = ("totals", "windows")
 HOSTS = ("a", "b", "c")
-KEYS: tuple[Key, ...] = ("", "x", "é", b"", b"x", 0, 7, -7, "L" * 480, "long " * 200, "long " * 200 + "!", b"\xff" * 481)
+KEYS: tuple[Key, ...] = (
+    "",
+    "x",
+    "é",
+    b"",
+    b"x",
+    0,
+    7,
+    -7,
+    "L" * 480,
+    "long " * 200,
+    "long " * 200 + "!",
+    b"\xff" * 481,
+)
 
 Entries = dict[tuple[str, Key], bytes]
 changed = st.dictionaries(
-    st.tuples(st.sampled_from(STEPS), st.sampled_from(KEYS)), st.one_of(st.none(), st.binary(max_size=3)), max_size=8
+    st.tuples(st.sampled_from(STEPS), st.sampled_from(KEYS)),
+    st.one_of(st.none(), st.binary(max_size=3)),
+    max_size=8,
 )
 hosts = st.lists(st.sampled_from(HOSTS), min_size=5, max_size=5)
 tasks_count = st.integers(min_value=1, max_value=5)
@@ -62,7 +79,9 @@ class _Changes:
 
 
 class StateOfACheckpoint(RuleBasedStateMachine):
-    """``self.truth[n]`` is what a dict would hold after batch n, for the batches that can still be a starting point."""
+    """``self.truth[n]`` is what a dict would hold after batch n, for the batches that can still be
+    a starting point.
+    """
 
     @initialize()
     def begin(self) -> None:
@@ -87,17 +106,22 @@ class StateOfACheckpoint(RuleBasedStateMachine):
             close_environments()
             shutil.rmtree(self.folder)
 
-    # -- what workers do ---------------------------------------------------------------------------------------------------------
+    # -- what workers do
+    # ----------------------------------------------------------------------------------------------
 
     def caught_up(self, host: str, groups: tuple[int, int], batch: int) -> TaskState:
         storage = self.checkpoint.storage
-        sent = [commit for commit in self.housekeeping.newest(COMMITS_SENT) if commit.batch <= batch]
+        sent = [
+            commit for commit in self.housekeeping.newest(COMMITS_SENT) if commit.batch <= batch
+        ]
         state = TaskState(self.folder / "views" / host, KEY_GROUPS, groups, STEPS)
         state.catch_up(History(storage, sent, batch, CommitLog(storage).read))
         return state
 
     def check(self, state: TaskState, groups: tuple[int, int], batch: int) -> None:
-        """Every key there ever was, present or absent, and the walk over whole groups that snapshots make."""
+        """Every key there ever was, present or absent, and the walk over whole groups that
+        snapshots make.
+        """
         truth = self.truth[batch]
         for step in STEPS:
             read = state.reader(step)
@@ -107,10 +131,16 @@ class StateOfACheckpoint(RuleBasedStateMachine):
         for group in range(*groups):
             walked = latest(state._view.entries(group))
             found = {(STEPS[step], decode_key(key)): value for (step, key), value in walked.items()}
-            assert found == {place: value for place, value in truth.items() if _group(place[1]) == group}
+            assert found == {
+                place: value for place, value in truth.items() if _group(place[1]) == group
+            }
 
     def work(
-        self, batch: int, change: Mapping[tuple[str, Key], bytes | None], tasks: int, placed: list[str]
+        self,
+        batch: int,
+        change: Mapping[tuple[str, Key], bytes | None],
+        tasks: int,
+        placed: list[str],
     ) -> tuple[list[DeltaRef], list[SnapshotRef]]:
         """Run one attempt of a batch: read, write deltas and the snapshots that are due."""
         deltas, written = [], []
@@ -132,27 +162,41 @@ class StateOfACheckpoint(RuleBasedStateMachine):
             delta = state.write_delta(own, f"{batch}.1.{task}.{attempt}", self.checkpoint.storage)
             deltas += [delta] if delta else []
             if self.batch >= 0:
-                written += state.write_snapshots(due_groups(batch, KEY_GROUPS), self.batch, attempt, self.checkpoint.storage)
+                written += state.write_snapshots(
+                    due_groups(batch, KEY_GROUPS), self.batch, attempt, self.checkpoint.storage
+                )
             state.close()
         return deltas, written
 
-    # -- what happens ------------------------------------------------------------------------------------------------------------
+    # -- what happens
+    # ----------------------------------------------------------------------------------------------
 
     @rule(change=changed, tasks=tasks_count, placed=hosts)
-    def a_batch_commits(self, change: dict[tuple[str, Key], bytes | None], tasks: int, placed: list[str]) -> None:
+    def a_batch_commits(
+        self, change: dict[tuple[str, Key], bytes | None], tasks: int, placed: list[str]
+    ) -> None:
         batch = self.batch + 1
         deltas, written = self.work(batch, change, tasks, placed)
         in_use = in_force(self.last.snapshots if self.last else (), written)
         self.made += 1
-        commit = Commit(batch, {"s": [batch, batch]}, tuple(deltas), in_use, steps=STEPS, id=f"{self.made:x}")
+        commit = Commit(
+            batch, {"s": [batch, batch]}, tuple(deltas), in_use, steps=STEPS, id=f"{self.made:x}"
+        )
         self.checkpoint.commits.publish(commit)
-        after = {**self.truth[self.batch], **{place: value for place, value in change.items() if value is not None}}
-        self.truth[batch] = {place: value for place, value in after.items() if change.get(place, value) is not None}
+        after = {
+            **self.truth[self.batch],
+            **{place: value for place, value in change.items() if value is not None},
+        }
+        self.truth[batch] = {
+            place: value for place, value in after.items() if change.get(place, value) is not None
+        }
         self.last = commit
         self.housekeeping.committed(commit)
         self.floor = max(self.floor, batch - RETAIN + 1)
 
-    @rule(change=changed, tasks=tasks_count, placed=hosts, times=st.integers(min_value=1, max_value=6))
+    @rule(
+        change=changed, tasks=tasks_count, placed=hosts, times=st.integers(min_value=1, max_value=6)
+    )
     def a_run_of_equal_batches(
         self, change: dict[tuple[str, Key], bytes | None], tasks: int, placed: list[str], times: int
     ) -> None:
@@ -160,7 +204,9 @@ class StateOfACheckpoint(RuleBasedStateMachine):
             self.a_batch_commits(change, tasks, placed)
 
     @rule(change=changed, tasks=tasks_count, placed=hosts)
-    def a_batch_dies_before_its_commit(self, change: dict[tuple[str, Key], bytes | None], tasks: int, placed: list[str]) -> None:
+    def a_batch_dies_before_its_commit(
+        self, change: dict[tuple[str, Key], bytes | None], tasks: int, placed: list[str]
+    ) -> None:
         self.work(self.batch + 1, change, tasks, placed)
 
     @rule(host=st.sampled_from(HOSTS), tasks=tasks_count)
@@ -214,9 +260,16 @@ class StateOfACheckpoint(RuleBasedStateMachine):
         times=st.integers(min_value=0, max_value=2),
     )
     def the_newest_commits_are_rolled_back(
-        self, back: int, host: str, change: dict[tuple[str, Key], bytes | None], placed: list[str], times: int
+        self,
+        back: int,
+        host: str,
+        change: dict[tuple[str, Key], bytes | None],
+        placed: list[str],
+        times: int,
     ) -> None:
-        """A host that has seen them keeps its view, while other hosts commit other batches of the same numbers."""
+        """A host that has seen them keeps its view, while other hosts commit other batches of the
+        same numbers.
+        """
         self.a_host_reads_everything(host, tasks=1)
         for batch in range(self.batch, max(self.floor, self.batch - back), -1):
             self.checkpoint.commits.delete(batch)
@@ -228,12 +281,18 @@ class StateOfACheckpoint(RuleBasedStateMachine):
     @precondition(lambda self: self.batch >= 4 * SNAPSHOT_EVERY)
     @rule()
     def the_log_is_short(self) -> None:
-        """What is kept is bounded by the rotation and the retained commits, not by the age of the run."""
+        """What is kept is bounded by the rotation and the retained commits, not by the age of the
+        run.
+        """
         names = self.checkpoint.storage.names
         bound = 2 * SNAPSHOT_EVERY + 2 * RETAIN + 2 * SWEEP_EVERY
         assert len(names("commits")) <= bound
-        assert {int(name.split(".")[0]) for name in names("deltas")} <= set(range(self.batch - bound, self.batch + 2))
-        assert {int(name.split(".")[0]) for name in names("snapshots")} <= set(range(self.batch - bound, self.batch + 2))
+        assert {int(name.split(".")[0]) for name in names("deltas")} <= set(
+            range(self.batch - bound, self.batch + 2)
+        )
+        assert {int(name.split(".")[0]) for name in names("snapshots")} <= set(
+            range(self.batch - bound, self.batch + 2)
+        )
 
 
 def _group(key: Key) -> int:

@@ -22,7 +22,9 @@ FOUND = re.compile(r"typed_application\.py:(\d+): (note|error): (.*)$")
 def expected() -> dict[int, str]:
     lines = SUBJECT.read_text().splitlines()
     marks = {number: re.search(r"# ([TE]): (.+)$", line) for number, line in enumerate(lines, 1)}
-    return {number: f"{mark[1]}: {mark[2]}" for number, mark in marks.items() if mark and number > 5}
+    return {
+        number: f"{mark[1]}: {mark[2]}" for number, mark in marks.items() if mark and number > 5
+    }
 
 
 def short(kind: str, message: str) -> str | None:
@@ -35,7 +37,15 @@ def short(kind: str, message: str) -> str | None:
 
 def test_mypy_reveals_the_types_and_finds_the_errors_that_the_comments_say() -> None:
     pytest.importorskip("mypy")
-    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "--no-pretty", str(SUBJECT)]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        str(ROOT / "pyproject.toml"),
+        "--no-pretty",
+        str(SUBJECT),
+    ]
     output = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
     found: dict[int, str] = {}
     for line in output.splitlines():
@@ -45,9 +55,14 @@ def test_mypy_reveals_the_types_and_finds_the_errors_that_the_comments_say() -> 
 
 
 def test_a_type_given_to_a_configuration_changes_nothing_when_it_runs() -> None:
-    plain, typed = wallaroo.FileSourceConfig("In", "in.txt"), wallaroo.FileSourceConfig[str]("In", "in.txt")
+    plain, typed = (
+        wallaroo.FileSourceConfig("In", "in.txt"),
+        wallaroo.FileSourceConfig[str]("In", "in.txt"),
+    )
 
     assert typed == plain
     assert typed.decoder is text
     assert pickle.loads(pickle.dumps(typed)) == plain
-    assert wallaroo.TCPSourceConfig[str]("In", "", 0, text) == wallaroo.TCPSourceConfig("In", "", 0, text)
+    assert wallaroo.TCPSourceConfig[str]("In", "", 0, text) == wallaroo.TCPSourceConfig(
+        "In", "", 0, text
+    )

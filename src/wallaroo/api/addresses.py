@@ -1,7 +1,7 @@
 """``--in`` and ``--out`` as applications read them from their arguments.
 
-Where it runs: driver, inside of ``application_setup``.  Both leave all other arguments alone; a missing option ends the program
-with a usage line, as argparse does.
+Where it runs: driver, inside of ``application_setup``.  Both leave all other arguments alone; a
+missing option ends the program with a usage line, as argparse does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ Address = tuple[str, ...]
 
 
 def tcp_parse_input_addrs(args: Sequence[str]) -> list[Address]:
-    """Read ``-i``/``--in NAME@HOST:PORT[,NAME@HOST:PORT...]`` as ``[(name, host, port), ...]``, all strings.
+    """Read ``-i``/``--in NAME@HOST:PORT[,NAME@HOST:PORT...]`` as ``[(name, host, port), ...]``, all
+    strings.
 
     Without ``NAME@`` the tuple is ``(host, port)``; a further ``:MAX_SIZE`` comes last.
 
@@ -54,5 +55,7 @@ def _host_port(text: str, option: str, shape: str) -> Address:
     else:
         parts = tuple(text.split(":"))
     if len(parts) < 2 or not all(parts):
-        raise WallarooParameterError(Problem(option, "", f"'{text}' is not an address.", f"Write it as {shape}."))
+        raise WallarooParameterError(
+            Problem(option, "", f"'{text}' is not an address.", f"Write it as {shape}.")
+        )
     return parts

@@ -35,18 +35,24 @@ class Application:
     serializer: Hooks | None = None  # the application module's own (serialize, deserialize)
 
     def with_hooks_of(self, module: Mapping[str, Any]) -> Application:
-        """The same application with ``serialize`` and ``deserialize`` of ``module`` (its ``vars()``), if it defines both."""
+        """The same application with ``serialize`` and ``deserialize`` of ``module`` (its
+        ``vars()``), if it defines both.
+        """
         hooks = hooks_of(module)
         if hooks is None:
             return self
         return replace(self, serializer=hooks, plan=replace(self.plan, serializer=hooks))
 
     def with_dead_letters(self, sink_config: SinkConfig) -> Application:
-        """The same application with this sink for events that failed, in place of the one it was built with."""
+        """The same application with this sink for events that failed, in place of the one it was
+        built with.
+        """
         return replace(self, plan=with_dead_letters(self.plan, _in_lines(sink_config)))
 
     def check_dead_letters(self) -> None:
-        """Raise WallarooParameterError where a step writes dead letters and nobody brought a sink for them."""
+        """Raise WallarooParameterError where a step writes dead letters and nobody brought a sink
+        for them.
+        """
         if self.plan.dead_letters is None:
             problems = tuple(homeless(self.plan.steps))
             if problems:
@@ -58,7 +64,9 @@ _missing_dead_letters: ContextVar[Any] = ContextVar("_missing_dead_letters", def
 
 @contextmanager
 def dead_letters_come_later() -> Iterator[None]:
-    """Let applications be built without the dead-letter sink they need: whoever runs them checks (``check_dead_letters``)."""
+    """Let applications be built without the dead-letter sink they need: whoever runs them checks
+    (``check_dead_letters``).
+    """
     token = _missing_dead_letters.set(LATER)
     try:
         yield
@@ -68,35 +76,50 @@ def dead_letters_come_later() -> Iterator[None]:
 
 def _in_lines(config: SinkConfig) -> SinkConfig:
     """Dead letters end with a newline of their own."""
-    is_doubled = isinstance(config, FileSinkConfig) and config.form == "lines" and config.encoder is None
+    is_doubled = (
+        isinstance(config, FileSinkConfig) and config.form == "lines" and config.encoder is None
+    )
     return replace(config, form="raw") if is_doubled else config  # type: ignore[type-var]  # a FileSinkConfig is a dataclass
 
 
-def build_application(application_name: str, pipeline: Pipeline[Any], *, dead_letters: SinkConfig | None = None) -> Application:
+def build_application(
+    application_name: str, pipeline: Pipeline[Any], *, dead_letters: SinkConfig | None = None
+) -> Application:
     """Check a closed pipeline and plan how it runs.
 
-    ``dead_letters`` is the sink for events for which a step with ``on_error="dead-letter"`` raised: it gets a JSON object per
-    line, or what its own encoder makes of the dict.
-    Raises WallarooParameterError, a PipelineError, with *all* problems found, each with its step, ``file:line``, and cure.
+    ``dead_letters`` is the sink for events for which a step with ``on_error="dead-letter"`` raised:
+    it gets a JSON object per line, or what its own encoder makes of the dict. Raises
+    WallarooParameterError, a PipelineError, with *all* problems found, each with its step,
+    ``file:line``, and cure.
     """
     given: Any = pipeline
     if not isinstance(given, Pipeline):
         what = f"build_application got {pipeline!r} instead of a pipeline."
         cure = "Give it what to_sink() returned."
-        raise WallarooParameterError(Problem(f"application '{application_name}'", user_place(), what, cure))
+        raise WallarooParameterError(
+            Problem(f"application '{application_name}'", user_place(), what, cure)
+        )
     frame = user_frame()
     hooks = hooks_of(frame.f_globals) if frame else None
     root = pipeline.node
     missing = _missing_dead_letters.get()
     check(
-        application_name, _with_sink(root, dead_letters), user_place(), hooks, missing if dead_letters is None else dead_letters
+        application_name,
+        _with_sink(root, dead_letters),
+        user_place(),
+        hooks,
+        missing if dead_letters is None else dead_letters,
     )
     letters = None if dead_letters is None else _in_lines(dead_letters)
-    return Application(application_name, root, build_plan(application_name, root, hooks, letters), hooks)
+    return Application(
+        application_name, root, build_plan(application_name, root, hooks, letters), hooks
+    )
 
 
 def _with_sink(root: Node, dead_letters: Any) -> Node:
-    """The graph as the checks see it: the dead-letter sink is one more sink, with a port and an encoder like any other."""
+    """The graph as the checks see it: the dead-letter sink is one more sink, with a port and an
+    encoder like any other.
+    """
     if isinstance(dead_letters, SinkConfig) and isinstance(root, SinkNode) and root.sinks:
         return replace(root, sinks=(*root.sinks, dead_letters))
     return root

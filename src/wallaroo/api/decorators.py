@@ -2,11 +2,12 @@
 
 Where it runs: driver and workers, when the application's module is imported.
 
-All work with and without parentheses, and a step's name defaults to its function's name.  ``on_error`` says what becomes of an
-event for which the function raises: the run stops (``"stop"``), the event is skipped and counted (``"skip"``), or it goes to the
-application's dead-letter sink (``"dead-letter"``); see docs/errors.md.  The function stays reachable: as
-``step.function``, through ``compute``, ``compute_multi``, ``extract_key``, ``decode``, ``encode``, and by calling the step with
-arguments.
+All work with and without parentheses, and a step's name defaults to its function's name.
+``on_error`` says what becomes of an event for which the function raises: the run stops
+(``"stop"``), the event is skipped and counted (``"skip"``), or it goes to the application's
+dead-letter sink (``"dead-letter"``); see docs/errors.md.  The function stays reachable: as
+``step.function``, through ``compute``, ``compute_multi``, ``extract_key``, ``decode``, ``encode``,
+and by calling the step with arguments.
 """
 
 from __future__ import annotations
@@ -38,10 +39,17 @@ K = TypeVar("K", bound="str | bytes | int")
 @overload
 def computation(name: Callable[[A], B | None], /) -> Computation[A, B]: ...
 @overload
-def computation(name: str | None = None, *, on_error: str = STOP) -> Callable[[Callable[[A], B | None]], Computation[A, B]]: ...
+def computation(
+    name: str | None = None, *, on_error: str = STOP
+) -> Callable[[Callable[[A], B | None]], Computation[A, B]]: ...
 def computation(name: Any = None, *, on_error: str = STOP) -> Any:
     """Make a step of a function of one event: its result is the output, ``None`` filters."""
-    return _decorate("computation", name, on_error, lambda function, label: Computation(function, label, on_error))
+    return _decorate(
+        "computation",
+        name,
+        on_error,
+        lambda function, label: Computation(function, label, on_error),
+    )
 
 
 @overload
@@ -55,7 +63,12 @@ def computation_multi(name: Any = None, *, on_error: str = STOP) -> Any:
 
     ``[]`` and ``None`` emit nothing, ``None`` items are dropped.
     """
-    return _decorate("computation_multi", name, on_error, lambda function, label: ComputationMulti(function, label, on_error))
+    return _decorate(
+        "computation_multi",
+        name,
+        on_error,
+        lambda function, label: ComputationMulti(function, label, on_error),
+    )
 
 
 def state_computation(
@@ -63,11 +76,15 @@ def state_computation(
 ) -> Callable[[Callable[[A, S], B | None]], StateComputation[A, S, B]]:
     """Make a step of a function of an event and its key's state, which it changes in place.
 
-    ``state`` is a class; one object per key is made without arguments when the key's first event arrives.
+    ``state`` is a class; one object per key is made without arguments when the key's first event
+    arrives.
     """
     state_class = _state_class("state_computation", name, state)
     return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
-        "state_computation", name, on_error, lambda function, label: StateComputation(function, label, state_class, on_error)
+        "state_computation",
+        name,
+        on_error,
+        lambda function, label: StateComputation(function, label, state_class, on_error),
     )
 
 
@@ -87,10 +104,17 @@ def state_computation_multi(
 @overload
 def key_extractor(name: Callable[[A], K], /) -> KeyExtractor[A, K]: ...
 @overload
-def key_extractor(name: str | None = None, *, on_error: str = STOP) -> Callable[[Callable[[A], K]], KeyExtractor[A, K]]: ...
+def key_extractor(
+    name: str | None = None, *, on_error: str = STOP
+) -> Callable[[Callable[[A], K]], KeyExtractor[A, K]]: ...
 def key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
     """Make a key extractor of a function of one event; the key is a str, bytes or int."""
-    return _decorate("key_extractor", name, on_error, lambda function, label: KeyExtractor(function, label, on_error))
+    return _decorate(
+        "key_extractor",
+        name,
+        on_error,
+        lambda function, label: KeyExtractor(function, label, on_error),
+    )
 
 
 @overload
@@ -99,33 +123,51 @@ def decoder(header_length: Callable[[bytes], B | None], /) -> Decoder[B]: ...
 def decoder(
     header_length: int = 4, length_fmt: str = ">I", name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[bytes], B | None]], Decoder[B]]: ...
-def decoder(header_length: Any = 4, length_fmt: str = ">I", name: str | None = None, *, on_error: str = STOP) -> Any:
+def decoder(
+    header_length: Any = 4, length_fmt: str = ">I", name: str | None = None, *, on_error: str = STOP
+) -> Any:
     """Make a decoder of a function of a payload (bytes); ``None`` drops the message.
 
-    Every payload has a header of ``header_length`` bytes (1 to 8), which ``length_fmt``, a ``struct`` format, reads as the
-    payload's length.
+    Every payload has a header of ``header_length`` bytes (1 to 8), which ``length_fmt``, a
+    ``struct`` format, reads as the payload's length.
     """
     if callable(header_length):
         return Decoder(header_length, name)
     return _decorate(
-        "decoder", name, on_error, lambda function, label: Decoder(function, label, header_length, length_fmt, on_error)
+        "decoder",
+        name,
+        on_error,
+        lambda function, label: Decoder(function, label, header_length, length_fmt, on_error),
     )
 
 
 @overload
 def encoder(name: Callable[[A], bytes | str | None], /) -> Encoder[A]: ...
 @overload
-def encoder(name: str | None = None, *, on_error: str = STOP) -> Callable[[Callable[[A], bytes | str | None]], Encoder[A]]: ...
+def encoder(
+    name: str | None = None, *, on_error: str = STOP
+) -> Callable[[Callable[[A], bytes | str | None]], Encoder[A]]: ...
 def encoder(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make an encoder of a function of one output: it returns bytes, or str (written as UTF-8); ``None`` writes nothing."""
-    return _decorate("encoder", name, on_error, lambda function, label: Encoder(function, label, on_error))
+    """Make an encoder of a function of one output: it returns bytes, or str (written as UTF-8);
+    ``None`` writes nothing.
+    """
+    return _decorate(
+        "encoder", name, on_error, lambda function, label: Encoder(function, label, on_error)
+    )
 
 
-def _decorate(decorator: str, name: Any, on_error: Any, make: Callable[[Callable[..., Any], str | None], Step]) -> Any:
+def _decorate(
+    decorator: str, name: Any, on_error: Any, make: Callable[[Callable[..., Any], str | None], Step]
+) -> Any:
     if on_error not in ON_ERROR:
         what = f"on_error={on_error!r} is unknown."
         raise WallarooParameterError(
-            Problem(f"@{decorator}", user_place(), what, f"Choose one of {', '.join(map(repr, ON_ERROR))}.")
+            Problem(
+                f"@{decorator}",
+                user_place(),
+                what,
+                f"Choose one of {', '.join(map(repr, ON_ERROR))}.",
+            )
         )
     if callable(name):
         return make(name, None)
@@ -142,11 +184,15 @@ def _decorate(decorator: str, name: Any, on_error: Any, make: Callable[[Callable
 
 def _rejected(decorator: str, given: Any) -> WallarooParameterError:
     what = f"expected a function, got {given!r}."
-    return WallarooParameterError(Problem(f"@{decorator}", user_place(), what, "Put the decorator on a def."))
+    return WallarooParameterError(
+        Problem(f"@{decorator}", user_place(), what, "Put the decorator on a def.")
+    )
 
 
 def _state_class(decorator: str, name: Any, state: type[S] | None) -> type[S]:
     if callable(name) or state is None:
         cure = f"Write @{decorator}(name='...', state=YourStateClass)."
-        raise WallarooParameterError(Problem(f"@{decorator}", user_place(), "needs the state's class.", cure))
+        raise WallarooParameterError(
+            Problem(f"@{decorator}", user_place(), "needs the state's class.", cure)
+        )
     return state

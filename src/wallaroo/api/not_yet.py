@@ -11,10 +11,21 @@ from typing import Any, NoReturn
 from wallaroo.api.place import user_place
 from wallaroo.errors import NotYetError, Problem
 
-WINDOWS = "windows and aggregations come in a later version; until then keep what a window needs in a state_computation."
-KAFKA = "Kafka sources and sinks come in a later version; until then use a TCP or file source, or GenSourceConfig."
-CONNECTORS = "the connector protocol comes in a later version; until then connect over TCP, or with files."
-OLD_BUILDER = "the ApplicationBuilder API of 2017 comes in a later version; until then start with wallaroo.source(name, config)."
+WINDOWS = (
+    "windows and aggregations come in a later version; until then keep what a window needs "
+    "in a state_computation."
+)
+KAFKA = (
+    "Kafka sources and sinks come in a later version; until then use a TCP or file source, or "
+    "GenSourceConfig."
+)
+CONNECTORS = (
+    "the connector protocol comes in a later version; until then connect over TCP, or with files."
+)
+OLD_BUILDER = (
+    "the ApplicationBuilder API of 2017 comes in a later version; until then start with "
+    "wallaroo.source(name, config)."
+)
 
 
 def not_yet(name: str, why: str) -> Callable[..., NoReturn]:
@@ -29,7 +40,9 @@ def not_yet(name: str, why: str) -> Callable[..., NoReturn]:
 
 
 class Aggregation:
-    """Base class of window aggregations.  Subclasses can be written; the windows that use them come in a later version."""
+    """Base class of window aggregations.  Subclasses can be written; the windows that use them come
+    in a later version.
+    """
 
 
 range_windows = not_yet("range_windows", WINDOWS)

@@ -2,9 +2,10 @@
 
 Where it runs: driver, while an application is built.
 
-A pipeline is a value: every call returns a new pipeline and leaves the one it was called on as it was.  Nothing is checked here;
-all that is wrong is reported together by ``build_application``.  The classes tell mypy what flows: ``Pipeline[T]`` carries events
-of type ``T``, ``KeyedPipeline[K, T]`` carries them with a key, and only it takes state steps.
+A pipeline is a value: every call returns a new pipeline and leaves the one it was called on as it
+was.  Nothing is checked here; all that is wrong is reported together by ``build_application``.  The
+classes tell mypy what flows: ``Pipeline[T]`` carries events of type ``T``, ``KeyedPipeline[K, T]``
+carries them with a key, and only it takes state steps.
 """
 
 from __future__ import annotations
@@ -13,9 +14,24 @@ from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from wallaroo.api.place import user_place
-from wallaroo.graph.nodes import CollectNode, KeyByNode, MergeNode, Node, SinkNode, SourceNode, StepNode
+from wallaroo.graph.nodes import (
+    CollectNode,
+    KeyByNode,
+    MergeNode,
+    Node,
+    SinkNode,
+    SourceNode,
+    StepNode,
+)
 from wallaroo.sinks.interface import SinkConfig
-from wallaroo.steps import Computation, ComputationMulti, Decoder, KeyExtractor, StateComputation, StateComputationMulti
+from wallaroo.steps import (
+    Computation,
+    ComputationMulti,
+    Decoder,
+    KeyExtractor,
+    StateComputation,
+    StateComputationMulti,
+)
 
 T = TypeVar("T", covariant=True)
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
@@ -66,16 +82,24 @@ class Pipeline(Generic[T]):
         """Add a step.  A state step needs ``key_by`` or ``collect`` in front of it."""
         return type(self)(StepNode(self._node, computation, user_place()))
 
-    def key_by(self: Pipeline[Event], key_extractor: KeyExtractor[Event, KeyU]) -> KeyedPipeline[KeyU, Event]:
-        """Give every event a key: state steps behind it keep one state per key, and events of one key keep their order."""
+    def key_by(
+        self: Pipeline[Event], key_extractor: KeyExtractor[Event, KeyU]
+    ) -> KeyedPipeline[KeyU, Event]:
+        """Give every event a key: state steps behind it keep one state per key, and events of one
+        key keep their order.
+        """
         return KeyedPipeline(KeyByNode(self._node, key_extractor, user_place()))
 
     def collect(self) -> KeyedPipeline[str, T]:
-        """Bring everything to one place, with one key: one state for all events, one order.  What follows runs on one core."""
+        """Bring everything to one place, with one key: one state for all events, one order.  What
+        follows runs on one core.
+        """
         return KeyedPipeline(CollectNode(self._node, user_place()))
 
     def merge(self, other: Pipeline[U]) -> Pipeline[T | U]:
-        """Both streams as one.  Each stream's order is kept per key; how the two interleave is not promised."""
+        """Both streams as one.  Each stream's order is kept per key; how the two interleave is not
+        promised.
+        """
         node = MergeNode(self._node, other._node, user_place())
         is_keyed = isinstance(self, KeyedPipeline) and isinstance(other, KeyedPipeline)
         return KeyedPipeline(node) if is_keyed else Pipeline(node)
@@ -94,7 +118,9 @@ class Pipeline(Generic[T]):
         return type(self)(self._node)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} ending in {type(self._node).__name__} at {self._node.place}>"
+        return (
+            f"<{type(self).__name__} ending in {type(self._node).__name__} at {self._node.place}>"
+        )
 
 
 class KeyedPipeline(Pipeline[T], Generic[K, T]):
@@ -103,13 +129,21 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     __slots__ = ()
 
     @overload
-    def to(self: KeyedPipeline[K, Event], computation: Computation[Event, U]) -> KeyedPipeline[K, U]: ...
+    def to(
+        self: KeyedPipeline[K, Event], computation: Computation[Event, U]
+    ) -> KeyedPipeline[K, U]: ...
     @overload
-    def to(self: KeyedPipeline[K, Event], computation: ComputationMulti[Event, U]) -> KeyedPipeline[K, U]: ...
+    def to(
+        self: KeyedPipeline[K, Event], computation: ComputationMulti[Event, U]
+    ) -> KeyedPipeline[K, U]: ...
     @overload
-    def to(self: KeyedPipeline[K, Event], computation: StateComputation[Event, S, U]) -> KeyedPipeline[K, U]: ...
+    def to(
+        self: KeyedPipeline[K, Event], computation: StateComputation[Event, S, U]
+    ) -> KeyedPipeline[K, U]: ...
     @overload
-    def to(self: KeyedPipeline[K, Event], computation: StateComputationMulti[Event, S, U]) -> KeyedPipeline[K, U]: ...
+    def to(
+        self: KeyedPipeline[K, Event], computation: StateComputationMulti[Event, S, U]
+    ) -> KeyedPipeline[K, U]: ...
     def to(self, computation: Any) -> KeyedPipeline[K, Any]:
         """Add a step; its outputs keep the key of the event they come from."""
         return KeyedPipeline(StepNode(self._node, computation, user_place()))
@@ -128,5 +162,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
 
 
 def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:
-    """Start a pipeline.  ``name`` labels it in metrics; the configuration has a name of its own, used on the command line."""
+    """Start a pipeline.  ``name`` labels it in metrics; the configuration has a name of its own,
+    used on the command line.
+    """
     return Pipeline(SourceNode(name, source_config, user_place()))

@@ -1,4 +1,5 @@
-"""How values are packed where they leave a process: pickle, unless the application's module brings its own pair.
+"""How values are packed where they leave a process: pickle, unless the application's module brings
+its own pair.
 
 Where it runs: everywhere.
 """
@@ -18,12 +19,16 @@ def serialize(value: Any) -> bytes:
 
 
 def deserialize(packed: bytes) -> Any:
-    """Unpack what ``serialize`` packed.  Only for bytes of this application's own making: pickle runs code."""
+    """Unpack what ``serialize`` packed.  Only for bytes of this application's own making: pickle
+    runs code.
+    """
     return pickle.loads(packed)
 
 
 def hooks_of(module: Mapping[str, Any]) -> Hooks | None:
-    """The ``serialize`` and ``deserialize`` that a module defines, if it defines both of its own."""
+    """The ``serialize`` and ``deserialize`` that a module defines, if it defines both of its
+    own.
+    """
     pair = (module.get("serialize"), module.get("deserialize"))
     if not all(callable(function) for function in pair) or pair == (serialize, deserialize):
         return None

@@ -12,7 +12,10 @@ from wallaroo.errors import Problem
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps import DEAD_LETTER, Step
 
-CURE = "Say build_application(..., dead_letters=FileSinkConfig('dead.jsonl')), or run with --dead-letters PATH."
+CURE = (
+    "Say build_application(..., dead_letters=FileSinkConfig('dead.jsonl')), or run with "
+    "--dead-letters PATH."
+)
 TITLES = {"decoder": "decoder", "encoder": "encoder", "key_extractor": "key_by"}
 
 
@@ -27,14 +30,23 @@ def homeless(steps: Iterable[Step]) -> Iterator[Problem]:
     for step in steps:
         if step.on_error == DEAD_LETTER:
             title = f"{TITLES.get(step.kind, 'step')} '{step.step_name}'"
-            yield Problem(title, step.place, "It has on_error='dead-letter', and there is no dead-letter sink.", CURE)
+            yield Problem(
+                title,
+                step.place,
+                "It has on_error='dead-letter', and there is no dead-letter sink.",
+                CURE,
+            )
 
 
 def dead_letter_sink_is_a_sink(subject: Subject) -> Iterator[Problem]:
-    """``dead_letters`` takes one sink configuration; beyond that it is checked like any other sink."""
+    """``dead_letters`` takes one sink configuration; beyond that it is checked like any other
+    sink.
+    """
     config = subject.dead_letters
     if config is None or config is LATER:
         return
     if not isinstance(config, SinkConfig):
         what = f"dead_letters={config!r} is not a sink configuration."
-        yield Problem(subject.title, subject.place, what, "Give it one, such as FileSinkConfig('dead.jsonl').")
+        yield Problem(
+            subject.title, subject.place, what, "Give it one, such as FileSinkConfig('dead.jsonl')."
+        )

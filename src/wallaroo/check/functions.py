@@ -35,18 +35,29 @@ def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:
         if given is None or given[0] <= step.arity <= given[1]:
             continue
         takes = f"{given[0]}" if given[0] == given[1] else f"{given[0]} to {given[1]}"
-        what = f"Its function takes {takes} arguments; a {step.kind} is called with {ARGUMENTS[step.arity]}."
+        what = (
+            f"Its function takes {takes} arguments; a {step.kind} is called with "
+            f"{ARGUMENTS[step.arity]}."
+        )
         name = getattr(step.function, "__name__", "step")
-        yield Problem(used.title, used.place, what, f"Write it as: {EXAMPLES[step.kind].format(name=name)}")
+        yield Problem(
+            used.title, used.place, what, f"Write it as: {EXAMPLES[step.kind].format(name=name)}"
+        )
 
 
 def _positional(function: Callable[..., Any]) -> tuple[int, float] | None:
-    """How many positional arguments a function needs and takes at most; None where Python cannot tell."""
+    """How many positional arguments a function needs and takes at most; None where Python cannot
+    tell.
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None
-    positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    positional = [
+        each
+        for each in parameters
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
     needed = sum(each.default is each.empty for each in positional)
     is_open = any(each.kind is each.VAR_POSITIONAL for each in parameters)
     return needed, float("inf") if is_open else len(positional)
@@ -62,7 +73,10 @@ def headers_are_readable(subject: Subject) -> Iterator[Problem]:
 def _header(used: Used, length: Any, fmt: Any) -> Iterator[Problem]:
     if type(length) is not int or not 1 <= length <= HEADER_LENGTH_MAX:
         yield Problem(
-            used.title, used.place, f"header_length is {length!r}.", "Give a number of bytes from 1 to 8; the default is 4."
+            used.title,
+            used.place,
+            f"header_length is {length!r}.",
+            "Give a number of bytes from 1 to 8; the default is 4.",
         )
         return
     try:
@@ -70,11 +84,16 @@ def _header(used: Used, length: Any, fmt: Any) -> Iterator[Problem]:
         numbers = struct.unpack(fmt, bytes(size))
     except (struct.error, TypeError) as error:
         cure = "Give a struct format of one integer, such as '>I'."
-        yield Problem(used.title, used.place, f"length_fmt {fmt!r} is not a struct format ({error}).", cure)
+        yield Problem(
+            used.title, used.place, f"length_fmt {fmt!r} is not a struct format ({error}).", cure
+        )
         return
     if [type(number) for number in numbers] != [int]:
         yield Problem(
-            used.title, used.place, f"length_fmt {fmt!r} does not read one integer.", "Use one of B, H, I or Q, such as '>I'."
+            used.title,
+            used.place,
+            f"length_fmt {fmt!r} does not read one integer.",
+            "Use one of B, H, I or Q, such as '>I'.",
         )
     elif size != length:
         what = f"length_fmt {fmt!r} reads {size} bytes, header_length is {length}."
@@ -82,7 +101,9 @@ def _header(used: Used, length: Any, fmt: Any) -> Iterator[Problem]:
 
 
 def state_classes_can_be_made(subject: Subject) -> Iterator[Problem]:
-    """A state class is importable and can be called without arguments, on any worker, at any time."""
+    """A state class is importable and can be called without arguments, on any worker, at any
+    time.
+    """
     for used in used_steps(subject):
         if used.step.is_stateful:
             yield from _state_class(used, used.step.state_class)  # type: ignore[attr-defined]  # stateful steps have one
@@ -91,12 +112,20 @@ def state_classes_can_be_made(subject: Subject) -> Iterator[Problem]:
 def _state_class(used: Used, state: Any) -> Iterator[Problem]:
     if not inspect.isclass(state):
         yield Problem(
-            used.title, used.place, f"Its state {state!r} is not a class.", "Give the class itself: state=YourStateClass."
+            used.title,
+            used.place,
+            f"Its state {state!r} is not a class.",
+            "Give the class itself: state=YourStateClass.",
         )
         return
     if "<locals>" in state.__qualname__:
-        what = f"Its state class {state.__name__} is defined inside of a function, so stored state could not be read back."
-        yield Problem(used.title, used.place, what, "Move the class to the top level of its module.")
+        what = (
+            f"Its state class {state.__name__} is defined inside of a function, so stored "
+            f"state could not be read back."
+        )
+        yield Problem(
+            used.title, used.place, what, "Move the class to the top level of its module."
+        )
     try:
         inspect.signature(state).bind()
     except TypeError as error:

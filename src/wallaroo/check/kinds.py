@@ -1,4 +1,5 @@
-"""Rules about what stands where: steps in ``to``, key extractors in ``key_by``, configurations at the ends.
+"""Rules about what stands where: steps in ``to``, key extractors in ``key_by``, configurations at
+the ends.
 
 Where it runs: pure.
 """
@@ -54,13 +55,25 @@ def configurations_at_the_ends(subject: Subject) -> Iterator[Problem]:
     """``source`` takes source configurations, ``to_sink`` takes sink configurations."""
     for node in subject.of(SourceNode):
         if not isinstance(node.config, SourceConfig):
-            what = f"source() was given {_described(node.config)} instead of a source configuration."
-            yield Problem(title_of(node), node.place, what, "Give it a TCPSourceConfig, FileSourceConfig or GenSourceConfig.")
+            what = (
+                f"source() was given {_described(node.config)} instead of a source configuration."
+            )
+            yield Problem(
+                title_of(node),
+                node.place,
+                what,
+                "Give it a TCPSourceConfig, FileSourceConfig or GenSourceConfig.",
+            )
     for node in subject.of(SinkNode):
         for config in node.sinks:
             if not isinstance(config, SinkConfig):
                 what = f"It was given {_described(config)} instead of a sink configuration."
-                yield Problem(title_of(node), node.place, what, "Give it a TCPSinkConfig, FileSinkConfig or StdoutSinkConfig.")
+                yield Problem(
+                    title_of(node),
+                    node.place,
+                    what,
+                    "Give it a TCPSinkConfig, FileSinkConfig or StdoutSinkConfig.",
+                )
 
 
 def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
@@ -73,7 +86,11 @@ def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(SinkNode):
         for config in node.sinks:
             encoder = getattr(config, "encoder", None)
-            if isinstance(config, SinkConfig) and encoder is not None and not isinstance(encoder, Encoder):
+            if (
+                isinstance(config, SinkConfig)
+                and encoder is not None
+                and not isinstance(encoder, Encoder)
+            ):
                 what = f"The encoder of sink {type(config).__name__} is {_described(encoder)}."
                 yield Problem(title_of(node), node.place, what, _cure(encoder, "encoder"))
 
@@ -85,7 +102,10 @@ def generators_generate(subject: Subject) -> Iterator[Problem]:
             continue
         generator = node.config.gen_instance
         if inspect.isclass(generator):
-            what, cure = f"Its generator is the class {generator.__name__}, not an object.", f"Write {generator.__name__}()."
+            what, cure = (
+                f"Its generator is the class {generator.__name__}, not an object.",
+                f"Write {generator.__name__}().",
+            )
             yield Problem(title_of(node), node.place, what, cure)
             continue
         for method in ("initial_value", "apply"):

@@ -21,7 +21,9 @@ def names_are_readable(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(SourceNode):
         yield from _name(title_of(node), node.place, "The name given to source()", node.name)
         if hasattr(node.config, "name"):
-            yield from _name(title_of(node), node.place, "The name in its configuration", node.config.name)
+            yield from _name(
+                title_of(node), node.place, "The name in its configuration", node.config.name
+            )
     for used in used_steps(subject):
         yield from _name(used.title, used.place, "Its name", used.step.step_name)
 
@@ -33,7 +35,10 @@ def _name(title: str, place: str, which: str, name: Any) -> Iterator[Problem]:
         yield Problem(title, place, f"{which} is empty.", "Give it a name.")
     elif any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in name):
         yield Problem(
-            title, place, f"{which}, {name!r}, has a control character in it.", "Leave out newlines, tabs and the like."
+            title,
+            place,
+            f"{which}, {name!r}, has a control character in it.",
+            "Leave out newlines, tabs and the like.",
         )
 
 
@@ -44,16 +49,30 @@ def sources_have_their_own_names(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(SourceNode):
         yield from _again(labels, node.name, node, "source() was called with this name before")
         if hasattr(node.config, "name"):
-            yield from _again(names, node.config.name, node, f"Its configuration's name '{node.config.name}' is taken")
+            yield from _again(
+                names,
+                node.config.name,
+                node,
+                f"Its configuration's name '{node.config.name}' is taken",
+            )
 
 
-def _again(seen: dict[Hashable, SourceNode], name: Any, node: SourceNode, what: str) -> Iterator[Problem]:
+def _again(
+    seen: dict[Hashable, SourceNode], name: Any, node: SourceNode, what: str
+) -> Iterator[Problem]:
     if isinstance(name, str) and (first := seen.setdefault(name, node)) is not node:
-        yield Problem(title_of(node), node.place, f"{what} ({first.place}).", "Give each source a name of its own.")
+        yield Problem(
+            title_of(node),
+            node.place,
+            f"{what} ({first.place}).",
+            "Give each source a name of its own.",
+        )
 
 
 def steps_have_their_own_names(subject: Subject) -> Iterator[Problem]:
-    """State and metrics belong to a step's name.  One stateless step may stand in several places; a state step may not."""
+    """State and metrics belong to a step's name.  One stateless step may stand in several places; a
+    state step may not.
+    """
     seen: dict[str, StepNode] = {}
     for node in subject.of(StepNode):
         if not isinstance(node.step, Step) or not isinstance(node.step.step_name, str):
@@ -62,7 +81,15 @@ def steps_have_their_own_names(subject: Subject) -> Iterator[Problem]:
         if first is node or (first.step is node.step and not node.step.is_stateful):
             continue
         if node.step.is_stateful:
-            what = f"A step of this name stands at {first.place} already, and state belongs to a step's name."
+            what = (
+                f"A step of this name stands at {first.place} already, and state belongs to a "
+                f"step's name."
+            )
         else:
-            what = f"Another step of this name stands at {first.place}; their metrics could not be told apart."
-        yield Problem(title_of(node), node.place, what, "Give each step a name of its own: name='...'.")
+            what = (
+                f"Another step of this name stands at {first.place}; their metrics could not "
+                f"be told apart."
+            )
+        yield Problem(
+            title_of(node), node.place, what, "Give each step a name of its own: name='...'."
+        )

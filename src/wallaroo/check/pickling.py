@@ -1,6 +1,8 @@
-"""Rules about what travels: steps, configurations and state must reach another process and come back.
+"""Rules about what travels: steps, configurations and state must reach another process and come
+back.
 
-Where it runs: driver, while an application is built.  It pickles, and makes one state object of each class; it keeps nothing.
+Where it runs: driver, while an application is built.  It pickles, and makes one state object of
+each class; it keeps nothing.
 """
 
 from __future__ import annotations
@@ -32,11 +34,24 @@ def steps_can_be_pickled(subject: Subject) -> Iterator[Problem]:
 
 def configurations_can_be_pickled(subject: Subject) -> Iterator[Problem]:
     """Configurations travel, and generators with them."""
-    bad_steps = {id(used.step) for used in used_steps(subject) if _refusal(pickle.dumps, used.step) is not None}
+    bad_steps = {
+        id(used.step)
+        for used in used_steps(subject)
+        if _refusal(pickle.dumps, used.step) is not None
+    }
     for node in subject.nodes:
-        configs = (node.config,) if isinstance(node, SourceNode) else node.sinks if isinstance(node, SinkNode) else ()
+        configs = (
+            (node.config,)
+            if isinstance(node, SourceNode)
+            else node.sinks
+            if isinstance(node, SinkNode)
+            else ()
+        )
         for config in configs:
-            if bad_steps & {id(getattr(config, "decoder", None)), id(getattr(config, "encoder", None))}:
+            if bad_steps & {
+                id(getattr(config, "decoder", None)),
+                id(getattr(config, "encoder", None)),
+            }:
                 continue  # said already
             travels = getattr(config, "gen_instance", config)
             error = None if inspect.isclass(travels) else _refusal(pickle.dumps, travels)
@@ -55,7 +70,10 @@ def steps_can_be_imported(subject: Subject) -> Iterator[Problem]:
     """What is typed into an interactive session has no file that another process could import."""
     for used in used_steps(subject):
         state = getattr(used.step, "state_class", None)
-        for thing, name in ((used.step, "It"), (state, f"Its state class {getattr(state, '__name__', '')}")):
+        for thing, name in (
+            (used.step, "It"),
+            (state, f"Its state class {getattr(state, '__name__', '')}"),
+        ):
             module = getattr(thing, "__module__", None)
             if module != "__main__":
                 continue
@@ -63,16 +81,28 @@ def steps_can_be_imported(subject: Subject) -> Iterator[Problem]:
             if imported_as == "__main__":
                 what = f"{name} is defined in an interactive session, which no worker can import."
                 yield Problem(used.title, used.place, what, "Write the application to a file.")
-            elif not all(part.isidentifier() or part.replace("-", "_").isidentifier() for part in imported_as.split(".")):
+            elif not all(
+                part.isidentifier() or part.replace("-", "_").isidentifier()
+                for part in imported_as.split(".")
+            ):
                 what = f"{name} is defined in a script that cannot be imported as '{imported_as}'."
-                yield Problem(used.title, used.place, what, "Rename the script: letters, digits and underscores.")
+                yield Problem(
+                    used.title,
+                    used.place,
+                    what,
+                    "Rename the script: letters, digits and underscores.",
+                )
 
 
 def state_can_be_stored(subject: Subject) -> Iterator[Problem]:
     """State is pickled after every batch (or packed with the application's own ``serialize``)."""
     for used in used_steps(subject):
         state = getattr(used.step, "state_class", None)
-        if inspect.isclass(state) and "<locals>" not in state.__qualname__ and _takes_no_arguments(state):
+        if (
+            inspect.isclass(state)
+            and "<locals>" not in state.__qualname__
+            and _takes_no_arguments(state)
+        ):
             yield from _stored(used, state, subject.serialize or pickle.dumps)
 
 
@@ -80,8 +110,13 @@ def _stored(used: Used, state: type[Any], serialize: Callable[[Any], bytes]) -> 
     made: list[Any] = []
     error = _refusal(lambda cls: made.append(cls()), state)
     if error is not None:
-        what = f"Its state class {state.__name__} raised {type(error).__name__} when it was made: {error}."
-        yield Problem(used.title, used.place, what, "A state class is made without arguments, on any worker.")
+        what = (
+            f"Its state class {state.__name__} raised {type(error).__name__} when it was made: "
+            f"{error}."
+        )
+        yield Problem(
+            used.title, used.place, what, "A state class is made without arguments, on any worker."
+        )
         return
     error = _refusal(serialize, made[0])
     if error is not None:
@@ -104,7 +139,9 @@ def _takes_no_arguments(state: type[Any]) -> bool:
 
 
 def _refusal(call: Callable[[Any], Any], thing: Any) -> Exception | None:
-    """What calling raises.  Anything can: the user's own ``__init__`` and ``__reduce__`` run here."""
+    """What calling raises.  Anything can: the user's own ``__init__`` and ``__reduce__`` run
+    here.
+    """
     try:
         call(thing)
     except Exception as error:  # noqa: BLE001  # this is the gate between the user's code and the list of problems

@@ -47,9 +47,19 @@ class _Address:
 
 def _addresses(subject: Subject) -> Iterator[_Address]:
     for node in subject.nodes:
-        configs = (node.config,) if isinstance(node, SourceNode) else node.sinks if isinstance(node, SinkNode) else ()
+        configs = (
+            (node.config,)
+            if isinstance(node, SourceNode)
+            else node.sinks
+            if isinstance(node, SinkNode)
+            else ()
+        )
         for config in configs:
-            if hasattr(config, "host") and hasattr(config, "port") and getattr(config, "valid", True):
+            if (
+                hasattr(config, "host")
+                and hasattr(config, "port")
+                and getattr(config, "valid", True)
+            ):
                 listens = isinstance(node, SourceNode)
                 yield _Address(title_of(node), node.place, str(config.host), config.port, listens)
 
@@ -60,11 +70,15 @@ def ports_are_numbers(subject: Subject) -> Iterator[Problem]:
         if address.number is None:
             least = "0 (any free port)" if address.listens else "1"
             what = f"{address.port!r} is not a port."
-            yield Problem(address.title, address.place, what, f"Give a number from {least} to {PORT_MAX}.")
+            yield Problem(
+                address.title, address.place, what, f"Give a number from {least} to {PORT_MAX}."
+            )
 
 
 def ports_do_not_clash(subject: Subject) -> Iterator[Problem]:
-    """Two sources cannot listen on one port; a sink that sends to a source's port would feed the application its own output."""
+    """Two sources cannot listen on one port; a sink that sends to a source's port would feed the
+    application its own output.
+    """
     sources: list[_Address] = []
     for address in _addresses(subject):
         taken = next((other for other in sources if other.meets(address)), None)
@@ -72,7 +86,10 @@ def ports_do_not_clash(subject: Subject) -> Iterator[Problem]:
             what = f"Port {address.number} is taken by {taken.title} ({taken.place})."
             yield Problem(address.title, address.place, what, "Give each source a port of its own.")
         elif taken:
-            what = f"It sends to port {address.number}, where {taken.title} listens: the application would read its own output."
+            what = (
+                f"It sends to port {address.number}, where {taken.title} listens: the "
+                f"application would read its own output."
+            )
             yield Problem(address.title, address.place, what, "Send to the port of a receiver.")
         if address.listens:
             sources.append(address)

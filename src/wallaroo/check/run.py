@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from wallaroo.check.dead_letters import dead_letter_sink_is_a_sink, dead_letters_have_a_sink
-from wallaroo.check.functions import functions_take_their_arguments, headers_are_readable, state_classes_can_be_made
+from wallaroo.check.functions import (
+    functions_take_their_arguments,
+    headers_are_readable,
+    state_classes_can_be_made,
+)
 from wallaroo.check.kinds import (
     codecs_in_configurations,
     computations_in_to,
@@ -16,7 +20,11 @@ from wallaroo.check.kinds import (
     generators_generate,
     key_extractors_in_key_by,
 )
-from wallaroo.check.names import names_are_readable, sources_have_their_own_names, steps_have_their_own_names
+from wallaroo.check.names import (
+    names_are_readable,
+    sources_have_their_own_names,
+    steps_have_their_own_names,
+)
 from wallaroo.check.pickling import (
     configurations_can_be_pickled,
     state_can_be_stored,
@@ -66,15 +74,27 @@ RULES: tuple[Rule, ...] = (
 
 
 def problems_of(
-    application: Any, root: Node, place: str, hooks: tuple[Any, Any] | None = None, dead_letters: Any = LATER
+    application: Any,
+    root: Node,
+    place: str,
+    hooks: tuple[Any, Any] | None = None,
+    dead_letters: Any = LATER,
 ) -> tuple[Problem, ...]:
     """Everything that keeps the graph from running."""
     subject = subject_of(application, root, place, hooks[0] if hooks else None, dead_letters)
     return tuple(dict.fromkeys(problem for rule in RULES for problem in rule(subject)))
 
 
-def check(application: Any, root: Node, place: str, hooks: tuple[Any, Any] | None = None, dead_letters: Any = LATER) -> None:
-    """Raise WallarooParameterError, a PipelineError, with every problem found; return if there is none."""
+def check(
+    application: Any,
+    root: Node,
+    place: str,
+    hooks: tuple[Any, Any] | None = None,
+    dead_letters: Any = LATER,
+) -> None:
+    """Raise WallarooParameterError, a PipelineError, with every problem found; return if there is
+    none.
+    """
     problems = problems_of(application, root, place, hooks, dead_letters)
     if problems:
         raise WallarooParameterError(*problems)

@@ -19,7 +19,10 @@ def ends_in_a_sink(subject: Subject) -> Iterator[Problem]:
     if not isinstance(subject.root, SinkNode):
         last = title_of(subject.root)
         yield Problem(
-            subject.title, subject.place, f"The pipeline is open: it ends in {last}.", "End it with to_sink() or to_sinks()."
+            subject.title,
+            subject.place,
+            f"The pipeline is open: it ends in {last}.",
+            "End it with to_sink() or to_sinks().",
         )
 
 
@@ -31,11 +34,16 @@ def nothing_behind_a_sink(subject: Subject) -> Iterator[Problem]:
                 continue
             if isinstance(node, MergeNode):
                 what = f"One side is closed: it ended in a sink at {upstream.place}."
-                yield Problem(title_of(node), node.place, what, "Merge first, then call to_sink() once.")
+                yield Problem(
+                    title_of(node), node.place, what, "Merge first, then call to_sink() once."
+                )
             else:
                 what = f"It stands behind a sink ({upstream.place}), where no event arrives."
                 yield Problem(
-                    title_of(node), node.place, what, "Put it in front of to_sink(); for several sinks use to_sinks([...])."
+                    title_of(node),
+                    node.place,
+                    what,
+                    "Put it in front of to_sink(); for several sinks use to_sinks([...]).",
                 )
 
 
@@ -43,7 +51,12 @@ def has_sinks(subject: Subject) -> Iterator[Problem]:
     """An empty list of sinks is an open pipeline in disguise."""
     for node in subject.of(SinkNode):
         if not node.sinks:
-            yield Problem("to_sinks()", node.place, "The list of sinks is empty.", "Give it at least one sink configuration.")
+            yield Problem(
+                "to_sinks()",
+                node.place,
+                "The list of sinks is empty.",
+                "Give it at least one sink configuration.",
+            )
 
 
 def merges_are_alike(subject: Subject) -> Iterator[Problem]:
@@ -52,12 +65,23 @@ def merges_are_alike(subject: Subject) -> Iterator[Problem]:
         left, right = ends_in_key(node.left), ends_in_key(node.right)
         if left != right:
             keyed, other = (node.left, node.right) if left else (node.right, node.left)
-            what = f"One side ends in {_key_title(keyed)}, the other in {title_of(other)}: unlike pipelines do not merge."
-            yield Problem(title_of(node), node.place, what, "Call key_by() behind the merge, or last on both sides.")
+            what = (
+                f"One side ends in {_key_title(keyed)}, the other in {title_of(other)}: unlike "
+                f"pipelines do not merge."
+            )
+            yield Problem(
+                title_of(node),
+                node.place,
+                what,
+                "Call key_by() behind the merge, or last on both sides.",
+            )
 
 
 def _key_title(node: Node) -> str:
-    return next((title_of(found) for found in walk(node) if isinstance(found, KeyByNode | CollectNode)), title_of(node))
+    return next(
+        (title_of(found) for found in walk(node) if isinstance(found, KeyByNode | CollectNode)),
+        title_of(node),
+    )
 
 
 def state_is_keyed(subject: Subject) -> Iterator[Problem]:
@@ -65,13 +89,23 @@ def state_is_keyed(subject: Subject) -> Iterator[Problem]:
     keyed = keyed_nodes(subject.root)
     for node in subject.nodes:
         if is_state_step(node) and node not in keyed:
-            what = "It keeps state, and no key_by() or collect() stands in front of it" + _on_which_side(node, keyed)
-            cure = "Put key_by(your_key_extractor) there for one state per key, or collect() for one state of all events."
+            what = (
+                "It keeps state, and no key_by() or collect() stands in front of it"
+                + _on_which_side(node, keyed)
+            )
+            cure = (
+                "Put key_by(your_key_extractor) there for one state per key, or collect() for "
+                "one state of all events."
+            )
             yield Problem(title_of(node), node.place, what, cure)
 
 
 def _on_which_side(node: Node, keyed: frozenset[Node]) -> str:
-    unkeyed = [found for found in walk(node) if isinstance(found, SourceNode) and not _is_keyed_on_the_way(found, node)]
+    unkeyed = [
+        found
+        for found in walk(node)
+        if isinstance(found, SourceNode) and not _is_keyed_on_the_way(found, node)
+    ]
     has_merge = any(isinstance(found, MergeNode) for found in walk(node))
     names = ", ".join(f"'{source.name}'" for source in unkeyed)
     return f" on the way from source {names}." if has_merge and unkeyed else "."
@@ -94,6 +128,12 @@ def streams_are_not_split(subject: Subject) -> Iterator[Problem]:
     used = Counter(node for node in walk(subject.root) if isinstance(node, SourceNode))
     for node, times in used.items():
         if times > 1:
-            what = f"It is read {times} times: pipelines that start from it are merged, and a stream cannot be split."
-            cure = "Merge it once; where one event has several results, return them from a computation_multi."
+            what = (
+                f"It is read {times} times: pipelines that start from it are merged, and a "
+                f"stream cannot be split."
+            )
+            cure = (
+                "Merge it once; where one event has several results, return them from a "
+                "computation_multi."
+            )
             yield Problem(title_of(node), node.place, what, cure)

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from wallaroo.errors import Problem
-from wallaroo.graph.nodes import CollectNode, KeyByNode, MergeNode, Node, SinkNode, SourceNode, StepNode
+from wallaroo.graph.nodes import (
+    CollectNode,
+    KeyByNode,
+    MergeNode,
+    Node,
+    SinkNode,
+    SourceNode,
+    StepNode,
+)
 from wallaroo.graph.walk import walk
 from wallaroo.steps import Decoder, Encoder, KeyExtractor, Step
 
@@ -23,7 +31,8 @@ class Subject:
     root: Node
     place: str
     nodes: tuple[Node, ...]
-    serialize: Callable[[Any], bytes] | None = None  # the application's own, which may pack what pickle cannot
+    # the application's own, which may pack what pickle cannot
+    serialize: Callable[[Any], bytes] | None = None
     dead_letters: Any = None  # a sink configuration; LATER where the run may bring one
 
     @property
@@ -42,14 +51,22 @@ Rule = Callable[[Subject], Iterator[Problem]]
 
 
 def subject_of(
-    application: Any, root: Node, place: str, serialize: Callable[[Any], bytes] | None, dead_letters: Any = LATER
+    application: Any,
+    root: Node,
+    place: str,
+    serialize: Callable[[Any], bytes] | None,
+    dead_letters: Any = LATER,
 ) -> Subject:
     """Lay a graph out for the rules."""
-    return Subject(application, root, place, tuple(dict.fromkeys(walk(root))), serialize, dead_letters)
+    return Subject(
+        application, root, place, tuple(dict.fromkeys(walk(root))), serialize, dead_letters
+    )
 
 
 def name_of(thing: Any) -> str:
-    """What a user would call a thing: a step's name, a function's, a class's, or how Python shows it."""
+    """What a user would call a thing: a step's name, a function's, a class's, or how Python shows
+    it.
+    """
     if isinstance(thing, Step):
         return str(thing.step_name)
     return str(getattr(thing, "__name__", None) or repr(thing)[:60])
@@ -92,7 +109,9 @@ def used_steps(subject: Subject) -> Iterator[Used]:
 
 def _all_used(subject: Subject) -> Iterator[Used]:
     for node in subject.nodes:
-        if isinstance(node, SourceNode) and isinstance(decoder := getattr(node.config, "decoder", None), Decoder):
+        if isinstance(node, SourceNode) and isinstance(
+            decoder := getattr(node.config, "decoder", None), Decoder
+        ):
             yield Used(f"decoder '{decoder.step_name}'", decoder.place, decoder)
         elif isinstance(node, StepNode) and isinstance(node.step, Step):
             yield Used(title_of(node), node.step.place or node.place, node.step)

@@ -14,11 +14,15 @@ DEPTH_MAX = 6
 
 
 def find_culprit(thing: Any, error: Exception) -> str:
-    """Name the innermost object that cannot be pickled, and how ``thing`` comes to hold it; or say what pickle said."""
+    """Name the innermost object that cannot be pickled, and how ``thing`` comes to hold it; or say
+    what pickle said.
+    """
     path: list[str] = []
     here = thing
     while len(path) < DEPTH_MAX:
-        bad = next(((label, value) for label, value in _parts(here) if not _is_picklable(value)), None)
+        bad = next(
+            ((label, value) for label, value in _parts(here) if not _is_picklable(value)), None
+        )
         if bad is None:
             break
         path.append(bad[0])
@@ -26,7 +30,10 @@ def find_culprit(thing: Any, error: Exception) -> str:
     if not path:
         return f"{type(error).__name__}: {error}"
     kind = type(here)
-    return f"{' of '.join(reversed(path))} is a {kind.__module__}.{kind.__qualname__}, which cannot be pickled"
+    return (
+        f"{' of '.join(reversed(path))} is a {kind.__module__}.{kind.__qualname__}, which "
+        f"cannot be pickled"
+    )
 
 
 def _is_picklable(value: Any) -> bool:

@@ -1,6 +1,8 @@
-"""``wallaroo cluster start | add-worker | remove-worker | restart-master | status | stop``: a Spark cluster on this machine.
+"""``wallaroo cluster start | add-worker | remove-worker | restart-master | status | stop``: a Spark
+cluster on this machine.
 
-Where it runs: a terminal.  The cluster's processes stay when the command ends; other terminals find them through the folder.
+Where it runs: a terminal.  The cluster's processes stay when the command ends; other terminals find
+them through the folder.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ HOW = {
 }
 
 
-# -- the command line ------------------------------------------------------------------------------------------------------------
+# -- the command line
+# --------------------------------------------------------------------------------------------------
 
 
 def add_parser(subparsers: Any) -> None:
@@ -41,13 +44,21 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "cluster",
         help="a Spark cluster on this machine, to try things on",
-        description="A Spark cluster on this machine: Spark's own master and workers, each worker with a loopback host of its own.",
+        description=(
+            "A Spark cluster on this machine: Spark's own master and workers, each worker "
+            "with a loopback host of its own."
+        ),
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     _add_start(verbs)
     _add_add_worker(verbs)
     _add_remove_worker(verbs)
-    _add_verb(verbs, "restart-master", "start a master again that died; workers and applications find it", restart_command)
+    _add_verb(
+        verbs,
+        "restart-master",
+        "start a master again that died; workers and applications find it",
+        restart_command,
+    )
     status = _add_verb(verbs, "status", "what runs", status_command)
     status.add_argument("--json", action="store_true", help="as JSON")
     _add_verb(verbs, "stop", "end all of it", stop_command)
@@ -55,36 +66,69 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_start(verbs: Any) -> None:
     verb = _add_verb(verbs, "start", "start a master and workers", start_command)
-    verb.add_argument("--workers", type=_workers, default=WORKERS_DEFAULT, metavar="N", help="(default: %(default)s)")
+    verb.add_argument(
+        "--workers",
+        type=_workers,
+        default=WORKERS_DEFAULT,
+        metavar="N",
+        help="(default: %(default)s)",
+    )
     _add_sizes(verb, "this machine's, shared out among the workers", MEMORY_DEFAULT)
     verb.add_argument("--port", type=_port, default=0, help="the master's (default: any free one)")
 
 
 def _add_add_worker(verbs: Any) -> None:
     verb = _add_verb(verbs, "add-worker", "start one more worker", add_command)
-    verb.add_argument("name", nargs="?", metavar="NAME", help="a dead worker, to start it again (default: a new one)")
+    verb.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="a dead worker, to start it again (default: a new one)",
+    )
     _add_sizes(verb, "as at start", "as at start")
 
 
 def _add_remove_worker(verbs: Any) -> None:
     verb = _add_verb(verbs, "remove-worker", "take a worker away", remove_command)
     verb.add_argument("name", nargs="?", metavar="NAME", help="which worker (default: the newest)")
-    verb.add_argument("--kill", action="store_true", help="SIGKILL for all its processes, as if its machine had failed")
     verb.add_argument(
-        "--timeout", type=_seconds, default=LEAVE_S, metavar="S", help="seconds to finish what it does (default: %(default)g)"
+        "--kill",
+        action="store_true",
+        help="SIGKILL for all its processes, as if its machine had failed",
+    )
+    verb.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=LEAVE_S,
+        metavar="S",
+        help="seconds to finish what it does (default: %(default)g)",
     )
 
 
-def _add_verb(verbs: Any, name: str, what: str, handler: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
+def _add_verb(
+    verbs: Any, name: str, what: str, handler: Callable[[argparse.Namespace], None]
+) -> argparse.ArgumentParser:
     verb: argparse.ArgumentParser = verbs.add_parser(name, allow_abbrev=False, help=what)
-    verb.add_argument("--dir", type=Path, default=default_folder(), help="the cluster's folder (default: %(default)s)")
+    verb.add_argument(
+        "--dir",
+        type=Path,
+        default=default_folder(),
+        help="the cluster's folder (default: %(default)s)",
+    )
     verb.set_defaults(handler=handler)
     return verb
 
 
 def _add_sizes(verb: argparse.ArgumentParser, cores: str, memory: str) -> None:
-    verb.add_argument("--cores", type=_cores, metavar="N", help=f"cores of a worker (default: {cores})")
-    verb.add_argument("--memory", type=_memory, metavar="M", help=f"memory that a worker has for executors (default: {memory})")
+    verb.add_argument(
+        "--cores", type=_cores, metavar="N", help=f"cores of a worker (default: {cores})"
+    )
+    verb.add_argument(
+        "--memory",
+        type=_memory,
+        metavar="M",
+        help=f"memory that a worker has for executors (default: {memory})",
+    )
 
 
 def _between(text: str, least: int, most: int, what: str) -> int:
@@ -121,14 +165,17 @@ def _memory(text: str) -> str:
     return text.lower()
 
 
-# -- the verbs -------------------------------------------------------------------------------------------------------------------
+# -- the verbs
+# --------------------------------------------------------------------------------------------------
 
 
 def start_command(options: argparse.Namespace) -> None:
     """Start a cluster, say what to do with it."""
     _need_java()
     begin = time.monotonic()
-    cluster = LocalCluster.start(options.dir, options.workers, options.cores, options.memory or MEMORY_DEFAULT, options.port)
+    cluster = LocalCluster.start(
+        options.dir, options.workers, options.cores, options.memory or MEMORY_DEFAULT, options.port
+    )
     took_s = time.monotonic() - begin
     status = cluster.status()
     print(f"Started {status.url}: {_workers_text(status)}, {took_s:.1f} s.")
@@ -145,13 +192,18 @@ def add_command(options: argparse.Namespace) -> None:
     cluster = LocalCluster.attach(options.dir)
     name = cluster.add_worker(options.name, options.cores, options.memory)
     status = cluster.status()
-    print(f"{name} joined {status.url} after {time.monotonic() - begin:.1f} s, now {_workers_text(status)}.")
+    print(
+        f"{name} joined {status.url} after {time.monotonic() - begin:.1f} s, now "
+        f"{_workers_text(status)}."
+    )
     _say_if_hosts_are_shared(status)
 
 
 def remove_command(options: argparse.Namespace) -> None:
     """Take a worker away."""
-    removal = LocalCluster.attach(options.dir).remove_worker(options.name, not options.kill, options.timeout)
+    removal = LocalCluster.attach(options.dir).remove_worker(
+        options.name, not options.kill, options.timeout
+    )
     print(f"{removal.name} left after {removal.seconds:.1f} s: {HOW[removal.how]}.")
 
 
@@ -174,7 +226,15 @@ def status_command(options: argparse.Namespace) -> None:
     print(f"applications  {applications}")
     print(f"folder        {status.folder}\n")
     rows = (
-        (worker.name, worker.host, str(worker.cores), worker.memory, worker.state, _executors(worker), str(worker.pid))
+        (
+            worker.name,
+            worker.host,
+            str(worker.cores),
+            worker.memory,
+            worker.state,
+            _executors(worker),
+            str(worker.pid),
+        )
         for worker in status.workers
     )
     print_table(("worker", "host", "cores", "memory", "state", "executors of", "pid"), rows)
@@ -184,10 +244,15 @@ def stop_command(options: argparse.Namespace) -> None:
     """End everything."""
     cluster = LocalCluster(options.dir)
     ended = cluster.stop()
-    print(f"Ended {ended} processes. Logs stay in {cluster.folder} until the next start." if ended else "Nothing was running.")
+    print(
+        f"Ended {ended} processes. Logs stay in {cluster.folder} until the next start."
+        if ended
+        else "Nothing was running."
+    )
 
 
-# -- words -----------------------------------------------------------------------------------------------------------------------
+# -- words
+# --------------------------------------------------------------------------------------------------
 
 
 def _need_java() -> None:
@@ -206,10 +271,16 @@ def _workers_text(status: ClusterStatus) -> str:
 def _say_if_hosts_are_shared(status: ClusterStatus) -> None:
     if any(worker.host == MASTER_HOST for worker in status.workers):
         print(
-            f"Note:  {MASTER_HOST} is this system's only loopback address, so all workers are one host to Spark. On macOS more "
+            f"Note:  {MASTER_HOST} is this system's only loopback address, so all workers are one "
+            f"host to Spark. On macOS more "
             "are had by: sudo ifconfig lo0 alias 127.0.0.2 up"
         )
 
 
 def _executors(worker: WorkerStanding) -> str:
-    return ", ".join(f"{executor.application} ({executor.memory_mb} MiB)" for executor in worker.executors) or "-"
+    return (
+        ", ".join(
+            f"{executor.application} ({executor.memory_mb} MiB)" for executor in worker.executors
+        )
+        or "-"
+    )

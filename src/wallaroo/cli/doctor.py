@@ -1,4 +1,5 @@
-"""``wallaroo doctor``: can this machine run applications?  One line for each thing looked at, with its cure.
+"""``wallaroo doctor``: can this machine run applications?  One line for each thing looked at, with
+its cure.
 
 Where it runs: a terminal.  Changes nothing: what it writes to measure a disk is removed again.
 """
@@ -42,7 +43,8 @@ JAVA_SECONDS_MAX = 30.0
 LOOPBACK_SECONDS_MAX = 5.0
 
 
-# -- the command -----------------------------------------------------------------------------------------------------------------
+# -- the command
+# --------------------------------------------------------------------------------------------------
 
 
 def add_parser(subparsers: Any) -> None:
@@ -51,13 +53,22 @@ def add_parser(subparsers: Any) -> None:
         "doctor",
         allow_abbrev=False,
         help="check that this machine can run applications",
-        description="Check Java, Python, packages, ports, disk, cores and memory. Ends with 1 if anything fails.",
+        description=(
+            "Check Java, Python, packages, ports, disk, cores and memory. Ends with 1 if "
+            "anything fails."
+        ),
     )
     parser.add_argument(
-        "--ports", type=_ports, metavar="7010,7002", help="ports that must be free (default: the examples', as a warning)"
+        "--ports",
+        type=_ports,
+        metavar="7010,7002",
+        help="ports that must be free (default: the examples', as a warning)",
     )
     parser.add_argument(
-        "--checkpoint", type=Path, metavar="DIR", help="where checkpoints will be kept (default: the temporary directory)"
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        help="where checkpoints will be kept (default: the temporary directory)",
     )
     parser.set_defaults(handler=doctor)
 
@@ -68,7 +79,11 @@ def doctor(options: argparse.Namespace) -> int:
     for finding in examine(options.ports, options.checkpoint or Path(tempfile.gettempdir())):
         print(finding, flush=True)
         is_ok = is_ok and finding.verdict is not Verdict.FAIL
-    print("This machine can run applications." if is_ok else "Cure what failed, then run wallaroo doctor again.")
+    print(
+        "This machine can run applications."
+        if is_ok
+        else "Cure what failed, then run wallaroo doctor again."
+    )
     return 0 if is_ok else 1
 
 
@@ -94,7 +109,8 @@ def _ports(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-# -- Java and Python -------------------------------------------------------------------------------------------------------------
+# -- Java and Python
+# --------------------------------------------------------------------------------------------------
 
 
 def examine_java() -> Finding:
@@ -105,7 +121,13 @@ def examine_java() -> Finding:
     if program is None:
         return judge_java(None, "not on PATH, and JAVA_HOME is not set")
     try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS_MAX, check=False)
+        done = subprocess.run(
+            [program, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=JAVA_SECONDS_MAX,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return judge_java(None, f"{program} ({origin}) does not start: {error}")
     return judge_java(java_major(done.stderr + done.stdout), f"{program} ({origin})")
@@ -119,20 +141,28 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-# -- cores and memory ------------------------------------------------------------------------------------------------------------
+# -- cores and memory
+# --------------------------------------------------------------------------------------------------
 
 
 def cores() -> float:
     """Cores this process may use: its affinity, and a container's limit."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     limit = cgroup_cores(_text("/sys/fs/cgroup/cpu.max"))
     return min(float(allowed), limit) if limit else float(allowed)
 
 
 def free_memory() -> int | None:
-    """Bytes of memory to be had: the machine's, or what a container's limit leaves; None where the system does not say."""
+    """Bytes of memory to be had: the machine's, or what a container's limit leaves; None where the
+    system does not say.
+    """
     available = memory_available(_text("/proc/meminfo"))
-    limit, used = _text("/sys/fs/cgroup/memory.max").strip(), _text("/sys/fs/cgroup/memory.current").strip()
+    limit, used = (
+        _text("/sys/fs/cgroup/memory.max").strip(),
+        _text("/sys/fs/cgroup/memory.current").strip(),
+    )
     if limit.isdecimal() and used.isdecimal():
         left = max(0, int(limit) - int(used))
         return left if available is None else min(available, left)
@@ -146,7 +176,8 @@ def _text(path: str) -> str:
         return ""
 
 
-# -- network ---------------------------------------------------------------------------------------------------------------------
+# -- network
+# --------------------------------------------------------------------------------------------------
 
 
 def examine_loopback() -> Finding:
@@ -192,16 +223,22 @@ def examine_port(port: int, if_busy: Verdict) -> Finding:
     except PermissionError:
         return Finding(thing, if_busy, "needs special rights", "Choose a port above 1023.")
     except OSError as error:
-        cure = f"Right where a sink's receiver is running. Else end what listens there (ss -ltnp 'sport = :{port}')."
+        cure = (
+            f"Right where a sink's receiver is running. Else end what listens there (ss -ltnp "
+            f"'sport = :{port}')."
+        )
         return Finding(thing, if_busy, error.strerror or str(error), cure)
     return Finding(thing, Verdict.OK, "free")
 
 
-# -- disk ------------------------------------------------------------------------------------------------------------------------
+# -- disk
+# --------------------------------------------------------------------------------------------------
 
 
 def examine_disk(checkpoint: Path) -> Finding:
-    """Measure free space and fsync where checkpoints will be; a directory that does not exist yet is judged by its parent."""
+    """Measure free space and fsync where checkpoints will be; a directory that does not exist yet
+    is judged by its parent.
+    """
     directory = checkpoint.absolute()
     while not directory.exists() and directory != directory.parent:
         directory = directory.parent

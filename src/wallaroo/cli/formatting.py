@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-RANGES_SHOWN = 8  # of one worker's key groups: sticky placement leaves few, and a line has to end somewhere
+# of one worker's key groups: sticky placement leaves few, and a line has to end somewhere
+RANGES_SHOWN = 8
 
 
 def duration(seconds: float) -> str:

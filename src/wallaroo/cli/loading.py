@@ -2,9 +2,9 @@
 
 Where it runs: driver.
 
-The law of names: a file is imported under its own name (``word_count.py`` is ``word_count``) with its directory in front of the
-search path, never as ``__main__``.  Workers import it under the same name, so what they pickle can be unpickled anywhere, in any
-later run.
+The law of names: a file is imported under its own name (``word_count.py`` is ``word_count``) with
+its directory in front of the search path, never as ``__main__``.  Workers import it under the same
+name, so what they pickle can be unpickled anywhere, in any later run.
 """
 
 from __future__ import annotations
@@ -24,15 +24,22 @@ FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
 
 
 def load_application(app: str, args: Sequence[str]) -> Application:
-    """Import ``app``, a path such as ``word_count.py`` or a module's name, and return what its ``application_setup(args)`` built.
+    """Import ``app``, a path such as ``word_count.py`` or a module's name, and return what its
+    ``application_setup(args)`` built.
 
-    Raises PipelineError where there is no such application, its import or set-up fails, or it returns something else.
+    Raises PipelineError where there is no such application, its import or set-up fails, or it
+    returns something else.
     """
     module = import_application(app)
     setup = getattr(module, "application_setup", None)
     if not callable(setup):
         what = "it has no function application_setup(args)."
-        raise _error(app, what, "Add one that returns build_application(name, pipeline).", str(module.__file__ or ""))
+        raise _error(
+            app,
+            what,
+            "Add one that returns build_application(name, pipeline).",
+            str(module.__file__ or ""),
+        )
     try:
         with dead_letters_come_later():
             application = setup(list(args))
@@ -41,18 +48,30 @@ def load_application(app: str, args: Sequence[str]) -> Application:
     except Exception as error:
         raise _user_error(app, "application_setup failed", error) from error
     if not isinstance(application, Application):
-        place = f"{setup.__code__.co_filename}:{setup.__code__.co_firstlineno}" if hasattr(setup, "__code__") else ""
+        place = (
+            f"{setup.__code__.co_filename}:{setup.__code__.co_firstlineno}"
+            if hasattr(setup, "__code__")
+            else ""
+        )
         what = f"application_setup returned {_shortened(application)}, not an application."
-        raise _error(app, what, "End it with: return wallaroo.build_application(name, pipeline).", place)
+        raise _error(
+            app, what, "End it with: return wallaroo.build_application(name, pipeline).", place
+        )
     return application.with_hooks_of(vars(module))
 
 
 def import_application(app: str) -> ModuleType:
-    """Import an application's module under the name that workers use, with its directory in front of ``sys.path``."""
+    """Import an application's module under the name that workers use, with its directory in front
+    of ``sys.path``.
+    """
     path = _file_of(app)
     name = path.stem if path else app
     if not all(part.isidentifier() for part in name.split(".")):
-        raise _error(app, f"'{name}' cannot be a module's name.", "Rename the file: letters, digits and underscores.")
+        raise _error(
+            app,
+            f"'{name}' cannot be a module's name.",
+            "Rename the file: letters, digits and underscores.",
+        )
     _put_first(str(path.parent if path else Path.cwd()))
     try:
         module = importlib.import_module(name)
@@ -60,13 +79,22 @@ def import_application(app: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name == name:
-            raise _error(app, "there is no such file or module.", "Give the path of its file, such as word_count.py.") from None
+            raise _error(
+                app,
+                "there is no such file or module.",
+                "Give the path of its file, such as word_count.py.",
+            ) from None
         raise _user_error(app, "the import failed", error) from error
     except Exception as error:
         raise _user_error(app, "the import failed", error) from error
     if path and Path(module.__file__ or "").resolve() != path:
         other = module.__file__ or "Python itself"
-        raise _error(app, f"the name '{name}' already belongs to {other}.", "Rename the application's file.", str(path))
+        raise _error(
+            app,
+            f"the name '{name}' already belongs to {other}.",
+            "Rename the application's file.",
+            str(path),
+        )
     return module
 
 
@@ -75,7 +103,11 @@ def _file_of(app: str) -> Path | None:
     if path.suffix != ".py" and "/" not in app:
         return None
     if path.is_dir():
-        raise _error(app, "it is a directory.", f"Name the application's file: {path / (path.resolve().name + '.py')}.")
+        raise _error(
+            app,
+            "it is a directory.",
+            f"Name the application's file: {path / (path.resolve().name + '.py')}.",
+        )
     if not path.is_file():
         raise _error(app, f"there is no such file ({path.resolve()}).", "Correct the path.")
     if path.suffix != ".py":
@@ -94,17 +126,25 @@ def _error(app: str, what: str, cure: str, place: str = "") -> PipelineError:
 
 
 def _user_error(app: str, where: str, error: Exception) -> PipelineError:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)][-FRAMES_MAX:]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)
+    ][-FRAMES_MAX:]
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     cause = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, SyntaxError):
         place, cause = f"{error.filename}:{error.lineno}", f"SyntaxError: {error.msg}"
-    lines = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames)
+    lines = "".join(
+        f"\n  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames
+    )
     return _error(app, f"{where}: {cause}{lines}", "", place)
 
 
 def _is_users(filename: str) -> bool:
-    return not filename.startswith("<frozen") and PACKAGE not in Path(filename).resolve().parents and "importlib" not in filename
+    return (
+        not filename.startswith("<frozen")
+        and PACKAGE not in Path(filename).resolve().parents
+        and "importlib" not in filename
+    )
 
 
 def _shortened(value: object, length_max: int = 60) -> str:

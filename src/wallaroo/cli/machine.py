@@ -1,4 +1,5 @@
-"""Reading and judging what a machine says of itself: Java's version line, /proc/meminfo, cgroup limits, disks, lists of ports.
+"""Reading and judging what a machine says of itself: Java's version line, /proc/meminfo, cgroup
+limits, disks, lists of ports.
 
 Where it runs: pure.
 """
@@ -13,7 +14,8 @@ JAVA_MIN = 17  # Spark 4's own floor
 PYTHON_MIN = (3, 11)
 NEEDED = {"pyspark": (4, 3), "pyarrow": (18,), "lmdb": (1, 4), "cloudpickle": (3,), "rich": (13,)}
 GIB = 1024**3
-DISK_FAIL, DISK_WARN = GIB // 4, 2 * GIB  # bytes free; a backlog of one source may fill the former within minutes
+# bytes free; a backlog of one source may fill the former within minutes
+DISK_FAIL, DISK_WARN = GIB // 4, 2 * GIB
 MEMORY_WARN = 2 * GIB  # the JVM takes about 1 GiB, each Python worker about 100 MiB
 FSYNC_WARN_MS = 20.0  # a batch waits for a handful of them
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
@@ -106,25 +108,40 @@ def parse_ports(text: str) -> tuple[int, ...]:
 
 def judge_java(major: int | None, where: str) -> Finding:
     """Judge a Java by its major version; None where none could be started."""
-    cure = f"Install Java {JAVA_MIN} or newer (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one."
+    cure = (
+        f"Install Java {JAVA_MIN} or newer (Debian: apt-get install openjdk-17-jre-headless) "
+        f"or set JAVA_HOME to one."
+    )
     if major is None:
         return Finding("java", Verdict.FAIL, where, cure)
     return Finding(
-        "java", Verdict.OK if major >= JAVA_MIN else Verdict.FAIL, f"{major}, {where}", "" if major >= JAVA_MIN else cure
+        "java",
+        Verdict.OK if major >= JAVA_MIN else Verdict.FAIL,
+        f"{major}, {where}",
+        "" if major >= JAVA_MIN else cure,
     )
 
 
 def judge_python(version: tuple[int, ...], text: str) -> Finding:
     """Judge an interpreter by its version; ``text`` says which it is."""
     if version < PYTHON_MIN:
-        return Finding("python", Verdict.FAIL, text, "Install Python 3.11 or newer and make the environment anew.")
+        return Finding(
+            "python",
+            Verdict.FAIL,
+            text,
+            "Install Python 3.11 or newer and make the environment anew.",
+        )
     return Finding("python", Verdict.OK, text)
 
 
 def judge_package(package: str, version: str | None, least: tuple[int, ...]) -> Finding:
-    """Judge an installed package.  Spark's version must match in its first two numbers, the others must only be new enough."""
+    """Judge an installed package.  Spark's version must match in its first two numbers, the others
+    must only be new enough.
+    """
     wanted = ".".join(map(str, least))
-    cure = f'Run: pip install "{package}{f"=={wanted}.*" if package == "pyspark" else f">={wanted}"}"'
+    cure = (
+        f'Run: pip install "{package}{f"=={wanted}.*" if package == "pyspark" else f">={wanted}"}"'
+    )
     if version is None:
         return Finding(package, Verdict.FAIL, "is not installed", cure)
     found = version_tuple(version)
@@ -135,7 +152,12 @@ def judge_package(package: str, version: str | None, least: tuple[int, ...]) -> 
 def judge_cores(count: float) -> Finding:
     """Judge the number of cores."""
     if count < 2:
-        return Finding("cores", Verdict.WARN, f"{count:g}", "It runs, slowly: Spark and Python share it. Give it two or more.")
+        return Finding(
+            "cores",
+            Verdict.WARN,
+            f"{count:g}",
+            "It runs, slowly: Spark and Python share it. Give it two or more.",
+        )
     return Finding("cores", Verdict.OK, f"{count:g}")
 
 
@@ -145,7 +167,12 @@ def judge_memory(available: int | None) -> Finding:
         return Finding("memory", Verdict.OK, "this system does not say how much is free")
     seen = f"{available / GIB:.1f} GiB free"
     if available < MEMORY_WARN:
-        return Finding("memory", Verdict.WARN, seen, f"Close other programs: {MEMORY_WARN / GIB:.0f} GiB are comfortable.")
+        return Finding(
+            "memory",
+            Verdict.WARN,
+            seen,
+            f"Close other programs: {MEMORY_WARN / GIB:.0f} GiB are comfortable.",
+        )
     return Finding("memory", Verdict.OK, seen)
 
 
@@ -153,9 +180,24 @@ def judge_disk(where: str, free: int, fsync_ms: float) -> Finding:
     """Judge free bytes and fsync's median in milliseconds."""
     seen = f"{where}: {free / GIB:.1f} GiB free, fsync {fsync_ms:.2g} ms"
     if free < DISK_FAIL:
-        return Finding("disk", Verdict.FAIL, seen, "Free some space, or name another disk with --checkpoint DIR.")
+        return Finding(
+            "disk",
+            Verdict.FAIL,
+            seen,
+            "Free some space, or name another disk with --checkpoint DIR.",
+        )
     if free < DISK_WARN:
-        return Finding("disk", Verdict.WARN, seen, "A backlog may fill it: free some space, or name another disk.")
+        return Finding(
+            "disk",
+            Verdict.WARN,
+            seen,
+            "A backlog may fill it: free some space, or name another disk.",
+        )
     if fsync_ms > FSYNC_WARN_MS:
-        return Finding("disk", Verdict.WARN, seen, "Every batch waits for fsync: keep the checkpoint on a faster disk.")
+        return Finding(
+            "disk",
+            Verdict.WARN,
+            seen,
+            "Every batch waits for fsync: keep the checkpoint on a faster disk.",
+        )
     return Finding("disk", Verdict.OK, seen)

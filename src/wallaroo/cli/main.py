@@ -1,9 +1,11 @@
-"""The ``wallaroo`` command: parse, call the subcommand's handler, turn every error into one clear text and an exit code.
+"""The ``wallaroo`` command: parse, call the subcommand's handler, turn every error into one clear
+text and an exit code.
 
 Where it runs: driver, or a terminal beside it.
 
-Exit codes: 0 done; 1 something outside is missing or wrong; 2 the command line or the pipeline is wrong; 3 a function of the
-application failed; 70 a mistake of this package; 130 Ctrl-C.  Python's traceback is shown only where WALLAROO_TRACE is set.
+Exit codes: 0 done; 1 something outside is missing or wrong; 2 the command line or the pipeline is
+wrong; 3 a function of the application failed; 70 a mistake of this package; 130 Ctrl-C.  Python's
+traceback is shown only where WALLAROO_TRACE is set.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def entry() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``wallaroo`` with these arguments and return its exit code; only argparse's own exits leave as SystemExit."""
+    """Run ``wallaroo`` with these arguments and return its exit code; only argparse's own exits
+    leave as SystemExit.
+    """
     options = build_parser().parse_args(arguments)
     try:
         return int(options.handler(options) or 0)
@@ -55,7 +59,10 @@ def build_parser() -> argparse.ArgumentParser:
     """Build the parser of all subcommands."""
     parser = argparse.ArgumentParser(
         prog="wallaroo",
-        description="Run stream processing applications written against Wallaroo's Python API on Apache Spark.",
+        description=(
+            "Run stream processing applications written against Wallaroo's Python API on "
+            "Apache Spark."
+        ),
         epilog="wallaroo COMMAND --help tells a command's options.",
     )
     parser.add_argument("--version", action="version", version=f"wallaroo-spark {version()}")
@@ -66,7 +73,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def version() -> str:
-    """The installed version, or ``unknown`` where the package was put on the path without being installed."""
+    """The installed version, or ``unknown`` where the package was put on the path without being
+    installed.
+    """
     try:
         return metadata.version("wallaroo-spark")
     except metadata.PackageNotFoundError:
@@ -84,15 +93,30 @@ def exit_code(error: WallarooError) -> int:
 
 def our_mistake(error: Exception, arguments: Sequence[str]) -> str:
     """Write the traceback to a file and return a sentence that asks for a report."""
-    what, trace = (error.what, error.trace) if isinstance(error, InternalError) else (_named(error), "")
-    machine = f"wallaroo-spark {version()}, Python {platform.python_version()}, {platform.platform()}"
-    report = f"{machine}\nwallaroo {' '.join(arguments)}\n\n{''.join(traceback.format_exception(error))}\n{trace}"
+    what, trace = (
+        (error.what, error.trace) if isinstance(error, InternalError) else (_named(error), "")
+    )
+    machine = (
+        f"wallaroo-spark {version()}, Python {platform.python_version()}, {platform.platform()}"
+    )
+    report = (
+        f"{machine}\nwallaroo "
+        f"{' '.join(arguments)}\n\n{''.join(traceback.format_exception(error))}\n{trace}"
+    )
     try:
-        with tempfile.NamedTemporaryFile("w", prefix="wallaroo-error-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="wallaroo-error-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as file:
             file.write(report)
     except OSError:
-        return f"This is a mistake in wallaroo, not in your application ({what}). Please report it with this text:\n{report}"
-    return f"This is a mistake in wallaroo, not in your application ({what}). Please report it and attach {file.name}"
+        return (
+            f"This is a mistake in wallaroo, not in your application ({what}). Please report "
+            f"it with this text:\n{report}"
+        )
+    return (
+        f"This is a mistake in wallaroo, not in your application ({what}). Please report it "
+        f"and attach {file.name}"
+    )
 
 
 def _named(error: Exception) -> str:

@@ -1,6 +1,8 @@
-"""``wallaroo plan APP --checkpoint DIR``: may this application go on from that checkpoint, and if not, why.
+"""``wallaroo plan APP --checkpoint DIR``: may this application go on from that checkpoint, and if
+not, why.
 
-Where it runs: a terminal.  No Spark and no Java is started; nothing is locked and nothing is written, so a run may hold the checkpoint.
+Where it runs: a terminal.  No Spark and no Java is started; nothing is locked and nothing is
+written, so a run may hold the checkpoint.
 
 The exit code is 0 where a run would go on, 1 where it would refuse.
 """
@@ -30,7 +32,10 @@ def add_parser(subparsers: Any) -> None:
         "plan",
         allow_abbrev=False,
         help="compare an application with a checkpoint",
-        description="Say whether an application may go on from a checkpoint, and why not. Nothing is run and nothing is touched.",
+        description=(
+            "Say whether an application may go on from a checkpoint, and why not. Nothing "
+            "is run and nothing is touched."
+        ),
         epilog=EPILOG,
     )
     add_app(parser, _add_options)
@@ -40,7 +45,13 @@ def add_parser(subparsers: Any) -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--checkpoint", type=Path, metavar="DIR", help="the checkpoint of `wallaroo run`")
-    add("--key-groups", type=int, default=KEY_GROUPS_DEFAULT, metavar="N", help="as for `wallaroo run` (default: %(default)s)")
+    add(
+        "--key-groups",
+        type=int,
+        default=KEY_GROUPS_DEFAULT,
+        metavar="N",
+        help="as for `wallaroo run` (default: %(default)s)",
+    )
     add("--dead-letters", type=Path, metavar="PATH", help="as for `wallaroo run`")
     add("--json", action="store_true", help="print one JSON object")
 
@@ -53,7 +64,11 @@ def plan_command(arguments: argparse.Namespace) -> int:
         application = application.with_dead_letters(FileSinkConfig(options.dead_letters))
     application.check_dead_letters()
     finding = look(options.checkpoint, replace(application.plan, key_groups=options.key_groups))
-    print(json.dumps(_facts(options.checkpoint, finding)) if options.json else _text(options.checkpoint, finding))
+    print(
+        json.dumps(_facts(options.checkpoint, finding))
+        if options.json
+        else _text(options.checkpoint, finding)
+    )
     return INCOMPATIBLE if finding.comparison.verdict is Verdict.INCOMPATIBLE else COMPATIBLE
 
 
@@ -62,7 +77,9 @@ def _parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]
     own = parser_behind("plan", arguments.app, _add_options)
     options, application_args = part(own, arguments)
     if options.checkpoint is None:
-        own.error("--checkpoint DIR is missing: with which checkpoint is the application to be compared?")
+        own.error(
+            "--checkpoint DIR is missing: with which checkpoint is the application to be compared?"
+        )
     return options, application_args
 
 
@@ -71,7 +88,10 @@ def _text(checkpoint: Path, finding: Finding) -> str:
     lines = [f"checkpoint {checkpoint}{at}: {finding.comparison.verdict.value}"]
     lines += [f"  - {reason}" for reason in finding.comparison.reasons]
     if finding.comparison.verdict is Verdict.INCOMPATIBLE:
-        lines.append(f"A run would refuse. Run the application it was made with; {way_on(finding)}; --fresh starts over.")
+        lines.append(
+            f"A run would refuse. Run the application it was made with; {way_on(finding)}; "
+            f"--fresh starts over."
+        )
     return "\n".join(lines)
 
 

@@ -23,30 +23,66 @@ FLUSH_SECONDS = 0.2  # how long printed output may stay in the buffer
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the program's parser."""
-    parser = subparsers.add_parser("receive", help="listen for output over TCP and print it, save it or count it")
-    parser.add_argument("--listen", "-l", required=True, metavar="HOST:PORT", help="where to listen; port 0 picks a free one")
-    parser.add_argument(
-        "--form", choices=FORMS, default="raw", help="raw: bytes as they come (default); frames: header and payload; lines"
+    parser = subparsers.add_parser(
+        "receive", help="listen for output over TCP and print it, save it or count it"
     )
-    parser.add_argument("--header-length", type=int, default=4, metavar="BYTES", help="frames: size of the header (default 4)")
-    parser.add_argument("--length-fmt", default=">I", metavar="FMT", help="frames: struct format of the header (default '>I')")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE instead of standard output")
-    parser.add_argument("--count", type=int, metavar="N", help="frames and lines: end after N messages")
     parser.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="end after so long; exit code 1 where --count is not reached"
+        "--listen",
+        "-l",
+        required=True,
+        metavar="HOST:PORT",
+        help="where to listen; port 0 picks a free one",
+    )
+    parser.add_argument(
+        "--form",
+        choices=FORMS,
+        default="raw",
+        help="raw: bytes as they come (default); frames: header and payload; lines",
+    )
+    parser.add_argument(
+        "--header-length",
+        type=int,
+        default=4,
+        metavar="BYTES",
+        help="frames: size of the header (default 4)",
+    )
+    parser.add_argument(
+        "--length-fmt",
+        default=">I",
+        metavar="FMT",
+        help="frames: struct format of the header (default '>I')",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write to FILE instead of standard output"
+    )
+    parser.add_argument(
+        "--count", type=int, metavar="N", help="frames and lines: end after N messages"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="end after so long; exit code 1 where --count is not reached",
     )
     parser.add_argument("--no-write", "-n", action="store_true", help="count only")
-    parser.add_argument("--quiet", "-q", action="store_true", help="say nothing on standard error but errors")
+    parser.add_argument(
+        "--quiet", "-q", action="store_true", help="say nothing on standard error but errors"
+    )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="raw, with --out: append to FILE and tell a sink with resume=True where to continue; exactly once",
+        help=(
+            "raw, with --out: append to FILE and tell a sink with resume=True where to continue; "
+            "exactly once"
+        ),
     )
     parser.set_defaults(handler=main)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Receive until the count, the timeout or Ctrl-C; 0 where all that was asked for came, 1 where not, 2 for a wrong option."""
+    """Receive until the count, the timeout or Ctrl-C; 0 where all that was asked for came, 1 where
+    not, 2 for a wrong option.
+    """
     if problem := _problem(args):
         print(f"wallaroo receive: {problem}", file=sys.stderr)
         return 2
@@ -83,7 +119,10 @@ def _problem(args: argparse.Namespace) -> str:
     if args.count is not None and args.form == "raw":
         return "--count counts messages; add --form frames or --form lines."
     if args.resume and (args.form != "raw" or args.out is None or args.no_write):
-        return "--resume continues a file of raw bytes; use it with --out FILE, without --no-write, and with --form raw."
+        return (
+            "--resume continues a file of raw bytes; use it with --out FILE, without "
+            "--no-write, and with --form raw."
+        )
     return ""
 
 
@@ -100,7 +139,9 @@ def _output(args: argparse.Namespace) -> Iterator[BinaryIO | None]:
 
 
 def _watch(receiver: Receiver, out: BinaryIO | None, args: argparse.Namespace) -> bool:
-    """Wait for the count or the end of time, flushing what was printed; whether everything asked for came."""
+    """Wait for the count or the end of time, flushing what was printed; whether everything asked
+    for came.
+    """
     deadline = time.monotonic() + args.timeout if args.timeout is not None else float("inf")
     wanted = args.count if args.count is not None else sys.maxsize
     try:
@@ -127,17 +168,26 @@ def _summary(receiver: Receiver, form: str) -> str:
         text += f" in {seconds:.1f} s ({totals.bytes / seconds / 1e6:.1f} MB/s"
         text += ")" if form == "raw" else f", {totals.messages / seconds:.0f} {form}/s)"
     if totals.cut_off:
-        text += f"; {totals.cut_off} connection{'s' if totals.cut_off != 1 else ''} ended inside a message"
+        text += (
+            f"; {totals.cut_off} connection{'s' if totals.cut_off != 1 else ''} ended inside "
+            f"a message"
+        )
     return text
 
 
 def _verdict(receiver: Receiver, args: argparse.Namespace, is_complete: bool) -> int:
     if receiver.error is not None:
         print(
-            f"wallaroo receive: cannot write the output: {receiver.error}. Free space, or choose another --out.", file=sys.stderr
+            f"wallaroo receive: cannot write the output: {receiver.error}. Free space, or choose "
+            f"another --out.",
+            file=sys.stderr,
         )
         return 1
     if not is_complete:
         missing = args.count - receiver.count
-        print(f"wallaroo receive: {missing} of {args.count} {args.form} missing when the time was over.", file=sys.stderr)
+        print(
+            f"wallaroo receive: {missing} of {args.count} {args.form} missing when the time was "
+            f"over.",
+            file=sys.stderr,
+        )
     return 0 if is_complete else 1

@@ -1,4 +1,5 @@
-"""A TCP receiver to watch an application's output with: counts, prints, keeps or saves what arrives.
+"""A TCP receiver to watch an application's output with: counts, prints, keeps or saves what
+arrives.
 
 Where it runs: a thread of its own, in `wallaroo receive`, in demos and in tests.
 """
@@ -42,10 +43,14 @@ def line_cutter() -> Cutter:
 
 
 def frame_cutter(header_length: int, length_fmt: str) -> Cutter:
-    """Cut frames: ``length_fmt`` reads the payload's length from a header of ``header_length`` bytes, which is dropped."""
+    """Cut frames: ``length_fmt`` reads the payload's length from a header of ``header_length``
+    bytes, which is dropped.
+    """
     header = struct.Struct(length_fmt)
     if header.size != header_length:
-        raise ValueError(f"length_fmt {length_fmt!r} reads {header.size} bytes, the header has {header_length}.")
+        raise ValueError(
+            f"length_fmt {length_fmt!r} reads {header.size} bytes, the header has {header_length}."
+        )
     unpack_from = header.unpack_from
 
     def cut(buffer: bytearray) -> list[bytes]:
@@ -84,11 +89,12 @@ class _Peer:
 class Receiver:
     """Accepts any number of connections and takes what they send.
 
-    ``form`` is ``raw`` (bytes as they come), ``frames`` (a header, then the payload) or ``lines``.  Messages and raw chunks
-    are written to ``out`` (messages with a newline behind them) and, with ``is_keeping``, kept in ``payloads``;
-    ``timestamps`` has one (wall clock ns, messages or raw bytes so far) per chunk.  With ``is_resuming`` (raw only) it tells
-    the sender how many bytes it has: at every connection and after it made them durable in ``out``; ``resume_at`` is what it
-    had before.
+    ``form`` is ``raw`` (bytes as they come), ``frames`` (a header, then the payload) or ``lines``.
+    Messages and raw chunks are written to ``out`` (messages with a newline behind them) and, with
+    ``is_keeping``, kept in ``payloads``; ``timestamps`` has one (wall clock ns, messages or raw
+    bytes so far) per chunk.  With ``is_resuming`` (raw only) it tells the sender how many bytes it
+    has: at every connection and after it made them durable in ``out``; ``resume_at`` is what it had
+    before.
     """
 
     def __init__(
@@ -105,7 +111,11 @@ class Receiver:
     ):
         if is_resuming and form != "raw":
             raise ValueError("resuming counts raw bytes; use it with form='raw'.")
-        cutters = {"raw": None, "lines": line_cutter(), "frames": frame_cutter(header_length, length_fmt)}
+        cutters = {
+            "raw": None,
+            "lines": line_cutter(),
+            "frames": frame_cutter(header_length, length_fmt),
+        }
         self._cut = cutters[form]
         self._out, self._is_keeping, self._is_resuming = out, is_keeping, is_resuming
         self._has, self._acked, self._ack_at = resume_at, resume_at, 0.0
@@ -137,10 +147,16 @@ class Receiver:
         return self
 
     def wait_for(self, count: int, seconds: float) -> bool:
-        """Wait until ``count`` messages (bytes in raw form) are there, at most ``seconds``; whether they are."""
+        """Wait until ``count`` messages (bytes in raw form) are there, at most ``seconds``; whether
+        they are.
+        """
         deadline = time.monotonic() + seconds
         with self._progress:
-            while self.count < count and self.error is None and (rest := deadline - time.monotonic()) > 0:
+            while (
+                self.count < count
+                and self.error is None
+                and (rest := deadline - time.monotonic()) > 0
+            ):
                 self._progress.wait(rest)
             return self.count >= count
 
@@ -160,7 +176,12 @@ class Receiver:
     def __enter__(self) -> Receiver:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     # -- the thread -------------------------------------------------------------------------------
@@ -183,10 +204,14 @@ class Receiver:
         scratch = bytearray(CHUNK_BYTES)
         try:
             while not self._is_closing:
-                for key, _ in self._selector.select(ACK_SECONDS if self._acked < self._has else None):
+                for key, _ in self._selector.select(
+                    ACK_SECONDS if self._acked < self._has else None
+                ):
                     if key.fileobj is self._listener:
                         self._accept()
-                    elif isinstance(key.data, _Peer) and key.data.sock.fileno() >= 0:  # not dropped a moment ago for a newer one
+                    elif (
+                        isinstance(key.data, _Peer) and key.data.sock.fileno() >= 0
+                    ):  # not dropped a moment ago for a newer one
                         self._receive(key.data, scratch)
                 if self._is_resuming:
                     self._ack()
@@ -196,13 +221,16 @@ class Receiver:
                 self._progress.notify_all()
 
     def _peers(self) -> list[_Peer]:
-        return [key.data for key in self._selector.get_map().values() if isinstance(key.data, _Peer)]
+        return [
+            key.data for key in self._selector.get_map().values() if isinstance(key.data, _Peer)
+        ]
 
     def _accept(self) -> None:
         sock, _ = self._listener.accept()
         sock.setblocking(False)
         if self._is_resuming:
-            for older in self._peers():  # the sender starts anew from what is here; what is under way would come twice
+            # the sender starts anew from what is here; what is under way would come twice
+            for older in self._peers():
                 self._drop(older)
             self._save()
             self._acked = self._has
@@ -272,5 +300,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Read ``HOST:PORT``."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise WallarooError(f"{text!r} is not of the form HOST:PORT. Write for example 127.0.0.1:7002.")
+        raise WallarooError(
+            f"{text!r} is not of the form HOST:PORT. Write for example 127.0.0.1:7002."
+        )
     return host.strip("[]"), int(port)

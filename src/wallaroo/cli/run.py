@@ -1,13 +1,15 @@
-"""``wallaroo run APP``: start an application, show what it does, stop it at a batch boundary, say how it ended.
+"""``wallaroo run APP``: start an application, show what it does, stop it at a batch boundary, say
+how it ended.
 
 Where it runs: driver, main thread.
 
-The law of signals: a handler only counts.  The first SIGINT or SIGTERM is acted upon by the watching loop, outside of the
-handler, so that `stop` never meets a lock the interrupted code holds.  The second ends the process at once with 130; what was
-committed stays so.
+The law of signals: a handler only counts.  The first SIGINT or SIGTERM is acted upon by the
+watching loop, outside of the handler, so that `stop` never meets a lock the interrupted code holds.
+The second ends the process at once with 130; what was committed stays so.
 
-The exit code is 0 where the run stopped as asked or its sources ended.  Every error is raised, after the summary, to the command
-line's one gate, which gives it its code and prints it as the last word.
+The exit code is 0 where the run stopped as asked or its sources ended.  Every error is raised,
+after the summary, to the command line's one gate, which gives it its code and prints it as the last
+word.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ LAST_STOP_S = 30.0  # how long a run may take to stop after the watching loop it
 _INTERRUPTED = 130  # the exit code shells give a process that Ctrl-C ended
 
 
-# -- the command line ------------------------------------------------------------------------------------------------------------
+# -- the command line
+# --------------------------------------------------------------------------------------------------
 
 
 def add_parser(subparsers: Any) -> None:
@@ -65,11 +68,30 @@ def parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]
 def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--master", default="local[*]",
-        help="Spark's master: local[N], spark://HOST:PORT, yarn, k8s://... (default: %(default)s, all cores of this machine)")  # fmt: skip
-    add("--conf", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; may be repeated")
-    add("--checkpoint", type=Path, metavar="DIR", help="where state and progress are kept (default: a temporary directory)")
+        help=(
+            "Spark's master: local[N], spark://HOST:PORT, yarn, k8s://... (default: %(default)s, "
+            "all cores of this machine)"
+        ))  # fmt: skip
+    add(
+        "--conf",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Spark; may be repeated",
+    )
+    add(
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        help="where state and progress are kept (default: a temporary directory)",
+    )
     add("--fresh", action="store_true", help="delete what the checkpoint holds and begin empty")
-    add("--allow-incompatible", action="store_true", help="go on with a changed application, dropping state that no longer fits")
+    add(
+        "--allow-incompatible",
+        action="store_true",
+        help="go on with a changed application, dropping state that no longer fits",
+    )
     add(
         "--retain-commits",
         type=_whole(1),
@@ -79,15 +101,38 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--yes", action="store_true", help="with --fresh: do not ask")
     add("--acknowledged", type=_source_port, action="append", default=[], metavar="NAME=PORT",
-        help="TCP source NAME listens at PORT too, for senders that want acknowledgements; may be repeated")  # fmt: skip
+        help=(
+            "TCP source NAME listens at PORT too, for senders that want acknowledgements; may be "
+            "repeated"
+        ))  # fmt: skip
     add("--tasks", type=_whole(1), metavar="N", help="tasks per stage (default: one per core)")
-    add("--batch-time", type=_seconds, default=1.0, metavar="SECONDS", help="how long a batch should take (default: %(default)s)")
-    add("--key-groups", type=_whole(1), default=KEY_GROUPS_DEFAULT, metavar="N", help="shares of state (default: %(default)s)")
+    add(
+        "--batch-time",
+        type=_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="how long a batch should take (default: %(default)s)",
+    )
+    add(
+        "--key-groups",
+        type=_whole(1),
+        default=KEY_GROUPS_DEFAULT,
+        metavar="N",
+        help="shares of state (default: %(default)s)",
+    )
     levels = ("debug", "info", "warning", "error", "off")
     add("--log-level", choices=levels, default="error", help="of Spark (default: %(default)s)")
     add("--status", type=_status_address, default=("127.0.0.1", 0), metavar="HOST:PORT",
-        help="where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free port of 127.0.0.1)")  # fmt: skip
-    add("--dead-letters", type=Path, metavar="PATH", help="where events go that failed in steps with on_error='dead-letter'")
+        help=(
+            "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "
+            "port of 127.0.0.1)"
+        ))  # fmt: skip
+    add(
+        "--dead-letters",
+        type=Path,
+        metavar="PATH",
+        help="where events go that failed in steps with on_error='dead-letter'",
+    )
     add("--quiet", action="store_true", help="print errors only")
     add("--no-live", action="store_true", help="print log lines, on a terminal too")
     add("--summary", type=Path, metavar="FILE", help="write the last status there, as JSON")
@@ -106,14 +151,18 @@ def _whole(least: int) -> Callable[[str], int]:
 def _source_port(text: str) -> tuple[str, int]:
     name, _, port = text.rpartition("=")
     if not name or not port.isdigit() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=PORT, such as Orders=7110")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not of the form NAME=PORT, such as Orders=7110"
+        )
     return name, int(port)
 
 
 def _setting(text: str) -> tuple[str, str]:
     key, is_there, value = text.partition("=")
     if not key or not is_there:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE, such as spark.executor.memory=2g")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not of the form KEY=VALUE, such as spark.executor.memory=2g"
+        )
     return key, value
 
 
@@ -122,7 +171,9 @@ def _status_address(text: str) -> tuple[str, int] | None:
     if text == "off":
         return None
     if not host or not port.isdigit() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither HOST:PORT, such as 127.0.0.1:7200, nor 'off'")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither HOST:PORT, such as 127.0.0.1:7200, nor 'off'"
+        )
     return host, int(port)
 
 
@@ -133,7 +184,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-# -- the command -----------------------------------------------------------------------------------------------------------------
+# -- the command
+# --------------------------------------------------------------------------------------------------
 
 
 def run_command(arguments: argparse.Namespace) -> int:
@@ -170,7 +222,9 @@ def execute(start: Callable[[], RunHandle], options: argparse.Namespace) -> None
 
 
 def watch(handle: RunHandle, view: View, signals: StopSignals) -> RunStatus:
-    """Show the run until it ends, asking it to stop after the first signal; return its last status."""
+    """Show the run until it ends, asking it to stop after the first signal; return its last
+    status.
+    """
     is_asked = False
     try:
         while not handle.wait(POLL_S):
@@ -187,7 +241,9 @@ def watch(handle: RunHandle, view: View, signals: StopSignals) -> RunStatus:
 
 
 class StopSignals:
-    """Counts SIGINT and SIGTERM while it is entered; the second ends the process, after ``at_second`` gave the terminal back."""
+    """Counts SIGINT and SIGTERM while it is entered; the second ends the process, after
+    ``at_second`` gave the terminal back.
+    """
 
     def __init__(self, at_second: Callable[[], None]) -> None:
         self.count = 0
@@ -204,7 +260,12 @@ class StopSignals:
         self.install()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for number, previous in self._previous.items():
             signal.signal(number, previous)
 
@@ -218,18 +279,35 @@ class StopSignals:
 
 
 def confirm_fresh(options: argparse.Namespace) -> None:
-    """Ask before --fresh deletes anything; a CheckpointError where the answer is not yes, or nobody is there to ask."""
+    """Ask before --fresh deletes anything; a CheckpointError where the answer is not yes, or nobody
+    is there to ask.
+    """
     directory: Path | None = options.checkpoint
-    if not options.fresh or options.yes or directory is None or not directory.is_dir() or not any(directory.iterdir()):
+    if (
+        not options.fresh
+        or options.yes
+        or directory is None
+        or not directory.is_dir()
+        or not any(directory.iterdir())
+    ):
         return
     if not sys.stdin.isatty():
-        raise CheckpointError(f"--fresh would delete what the checkpoint {directory} holds. Add --yes if that is meant.")
-    print(f"Delete what the checkpoint {directory} holds? [y/N] ", end="", file=sys.stderr, flush=True)
+        raise CheckpointError(
+            f"--fresh would delete what the checkpoint {directory} holds. Add --yes if that is "
+            f"meant."
+        )
+    print(
+        f"Delete what the checkpoint {directory} holds? [y/N] ", end="", file=sys.stderr, flush=True
+    )
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CheckpointError(f"The checkpoint {directory} stays as it is; nothing was run. Leave out --fresh to continue it.")
+        raise CheckpointError(
+            f"The checkpoint {directory} stays as it is; nothing was run. Leave out --fresh to "
+            f"continue it."
+        )
 
 
-# -- beginning and end -----------------------------------------------------------------------------------------------------------
+# -- beginning and end
+# --------------------------------------------------------------------------------------------------
 
 
 def _start(application: Application, options: argparse.Namespace) -> RunHandle:
@@ -254,26 +332,43 @@ def _start(application: Application, options: argparse.Namespace) -> RunHandle:
 
 
 def _beginning(options: argparse.Namespace) -> str:
-    kept = f"checkpoint {options.checkpoint}" if options.checkpoint else "temporary checkpoint (keep one with --checkpoint DIR)"
+    kept = (
+        f"checkpoint {options.checkpoint}"
+        if options.checkpoint
+        else "temporary checkpoint (keep one with --checkpoint DIR)"
+    )
     return f"starting {options.app} on {options.master}, {kept}"
 
 
 def _view(options: argparse.Namespace, status: RunStatus) -> View:
-    """Choose how to show the run.  A table and output lines on one terminal would overwrite each other."""
+    """Choose how to show the run.  A table and output lines on one terminal would overwrite each
+    other.
+    """
     if options.quiet:
         return QuietView()
-    has_output_here = sys.stdout.isatty() and any(sink.label.startswith("stdout") for sink in status.sinks)
+    has_output_here = sys.stdout.isatty() and any(
+        sink.label.startswith("stdout") for sink in status.sinks
+    )
     is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    return LiveView(sys.stderr) if is_terminal and not has_output_here and not options.no_live else LineView(sys.stderr)
+    return (
+        LiveView(sys.stderr)
+        if is_terminal and not has_output_here and not options.no_live
+        else LineView(sys.stderr)
+    )
 
 
 def _check_summary(file: Path | None) -> None:
     if file is not None and not file.absolute().parent.is_dir():
-        raise PeerError(f"--summary {file}: there is no directory {file.absolute().parent}. Make it, or name another file.")
+        raise PeerError(
+            f"--summary {file}: there is no directory {file.absolute().parent}. Make it, or name "
+            f"another file."
+        )
 
 
 def _write_summary(file: Path, status: RunStatus) -> None:
     try:
         file.write_text(json.dumps(asdict(status), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
-        raise PeerError(f"--summary {file} cannot be written: {error.strerror}. Name another file.") from error
+        raise PeerError(
+            f"--summary {file} cannot be written: {error.strerror}. Name another file."
+        ) from error

@@ -31,41 +31,84 @@ FORMS = ("lines", "frames", "raw")
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the program's parser."""
-    parser = subparsers.add_parser("send", help="send frames, lines or numbers to an application over TCP")
-    parser.add_argument("--to", "-t", required=True, metavar="HOST:PORT[,HOST:PORT]", help="targets; batches go to them in turn")
+    parser = subparsers.add_parser(
+        "send", help="send frames, lines or numbers to an application over TCP"
+    )
+    parser.add_argument(
+        "--to",
+        "-t",
+        required=True,
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="targets; batches go to them in turn",
+    )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--file", "-f", metavar="FILE[,FILE]", help="files to send, one after the other")
+    what.add_argument(
+        "--file", "-f", metavar="FILE[,FILE]", help="files to send, one after the other"
+    )
     what.add_argument("--numbers", type=int, metavar="N", help="send the numbers 1 to N as text")
     parser.add_argument(
         "--form",
         choices=FORMS,
         default="lines",
-        help="lines: a frame per non-empty line (default); frames: the file holds frames; raw: bytes as they are",
+        help=(
+            "lines: a frame per non-empty line (default); frames: the file holds frames; raw: "
+            "bytes as they are"
+        ),
     )
     parser.add_argument("--keep-empty", action="store_true", help="lines: empty ones, too")
-    parser.add_argument("--header-length", type=int, default=4, metavar="BYTES", help="size of the header (default 4)")
-    parser.add_argument("--length-fmt", default=">I", metavar="FMT", help="struct format of the header (default '>I')")
     parser.add_argument(
-        "--rate", "-r", type=float, metavar="N", help="messages per second, by schedule (default: as fast as possible)"
+        "--header-length",
+        type=int,
+        default=4,
+        metavar="BYTES",
+        help="size of the header (default 4)",
     )
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="send everything N times; 0: for ever (default 1)")
+    parser.add_argument(
+        "--length-fmt",
+        default=">I",
+        metavar="FMT",
+        help="struct format of the header (default '>I')",
+    )
+    parser.add_argument(
+        "--rate",
+        "-r",
+        type=float,
+        metavar="N",
+        help="messages per second, by schedule (default: as fast as possible)",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="send everything N times; 0: for ever (default 1)",
+    )
     parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
     parser.add_argument("--batch-size", type=int, metavar="N", help="messages sent at once")
     parser.add_argument("--duration", type=float, metavar="SECONDS", help="end after so long")
     parser.add_argument(
-        "--connect-timeout", type=float, default=10.0, metavar="SECONDS", help="how long to try to connect (default 10)"
+        "--connect-timeout",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long to try to connect (default 10)",
     )
     parser.add_argument(
         "--stream",
         metavar="NAME",
-        help="send with acknowledgements, to the port the application names for it; goes on where NAME stopped",
+        help=(
+            "send with acknowledgements, to the port the application names for it; goes on where "
+            "NAME stopped"
+        ),
     )
     parser.add_argument("--quiet", "-q", action="store_true", help="print no summary")
     parser.set_defaults(handler=main)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Send and print a summary; 0 when all was sent, 1 where a target is absent or goes away, 2 for a wrong option."""
+    """Send and print a summary; 0 when all was sent, 1 where a target is absent or goes away, 2 for
+    a wrong option.
+    """
     try:
         targets = parse_targets(args.to)
         _check(args, targets)
@@ -73,11 +116,17 @@ def main(args: argparse.Namespace) -> int:
     except (ValueError, OSError, WallarooError) as problem:
         print(f"wallaroo send: {problem}", file=sys.stderr)
         return 2
-    options = SendOptions(args.rate, args.repeat, args.count, args.batch_size, args.duration, args.connect_timeout)
+    options = SendOptions(
+        args.rate, args.repeat, args.count, args.batch_size, args.duration, args.connect_timeout
+    )
     try:
         if args.stream:
             sent = send_acknowledged(
-                targets[0], args.stream, _one_block(blocks), connect_timeout_s=args.connect_timeout, rate=args.rate
+                targets[0],
+                args.stream,
+                _one_block(blocks),
+                connect_timeout_s=args.connect_timeout,
+                rate=args.rate,
             )
         else:
             sent = send(targets, blocks, options)
@@ -110,7 +159,10 @@ def summary(sent: Sent, rate: float | None, *, is_counted: bool = True) -> str:
     """
     seconds = max(sent.seconds, 1e-9)
     if not is_counted:
-        return f"sent {sent.size_bytes:,} bytes in {sent.seconds:.2f} s: {sent.size_bytes / seconds / 1e6:,.1f} MB/s"
+        return (
+            f"sent {sent.size_bytes:,} bytes in {sent.seconds:.2f} s: "
+            f"{sent.size_bytes / seconds / 1e6:,.1f} MB/s"
+        )
     text = f"sent {sent.messages:,} messages, {sent.size_bytes:,} bytes in {sent.seconds:.2f} s"
     text += f": {sent.messages / seconds:,.0f} messages/s"
     return f"{text}, at most {sent.lag_s * 1000:.1f} ms behind schedule" if rate else text
@@ -124,9 +176,17 @@ def _check(args: argparse.Namespace, targets: list[Address]) -> None:
     if args.repeat < 0:
         raise ValueError("--repeat must be 0 (for ever) or more.")
     if args.form == "raw" and args.numbers is None and (args.rate or args.count or args.batch_size):
-        raise ValueError("--rate, --count and --batch-size count messages; --form raw knows none. Use --form frames.")
-    if args.stream and (len(targets) > 1 or args.repeat != 1 or args.count or args.duration or args.form == "raw"):
-        raise ValueError("--stream sends all once to one target; leave out --repeat, --count, --duration and --form raw.")
+        raise ValueError(
+            "--rate, --count and --batch-size count messages; --form raw knows none. Use --form "
+            "frames."
+        )
+    if args.stream and (
+        len(targets) > 1 or args.repeat != 1 or args.count or args.duration or args.form == "raw"
+    ):
+        raise ValueError(
+            "--stream sends all once to one target; leave out --repeat, --count, --duration and "
+            "--form raw."
+        )
 
 
 def _blocks(args: argparse.Namespace) -> Blocks:

@@ -1,7 +1,8 @@
-"""Sending frames to an application: from files, lines or numbers, as fast as it takes them or by a schedule.
+"""Sending frames to an application: from files, lines or numbers, as fast as it takes them or by a
+schedule.
 
-Where it runs: a process or thread of its own, in ``wallaroo send``, in demos and in tests.  Message boundaries are found once;
-sending then cuts large slices and does no work per message.
+Where it runs: a process or thread of its own, in ``wallaroo send``, in demos and in tests.  Message
+boundaries are found once; sending then cuts large slices and does no work per message.
 """
 
 from __future__ import annotations
@@ -39,16 +40,22 @@ Blocks = Callable[[], Iterable[Messages]]  # called again for each repetition
 
 
 def of_frames(content: bytes, framing: Framing = U32) -> Messages:
-    """Take bytes that are already framed.  Raises PeerError if they do not end with a whole frame."""
+    """Take bytes that are already framed.  Raises PeerError if they do not end with a whole
+    frame.
+    """
     try:
         payloads = frame_splitter(framing)(content)
     except FrameError as problem:
-        raise PeerError(f"byte {problem.end}: {problem}. Is this a file of frames with this header?") from None
+        raise PeerError(
+            f"byte {problem.end}: {problem}. Is this a file of frames with this header?"
+        ) from None
     return _joined(content, framing.header_length, payloads)
 
 
 def of_lines(content: bytes, *, keeps_empty: bool = False, framing: Framing = U32) -> Messages:
-    r"""Make a frame of each line, without its ``\n`` or ``\r\n``; empty lines are left out unless kept."""
+    r"""Make a frame of each line, without its ``\n`` or ``\r\n``; empty lines are left out unless
+    kept.
+    """
     lines = content.split(b"\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -64,7 +71,10 @@ def of_payloads(payloads: Sequence[bytes], framing: Framing = U32) -> Messages:
 def of_numbers(last: int, framing: Framing = U32) -> Iterator[Messages]:
     """Make frames of the decimal numbers 1 to ``last``, as text, block by block."""
     for first in range(1, last + 1, NUMBERS_PER_BLOCK):
-        yield of_payloads([b"%d" % number for number in range(first, min(last + 1, first + NUMBERS_PER_BLOCK))], framing)
+        yield of_payloads(
+            [b"%d" % number for number in range(first, min(last + 1, first + NUMBERS_PER_BLOCK))],
+            framing,
+        )
 
 
 def of_bytes(content: bytes) -> Messages:
@@ -76,7 +86,10 @@ def of_bytes(content: bytes) -> Messages:
 
 
 def _joined(content: bytes, header_length: int, payloads: Sequence[bytes]) -> Messages:
-    return Messages(content, array("Q", itertools.accumulate([len(payload) + header_length for payload in payloads])))
+    return Messages(
+        content,
+        array("Q", itertools.accumulate([len(payload) + header_length for payload in payloads])),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +149,8 @@ def connect(target: Address, timeout_s: float) -> socket.socket:
         except OSError as problem:
             if time.monotonic() >= until:
                 raise PeerError(
-                    f"cannot connect to {target[0]}:{target[1]} within {timeout_s:g} s: {problem.strerror or problem}. "
+                    f"cannot connect to {target[0]}:{target[1]} within {timeout_s:g} s: "
+                    f"{problem.strerror or problem}. "
                     "Is the application running, and does it listen there?"
                 ) from None
             time.sleep(CONNECT_RETRY_S)
@@ -146,25 +160,34 @@ def connect(target: Address, timeout_s: float) -> socket.socket:
             return sock
 
 
-def send(targets: Sequence[Address], blocks: Blocks, options: SendOptions = SendOptions()) -> Sent:  # frozen
-    """Send all messages, batch by batch to one target after the other; late batches are sent, never skipped.
+# frozen
+def send(targets: Sequence[Address], blocks: Blocks, options: SendOptions = SendOptions()) -> Sent:
+    """Send all messages, batch by batch to one target after the other; late batches are sent, never
+    skipped.
 
     Ctrl-C ends it early and is no error.  Raises PeerError if a target is absent or goes away.
     """
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(connect(target, options.connect_timeout_s)) for target in targets]
+        sockets = [
+            stack.enter_context(connect(target, options.connect_timeout_s)) for target in targets
+        ]
         return _send(sockets, targets, slices(blocks, options), options)
 
 
 def _send(
-    sockets: Sequence[socket.socket], targets: Sequence[Address], batches: Iterator[tuple[memoryview, int]], options: SendOptions
+    sockets: Sequence[socket.socket],
+    targets: Sequence[Address],
+    batches: Iterator[tuple[memoryview, int]],
+    options: SendOptions,
 ) -> Sent:
     began = time.monotonic()
     until = began + options.duration_s if options.duration_s is not None else float("inf")
     messages = size_bytes = 0
     lag_s = 0.0
     try:
-        for (part, number), turn in zip(batches, itertools.cycle(range(len(sockets))), strict=False):
+        for (part, number), turn in zip(
+            batches, itertools.cycle(range(len(sockets))), strict=False
+        ):
             if options.rate:
                 lag_s = max(lag_s, _wait_for(began + messages / options.rate, until))
             if time.monotonic() >= until:
@@ -174,7 +197,8 @@ def _send(
             except OSError as problem:
                 host, port = targets[turn]
                 raise PeerError(
-                    f"{host}:{port} went away after {messages} messages: {problem.strerror}. Look into the application's log."
+                    f"{host}:{port} went away after {messages} messages: {problem.strerror}. Look "
+                    f"into the application's log."
                 ) from None
             messages += number
             size_bytes += len(part)

@@ -1,7 +1,9 @@
-"""Sending with acknowledgements: every message is in the application's spool exactly once, whatever is killed.
+"""Sending with acknowledgements: every message is in the application's spool exactly once, whatever
+is killed.
 
-Where it runs: a process or thread of its own.  The ingress says how many messages of the stream are safe; the sender goes on from
-there, and connects anew as often as it must.  The messages must be the same each time: the stream's name stands for them.
+Where it runs: a process or thread of its own.  The ingress says how many messages of the stream are
+safe; the sender goes on from there, and connects anew as often as it must.  The messages must be
+the same each time: the stream's name stands for them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def send_acknowledged(
     rate: float | None = None,
     on_count: Callable[[int], None] = lambda count: None,
 ) -> Sent:
-    """Send until every message is acknowledged; ``on_count`` hears each new count.  Raises PeerError if the target stays away.
+    """Send until every message is acknowledged; ``on_count`` hears each new count.  Raises
+    PeerError if the target stays away.
 
     ``Sent`` tells what this call added, not what was safe before.
     """
@@ -41,7 +44,10 @@ def send_acknowledged(
                 first = count if first < 0 else first
                 on_count(count)
                 if count > len(messages.ends):
-                    raise PeerError(f"stream '{stream}' has {count} messages already; here are only {len(messages.ends)}.")
+                    raise PeerError(
+                        f"stream '{stream}' has {count} messages already; here are only "
+                        f"{len(messages.ends)}."
+                    )
                 _send_from(sock, messages, count, rate, on_count)
         except OSError:  # it went away: it says where to continue when it is back
             continue
@@ -49,16 +55,33 @@ def send_acknowledged(
         return Sent(len(messages.ends) - first, size_bytes, time.monotonic() - began, 0.0)
 
 
-def _send_from(sock: socket.socket, messages: Messages, count: int, rate: float | None, on_count: Callable[[int], None]) -> None:
-    """Send from message ``count`` on, and read counts, until all are acknowledged.  Raises OSError if the peer goes away."""
+def _send_from(
+    sock: socket.socket,
+    messages: Messages,
+    count: int,
+    rate: float | None,
+    on_count: Callable[[int], None],
+) -> None:
+    """Send from message ``count`` on, and read counts, until all are acknowledged.  Raises OSError
+    if the peer goes away.
+    """
     sock.setblocking(False)
-    view, total, first, began = memoryview(messages.content), len(messages.ends), count, time.monotonic()
+    view, total, first, began = (
+        memoryview(messages.content),
+        len(messages.ends),
+        count,
+        time.monotonic(),
+    )
     at, pending = _start_of(messages, count), b""
     while count < total:
         limit = len(view)
         if rate:
-            limit = _start_of(messages, min(total, first + int((time.monotonic() - began) * rate) + 1))
-        readable, writable, _ = select.select([sock], [sock] if at < limit else [], [], 0.005 if at < len(view) else ACK_WAIT_S)
+            limit = _start_of(
+                messages, min(total, first + int((time.monotonic() - began) * rate) + 1)
+            )
+        readable, writable, _ = select.select(
+            [sock], [sock] if at < limit else [], [], 0.005 if at < len(view) else ACK_WAIT_S
+        )
         if writable:
             at += sock.send(view[at : min(limit, at + SLICE_BYTES)])
         if readable:

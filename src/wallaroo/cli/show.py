@@ -1,4 +1,5 @@
-"""``wallaroo graph`` and ``wallaroo explain``: what an application is, and how it will run.  No JVM is started.
+"""``wallaroo graph`` and ``wallaroo explain``: what an application is, and how it will run.  No JVM
+is started.
 
 Where it runs: a terminal.
 """
@@ -14,18 +15,32 @@ from wallaroo.cli.loading import load_application
 from wallaroo.graph import render
 from wallaroo.plan import explain
 
-EPILOG = "Every other option behind APP, such as --in and --out, goes to the application's application_setup(args)."
+EPILOG = (
+    "Every other option behind APP, such as --in and --out, goes to the application's "
+    "application_setup(args)."
+)
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``graph`` and ``explain`` to the commands."""
     graph = subparsers.add_parser(
-        "graph", allow_abbrev=False, help="show an application's sources, steps, shuffles and sinks", epilog=EPILOG
+        "graph",
+        allow_abbrev=False,
+        help="show an application's sources, steps, shuffles and sinks",
+        epilog=EPILOG,
     )
-    graph.add_argument("--format", choices=("text", "mermaid"), default="text", help="(default: %(default)s; give it before APP)")
+    graph.add_argument(
+        "--format",
+        choices=("text", "mermaid"),
+        default="text",
+        help="(default: %(default)s; give it before APP)",
+    )
     _add_app(graph, show_graph)
     explanation = subparsers.add_parser(
-        "explain", allow_abbrev=False, help="show the stages an application runs in, and why", epilog=EPILOG
+        "explain",
+        allow_abbrev=False,
+        help="show the stages an application runs in, and why",
+        epilog=EPILOG,
     )
     _add_app(explanation, show_plan)
 
@@ -46,7 +61,11 @@ def _load(options: argparse.Namespace) -> Application:
     return load_application(options.app, rest)
 
 
-def _add_app(parser: argparse.ArgumentParser, handler: Callable[[argparse.Namespace], None]) -> None:
+def _add_app(
+    parser: argparse.ArgumentParser, handler: Callable[[argparse.Namespace], None]
+) -> None:
     parser.add_argument("app", metavar="APP", help="the application's Python file or module")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="options for the application")
+    parser.add_argument(
+        "rest", nargs=argparse.REMAINDER, metavar="...", help="options for the application"
+    )
     parser.set_defaults(handler=handler)

@@ -1,6 +1,8 @@
-"""``wallaroo state list | get | export | diff``: look at the state in a checkpoint, of a stopped or a running application.
+"""``wallaroo state list | get | export | diff``: look at the state in a checkpoint, of a stopped or
+a running application.
 
-Where it runs: a terminal.  No JVM is started, nothing is locked; without ``--app`` none of the application's code is imported.
+Where it runs: a terminal.  No JVM is started, nothing is locked; without ``--app`` none of the
+application's code is imported.
 """
 
 from __future__ import annotations
@@ -23,16 +25,27 @@ from wallaroo.cli.loading import import_application
 from wallaroo.cli.tables import grouped, print_table, utc_text
 from wallaroo.engine.keys import Key, decode_key, encode_key
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.inspection.reader import Change, CheckpointReader, StateAt, StoredEntry, changes, ranges_text
+from wallaroo.inspection.reader import (
+    Change,
+    CheckpointReader,
+    StateAt,
+    StoredEntry,
+    changes,
+    ranges_text,
+)
 from wallaroo.inspection.values import Shown, load_safely, show, text_of
 from wallaroo.state.commits import Commit
 
 LIMIT_DEFAULT = 100  # lines of a list that are shown unless told otherwise
-PACKED_NOTE = "packed by the application itself: shown as bytes in hex; --app APP.py reads it with its deserialize"
+PACKED_NOTE = (
+    "packed by the application itself: shown as bytes in hex; --app APP.py reads it "
+    "with its deserialize"
+)
 Show = Callable[[StoredEntry], Shown]
 
 
-# -- the command line ------------------------------------------------------------------------------------------------------------
+# -- the command line
+# --------------------------------------------------------------------------------------------------
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,7 +53,10 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "state",
         help="look at the state in a checkpoint",
-        description="Look at the state in a checkpoint, of a stopped or a running application. Nothing is changed or locked.",
+        description=(
+            "Look at the state in a checkpoint, of a stopped or a running application. "
+            "Nothing is changed or locked."
+        ),
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     _add_list(verbs)
@@ -50,42 +66,71 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_list(verbs: Any) -> None:
-    verb = _add_verb(verbs, "list", "steps with their sizes; the keys of one step; or the retained commits", list_command)
+    verb = _add_verb(
+        verbs,
+        "list",
+        "steps with their sizes; the keys of one step; or the retained commits",
+        list_command,
+    )
     verb.add_argument("--commits", action="store_true", help="list the retained commits")
     verb.add_argument(
-        "--limit", type=_at_least_one, default=LIMIT_DEFAULT, metavar="N", help="lines shown (default: %(default)s)"
+        "--limit",
+        type=_at_least_one,
+        default=LIMIT_DEFAULT,
+        metavar="N",
+        help="lines shown (default: %(default)s)",
     )
-    verb.add_argument("--prefix", default="", metavar="P", help="with --step: only keys that begin so")
+    verb.add_argument(
+        "--prefix", default="", metavar="P", help="with --step: only keys that begin so"
+    )
     _add_commit(verb)
 
 
 def _add_get(verbs: Any) -> None:
     verb = _add_verb(verbs, "get", "the state of one key", get_command)
     verb.add_argument("key", metavar="KEY", help="the key, plain or as list prints it")
-    verb.add_argument("--key-type", choices=("str", "bytes", "int"), help="(default: the first of them that is there)")
+    verb.add_argument(
+        "--key-type",
+        choices=("str", "bytes", "int"),
+        help="(default: the first of them that is there)",
+    )
     _add_app(verb)
     _add_commit(verb)
 
 
 def _add_export(verbs: Any) -> None:
     verb = _add_verb(verbs, "export", "all state, one JSON object a line", export_command)
-    verb.add_argument("--json", action="store_true", help="write JSON lines; the only form there is")
-    verb.add_argument("--out", type=Path, metavar="FILE", help="write there (default: standard output)")
+    verb.add_argument(
+        "--json", action="store_true", help="write JSON lines; the only form there is"
+    )
+    verb.add_argument(
+        "--out", type=Path, metavar="FILE", help="write there (default: standard output)"
+    )
     _add_app(verb)
     _add_commit(verb)
 
 
 def _add_diff(verbs: Any) -> None:
-    verb = _add_verb(verbs, "diff", "keys added, changed and removed between two commits", diff_command)
-    verb.add_argument("--from", dest="start", type=int, required=True, metavar="N", help="the older commit")
+    verb = _add_verb(
+        verbs, "diff", "keys added, changed and removed between two commits", diff_command
+    )
+    verb.add_argument(
+        "--from", dest="start", type=int, required=True, metavar="N", help="the older commit"
+    )
     verb.add_argument("--to", type=int, metavar="M", help="the newer commit (default: the newest)")
     _add_app(verb)
 
 
-def _add_verb(verbs: Any, name: str, what: str, handler: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
+def _add_verb(
+    verbs: Any, name: str, what: str, handler: Callable[[argparse.Namespace], None]
+) -> argparse.ArgumentParser:
     verb: argparse.ArgumentParser = verbs.add_parser(name, allow_abbrev=False, help=what)
     verb.add_argument(
-        "--checkpoint", type=Path, required=True, metavar="DIR", help="the folder given to wallaroo run --checkpoint"
+        "--checkpoint",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="the folder given to wallaroo run --checkpoint",
     )
     verb.add_argument("--step", metavar="NAME", help="only this state step")
     verb.set_defaults(handler=handler)
@@ -93,11 +138,15 @@ def _add_verb(verbs: Any, name: str, what: str, handler: Callable[[argparse.Name
 
 
 def _add_commit(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--commit", type=int, metavar="N", help="state after batch N (default: the newest)")
+    verb.add_argument(
+        "--commit", type=int, metavar="N", help="state after batch N (default: the newest)"
+    )
 
 
 def _add_app(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--app", metavar="APP", help="import the application and read state with its own classes")
+    verb.add_argument(
+        "--app", metavar="APP", help="import the application and read state with its own classes"
+    )
 
 
 def _at_least_one(text: str) -> int:
@@ -107,7 +156,8 @@ def _at_least_one(text: str) -> int:
     return number
 
 
-# -- list ------------------------------------------------------------------------------------------------------------------------
+# -- list
+# --------------------------------------------------------------------------------------------------
 
 
 def list_command(options: argparse.Namespace) -> None:
@@ -120,7 +170,10 @@ def list_command(options: argparse.Namespace) -> None:
     print(f"commit {state.commit.batch}, {utc_text(state.commit.time_ms)}")
     if options.step is None:
         sizes = state.sizes().items()
-        print_table(("step", "entries", "bytes"), [(step, grouped(size.entries), grouped(size.bytes)) for step, size in sizes])
+        print_table(
+            ("step", "entries", "bytes"),
+            [(step, grouped(size.entries), grouped(size.bytes)) for step, size in sizes],
+        )
     else:
         _print_keys(state, options)
 
@@ -144,15 +197,20 @@ def _print_commits(reader: CheckpointReader, limit: int) -> None:
     print_table(("commit", "time", "events", "outputs", "entries", "delta bytes"), rows[-limit:])
     if len(rows) > limit:
         numbers = ranges_text([commit.batch for commit in commits])
-        print(f"the newest {limit} of {len(rows)} retained commits ({numbers}); --limit N shows more")
+        print(
+            f"the newest {limit} of {len(rows)} retained commits ({numbers}); --limit N shows more"
+        )
 
 
 def _events(commit: Commit, before: Commit | None) -> str:
-    """Events of this batch by source; where the commit before is gone, the total so far is all that is known."""
+    """Events of this batch by source; where the commit before is gone, the total so far is all that
+    is known.
+    """
     known = before.offsets if before else {}
     so_far = " so far" if before is None and commit.batch > 0 else ""
     return ", ".join(
-        f"{name} {grouped(events - known.get(name, [0, 0])[1])}{so_far}" for name, (_, events) in commit.offsets.items()
+        f"{name} {grouped(events - known.get(name, [0, 0])[1])}{so_far}"
+        for name, (_, events) in commit.offsets.items()
     )
 
 
@@ -168,13 +226,20 @@ def _print_keys(state: StateAt, options: argparse.Namespace) -> None:
                 yield encoded, len(entry.raw)
 
     found = heapq.nsmallest(options.limit, matching())
-    print_table(("key", "bytes"), [(repr(decode_key(encoded)), grouped(size)) for encoded, size in found])
+    print_table(
+        ("key", "bytes"), [(repr(decode_key(encoded)), grouped(size)) for encoded, size in found]
+    )
     begin = f" that begin with '{options.prefix}'" if prefix else ""
-    more = "" if count <= options.limit else f"; the first {options.limit} are shown, --limit N shows more"
+    more = (
+        ""
+        if count <= options.limit
+        else f"; the first {options.limit} are shown, --limit N shows more"
+    )
     print(f"{grouped(count)} keys{begin} in step '{options.step}'{more}")
 
 
-# -- get -------------------------------------------------------------------------------------------------------------------------
+# -- get
+# --------------------------------------------------------------------------------------------------
 
 
 def get_command(options: argparse.Namespace) -> None:
@@ -183,7 +248,10 @@ def get_command(options: argparse.Namespace) -> None:
     keys = candidates(options.key, options.key_type)
     found = state.find(keys, options.step)
     if not found:
-        tried = ", ".join(f"{type(key).__name__} {key!r}" for key in keys) or f"no {options.key_type} can be read from it"
+        tried = (
+            ", ".join(f"{type(key).__name__} {key!r}" for key in keys)
+            or f"no {options.key_type} can be read from it"
+        )
         where = f"step '{options.step}'" if options.step else "no step"
         have = "has no" if options.step else "has"
         raise CheckpointError(
@@ -215,7 +283,9 @@ def candidates(text: str, key_type: str | None) -> list[Key]:
 
 def _print_entry(entry: StoredEntry, shown: Shown, commit: Commit) -> None:
     key_type, size = type(entry.key).__name__, grouped(len(entry.raw))
-    print(f"step '{entry.step}', key {entry.key!r} ({key_type}), commit {commit.batch}, {size} bytes")
+    print(
+        f"step '{entry.step}', key {entry.key!r} ({key_type}), commit {commit.batch}, {size} bytes"
+    )
     if shown.is_packed:
         print(f"  {entry.raw.hex()}\n  ({PACKED_NOTE})")
         return
@@ -227,7 +297,8 @@ def _print_entry(entry: StoredEntry, shown: Shown, commit: Commit) -> None:
         print(f"    {name.ljust(width)}  {text_of(value)}")
 
 
-# -- export ----------------------------------------------------------------------------------------------------------------------
+# -- export
+# --------------------------------------------------------------------------------------------------
 
 
 def export_command(options: argparse.Namespace) -> None:
@@ -237,7 +308,16 @@ def export_command(options: argparse.Namespace) -> None:
     with _output(options.out) as out:
         for entry in state.entries(options.step):
             shown = showing(entry)
-            out.write(json.dumps({**_key_form(entry.step, entry.key), "class": shown.class_name, "value": shown.value}) + "\n")
+            out.write(
+                json.dumps(
+                    {
+                        **_key_form(entry.step, entry.key),
+                        "class": shown.class_name,
+                        "value": shown.value,
+                    }
+                )
+                + "\n"
+            )
 
 
 def _key_form(step: str, key: Key) -> dict[str, Any]:
@@ -254,10 +334,13 @@ def _output(file: Path | None) -> Iterator[TextIO]:
         with open(file, "w", encoding="utf-8") as out:
             yield out
     except OSError as error:
-        raise PeerError(f"{file} cannot be written: {error.strerror}. Choose another file with --out.") from error
+        raise PeerError(
+            f"{file} cannot be written: {error.strerror}. Choose another file with --out."
+        ) from error
 
 
-# -- diff ------------------------------------------------------------------------------------------------------------------------
+# -- diff
+# --------------------------------------------------------------------------------------------------
 
 
 def diff_command(options: argparse.Namespace) -> None:
@@ -272,7 +355,11 @@ def diff_command(options: argparse.Namespace) -> None:
         counts[change.step, sign] += 1
         print(f"{sign} '{change.step}' {change.key!r}  {text}")
     steps = dict.fromkeys((*old.commit.steps, *new.commit.steps))
-    rows = [(step, *(grouped(counts[step, sign]) for sign in "+~-")) for step in steps if options.step in (None, step)]
+    rows = [
+        (step, *(grouped(counts[step, sign]) for sign in "+~-"))
+        for step in steps
+        if options.step in (None, step)
+    ]
     print_table(("step", "added", "changed", "removed"), rows)
 
 
@@ -287,11 +374,14 @@ def _describe(change: Change, showing: Show) -> tuple[str, str]:
     return "~", f"{side(change.old)} -> {side(change.new)}"
 
 
-# -- shared ----------------------------------------------------------------------------------------------------------------------
+# -- shared
+# --------------------------------------------------------------------------------------------------
 
 
 def _open(options: argparse.Namespace) -> CheckpointReader:
-    """Open the checkpoint; raise this process's limit of open files, as a commit is read with all of its files open."""
+    """Open the checkpoint; raise this process's limit of open files, as a commit is read with all
+    of its files open.
+    """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -305,7 +395,9 @@ def _state_at(reader: CheckpointReader, batch: int | None, step: str | None) -> 
 
 
 def _showing(app: str | None) -> Show:
-    """Return what makes an entry visible: with stand-ins, or with the classes and the deserialize of ``app``."""
+    """Return what makes an entry visible: with stand-ins, or with the classes and the deserialize
+    of ``app``.
+    """
     if app is None:
         return lambda entry: show(load_safely(entry.raw))
     hooks = hooks_of(vars(import_application(app)))
@@ -316,8 +408,10 @@ def _showing(app: str | None) -> Show:
             return show(loads(entry.raw))
         except Exception as error:
             raise CheckpointError(
-                f"state of key {entry.key!r} in step '{entry.step}' cannot be read with {app}: {type(error).__name__}: {error}. "
-                f"Give the application that wrote it, or leave --app away to see it as it is stored."
+                f"state of key {entry.key!r} in step '{entry.step}' cannot be read with {app}: "
+                f"{type(error).__name__}: {error}. "
+                f"Give the application that wrote it, or leave --app away to see it as it is "
+                f"stored."
             ) from error
 
     return showing

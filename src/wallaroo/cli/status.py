@@ -1,8 +1,10 @@
-"""``wallaroo status``: find a running application, ask it, and show what it says, to a person or as JSON.
+"""``wallaroo status``: find a running application, ask it, and show what it says, to a person or as
+JSON.
 
 Where it runs: a terminal, beside the running application.
 
-What stands behind ``status`` is told apart by its form: a query's name is the query, HOST:PORT or a folder says which application.
+What stands behind ``status`` is told apart by its form: a query's name is the query, HOST:PORT or a
+folder says which application.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ WIDTH = 120  # where the output is no terminal
 SEVERAL = 2  # exit code: the command line leaves open which application is meant
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
 
-# -- the command line ------------------------------------------------------------------------------------------------------------
+# -- the command line
+# --------------------------------------------------------------------------------------------------
 
 
 def add_parser(subparsers: Any) -> None:
@@ -42,19 +45,34 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
         help="ask a running application how it is",
         usage="wallaroo status [-h] [--json] [--limit N] [WHERE] [QUERY]",
-        description="Show what a running application does, or answer one of Wallaroo's queries in JSON.",
-        epilog=f"queries:\n{names}\n\nWallaroo's own names, such as partition-query, mean the same.",
+        description=(
+            "Show what a running application does, or answer one of Wallaroo's queries in JSON."
+        ),
+        epilog=(
+            f"queries:\n{names}\n\nWallaroo's own names, such as partition-query, mean the same."
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "words",
         nargs="*",
         metavar="WHERE, QUERY",
-        help="WHERE: the application's HOST:PORT or its checkpoint folder (default: the one that runs here); QUERY: see below",
+        help=(
+            "WHERE: the application's HOST:PORT or its checkpoint folder (default: the one that "
+            "runs here); QUERY: see below"
+        ),
     )
-    parser.add_argument("--json", action="store_true", help="the whole status as JSON; queries are answered in JSON anyway")
     parser.add_argument(
-        "--limit", type=_limit, default=LIMIT_DEFAULT, metavar="N", help=f"with {KEYS}: keys of each step (default: %(default)s)"
+        "--json",
+        action="store_true",
+        help="the whole status as JSON; queries are answered in JSON anyway",
+    )
+    parser.add_argument(
+        "--limit",
+        type=_limit,
+        default=LIMIT_DEFAULT,
+        metavar="N",
+        help=f"with {KEYS}: keys of each step (default: %(default)s)",
     )
     parser.set_defaults(handler=status_command)
 
@@ -65,19 +83,28 @@ def status_command(options: argparse.Namespace) -> int:
     address = _address_of(where) if where else _only_one()
     if address is None:
         return SEVERAL
-    path = STATUS_PATH if query is None else f"/{query}" + (f"?limit={options.limit}" if query == KEYS else "")
+    path = (
+        STATUS_PATH
+        if query is None
+        else f"/{query}" + (f"?limit={options.limit}" if query == KEYS else "")
+    )
     answer = ask(address, path)
     if options.json or query is not None:
         print(answer.body)
     else:
         _show(answer.body, address)
     if answer.is_truncated:
-        print(f"wallaroo: keys are left out: {options.limit} of a step are shown, --limit N shows more", file=sys.stderr)
+        print(
+            f"wallaroo: keys are left out: {options.limit} of a step are shown, --limit N shows "
+            f"more",
+            file=sys.stderr,
+        )
     return 0
 
 
 def told_apart(words: list[str]) -> tuple[str | None, str | None]:
-    """Return where and what to ask.  Raises PipelineError for a word that is neither, or for two of a kind.
+    """Return where and what to ask.  Raises PipelineError for a word that is neither, or for two of
+    a kind.
 
     >>> told_apart(["127.0.0.1:4000", "partition-query"]), told_apart(["partition"]), told_apart([])
     (('127.0.0.1:4000', 'partition'), (None, 'partition'), (None, None))
@@ -92,21 +119,28 @@ def told_apart(words: list[str]) -> tuple[str | None, str | None]:
             where.append(word)
         else:
             what = f"'{word}' is neither HOST:PORT, nor a folder, nor a query."
-            raise PipelineError(Problem("wallaroo status", "", what, f"Queries: {', '.join(QUERIES)}."))
+            raise PipelineError(
+                Problem("wallaroo status", "", what, f"Queries: {', '.join(QUERIES)}.")
+            )
     if len(where) > 1 or len(asked) > 1:
         two = where if len(where) > 1 else asked
-        raise PipelineError(Problem("wallaroo status", "", f"{' and '.join(two)} were given.", "Give one of them."))
+        raise PipelineError(
+            Problem("wallaroo status", "", f"{' and '.join(two)} were given.", "Give one of them.")
+        )
     return where[0] if where else None, asked[0] if asked else None
 
 
 def _limit(text: str) -> int:
     number = int(text)
     if not 1 <= number <= LIMIT_MAX:
-        raise argparse.ArgumentTypeError(f"{text} is not from 1 to {LIMIT_MAX}; `wallaroo state export` writes all entries")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not from 1 to {LIMIT_MAX}; `wallaroo state export` writes all entries"
+        )
     return number
 
 
-# -- finding the application -----------------------------------------------------------------------------------------------------
+# -- finding the application
+# --------------------------------------------------------------------------------------------------
 
 
 def _address_of(where: str) -> Address:
@@ -117,10 +151,14 @@ def _address_of(where: str) -> Address:
     presence = run_of(Path(where))
     if presence is None:
         CheckpointReader(Path(where))  # says so where the folder is no checkpoint at all
-        raise PeerError(f"no application runs on checkpoint {where}. Start it with `wallaroo run --checkpoint {where}`.")
+        raise PeerError(
+            f"no application runs on checkpoint {where}. Start it with `wallaroo run --checkpoint "
+            f"{where}`."
+        )
     if not presence.is_alive:
         raise PeerError(
-            f"{presence.application} no longer runs: process {presence.pid}, which used {where}, has ended without a stop. "
+            f"{presence.application} no longer runs: process {presence.pid}, which used {where}, "
+            f"has ended without a stop. "
             f"What was committed is there; run it again to go on."
         )
     return presence.address
@@ -130,33 +168,47 @@ def _only_one() -> Address | None:
     """The application that runs here; None, after a list, where there are several."""
     found = running()
     if not found:
-        raise PeerError("no application of this user runs on this machine. Elsewhere: wallaroo status HOST:PORT.")
+        raise PeerError(
+            "no application of this user runs on this machine. Elsewhere: wallaroo status "
+            "HOST:PORT."
+        )
     if len(found) == 1:
         return found[0].address
     with contextlib.redirect_stdout(sys.stderr):
         print(f"wallaroo: {len(found)} applications run here. Name one: wallaroo status WHERE")
-        print_table(("WHERE", "application", "process", "since", "checkpoint"), [_line(presence) for presence in found])
+        print_table(
+            ("WHERE", "application", "process", "since", "checkpoint"),
+            [_line(presence) for presence in found],
+        )
     return None
 
 
 def _line(presence: Presence) -> tuple[str, ...]:
     host, port = presence.address
-    since = datetime.datetime.fromtimestamp(presence.started_at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    since = datetime.datetime.fromtimestamp(presence.started_at, datetime.UTC).strftime(
+        "%Y-%m-%d %H:%M:%S UTC"
+    )
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return where, presence.application, str(presence.pid), since, presence.checkpoint
 
 
-# -- showing it ------------------------------------------------------------------------------------------------------------------
+# -- showing it
+# --------------------------------------------------------------------------------------------------
 
 
 def _show(body: str, address: Address) -> None:
-    """Print a status for a person: what the live table shows, and the workers even if there is one."""
+    """Print a status for a person: what the live table shows, and the workers even if there is
+    one.
+    """
     try:
         status = status_of(json.loads(body))
     except (TypeError, AttributeError) as error:
         raise PeerError(
-            f"the application at {address[0]}:{address[1]} runs in another version of wallaroo-spark. "
+            f"the application at {address[0]}:{address[1]} runs in another version of "
+            f"wallaroo-spark. "
             f"--json shows its status as it is."
         ) from error
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    console = Console(
+        file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False
+    )
     console.print(live_table(status, workers_from=1, workers_shown=len(status.workers)))

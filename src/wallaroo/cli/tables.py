@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 
-NUMBERS = frozenset({"entries", "bytes", "delta bytes", "added", "changed", "removed"})  # columns that line up on the right
+# columns that line up on the right
+NUMBERS = frozenset({"entries", "bytes", "delta bytes", "added", "changed", "removed"})
 
 
 def print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
@@ -17,7 +18,12 @@ def print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         cells = zip(row, widths, head, strict=True)
-        print("  ".join(cell.rjust(width) if name in NUMBERS else cell.ljust(width) for cell, width, name in cells).rstrip())
+        print(
+            "  ".join(
+                cell.rjust(width) if name in NUMBERS else cell.ljust(width)
+                for cell, width, name in cells
+            ).rstrip()
+        )
 
 
 def grouped(number: int) -> str:
@@ -35,4 +41,6 @@ def utc_text(time_ms: int) -> str:
     >>> utc_text(1_700_000_000_999)
     '2023-11-14 22:13:20 UTC'
     """
-    return datetime.datetime.fromtimestamp(time_ms // 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.datetime.fromtimestamp(time_ms // 1000, datetime.UTC).strftime(
+        "%Y-%m-%d %H:%M:%S UTC"
+    )

@@ -1,9 +1,10 @@
-"""``wallaroo verify``: run an application under load, kill its processes, and prove that nothing is lost or doubled.
+"""``wallaroo verify``: run an application under load, kill its processes, and prove that nothing is
+lost or doubled.
 
 Where it runs: a terminal; the application's processes are its children.
 
-The exit code is 0 where input, output and state agree, 1 otherwise.  The seed decides the input and the kills; the moments at
-which they meet depend on the machine.
+The exit code is 0 where input, output and state agree, 1 otherwise.  The seed decides the input and
+the kills; the moments at which they meet depend on the machine.
 """
 
 from __future__ import annotations
@@ -46,13 +47,48 @@ def add_parser(subparsers: Any) -> None:
         "and hold input, output and state against an oracle.",
     )
     add = parser.add_argument
-    add("--app", choices=[*CASES, "all"], default="all", help="which application (default: each in turn, sharing the kills)")
-    add("--kills", type=int, default=30, metavar="N", help="how many processes to kill (default: %(default)s)")
-    add("--seed", type=int, default=1, metavar="S", help="decides input and kills (default: %(default)s)")
-    add("--seconds", type=float, default=float("inf"), metavar="S", help="kill nothing after this time, per application")
+    add(
+        "--app",
+        choices=[*CASES, "all"],
+        default="all",
+        help="which application (default: each in turn, sharing the kills)",
+    )
+    add(
+        "--kills",
+        type=int,
+        default=30,
+        metavar="N",
+        help="how many processes to kill (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        type=int,
+        default=1,
+        metavar="S",
+        help="decides input and kills (default: %(default)s)",
+    )
+    add(
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        metavar="S",
+        help="kill nothing after this time, per application",
+    )
     kinds = ", ".join(kind.value for kind in Kind)
-    add("--only", type=kinds_of, default=tuple(Kind), metavar="KIND,...", help=f"kill these only: {kinds}")
-    add("--rate", type=float, default=2000.0, metavar="N", help="events per second and source (default: %(default)g)")
+    add(
+        "--only",
+        type=kinds_of,
+        default=tuple(Kind),
+        metavar="KIND,...",
+        help=f"kill these only: {kinds}",
+    )
+    add(
+        "--rate",
+        type=float,
+        default=2000.0,
+        metavar="N",
+        help="events per second and source (default: %(default)g)",
+    )
     add(
         "--keep",
         type=Path,
@@ -62,7 +98,13 @@ def add_parser(subparsers: Any) -> None:
     add("--changes", type=changes_of, default=(), metavar="CHANGE,...",
         help="run on a cluster of this machine that changes so instead of killing single processes: "
         f"{', '.join(CHANGES)}; 'pairs': every order of two of the first four; 'failures': all the others")  # fmt: skip
-    add("--workers", type=int, default=2, metavar="N", help="with --changes: workers at the start (default: %(default)s)")
+    add(
+        "--workers",
+        type=int,
+        default=2,
+        metavar="N",
+        help="with --changes: workers at the start (default: %(default)s)",
+    )
     add("--quiet", action="store_true", help="print the results only")
     parser.set_defaults(handler=verify_command)
 
@@ -72,17 +114,25 @@ def kinds_of(text: str) -> tuple[Kind, ...]:
     try:
         return tuple(Kind(part) for part in text.split(","))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}; the kinds are {', '.join(kind.value for kind in Kind)}") from None
+        raise argparse.ArgumentTypeError(
+            f"{error}; the kinds are {', '.join(kind.value for kind in Kind)}"
+        ) from None
 
 
 def changes_of(text: str) -> tuple[str, ...]:
     """Read ``grow1,kill``, ``pairs`` or ``failures``."""
     changes = (
-        every_pair(1, PAIRS_WORKERS_MAX, 2) if text == "pairs" else FAILURES if text == "failures" else tuple(text.split(","))
+        every_pair(1, PAIRS_WORKERS_MAX, 2)
+        if text == "pairs"
+        else FAILURES
+        if text == "failures"
+        else tuple(text.split(","))
     )
     unknown = [change for change in changes if change not in CHANGES]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no change; the changes are {', '.join(CHANGES)}, pairs, failures")
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0]!r} is no change; the changes are {', '.join(CHANGES)}, pairs, failures"
+        )
     return changes
 
 
@@ -93,10 +143,14 @@ def verify_command(options: argparse.Namespace) -> int:
     is_clean = True
     for number, case in enumerate(cases):
         kills = options.kills // len(cases) + (number < options.kills % len(cases))
-        chosen = VerifyOptions(case, kills, options.seed, options.seconds, options.rate, options.only)
+        chosen = VerifyOptions(
+            case, kills, options.seed, options.seconds, options.rate, options.only
+        )
         with _workplace(options.keep, case) as folder:
             if options.changes:
-                result = verify_scaling(chosen, folder, options.changes, options.workers, options.quiet)
+                result = verify_scaling(
+                    chosen, folder, options.changes, options.workers, options.quiet
+                )
             else:
                 result = verify(chosen, folder, options.quiet)
             print(result.text(), flush=True)
@@ -111,16 +165,28 @@ def verify_command(options: argparse.Namespace) -> int:
 def verify(options: VerifyOptions, folder: Path, is_quiet: bool = False) -> Result:
     """Verify one application in ``folder``."""
     output = folder / "output"
-    with output.open("wb") as out, Receiver(out=out, is_keeping=False, is_resuming=True) as receiver:
-        result = Verification(options, folder, receiver, output, _send, _nothing if is_quiet else _say).run()
+    with (
+        output.open("wb") as out,
+        Receiver(out=out, is_keeping=False, is_resuming=True) as receiver,
+    ):
+        result = Verification(
+            options, folder, receiver, output, _send, _nothing if is_quiet else _say
+        ).run()
         out.flush()
     return result
 
 
 def verify_scaling(
-    options: VerifyOptions, folder: Path, changes: tuple[str, ...], workers: int, is_quiet: bool = False, cores: int = 1
+    options: VerifyOptions,
+    folder: Path,
+    changes: tuple[str, ...],
+    workers: int,
+    is_quiet: bool = False,
+    cores: int = 1,
 ) -> Result:
-    """Verify one application in ``folder`` on a cluster that changes; workers have ``cores`` cores each."""
+    """Verify one application in ``folder`` on a cluster that changes; workers have ``cores`` cores
+    each.
+    """
     output, say = folder / "output", _nothing if is_quiet else _say
     with (
         output.open("wb") as out,
@@ -129,7 +195,9 @@ def verify_scaling(
     ):
         on_cluster = ("--master", cluster.url, *ON_CLUSTER, "--batch-time", "0.5")
         chosen = replace(options, kinds=(Kind.WORKER, Kind.DRIVER), run_options=on_cluster)
-        verification = ScalingVerification(chosen, folder, receiver, output, _send, say, cluster=cluster, changes=changes)
+        verification = ScalingVerification(
+            chosen, folder, receiver, output, _send, say, cluster=cluster, changes=changes
+        )
         result = verification.run()
         out.flush()
     return result
@@ -144,7 +212,9 @@ def _workplace(keep: Path | None, case: str) -> Iterator[Path]:
         try:
             folder.mkdir(parents=True)
         except OSError as error:
-            raise PeerError(f"--keep {keep}: {folder} cannot be made: {error.strerror}. Name a new folder.") from error
+            raise PeerError(
+                f"--keep {keep}: {folder} cannot be made: {error.strerror}. Name a new folder."
+            ) from error
     try:
         yield folder
     except BaseException:
@@ -153,7 +223,13 @@ def _workplace(keep: Path | None, case: str) -> Iterator[Path]:
 
 
 def _send(port: int, stream: str, payloads: list[bytes], rate: float) -> None:
-    send_acknowledged(("127.0.0.1", port), stream, of_payloads(payloads), connect_timeout_s=CONNECT_S_MAX, rate=rate)
+    send_acknowledged(
+        ("127.0.0.1", port),
+        stream,
+        of_payloads(payloads),
+        connect_timeout_s=CONNECT_S_MAX,
+        rate=rate,
+    )
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -2,9 +2,10 @@
 
 Where it runs: pure.
 
-The law of blocks: a task that reads its blocks ``in_order`` sees, in every attempt, the same events in the same order, as long as
-its producers were deterministic.  Each producer ends with one *marker* to every consumer, naming its attempt, so that a consumer can
-state which attempts it has read and nobody can miss a producer that had nothing to say.
+The law of blocks: a task that reads its blocks ``in_order`` sees, in every attempt, the same events
+in the same order, as long as its producers were deterministic.  Each producer ends with one
+*marker* to every consumer, naming its attempt, so that a consumer can state which attempts it has
+read and nobody can miss a producer that had nothing to say.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-BLOCK_EVENTS_MIN = 2048  # a bucket is sent when it holds this many events: 128 KiB of 60-byte frames (measured optimum, DESIGN 1)
-ATOMIC = frozenset({str, bytes, int, float, bool, type(None)})  # values nobody can mutate behind our back
+# a bucket is sent when it holds this many events: 128 KiB of 60-byte frames (measured optimum,
+# DESIGN 1)
+BLOCK_EVENTS_MIN = 2048
+# values nobody can mutate behind our back
+ATOMIC = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class Block(NamedTuple):
@@ -26,16 +30,18 @@ class Block(NamedTuple):
     origin: int  # the stage that made them
     producer: int  # index of the producing task within its level
     sequence: int  # number of this block within its producer
-    receipt_ms: int  # when its newest input came in, so far as the producer knows; never falls within a producer
+    # when its newest input came in, so far as the producer knows; never falls within a producer
+    receipt_ms: int
     events: int
     packed: bytes  # pickle of (keys, values), two lists of equal length
 
 
 def in_order(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Yield blocks in the order in which a task processes them: deterministic, and about as the events came in.
+    """Yield blocks in the order in which a task processes them: deterministic, and about as the
+    events came in.
 
-    Within one origin the order is the producers' own; where several origins meet in a stage (a merge), the one whose next block is older
-    comes first.
+    Within one origin the order is the producers' own; where several origins meet in a stage (a
+    merge), the one whose next block is older comes first.
     """
     by_origin: dict[tuple[int, int], list[Block]] = {}
     for block in blocks:
@@ -53,7 +59,9 @@ def _receipt(block: Block) -> int:
 
 
 class Marker(NamedTuple):
-    """The last thing a producer sends to each consumer; to consumer 0 it carries the producer's reports as well."""
+    """The last thing a producer sends to each consumer; to consumer 0 it carries the producer's
+    reports as well.
+    """
 
     level: int
     producer: int
@@ -62,7 +70,9 @@ class Marker(NamedTuple):
 
 
 class Frozen:
-    """A value pickled the moment it was emitted, so that later mutation of state it refers to does not reach it."""
+    """A value pickled the moment it was emitted, so that later mutation of state it refers to does
+    not reach it.
+    """
 
     __slots__ = ("raw",)
 
@@ -79,7 +89,9 @@ Loads = Callable[[bytes], Any]
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How values become bytes: of a state object, of a block's two lists, and of a value that must not change any more."""
+    """How values become bytes: of a state object, of a block's two lists, and of a value that must
+    not change any more.
+    """
 
     dumps: Dumps
     loads: Loads
@@ -105,7 +117,9 @@ PICKLED = Packing(_dumps, pickle.loads, _pack, pickle.loads, freeze)
 
 
 def packing_of(serializer: tuple[Any, Any] | None) -> Packing:
-    """Return the packing for an application: pickle, or its own ``serialize``/``deserialize``, applied to one value at a time."""
+    """Return the packing for an application: pickle, or its own ``serialize``/``deserialize``,
+    applied to one value at a time.
+    """
     if serializer is None:
         return PICKLED
     serialize, deserialize = serializer

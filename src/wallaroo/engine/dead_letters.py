@@ -1,10 +1,11 @@
-"""Dead letters: what is kept of an event for which a step's function raised, as one JSON object on a line.
+"""Dead letters: what is kept of an event for which a step's function raised, as one JSON object on
+a line.
 
 Where it runs: pure.
 
-The law of dead letters: a letter is made of the event, its step and the exception alone, and of the batch's number.  It holds no
-clock, no process and no address, so that a batch that is run again stages the same bytes, if the event shows and pickles alike (a
-set of strings does not).
+The law of dead letters: a letter is made of the event, its step and the exception alone, and of the
+batch's number.  It holds no clock, no process and no address, so that a batch that is run again
+stages the same bytes, if the event shows and pickles alike (a set of strings does not).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 from wallaroo.engine.error_context import blame, describe, shorten
 from wallaroo.steps import Encoder, Step
 
-EVENT_BYTES_MAX = 64 * 1024  # of a frame shown in hex, and of a pickled event: beyond, a letter costs more than it helps
+# of a frame shown in hex, and of a pickled event: beyond, a letter costs more than it helps
+EVENT_BYTES_MAX = 64 * 1024
 TRACE_CHARS_MAX = 8192  # the innermost part of a deep recursion's traceback is enough
 CAUSE_CHARS_MAX = 2000
 KEY_CHARS_MAX = 1024
@@ -27,10 +29,24 @@ INT_BITS_MAX = 63  # JSON readers take more for a float
 Letter = dict[str, Any]
 
 
-def letter_of(application: str, batch: int, step: Step, source: str, key: Any, event: Any, error: BaseException) -> Letter:
+def letter_of(
+    application: str,
+    batch: int,
+    step: Step,
+    source: str,
+    key: Any,
+    event: Any,
+    error: BaseException,
+) -> Letter:
     """Describe a failed event.  ``source`` is empty and ``key`` None where there is none."""
     told = describe(step, "", error)
-    letter: Letter = {"application": application, "step": step.step_name, "kind": step.kind, "place": told.place, "batch": batch}
+    letter: Letter = {
+        "application": application,
+        "step": step.step_name,
+        "kind": step.kind,
+        "place": told.place,
+        "batch": batch,
+    }
     if source:
         letter["source"] = source
     if key is not None:
@@ -51,14 +67,23 @@ def _plain(key: Any) -> str | int:
 
 
 def _whole(event: Any) -> Letter:
-    """The event itself, to be processed again: bytes in hex, all else pickled, if it can be and is small."""
+    """The event itself, to be processed again: bytes in hex, all else pickled, if it can be and is
+    small.
+    """
     if isinstance(event, bytes):
         return {"frame_bytes": len(event), "frame_hex": event[:EVENT_BYTES_MAX].hex()}
     try:
         pickled = pickle.dumps(event, 5)
-    except (Exception, SystemExit):  # a letter is written for any event; one that cannot be pickled may be the very reason
+    except (
+        Exception,
+        SystemExit,
+    ):  # a letter is written for any event; one that cannot be pickled may be the very reason
         return {}
-    return {"event_pickle": base64.b64encode(pickled).decode()} if len(pickled) <= EVENT_BYTES_MAX else {}
+    return (
+        {"event_pickle": base64.b64encode(pickled).decode()}
+        if len(pickled) <= EVENT_BYTES_MAX
+        else {}
+    )
 
 
 def as_line(letter: Letter) -> bytes:
@@ -66,8 +91,12 @@ def as_line(letter: Letter) -> bytes:
     return json.dumps(letter).encode() + b"\n"
 
 
-def writer_of(encoder: Encoder[Any] | None, append: Callable[[bytes], None]) -> Callable[[Letter], None]:
-    """Return what takes letters: as lines of JSON, or through the dead-letter sink's own encoder, whose failure stops the run."""
+def writer_of(
+    encoder: Encoder[Any] | None, append: Callable[[bytes], None]
+) -> Callable[[Letter], None]:
+    """Return what takes letters: as lines of JSON, or through the dead-letter sink's own encoder,
+    whose failure stops the run.
+    """
     if encoder is None:
         return lambda letter: append(as_line(letter))
     own = encoder

@@ -1,4 +1,5 @@
-"""Words for what a user's function was given and raised: step, place, shortened event, the user's part of the traceback.
+"""Words for what a user's function was given and raised: step, place, shortened event, the user's
+part of the traceback.
 
 Where it runs: pure.
 """
@@ -23,7 +24,11 @@ def shorten(event: Any) -> str:
             text = _describe(event)
     except (Exception, SystemExit) as error:  # a user's __repr__ may do anything
         text = f"<{type(event).__name__} whose repr raised {type(error).__name__}>"
-    return text if len(text) <= EVENT_CHARS_MAX else f"{text[:EVENT_CHARS_MAX]}… ({len(text)} characters)"
+    return (
+        text
+        if len(text) <= EVENT_CHARS_MAX
+        else f"{text[:EVENT_CHARS_MAX]}… ({len(text)} characters)"
+    )
 
 
 def _describe(event: Any) -> str:
@@ -40,14 +45,18 @@ def show_frame(payload: bytes) -> str:
 
 
 def blame(step: Step, event: str, error: BaseException) -> NoReturn:
-    """Stop the run: raise the UserCodeError for ``step``, also where its function called sys.exit; a Ctrl-C goes on as it is."""
+    """Stop the run: raise the UserCodeError for ``step``, also where its function called sys.exit;
+    a Ctrl-C goes on as it is.
+    """
     if isinstance(error, KeyboardInterrupt):
         raise error
     raise describe(step, event, error) from error
 
 
 def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
-    """Make the error for ``step``: where it was raised in the user's file, and the user's part of the traceback."""
+    """Make the error for ``step``: where it was raised in the user's file, and the user's part of
+    the traceback.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     code = getattr(step.function, "__code__", None)
     mine = [frame for frame in frames if code is not None and frame.filename == code.co_filename]

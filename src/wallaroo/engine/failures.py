@@ -1,11 +1,11 @@
 """What happens when a user's function raises: stop, skip the event, or write a dead letter.
 
-Where it runs: pure.  The policy is chosen when a stage is built; the per-event path only has a ``try``, which costs nothing until
-it fires.
+Where it runs: pure.  The policy is chosen when a stage is built; the per-event path only has a
+``try``, which costs nothing until it fires.
 
-Whatever the policy, the failed call has no output.  A state object keeps what the function did to it before it raised, as in
-plain Python.  What is not about one event always stops the run: a state class that cannot be made, stored or read back, and
-what is no ``Exception``, such as sys.exit.
+Whatever the policy, the failed call has no output.  A state object keeps what the function did to
+it before it raised, as in plain Python.  What is not about one event always stops the run: a state
+class that cannot be made, stored or read back, and what is no ``Exception``, such as sys.exit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from wallaroo.steps import DEAD_LETTER, STOP, Step
 
 SAMPLES_FIRST = 5  # failures of a step in a task that are all told; then every power of ten is
 
-OnError = Callable[[Any, BaseException, Any], None]  # event, what was raised, key (None where there is none)
+# event, what was raised, key (None where there is none)
+OnError = Callable[[Any, BaseException, Any], None]
 Tally = dict[tuple[str, str], int]  # (step name, policy) -> events that failed
 
 
@@ -39,7 +40,8 @@ class Sample:
 class Failures:
     """Policies of one task in one batch; ``counts`` and ``samples`` say what they did.
 
-    ``write`` takes dead letters; None where the plan has no dead-letter sink, which the checks forbid if a step asks for one.
+    ``write`` takes dead letters; None where the plan has no dead-letter sink, which the checks
+    forbid if a step asks for one.
     """
 
     def __init__(self, application: str, batch: int, write: Callable[[Letter], None] | None):
@@ -48,7 +50,9 @@ class Failures:
         self._application, self._batch, self._write = application, batch, write
 
     def policy(self, step: Step, source: str = "") -> OnError:
-        """Return what is done with an event for which ``step`` raised; ``source`` is where it came from, if that is known."""
+        """Return what is done with an event for which ``step`` raised; ``source`` is where it came
+        from, if that is known.
+        """
         if step.on_error == STOP:
             return stop_on_error(step)
         if step.on_error == DEAD_LETTER and self._write is not None:
@@ -75,7 +79,9 @@ class Failures:
         number = self.counts[counted] = self.counts.get(counted, 0) + 1
         if number <= SAMPLES_FIRST or str(number).rstrip("0") == "1":
             told = describe(step, show(step, event), error)
-            self.samples.append(Sample(told.step, step.on_error, told.place, told.event, told.cause, number))
+            self.samples.append(
+                Sample(told.step, step.on_error, told.place, told.event, told.cause, number)
+            )
 
 
 def add_counts(total: Tally, more: Tally) -> None:
@@ -86,7 +92,8 @@ def add_counts(total: Tally, more: Tally) -> None:
 
 def show(step: Step, event: Any) -> str:
     """Return a few words for what ``step`` was given: a frame in hex, or a repr."""
-    is_frame = step.kind == "decoder" and isinstance(event, bytes)  # not where its event cannot be packed
+    # not where its event cannot be packed
+    is_frame = step.kind == "decoder" and isinstance(event, bytes)
     return show_frame(event) if is_frame else shorten(event)
 
 

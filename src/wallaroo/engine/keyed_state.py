@@ -1,7 +1,7 @@
 """The state objects of one state step in one task of one batch.
 
-Where it runs: pure (in workers).  Objects are made lazily, live for the batch, and are pickled once at its end; what did not change is
-not written.
+Where it runs: pure (in workers).  Objects are made lazily, live for the batch, and are pickled once
+at its end; what did not change is not written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class KeyedState:
         self._make: Callable[[], Any] = step.state_class  # type: ignore[attr-defined]  # only state steps come here
 
     def load(self, key: Key) -> Any:
-        """Return the key's state: from the view, or new.  Raises UserCodeError if the class cannot make or read it."""
+        """Return the key's state: from the view, or new.  Raises UserCodeError if the class cannot
+        make or read it.
+        """
         raw = self._read(key)
         try:
             state = self._make() if raw is None else self._loads(raw)
@@ -39,7 +41,9 @@ class KeyedState:
         return state
 
     def changes(self) -> Iterator[tuple[Key, bytes]]:
-        """Yield key and pickled state for every touched key whose bytes differ from what was stored."""
+        """Yield key and pickled state for every touched key whose bytes differ from what was
+        stored.
+        """
         for key, state in self.live.items():
             try:
                 raw = self._dumps(state)

@@ -1,6 +1,7 @@
 """Keys: their bytes, their key group, and which task owns a key group.
 
-Where it runs: pure.  The three functions fix where state lives; changing one makes every checkpoint unreadable.
+Where it runs: pure.  The three functions fix where state lives; changing one makes every checkpoint
+unreadable.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def decode_key(encoded: bytes) -> Key:
 
 
 def group_of(encoded: bytes, key_groups: int) -> int:
-    """Return the key group (0 ≤ group < key_groups) of an encoded key: the first 8 bytes of BLAKE2b, modulo."""
+    """Return the key group (0 ≤ group < key_groups) of an encoded key: the first 8 bytes of
+    BLAKE2b, modulo.
+    """
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "big") % key_groups
 
 

@@ -36,8 +36,9 @@ ReadState = Callable[[str], Read]  # state step name -> read function
 class Level:
     """All stages of one level, built for one task of one batch.
 
-    ``outputs[sink]`` collects encoded outputs until the host takes them, dead letters among them; ``states[step name]`` holds the
-    state objects touched; ``failures`` counts the events that failed without stopping the run.
+    ``outputs[sink]`` collects encoded outputs until the host takes them, dead letters among them;
+    ``states[step name]`` holds the state objects touched; ``failures`` counts the events that
+    failed without stopping the run.
     """
 
     def __init__(
@@ -53,12 +54,19 @@ class Level:
         self._packing = packing_of(plan.serializer)
         self._receipt_ms = 0  # the newest so far
         self._stages = [stage for stage in plan.stages if stage.level == level]
-        self.outputs: dict[int, list[bytes]] = {sink: [] for stage in self._stages for sink in sinks_of(stage)}
+        self.outputs: dict[int, list[bytes]] = {
+            sink: [] for stage in self._stages for sink in sinks_of(stage)
+        }
         self.failures = self._watch_failures(batch)
         owners = tasks_by_group(tasks, plan.key_groups)
         self._exchanges = {
             stage.id: Exchange(
-                stage.exit.stage, stage.id, task, owners, self._packing_of(stage.exit), self._policy(stage)(maker_of(plan, stage))
+                stage.exit.stage,
+                stage.id,
+                task,
+                owners,
+                self._packing_of(stage.exit),
+                self._policy(stage)(maker_of(plan, stage)),
             )
             for stage in self._stages
             if isinstance(stage.exit, ToExchange)
@@ -72,27 +80,42 @@ class Level:
         self._emits = {stage.id: self._build(stage) for stage in self._stages}
         self._heads: dict[tuple[int, int], tuple[Packing, Keyed]] = {}
         self._sources = {
-            stage.entry.source: self._source_head(stage) for stage in self._stages if isinstance(stage.entry, SourceEntry)
+            stage.entry.source: self._source_head(stage)
+            for stage in self._stages
+            if isinstance(stage.entry, SourceEntry)
         }
 
     def _watch_failures(self, batch: int) -> Failures:
         sink = self.plan.dead_letters
-        write = None if sink is None else writer_of(self.plan.sinks[sink].encoder, self.outputs.setdefault(sink, []).append)
+        write = (
+            None
+            if sink is None
+            else writer_of(self.plan.sinks[sink].encoder, self.outputs.setdefault(sink, []).append)
+        )
         return Failures(self.plan.application, batch, write)
 
     def _policy(self, stage: Stage) -> Policy:
         """The policies of a stage's steps; a stage that reads a source can name it."""
         if not isinstance(stage.entry, SourceEntry):
             return self.failures.policy
-        return partial(self.failures.policy, source=self.plan.sources[stage.entry.source].config.name)
+        return partial(
+            self.failures.policy, source=self.plan.sources[stage.entry.source].config.name
+        )
 
     def _packing_of(self, leave: ToExchange) -> Packing:
-        """Raw frames are ours to pack: the application's own ``serialize`` knows its events, not their frames."""
+        """Raw frames are ours to pack: the application's own ``serialize`` knows its events, not
+        their frames.
+        """
         return PICKLED if leave.is_raw else self._packing
 
     def _build(self, stage: Stage) -> Any:
         leave = build_exit(
-            self.plan, stage, self._exchanges.get(stage.id), self.outputs, self._policy(stage), self._packing.freeze
+            self.plan,
+            stage,
+            self._exchanges.get(stage.id),
+            self.outputs,
+            self._policy(stage),
+            self._packing.freeze,
         )
         return build_steps(stage, self.states, leave, self._policy(stage))
 
@@ -101,9 +124,13 @@ class Level:
         source = self.plan.sources[stage.entry.source]
         split = frame_splitter(source.config.framing)
         if isinstance(stage.exit, ToExchange) and stage.exit.is_raw:
-            run = decode_and_ship_raw(stage, source.decoder, self._exchanges[stage.id], self._policy(stage))
+            run = decode_and_ship_raw(
+                stage, source.decoder, self._exchanges[stage.id], self._policy(stage)
+            )
         else:
-            run = decode_and_emit(source.decoder, self._emits[stage.id], self._policy(stage)(source.decoder))
+            run = decode_and_emit(
+                source.decoder, self._emits[stage.id], self._policy(stage)(source.decoder)
+            )
 
         def feed(frames: bytes) -> int:
             payloads = split(frames)
@@ -114,13 +141,19 @@ class Level:
 
     def _keyed_head(self, stage: int, origin: int) -> tuple[Packing, Keyed]:
         emit, producer = self._emits[stage], self.plan.stages[origin]
-        if isinstance(producer.exit, ToExchange) and producer.exit.is_raw and isinstance(producer.entry, SourceEntry):
+        if (
+            isinstance(producer.exit, ToExchange)
+            and producer.exit.is_raw
+            and isinstance(producer.entry, SourceEntry)
+        ):
             decoder = self.plan.sources[producer.entry.source].decoder
             return PICKLED, decode_keyed(decoder, emit, self._policy(producer)(decoder))
         return self._packing, emit_events(emit)
 
     def feed_frames(self, source: int, frames: bytes, receipt_ms: int = 0) -> int:
-        """Process a run of whole frames of one source, received at ``receipt_ms``; return how many there were."""
+        """Process a run of whole frames of one source, received at ``receipt_ms``; return how many
+        there were.
+        """
         if receipt_ms > self._receipt_ms:
             self._receipt_ms = receipt_ms
         return self._sources[source](frames)
@@ -129,7 +162,9 @@ class Level:
         """Process a block that came through the shuffle."""
         head = self._heads.get((block.stage, block.origin))
         if head is None:
-            head = self._heads[block.stage, block.origin] = self._keyed_head(block.stage, block.origin)
+            head = self._heads[block.stage, block.origin] = self._keyed_head(
+                block.stage, block.origin
+            )
         if block.receipt_ms > self._receipt_ms:
             self._receipt_ms = block.receipt_ms
         packing, run = head

@@ -1,6 +1,8 @@
-"""Operators: each step of a stage as a closure ``(key, event) -> None`` that calls the next one; built once, from the sink back.
+"""Operators: each step of a stage as a closure ``(key, event) -> None`` that calls the next one;
+built once, from the sink back.
 
-Where it runs: pure (in workers).  This is the per-event path: no option is looked up here, no isinstance, no logging.
+Where it runs: pure (in workers).  This is the per-event path: no option is looked up here, no
+isinstance, no logging.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.steps import Encoder, KeyExtractor, Step
 
 Emit = Callable[[Any, Any], None]
-Freezing = tuple[Callable[[Any], Any], OnError]  # how to freeze a value, and what to do where that fails
+# how to freeze a value, and what to do where that fails
+Freezing = tuple[Callable[[Any], Any], OnError]
 
 
 def compute(step: Step, emit: Emit, failed: OnError) -> Emit:
@@ -53,11 +56,15 @@ def compute_multi(step: Step, emit: Emit, failed: OnError) -> Emit:
 
 
 def as_list(outputs: Any) -> list[Any]:
-    """Take None, tuples, sets and generators where a list is wanted; reject what is one value rather than several."""
+    """Take None, tuples, sets and generators where a list is wanted; reject what is one value
+    rather than several.
+    """
     if outputs is None:
         return []
     if isinstance(outputs, (str, bytes, bytearray, dict)) or not hasattr(outputs, "__iter__"):
-        raise TypeError(f"a multi computation must return a list, this one returned {type(outputs).__name__}")
+        raise TypeError(
+            f"a multi computation must return a list, this one returned {type(outputs).__name__}"
+        )
     return list(outputs)
 
 
@@ -104,8 +111,12 @@ def compute_state_multi(step: Step, state: KeyedState, emit: Emit, failed: OnErr
     return run
 
 
-def leave_by_key(extractor: KeyExtractor[Any, Any], exchange: Exchange, failed: OnError, freeze: Freezing | None) -> Emit:
-    """Extract the key and put the event in its bucket; behind a state step the event is frozen at once."""
+def leave_by_key(
+    extractor: KeyExtractor[Any, Any], exchange: Exchange, failed: OnError, freeze: Freezing | None
+) -> Emit:
+    """Extract the key and put the event in its bucket; behind a state step the event is frozen at
+    once.
+    """
     extract, routes, route = extractor.function, exchange.routes, exchange.route
 
     def run(before: Any, event: Any) -> None:
@@ -124,7 +135,9 @@ def leave_by_key(extractor: KeyExtractor[Any, Any], exchange: Exchange, failed: 
     return _leave_frozen(exchange, extract, failed, freeze) if freeze else run
 
 
-def _leave_frozen(exchange: Exchange, extract: Callable[[Any], Any], failed: OnError, freezing: Freezing) -> Emit:
+def _leave_frozen(
+    exchange: Exchange, extract: Callable[[Any], Any], failed: OnError, freezing: Freezing
+) -> Emit:
     routes, route = exchange.routes, exchange.route
     freeze, not_frozen = freezing
 
@@ -214,7 +227,9 @@ def as_bytes(output: Any) -> bytes:
         return output.encode()
     if isinstance(output, (bytes, bytearray, memoryview)):
         return bytes(output)
-    raise TypeError(f"an encoder must return bytes or str, this one returned {type(output).__name__}")
+    raise TypeError(
+        f"an encoder must return bytes or str, this one returned {type(output).__name__}"
+    )
 
 
 def leave_to_all(ways: list[Emit]) -> Emit:

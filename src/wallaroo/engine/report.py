@@ -17,9 +17,11 @@ class TaskReport:
     level: int
     task: int
     attempt: str
-    consumed: dict[int, str] = field(default_factory=dict)  # producer of the level before -> the attempt whose blocks were read
+    # producer of the level before -> the attempt whose blocks were read
+    consumed: dict[int, str] = field(default_factory=dict)
     events: dict[int, int] = field(default_factory=dict)  # source -> frames read
-    receipts: dict[int, dict[int, int]] = field(default_factory=dict)  # source -> receipt (unix ms) -> frames
+    # source -> receipt (unix ms) -> frames
+    receipts: dict[int, dict[int, int]] = field(default_factory=dict)
     outputs: dict[int, int] = field(default_factory=dict)  # sink -> outputs staged
     tokens: dict[int, Any] = field(default_factory=dict)  # sink -> what its writer prepared
     delta: Any = None  # reference to the delta file written, if any
@@ -33,7 +35,8 @@ class TaskReport:
 
 
 def mixed_attempts(reports: list[TaskReport]) -> str:
-    """Return which producer was not read, or was read in another attempt than the one that counts; ``""`` if none.
+    """Return which producer was not read, or was read in another attempt than the one that counts;
+    ``""`` if none.
 
     The commit must refuse a batch in which there is one.
     """
@@ -48,5 +51,8 @@ def mixed_attempts(reports: list[TaskReport]) -> str:
             return f"task {report.task} of level {report.level} has not read producer {producer}"
         for producer, attempt in report.consumed.items():
             if counts.get(producer) != attempt:
-                return f"task {report.task} of level {report.level} read attempt {attempt} of producer {producer}"
+                return (
+                    f"task {report.task} of level {report.level} read attempt {attempt} of "
+                    f"producer {producer}"
+                )
     return ""

@@ -1,4 +1,5 @@
-"""One stage, built: its steps fused from the exit back into one ``emit``, and the loop at its head that feeds them.
+"""One stage, built: its steps fused from the exit back into one ``emit``, and the loop at its head
+that feeds them.
 
 Where it runs: pure (in workers).
 """
@@ -37,9 +38,13 @@ def build_exit(
     policy: Policy,
     freeze: Callable[[Any], Any],
 ) -> Emit:
-    """Return the closure that takes events out of the stage: to its exchange, or encoded to its sinks."""
+    """Return the closure that takes events out of the stage: to its exchange, or encoded to its
+    sinks.
+    """
     leave = stage.exit
-    freezing = (freeze, policy(stage.steps[-1])) if any(step.is_stateful for step in stage.steps) else None
+    freezing = (
+        (freeze, policy(stage.steps[-1])) if any(step.is_stateful for step in stage.steps) else None
+    )
     if isinstance(leave, ToExchange):
         assert exchange is not None
         if leave.keeps_key:
@@ -56,7 +61,9 @@ def _pass_through(value: Any) -> Any:
 
 
 def maker_of(plan: Plan, stage: Stage) -> Step:
-    """Return the step that makes what leaves the stage: the one to blame for an event that cannot be packed."""
+    """Return the step that makes what leaves the stage: the one to blame for an event that cannot
+    be packed.
+    """
     if stage.steps:
         return stage.steps[-1]
     if isinstance(stage.entry, SourceEntry):
@@ -87,7 +94,9 @@ def build_steps(stage: Stage, states: dict[str, KeyedState], emit: Emit, policy:
 Payloads = list[bytes]
 
 
-def decode_and_emit(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Callable[[Payloads], None]:
+def decode_and_emit(
+    decoder: Decoder[Any], emit: Emit, failed: OnError
+) -> Callable[[Payloads], None]:
     """Head of an unkeyed source stage."""
     decode = decoder.function
 
@@ -104,8 +113,12 @@ def decode_and_emit(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Calla
     return run
 
 
-def decode_and_ship_raw(stage: Stage, decoder: Decoder[Any], exchange: Exchange, policy: Policy) -> Callable[[Payloads], None]:
-    """Head of a source stage that is only a decoder: the payload travels, not the event (decoding twice beats pickling once)."""
+def decode_and_ship_raw(
+    stage: Stage, decoder: Decoder[Any], exchange: Exchange, policy: Policy
+) -> Callable[[Payloads], None]:
+    """Head of a source stage that is only a decoder: the payload travels, not the event (decoding
+    twice beats pickling once).
+    """
     assert isinstance(stage.exit, ToExchange)
     assert stage.exit.extractor is not None
     extractor = stage.exit.extractor

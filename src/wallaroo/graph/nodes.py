@@ -1,6 +1,8 @@
-"""What the user meant: the pipeline as frozen nodes, each knowing its upstream and where it was written.
+"""What the user meant: the pipeline as frozen nodes, each knowing its upstream and where it was
+written.
 
-Where it runs: pure.  The newest node is the pipeline: ``Pipeline`` wraps the last node, and every builder call makes a new one.
+Where it runs: pure.  The newest node is the pipeline: ``Pipeline`` wraps the last node, and every
+builder call makes a new one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""An application's graph as text and as a Mermaid diagram: sources, steps, where it shuffles, sinks.
+"""An application's graph as text and as a Mermaid diagram: sources, steps, where it shuffles,
+sinks.
 
 Where it runs: pure.
 """
@@ -8,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from wallaroo.graph.nodes import CollectNode, KeyByNode, MergeNode, Node, SinkNode, SourceNode, StepNode
+from wallaroo.graph.nodes import (
+    CollectNode,
+    KeyByNode,
+    MergeNode,
+    Node,
+    SinkNode,
+    SourceNode,
+    StepNode,
+)
 from wallaroo.graph.walk import idle_key_bys, is_meeting, upstreams, walk
 
 
@@ -25,13 +34,17 @@ class HasGraph(Protocol):
 
 
 def text(application: HasGraph) -> str:
-    """Draw the graph as text: every merge's two sides are set in, in front of it; ``~~~`` is a shuffle."""
+    """Draw the graph as text: every merge's two sides are set in, in front of it; ``~~~`` is a
+    shuffle.
+    """
     idle = idle_key_bys(application.root)
     lines = [application.name]
     margins = _margins(application.root)
     for node in walk(application.root):
         if is_meeting(node):
-            lines.append("  " * (1 + margins[node]) + "~~~ shuffle, each event by the key it has ~~~")
+            lines.append(
+                "  " * (1 + margins[node]) + "~~~ shuffle, each event by the key it has ~~~"
+            )
         lines.append("  " * (1 + margins[node]) + _title(node, idle, shuffle="   ~~~ shuffle ~~~"))
     return "\n".join(lines) + "\n"
 
@@ -51,18 +64,28 @@ def _margins(root: Node) -> dict[Node, int]:
 def _title(node: Node, idle: dict[KeyByNode, str], shuffle: str) -> str:
     match node:
         case SourceNode():
-            return f"source '{node.name}' ({_label(node.config)}), decoder '{node.config.decoder.step_name}'"
+            return (
+                f"source '{node.name}' ({_label(node.config)}), decoder "
+                f"'{node.config.decoder.step_name}'"
+            )
         case StepNode():
             state = getattr(node.step, "state_class", None)
-            return f"to '{node.step.step_name}' ({node.step.kind}{f', state {state.__qualname__}' if state else ''})"
+            return (
+                f"to '{node.step.step_name}' "
+                f"({node.step.kind}{f', state {state.__qualname__}' if state else ''})"
+            )
         case KeyByNode():
-            return f"key_by '{node.extractor.step_name}'" + (f" (no shuffle: {idle[node]})" if node in idle else shuffle)
+            return f"key_by '{node.extractor.step_name}'" + (
+                f" (no shuffle: {idle[node]})" if node in idle else shuffle
+            )
         case CollectNode():
             return "collect" + shuffle
         case MergeNode():
             return "merge"
         case SinkNode():
-            return f"to_{'sink' if len(node.sinks) == 1 else 'sinks'} " + ", ".join(map(_sink, node.sinks))
+            return f"to_{'sink' if len(node.sinks) == 1 else 'sinks'} " + ", ".join(
+                map(_sink, node.sinks)
+            )
 
 
 def _label(config: Any) -> str:
@@ -75,7 +98,9 @@ def _sink(config: Any) -> str:
 
 
 def mermaid(application: HasGraph) -> str:
-    """Draw the graph as a Mermaid flowchart: thick arrows are shuffles, double-edged boxes keep state."""
+    """Draw the graph as a Mermaid flowchart: thick arrows are shuffles, double-edged boxes keep
+    state.
+    """
     idle = idle_key_bys(application.root)
     lines = ["flowchart LR"]
     ids: dict[Node, str] = {}
@@ -98,7 +123,9 @@ def _mermaid_sinks(node: SinkNode, ids: dict[Node, str], arrow: str) -> Iterator
 
 def _arrow(upstream: Node, node: Node, idle: dict[KeyByNode, str]) -> str:
     is_shuffle = (
-        is_meeting(node) or isinstance(upstream, CollectNode) or (isinstance(upstream, KeyByNode) and upstream not in idle)
+        is_meeting(node)
+        or isinstance(upstream, CollectNode)
+        or (isinstance(upstream, KeyByNode) and upstream not in idle)
     )
     return "==>" if is_shuffle else "-->"
 
@@ -110,7 +137,9 @@ def _box(node: Node, idle: dict[KeyByNode, str]) -> str:
         case StepNode():
             name = _escaped(node.step.step_name)
             state = getattr(node.step, "state_class", None)
-            return f'[["{name}<br>state {_escaped(state.__qualname__)}"]]' if state else f'["{name}"]'
+            return (
+                f'[["{name}<br>state {_escaped(state.__qualname__)}"]]' if state else f'["{name}"]'
+            )
         case KeyByNode():
             idle_text = "<br>no shuffle" if node in idle else ""
             return f'{{{{"key_by {_escaped(node.extractor.step_name)}{idle_text}"}}}}'
@@ -122,4 +151,6 @@ def _box(node: Node, idle: dict[KeyByNode, str]) -> str:
 
 def _escaped(name: str) -> str:
     """Mermaid's own escapes: ``#`` first, since it begins them."""
-    return name.replace("#", "#35;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+    return (
+        name.replace("#", "#35;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+    )

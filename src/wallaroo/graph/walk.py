@@ -1,7 +1,8 @@
-"""Walking a graph: upstreams, an order with sources first, and which shuffles the graph really needs.
+"""Walking a graph: upstreams, an order with sources first, and which shuffles the graph really
+needs.
 
-Where it runs: pure.  A graph is a tree of merges with the newest node as root; walks are loops, so that a long pipeline is no
-deep recursion.
+Where it runs: pure.  A graph is a tree of merges with the newest node as root; walks are loops, so
+that a long pipeline is no deep recursion.
 """
 
 from __future__ import annotations
@@ -9,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from wallaroo.graph.nodes import CollectNode, KeyByNode, MergeNode, Node, SinkNode, SourceNode, StepNode
+from wallaroo.graph.nodes import (
+    CollectNode,
+    KeyByNode,
+    MergeNode,
+    Node,
+    SinkNode,
+    SourceNode,
+    StepNode,
+)
 
 
 def upstreams(node: Node) -> tuple[Node, ...]:
@@ -49,7 +58,9 @@ def keyed_nodes(root: Node) -> frozenset[Node]:
 
 
 def ends_in_key(node: Node) -> bool:
-    """Whether nothing stands behind the node's ``key_by`` or ``collect``, on any side of its merges."""
+    """Whether nothing stands behind the node's ``key_by`` or ``collect``, on any side of its
+    merges.
+    """
     todo = [node]
     while todo:
         here = todo.pop()
@@ -63,13 +74,15 @@ def ends_in_key(node: Node) -> bool:
 def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
     """The ``key_by`` nodes that need no shuffle, each with the reason, as a clause.
 
-    A key matters to state steps only.  Where none stands between a ``key_by`` and the next one (or a ``collect``, or the sinks),
-    nobody ever sees the key.  ``collect`` is never idle: it brings everything to one place, in one order.
+    A key matters to state steps only.  Where none stands between a ``key_by`` and the next one (or
+    a ``collect``, or the sinks), nobody ever sees the key.  ``collect`` is never idle: it brings
+    everything to one place, in one order.
     """
     idle: dict[KeyByNode, str] = {}
     todo: list[tuple[Node, str]] = [(root, "no state step stands behind it")]
     while todo:
-        node, reason = todo.pop()  # reason: why a key would be idle here; empty if a state step needs it
+        # reason: why a key would be idle here; empty if a state step needs it
+        node, reason = todo.pop()
         if isinstance(node, KeyByNode):
             if reason:
                 idle[node] = reason
@@ -83,7 +96,9 @@ def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
 
 
 def is_meeting(node: Node) -> bool:
-    """Whether keyed streams, merged behind the steps that follow their ``key_by``, must meet in one place for this state step."""
+    """Whether keyed streams, merged behind the steps that follow their ``key_by``, must meet in one
+    place for this state step.
+    """
     if not is_state_step(node):
         return False
     here = upstreams(node)[0]

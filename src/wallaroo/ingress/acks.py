@@ -1,15 +1,17 @@
-"""Acknowledged streams: a sender learns how many of its frames are safe, and continues there after any crash.
+"""Acknowledged streams: a sender learns how many of its frames are safe, and continues there after
+any crash.
 
 Where it runs: ingress; ``hello`` and ``COUNT`` also in senders.
 
-The protocol, on a port of its own: the sender connects and says ``hello(stream)``.  The ingress answers with a u64
-(big-endian): the frames of this stream that are in the spool for good.  The sender sends from there on; after each publish
-the ingress sends the new count.  A second connection for a stream ends the first.
+The protocol, on a port of its own: the sender connects and says ``hello(stream)``.  The ingress
+answers with a u64 (big-endian): the frames of this stream that are in the spool for good.  The
+sender sends from there on; after each publish the ingress sends the new count.  A second connection
+for a stream ends the first.
 
-The law: a count is sent only after the chunk that it counts is published.  Each chunk carries its stream's count in
-``resume``, so that count and frames are stored by one write.  A file beside the spool (``streams``) holds the counts at
-some position; before a segment is removed that file is written anew, so that file and log together always tell every
-stream's count.
+The law: a count is sent only after the chunk that it counts is published.  Each chunk carries its
+stream's count in ``resume``, so that count and frames are stored by one write.  A file beside the
+spool (``streams``) holds the counts at some position; before a segment is removed that file is
+written anew, so that file and log together always tell every stream's count.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ HELLO_BYTES_MAX = _HELLO.size + 255
 
 
 def hello(stream: str) -> bytes:
-    """Return what a sender says first.  Raises ValueError for a name of no or more than 255 bytes."""
+    """Return what a sender says first.  Raises ValueError for a name of no or more than 255
+    bytes.
+    """
     name = stream.encode()
     if not 1 <= len(name) <= 255:
         raise ValueError("A stream's name has 1 to 255 bytes.")
@@ -40,9 +44,14 @@ def hello(stream: str) -> bytes:
 
 
 def read_hello(content: bytes) -> tuple[str, bytes] | None:
-    """Return the stream's name and what follows, None while the hello is not whole.  Raises PeerError for anything else."""
+    """Return the stream's name and what follows, None while the hello is not whole.  Raises
+    PeerError for anything else.
+    """
     if not _MAGIC.startswith(content[:4]) or (len(content) > 4 and content[4] != VERSION):
-        raise PeerError(f"it does not begin with the hello of an acknowledged stream; first bytes {content[:16].hex(' ')}")
+        raise PeerError(
+            f"it does not begin with the hello of an acknowledged stream; first bytes "
+            f"{content[:16].hex(' ')}"
+        )
     if len(content) < _HELLO.size or len(content) < _HELLO.size + content[5]:
         return None
     end = _HELLO.size + content[5]
@@ -60,7 +69,9 @@ class Streams:
         start = self._load()
         for chunk in SpoolReader(writer.folder).chunks(max(start, writer.first), writer.position):
             if chunk.resume:
-                self.counts[chunk.resume[COUNT.size :].decode()] = COUNT.unpack_from(chunk.resume)[0]
+                self.counts[chunk.resume[COUNT.size :].decode()] = COUNT.unpack_from(chunk.resume)[
+                    0
+                ]
 
     def add(self, stream: str, frames: int) -> bytes:
         """Count frames of a stream; return the ``resume`` of their chunk."""
@@ -69,7 +80,9 @@ class Streams:
         return COUNT.pack(count) + stream.encode()
 
     def remove_consumed(self) -> None:
-        """Remove consumed segments, after the counts in them are stored elsewhere.  Call it right after a publish."""
+        """Remove consumed segments, after the counts in them are stored elsewhere.  Call it right
+        after a publish.
+        """
         if not self._writer.has_consumed():
             return
         if self.counts:
@@ -77,7 +90,12 @@ class Streams:
         self._writer.remove_consumed()
 
     def _save(self, position: Position) -> None:
-        table = {"version": VERSION, "byte": position.byte, "events": position.events, "counts": self.counts}
+        table = {
+            "version": VERSION,
+            "byte": position.byte,
+            "events": position.events,
+            "counts": self.counts,
+        }
         content = json.dumps(table).encode()
         fresh = self._path.with_suffix(".new")
         with open(fresh, "wb") as file:

@@ -1,8 +1,9 @@
-"""How an ingress or feeder process and its parent talk: a line on stdout, an exit code, and the end of stdin.
+"""How an ingress or feeder process and its parent talk: a line on stdout, an exit code, and the end
+of stdin.
 
-Where it runs: ingress and feeders.  ``READY {json}`` (before it, in the ingress, ``ACKS {json}``) says that the process
-listens or feeds, ``ERROR {json}`` why it ends.  Stdin at its end means that the parent is gone; then, and on SIGTERM, the
-process publishes what it has and leaves.
+Where it runs: ingress and feeders.  ``READY {json}`` (before it, in the ingress, ``ACKS {json}``)
+says that the process listens or feeds, ``ERROR {json}`` why it ends.  Stdin at its end means that
+the parent is gone; then, and on SIGTERM, the process publishes what it has and leaves.
 """
 
 from __future__ import annotations

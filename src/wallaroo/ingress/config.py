@@ -23,7 +23,8 @@ class IngressSource:
     port: int  # 0: any free one
     folder: str
     framing: Framing
-    ack_port: int | None = None  # listen here too, for senders that want acknowledgements (see ``acks``); 0: any free one
+    # listen here too, for senders that want acknowledgements (see ``acks``); 0: any free one
+    ack_port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,5 +44,8 @@ def write_config(config: IngressConfig, path: Path) -> None:
 def read_config(path: Path) -> IngressConfig:
     """Read what ``write_config`` wrote."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    sources = tuple(IngressSource(**{**source, "framing": Framing(**source["framing"])}) for source in content["sources"])
+    sources = tuple(
+        IngressSource(**{**source, "framing": Framing(**source["framing"])})
+        for source in content["sources"]
+    )
     return IngressConfig(sources, content["is_durable"], content["backlog_bytes_max"])

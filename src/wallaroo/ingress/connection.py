@@ -1,8 +1,8 @@
 """One client's connection: what comes out of its socket, cut at whole frames.
 
-Where it runs: ingress.  Reads go through one buffer that all connections share; what a connection keeps between two reads
-is the beginning of one frame.  A frame that is large gets a buffer of its own, filled in place, so that it is not copied
-over and over.
+Where it runs: ingress.  Reads go through one buffer that all connections share; what a connection
+keeps between two reads is the beginning of one frame.  A frame that is large gets a buffer of its
+own, filled in place, so that it is not copied over and over.
 """
 
 from __future__ import annotations
@@ -29,9 +29,21 @@ class ReadBuffer:
 class Connection:
     """A client's socket and the beginning of its unfinished frame."""
 
-    __slots__ = ("_filled", "_header", "_large", "_rest", "_walk", "number", "peer", "socket", "stream")
+    __slots__ = (
+        "_filled",
+        "_header",
+        "_large",
+        "_rest",
+        "_walk",
+        "number",
+        "peer",
+        "socket",
+        "stream",
+    )
 
-    def __init__(self, sock: socket.socket, peer: str, number: int, framing: Framing, walk: FrameWalker):
+    def __init__(
+        self, sock: socket.socket, peer: str, number: int, framing: Framing, walk: FrameWalker
+    ):
         self.socket, self.peer, self.number = sock, peer, number
         self.stream = ""  # of a sender that wants acknowledgements
         self._walk = walk
@@ -53,7 +65,8 @@ class Connection:
     def read(self, buffer: ReadBuffer, store: Store) -> int:
         """Read once, store the whole frames; return the bytes read, 0 at the end of the stream.
 
-        Raises FrameError, after storing the good frames before the bad one, and what the socket raises.
+        Raises FrameError, after storing the good frames before the bad one, and what the socket
+        raises.
         """
         if self._large:
             return self._read_large(store)

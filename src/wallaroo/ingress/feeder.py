@@ -1,7 +1,7 @@
 """``python -m wallaroo.ingress.feeder CONFIG.json``: the process of one generator or file source.
 
-Where it runs: feeder.  It appends runs of frames with where to continue, publishes each, and waits while the backlog is at
-its bound.
+Where it runs: feeder.  It appends runs of frames with where to continue, publishes each, and waits
+while the backlog is at its bound.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Feeder:
         self._tidied_at = time.monotonic()
 
     def run(self) -> None:
-        """Feed until the feed ends or the parent is gone; user and peer errors stand in the head, too."""
+        """Feed until the feed ends or the parent is gone; user and peer errors stand in the head,
+        too.
+        """
         is_ended, error = False, ""
         try:
             while not self._parent.look():
@@ -91,7 +93,9 @@ class Feeder:
         if self._writer.backlog_bytes() <= self._backlog_bytes_max:
             return
         self._writer.publish(is_paused=True)
-        while self._writer.backlog_bytes() > self._backlog_bytes_max and not self._parent.look(WAIT_S):
+        while self._writer.backlog_bytes() > self._backlog_bytes_max and not self._parent.look(
+            WAIT_S
+        ):
             if time.monotonic() - self._tidied_at > TIDY_S:
                 self._tidy()
         self._writer.publish()
@@ -102,7 +106,9 @@ class Feeder:
 
 
 def _leave_with_parent(parent: Parent) -> None:
-    """Leave even if user code does not return: what is published is safe, what is not will be made again."""
+    """Leave even if user code does not return: what is published is safe, what is not will be made
+    again.
+    """
     while not parent.look(1.0):
         pass
     time.sleep(GRACE_S)
@@ -116,7 +122,9 @@ def _load(path: str) -> tuple[FeederConfig, SourceConfig]:
     try:
         return config, pickle.loads(base64.b64decode(config.source))
     except Exception as problem:  # noqa: BLE001  # importing the user's module runs the user's code
-        raise UserCodeError(config.name, path, "none yet", f"{type(problem).__name__}: {problem}") from None
+        raise UserCodeError(
+            config.name, path, "none yet", f"{type(problem).__name__}: {problem}"
+        ) from None
 
 
 def main(path: str) -> int:

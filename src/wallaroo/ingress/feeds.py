@@ -1,7 +1,7 @@
 """What feeders feed: generators and files as runs of frames that can be continued.
 
-Where it runs: feeder processes.  The law of a feed: ``resume`` describes exactly what lies behind the frames that
-``next_chunk`` returned last; a feed made with it goes on there.
+Where it runs: feeder processes.  The law of a feed: ``resume`` describes exactly what lies behind
+the frames that ``next_chunk`` returned last; a feed made with it goes on there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def feed_of(source: SourceConfig, resume: bytes) -> Feed:
 
 
 class GeneratorFeed:
-    """Runs a user's generator; what it was before each run is kept, so that a failure costs no event and no attribute."""
+    """Runs a user's generator; what it was before each run is kept, so that a failure costs no
+    event and no attribute.
+    """
 
     def __init__(self, source: GenSourceConfig, resume: bytes):
         self._name = source.name
@@ -66,7 +68,8 @@ class GeneratorFeed:
     def next_run(self) -> Run | None:
         """Return values up to the bounds of a chunk, pickled and framed."""
         parts, failure = self._collect(None)
-        while failure is not None and parts:  # what apply changed before it failed must not stay: run the good ones again
+        # what apply changed before it failed must not stay: run the good ones again
+        while failure is not None and parts:
             self._instance, self._value, self._state = pickle.loads(self._snapshot)
             parts, failure = self._collect(len(parts))
         if failure is not None:
@@ -100,7 +103,11 @@ class GeneratorFeed:
 
     def _step(self) -> Any:
         try:
-            return self._instance.initial_value() if self._state == "new" else self._instance.apply(self._value)
+            return (
+                self._instance.initial_value()
+                if self._state == "new"
+                else self._instance.apply(self._value)
+            )
         except Exception as problem:  # noqa: BLE001  # the gate to the user's generator
             raise self._failure(problem) from None
 
@@ -114,7 +121,13 @@ class GeneratorFeed:
         last = traceback.extract_tb(problem.__traceback__)[-1]
         trace = "".join(traceback.format_exception(problem))
         event = "the first" if self._state == "new" else f"behind {repr(self._value)[:200]}"
-        return UserCodeError(self._name, f"{last.filename}:{last.lineno}", event, f"{type(problem).__name__}: {problem}", trace)
+        return UserCodeError(
+            self._name,
+            f"{last.filename}:{last.lineno}",
+            event,
+            f"{type(problem).__name__}: {problem}",
+            trace,
+        )
 
 
 class FileFeed:
@@ -133,12 +146,14 @@ class FileFeed:
             os.pread(self._fd, 1, 0)
         except OSError as problem:
             raise PeerError(
-                f"source '{source.name}' cannot read {Path(source.path).absolute()}: {problem.strerror}. "
+                f"source '{source.name}' cannot read {Path(source.path).absolute()}: "
+                f"{problem.strerror}. "
                 "Give it a readable regular file."
             ) from None
         if size < self._offset:
             raise PeerError(
-                f"source '{source.name}': {source.path} has {size} bytes, and {self._offset} were read before. "
+                f"source '{source.name}': {source.path} has {size} bytes, and {self._offset} were "
+                f"read before. "
                 "Put the same file back, or start over with an empty checkpoint directory."
             )
 
@@ -156,8 +171,12 @@ class FileFeed:
             if not end:
                 wanted *= 2
                 if wanted > 2 * PAYLOAD_BYTES_MAX:
-                    where = f"source '{self._source.name}': {self._source.path}, byte {self._offset}"
-                    raise PeerError(f"{where}: a line or frame is longer than {PAYLOAD_BYTES_MAX} bytes.")
+                    where = (
+                        f"source '{self._source.name}': {self._source.path}, byte {self._offset}"
+                    )
+                    raise PeerError(
+                        f"{where}: a line or frame is longer than {PAYLOAD_BYTES_MAX} bytes."
+                    )
 
     def _lines(self, part: bytes, is_last: bool) -> tuple[int, list[bytes], int]:
         newline = part.rfind(b"\n")
@@ -178,10 +197,13 @@ class FileFeed:
         except FrameError as problem:
             if problem.frames:
                 return problem.end, [part[: problem.end]], problem.frames
-            raise PeerError(f"source '{self._source.name}': {self._source.path}, byte {self._offset}: {problem}") from None
+            raise PeerError(
+                f"source '{self._source.name}': {self._source.path}, byte {self._offset}: {problem}"
+            ) from None
         if not frames and is_last:
             raise PeerError(
-                f"source '{self._source.name}': {self._source.path} ends inside a frame: the last {len(part)} bytes, "
+                f"source '{self._source.name}': {self._source.path} ends inside a frame: the last "
+                f"{len(part)} bytes, "
                 f"from byte {self._offset} on, are not whole. First bytes {part[:16].hex(' ')}."
             )
         return end, [part[:end]], frames

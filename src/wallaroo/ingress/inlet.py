@@ -1,7 +1,8 @@
 """One TCP source inside the ingress: its listeners, its connections, its spool.
 
-Where it runs: ingress.  The law of an inlet: what a socket gave is appended before the next read; nothing is dropped but
-the unfinished frame of a client that left, and the connection of a client that broke the framing; both are told in the log.
+Where it runs: ingress.  The law of an inlet: what a socket gave is appended before the next read;
+nothing is dropped but the unfinished frame of a client that left, and the connection of a client
+that broke the framing; both are told in the log.
 """
 
 from __future__ import annotations
@@ -48,12 +49,17 @@ class Inlet:
         self.is_paused = False
         self.is_changed = True  # something to publish
         self.published_at = 0.0
-        self._selector, self._is_stopping, self._backlog_bytes_max = selector, is_stopping, backlog_bytes_max
+        self._selector, self._is_stopping, self._backlog_bytes_max = (
+            selector,
+            is_stopping,
+            backlog_bytes_max,
+        )
         self._writer = SpoolWriter(Path(source.folder), is_durable=is_durable)
         self._streams = Streams(self._writer)
         self._walk = frame_walker(source.framing)
         self._connections: dict[int, Connection] = {}
-        self._acked: dict[str, tuple[Connection, int]] = {}  # stream -> its connection and the count it was told last
+        # stream -> its connection and the count it was told last
+        self._acked: dict[str, tuple[Connection, int]] = {}
         self._listeners: list[tuple[socket.socket, Handler]] = []
         self._accepted = self._rejected = 0
         self._waits = False  # for free file descriptors
@@ -63,24 +69,31 @@ class Inlet:
     def listen(self) -> tuple[Address, Address | None]:
         """Open the ports; return their addresses.  Raises PeerError if one cannot be had."""
         address = self._listen(self.source.port, self._open)
-        return address, None if self.source.ack_port is None else self._listen(self.source.ack_port, self._open_acked)
+        return address, None if self.source.ack_port is None else self._listen(
+            self.source.ack_port, self._open_acked
+        )
 
     def _listen(self, port: int, handler: Handler) -> Address:
         host = self.source.host
         try:
-            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            family, kind, _, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
             listener = socket.socket(family, kind)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             listener.listen(LISTEN_BACKLOG)
         except OSError as problem:
             raise PeerError(
-                f"source '{self.name}' cannot listen on {host}:{port}: {problem.strerror or problem}. "
+                f"source '{self.name}' cannot listen on {host}:{port}: "
+                f"{problem.strerror or problem}. "
                 "Stop the program that uses the port, or give the source another one."
             ) from None
         listener.setblocking(False)
         self._listeners.append((listener, handler))
-        self._selector.register(listener, selectors.EVENT_READ, partial(self._accept_one, listener, handler))
+        self._selector.register(
+            listener, selectors.EVENT_READ, partial(self._accept_one, listener, handler)
+        )
         return host, listener.getsockname()[1]
 
     def _accept_one(self, listener: socket.socket, handler: Handler, buffer: ReadBuffer) -> int:
@@ -101,7 +114,9 @@ class Inlet:
 
     def _open(self, sock: socket.socket, peer: str) -> Connection:
         self._accepted += 1
-        connection = Connection(sock, peer, self._accepted & 0xFFFFFFFF, self.source.framing, self._walk)
+        connection = Connection(
+            sock, peer, self._accepted & 0xFFFFFFFF, self.source.framing, self._walk
+        )
         self._connections[connection.number] = connection
         self.is_changed = True
         if not self.is_paused:
@@ -109,17 +124,23 @@ class Inlet:
         return connection
 
     def _watch(self, connection: Connection) -> None:
-        self._selector.register(connection.socket, selectors.EVENT_READ, partial(self._read, connection))
+        self._selector.register(
+            connection.socket, selectors.EVENT_READ, partial(self._read, connection)
+        )
 
     def _read(self, connection: Connection, buffer: ReadBuffer) -> int:
         if connection.number not in self._connections:  # closed earlier in this pass
             return 0
         try:
-            count = connection.read(buffer, lambda frames, events: self._store(connection, frames, events))
+            count = connection.read(
+                buffer, lambda frames, events: self._store(connection, frames, events)
+            )
         except BlockingIOError:
             return 0
         except FrameError as problem:
-            self._reject(connection, f"{problem}; first bytes {connection.unfinished_head.hex(' ')}")
+            self._reject(
+                connection, f"{problem}; first bytes {connection.unfinished_head.hex(' ')}"
+            )
             return 0
         except OSError as problem:
             self._leave(connection, f": {problem.strerror}")
@@ -137,7 +158,9 @@ class Inlet:
                 self._writer.append(frames, events, receipt_ns, connection.number, resume)
                 self._error = ""
                 return
-            except SpoolFullError as problem:  # the clients wait: nothing more is read until this is stored
+            except (
+                SpoolFullError
+            ) as problem:  # the clients wait: nothing more is read until this is stored
                 if not self._error:
                     self._log(str(problem))
                 self._error = str(problem)
@@ -153,7 +176,11 @@ class Inlet:
     def _leave(self, connection: Connection, why: str) -> None:
         if why or connection.unfinished_bytes:
             left, first = connection.unfinished_bytes, connection.unfinished_head.hex(" ")
-            lost = f"; {left} bytes of an unfinished frame dropped, first bytes {first}" if left else ""
+            lost = (
+                f"; {left} bytes of an unfinished frame dropped, first bytes {first}"
+                if left
+                else ""
+            )
             self._log(f"{connection.peer} disconnected{why}{lost}")
         self._close(connection)
 
@@ -168,9 +195,13 @@ class Inlet:
 
     def _open_acked(self, sock: socket.socket, peer: str) -> None:
         hello = bytearray()
-        self._selector.register(sock, selectors.EVENT_READ, lambda buffer: self._read_hello(sock, peer, hello, buffer))
+        self._selector.register(
+            sock, selectors.EVENT_READ, lambda buffer: self._read_hello(sock, peer, hello, buffer)
+        )
 
-    def _read_hello(self, sock: socket.socket, peer: str, hello: bytearray, buffer: ReadBuffer) -> int:
+    def _read_hello(
+        self, sock: socket.socket, peer: str, hello: bytearray, buffer: ReadBuffer
+    ) -> int:
         try:
             part = sock.recv(HELLO_BYTES_MAX - len(hello))
             hello += part
@@ -189,8 +220,11 @@ class Inlet:
         self._begin_stream(sock, peer, found[0], found[1], buffer)
         return len(part)
 
-    def _begin_stream(self, sock: socket.socket, peer: str, stream: str, first: bytes, buffer: ReadBuffer) -> None:
-        if stream in self._acked:  # its sender came anew; what the old connection still holds will be sent again
+    def _begin_stream(
+        self, sock: socket.socket, peer: str, stream: str, first: bytes, buffer: ReadBuffer
+    ) -> None:
+        # its sender came anew; what the old connection still holds will be sent again
+        if stream in self._acked:
             self._close(self._acked[stream][0])
         connection = self._open(sock, peer)
         connection.stream = stream
@@ -201,9 +235,14 @@ class Inlet:
         self.publish()
 
     def publish(self) -> None:
-        """Make what was appended visible and, where durable, safe; then tell it to acknowledged senders."""
+        """Make what was appended visible and, where durable, safe; then tell it to acknowledged
+        senders.
+        """
         self._writer.publish(
-            is_paused=self.is_paused, connections=len(self._connections), rejected=self._rejected, error=self._error
+            is_paused=self.is_paused,
+            connections=len(self._connections),
+            rejected=self._rejected,
+            error=self._error,
         )
         self.published_at = time.monotonic()
         self.is_changed = False
@@ -228,7 +267,10 @@ class Inlet:
         now, byte = time.monotonic(), self._writer.position.byte
         if now < self._look_at and byte < self._look_byte:
             return  # a look opens a file: not at every publish
-        self._look_at, self._look_byte = now + LOOK_S, byte + int(self._backlog_bytes_max * LOOK_FRACTION)
+        self._look_at, self._look_byte = (
+            now + LOOK_S,
+            byte + int(self._backlog_bytes_max * LOOK_FRACTION),
+        )
         backlog = self._writer.backlog_bytes()
         if not self.is_paused and backlog > self._backlog_bytes_max:
             self.is_paused = self.is_changed = True
@@ -246,7 +288,9 @@ class Inlet:
         if self._waits:
             self._waits = False
             for listener, handler in self._listeners:
-                self._selector.register(listener, selectors.EVENT_READ, partial(self._accept_one, listener, handler))
+                self._selector.register(
+                    listener, selectors.EVENT_READ, partial(self._accept_one, listener, handler)
+                )
 
     def _log(self, what: str) -> None:
         print(f"ingress: source '{self.name}': {what}", file=sys.stderr, flush=True)

@@ -1,5 +1,5 @@
-"""Starts, watches and stops the processes around the spools: one ingress for all TCP sources, one feeder per generator or file,
-and, on a cluster, one range server for the executors.
+"""Starts, watches and stops the processes around the spools: one ingress for all TCP sources, one
+feeder per generator or file, and, on a cluster, one range server for the executors.
 
 Where it runs: driver.
 """
@@ -21,7 +21,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from wallaroo.errors import CheckpointError, InternalError, PeerError, PipelineError, Problem, UserCodeError, WallarooError
+from wallaroo.errors import (
+    CheckpointError,
+    InternalError,
+    PeerError,
+    PipelineError,
+    Problem,
+    UserCodeError,
+    WallarooError,
+)
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX, IngressConfig, IngressSource, write_config
 from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
 from wallaroo.range_server.server import RangeConfig, write_range_config
@@ -35,10 +43,19 @@ START_S_MAX = 30.0
 STOP_S_MAX = 5.0
 START_TRIES = 5  # of a process that is killed while it starts
 PORT_TRIES_S = 5.0  # a killed process's port may be taken for a moment
-INGRESS, FEEDER, RANGES = "wallaroo.ingress", "wallaroo.ingress.feeder", "wallaroo.range_server.server"  # what a child runs
+# what a child runs
+INGRESS, FEEDER, RANGES = (
+    "wallaroo.ingress",
+    "wallaroo.ingress.feeder",
+    "wallaroo.range_server.server",
+)
 
 Address = tuple[str, int]
-_ERRORS: dict[str, type[WallarooError]] = {"user": UserCodeError, "checkpoint": CheckpointError, "peer": PeerError}
+_ERRORS: dict[str, type[WallarooError]] = {
+    "user": UserCodeError,
+    "checkpoint": CheckpointError,
+    "peer": PeerError,
+}
 Log = Callable[[str], None]
 
 
@@ -72,7 +89,8 @@ class Feeders:
         self._log: Log = print
         self.addresses: dict[str, Address] = {}
         self.ack_addresses: dict[str, Address] = {}
-        self.range_address: Address | None = None  # of the range server: the host it was told, and its port
+        # of the range server: the host it was told, and its port
+        self.range_address: Address | None = None
 
     def start(
         self,
@@ -88,30 +106,49 @@ class Feeders:
         serve_on: str | None = None,
         serve_port: int = 0,
     ) -> dict[str, Address]:
-        """Start all processes; return where each TCP source listens.  ``is_acknowledged`` opens a second port per TCP source,
-        ``ack_ports`` for the sources named there, at these ports.  ``serve_on`` starts a range server on this host's address, which
-        serves ``RemoteSpool(range_address, range_secret, source)``; ``serve_port`` 0: any free one.
+        """Start all processes; return where each TCP source listens.  ``is_acknowledged`` opens a
+        second port per TCP source, ``ack_ports`` for the sources named there, at these ports.
+        ``serve_on`` starts a range server on this host's address, which serves
+        ``RemoteSpool(range_address, range_secret, source)``; ``serve_port`` 0: any free one.
 
-        A source's spool is ``folder_of(spool_root, source.name)``.  Raises PipelineError, PeerError, UserCodeError or
-        CheckpointError; nothing runs then.
+        A source's spool is ``folder_of(spool_root, source.name)``.  Raises PipelineError,
+        PeerError, UserCodeError or CheckpointError; nothing runs then.
         """
         self._log = log
         spool_root.mkdir(parents=True, exist_ok=True)
-        listening = [source for source in sources if isinstance(source, TCPSourceConfig) and source.valid]
+        listening = [
+            source for source in sources if isinstance(source, TCPSourceConfig) and source.valid
+        ]
         others = [source for source in sources if not isinstance(source, TCPSourceConfig)]
         ports = {source.name: 0 for source in listening if is_acknowledged} | dict(ack_ports or {})
         try:
             if serve_on is not None:
                 secret = secrets.token_bytes(SECRET_BYTES).hex()
-                self._ranges = (RangeConfig(str(spool_root), serve_on, serve_port, secret), spool_root / "ranges.json")
+                self._ranges = (
+                    RangeConfig(str(spool_root), serve_on, serve_port, secret),
+                    spool_root / "ranges.json",
+                )
                 self._start_ranges()
             if listening:
-                tcp = tuple(_ingress_source(source, spool_root, ports.get(source.name)) for source in listening)
-                self._ingress = (IngressConfig(tcp, is_durable, backlog_bytes_max), spool_root / "ingress.json")
+                tcp = tuple(
+                    _ingress_source(source, spool_root, ports.get(source.name))
+                    for source in listening
+                )
+                self._ingress = (
+                    IngressConfig(tcp, is_durable, backlog_bytes_max),
+                    spool_root / "ingress.json",
+                )
                 self._start_ingress()
             for source in others:
                 folder = folder_of(spool_root, source.name)
-                config = FeederConfig(source.name, _pickled(source), str(folder), tuple(sys_path), is_durable, backlog_bytes_max)
+                config = FeederConfig(
+                    source.name,
+                    _pickled(source),
+                    str(folder),
+                    tuple(sys_path),
+                    is_durable,
+                    backlog_bytes_max,
+                )
                 write_feeder_config(config, folder.with_suffix(".json"))
                 self._spawn(source.name, [FEEDER, str(folder.with_suffix(".json"))])
             for child in [child for child in self._children if child.module == FEEDER]:
@@ -122,7 +159,9 @@ class Feeders:
         return self.addresses
 
     def poll(self) -> None:
-        """Look after the processes: start a killed one again, on the same ports; raise what ended one otherwise."""
+        """Look after the processes: start a killed one again, on the same ports; raise what ended
+        one otherwise.
+        """
         for child in list(self._children):
             code = None if child.is_done else child.process.poll()
             if code is None:
@@ -136,11 +175,15 @@ class Feeders:
                 raise _failure(child, *_last_line(child))
 
     def stop_feeding(self) -> None:
-        """Stop all but the range server, which batches under way still need; go on polling, and ``stop`` in the end."""
+        """Stop all but the range server, which batches under way still need; go on polling, and
+        ``stop`` in the end.
+        """
         self._stop([child for child in self._children if child.module != RANGES])
 
     def stop(self) -> None:
-        """Let every process publish what it has and leave; kill what does not within a few seconds."""
+        """Let every process publish what it has and leave; kill what does not within a few
+        seconds.
+        """
         self._stop(list(self._children))
 
     def _stop(self, children: list[Child]) -> None:
@@ -158,16 +201,24 @@ class Feeders:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The running processes, by source name; all TCP sources are ``ingress``, and there may be a ``range server``."""
+        """The running processes, by source name; all TCP sources are ``ingress``, and there may be
+        a ``range server``.
+        """
         return {child.name: child.process.pid for child in self._children if not child.is_done}
 
     @property
     def range_secret(self) -> bytes:
-        """What readers of this run's ranges must know; empty where none are served.  Not to be logged."""
+        """What readers of this run's ranges must know; empty where none are served.  Not to be
+        logged.
+        """
         return bytes.fromhex(self._ranges[0].secret) if self._ranges else b""
 
-    def _start_one(self, name: str, command: list[str], started: Child | None = None) -> dict[str, Any]:
-        """Start a process, or take a started one, and wait until it is ready, again if it is killed meanwhile; return what it says then."""
+    def _start_one(
+        self, name: str, command: list[str], started: Child | None = None
+    ) -> dict[str, Any]:
+        """Start a process, or take a started one, and wait until it is ready, again if it is killed
+        meanwhile; return what it says then.
+        """
         child = started or self._spawn(name, command)
         for _ in range(START_TRIES - 1):
             try:
@@ -187,7 +238,9 @@ class Feeders:
             replace(
                 source,
                 port=self.addresses[source.name][1],
-                ack_port=self.ack_addresses[source.name][1] if source.name in self.ack_addresses else None,
+                ack_port=self.ack_addresses[source.name][1]
+                if source.name in self.ack_addresses
+                else None,
             )
             for source in config.sources
         )
@@ -224,7 +277,10 @@ class Feeders:
 
     def _spawn(self, name: str, arguments: list[str]) -> Child:
         root = str(Path(__file__).parents[2])
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+        }
         process = subprocess.Popen(
             [sys.executable, "-m", *arguments],
             stdin=subprocess.PIPE,
@@ -246,7 +302,10 @@ class Feeders:
             try:
                 word, content = child.lines.get(timeout=max(0.01, until - time.monotonic()))
             except queue.Empty:
-                raise PeerError(f"{child.name} did not start within {START_S_MAX:.0f} s. Is the machine overloaded?") from None
+                raise PeerError(
+                    f"{child.name} did not start within {START_S_MAX:.0f} s. Is the machine "
+                    f"overloaded?"
+                ) from None
             if word == "ACKS":
                 self.ack_addresses = {name: (host, port) for name, (host, port) in content.items()}
             elif word == "READY":
@@ -269,8 +328,13 @@ def _failure(child: Child, word: str, content: Any) -> WallarooError:
         return _ERRORS[content["kind"]](*content["facts"])
     code = child.process.poll()
     if code is not None and code < 0:
-        return KilledAtStartError(f"{child.name} was killed ({signal.Signals(-code).name}) while it started, several times.")
-    return InternalError(f"the process of {child.name} ended with code {code}; what it said is in the log above.")
+        return KilledAtStartError(
+            f"{child.name} was killed ({signal.Signals(-code).name}) while it started, several "
+            f"times."
+        )
+    return InternalError(
+        f"the process of {child.name} ended with code {code}; what it said is in the log above."
+    )
 
 
 def _read_lines(child: Child) -> None:
@@ -290,9 +354,13 @@ def _pass_on(process: subprocess.Popen[str], log: Log) -> None:
         log(line.rstrip("\n"))
 
 
-def _ingress_source(source: TCPSourceConfig, spool_root: Path, ack_port: int | None) -> IngressSource:
+def _ingress_source(
+    source: TCPSourceConfig, spool_root: Path, ack_port: int | None
+) -> IngressSource:
     folder = str(folder_of(spool_root, source.name))
-    return IngressSource(source.name, source.host, int(source.port), folder, source.framing, ack_port)
+    return IngressSource(
+        source.name, source.host, int(source.port), folder, source.framing, ack_port
+    )
 
 
 def _pickled(source: SourceConfig) -> str:

@@ -43,9 +43,13 @@ class Ingress:
             self._selector.register(fileno, selectors.EVENT_READ, lambda buffer: self._look())
 
     def listen(self) -> tuple[dict[str, Address], dict[str, Address]]:
-        """Open all ports; return the addresses by source name, and those for acknowledged senders."""
+        """Open all ports; return the addresses by source name, and those for acknowledged
+        senders.
+        """
         both = {inlet.name: inlet.listen() for inlet in self._inlets}
-        return {name: plain for name, (plain, _) in both.items()}, {name: acked for name, (_, acked) in both.items() if acked}
+        return {name: plain for name, (plain, _) in both.items()}, {
+            name: acked for name, (_, acked) in both.items() if acked
+        }
 
     def run(self) -> None:
         """Read until the parent is gone or asks to stop."""
@@ -70,7 +74,9 @@ class Ingress:
     def _publish(self, is_quiet: bool) -> None:
         now = time.monotonic()
         for inlet in self._inlets:
-            if inlet.is_paused or (inlet.is_changed and (is_quiet or now - inlet.published_at >= PUBLISH_S)):
+            if inlet.is_paused or (
+                inlet.is_changed and (is_quiet or now - inlet.published_at >= PUBLISH_S)
+            ):
                 inlet.look_at_backlog()
                 if inlet.is_changed:
                     inlet.publish()

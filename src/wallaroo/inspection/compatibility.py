@@ -1,6 +1,8 @@
-"""Whether an application may go on from a checkpoint: the plan that is kept beside it against the one at hand.
+"""Whether an application may go on from a checkpoint: the plan that is kept beside it against the
+one at hand.
 
-Where it runs: driver (``judge``), or a terminal (``look``, which locks nothing and writes nothing: a run may hold the checkpoint).
+Where it runs: driver (``judge``), or a terminal (``look``, which locks nothing and writes nothing:
+a run may hold the checkpoint).
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a run has to say about the comparison; ``dropped`` names state steps whose state is left behind."""
+    """What a run has to say about the comparison; ``dropped`` names state steps whose state is left
+    behind.
+    """
 
     notes: tuple[str, ...] = ()
     dropped: frozenset[str] = frozenset()
@@ -43,7 +47,8 @@ class Judgement:
 def look(root: Path, plan: Plan) -> Finding:
     """Compare the checkpoint's plan with this one; touch nothing.
 
-    Raises CheckpointError where ``root`` is no checkpoint, is of a newer version, or its plan is damaged.
+    Raises CheckpointError where ``root`` is no checkpoint, is of a newer version, or its plan is
+    damaged.
     """
     CheckpointReader(root)  # raises where it cannot be read
     batches = CommitLog(LocalStorage(str(root), False)).batches()
@@ -53,7 +58,8 @@ def look(root: Path, plan: Plan) -> Finding:
 def judge(checkpoint: Checkpoint, plan: Plan, allow_incompatible: bool) -> Judgement:
     """Compare, and note the new plan beside the checkpoint.
 
-    Raises CheckpointError, before anything is touched, where the application does not fit and nobody has allowed to drop what does not.
+    Raises CheckpointError, before anything is touched, where the application does not fit and
+    nobody has allowed to drop what does not.
     """
     text = dumps(plan)
     finding = _compared(checkpoint.root, checkpoint.last.batch if checkpoint.last else None, text)
@@ -71,14 +77,19 @@ def _compared(root: Path, commit: int | None, new: str) -> Finding:
         comparison = compare(old, new)
         before, after = json.loads(old), json.loads(new)
         has_same_groups = before["key_groups"] == after["key_groups"]
-        lost = frozenset(name for name, was in before["states"].items() if after["states"].get(name) != was)
+        lost = frozenset(
+            name for name, was in before["states"].items() if after["states"].get(name) != was
+        )
     except FileNotFoundError:
         return Finding(commit, Comparison(Verdict.SAME, (NO_PLAN,)))
     except OSError as error:
-        raise PeerError(f"{file} cannot be read: {error.strerror}. Make it readable to this user.") from error
+        raise PeerError(
+            f"{file} cannot be read: {error.strerror}. Make it readable to this user."
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
-            f"{file} is damaged. Restore it from a backup of the checkpoint, or remove it: the next run then compares nothing."
+            f"{file} is damaged. Restore it from a backup of the checkpoint, or remove it: the "
+            f"next run then compares nothing."
         ) from error
     is_fit = comparison.verdict is not Verdict.INCOMPATIBLE
     return Finding(commit, comparison, has_same_groups, frozenset() if is_fit else lost)
@@ -89,17 +100,25 @@ def _judged(root: Path, finding: Finding, allow_incompatible: bool) -> Judgement
     if comparison.verdict is Verdict.SAME:
         return Judgement()
     if comparison.verdict is Verdict.CHANGED:
-        return Judgement(tuple(f"the application has changed, compatibly: {reason}" for reason in comparison.reasons))
+        return Judgement(
+            tuple(
+                f"the application has changed, compatibly: {reason}"
+                for reason in comparison.reasons
+            )
+        )
     if not allow_incompatible or not finding.can_drop:
         raise CheckpointError(_refusal(root, finding))
-    return Judgement(tuple(f"dropped as asked: {reason}" for reason in comparison.reasons), finding.dropped)
+    return Judgement(
+        tuple(f"dropped as asked: {reason}" for reason in comparison.reasons), finding.dropped
+    )
 
 
 def _refusal(root: Path, finding: Finding) -> str:
     listed = "\n".join(f"  - {reason}" for reason in finding.comparison.reasons)
     return (
         f"checkpoint {root} does not fit this application:\n{listed}\n"
-        f"Nothing was touched. Run the application it was made with; {way_on(finding)}; --fresh starts over."
+        f"Nothing was touched. Run the application it was made with; {way_on(finding)}; --fresh "
+        f"starts over."
     )
 
 

@@ -2,10 +2,11 @@
 
 Where it runs: a terminal, beside a running application or without one.
 
-The law of readers: nothing is locked and nothing is written.  What is published never changes, but a running application
-deletes what it no longer needs; so all files of a commit are opened before the first entry is read (an open file outlives
-its name), and where one is gone by then the newest commit is tried instead, or, if a certain commit was asked for, the
-answer is that it is no longer retained.
+The law of readers: nothing is locked and nothing is written.  What is published never changes, but
+a running application deletes what it no longer needs; so all files of a commit are opened before
+the first entry is read (an open file outlives its name), and where one is gone by then the newest
+commit is tried instead, or, if a certain commit was asked for, the answer is that it is no longer
+retained.
 """
 
 from __future__ import annotations
@@ -25,13 +26,19 @@ from wallaroo.state.delta import latest
 from wallaroo.state.history import NOTHING, History
 from wallaroo.state.storage import LocalStorage
 
-VERSION_MAX = 1  # newest version of a checkpoint that is understood here; state.checkpoint, which needs LMDB, has its own
-MAPPED_BYTES_MIN = 1 << 16  # smaller files are read at once: an open file costs more than their bytes
-ATTEMPTS = 20  # newest commits tried while an application deletes them: at worst it commits every few milliseconds
+# newest version of a checkpoint that is understood here; state.checkpoint, which needs LMDB, has
+# its own
+VERSION_MAX = 1
+# smaller files are read at once: an open file costs more than their bytes
+MAPPED_BYTES_MIN = 1 << 16
+# newest commits tried while an application deletes them: at worst it commits every few milliseconds
+ATTEMPTS = 20
 
 
 class MappedStorage(LocalStorage):
-    """Local storage for state files: ``read`` maps large ones, so that a page is loaded when one of its entries is looked at."""
+    """Local storage for state files: ``read`` maps large ones, so that a page is loaded when one of
+    its entries is looked at.
+    """
 
     __slots__ = ()
 
@@ -41,11 +48,18 @@ class MappedStorage(LocalStorage):
             with open(path, "rb") as file:
                 if path.stat().st_size < MAPPED_BYTES_MIN:
                     return file.read()
-                return cast(bytes, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))  # DeltaFile slices and measures it
+                # DeltaFile slices and measures it
+                return cast(bytes, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except FileNotFoundError as error:
-            raise CheckpointError(f"the checkpoint lacks {path}, which a commit refers to.") from error
+            raise CheckpointError(
+                f"the checkpoint lacks {path}, which a commit refers to."
+            ) from error
         except OSError as error:
-            cure = "Raise the limit (ulimit -n)." if error.errno == errno.EMFILE else "Make it readable to this user."
+            cure = (
+                "Raise the limit (ulimit -n)."
+                if error.errno == errno.EMFILE
+                else "Make it readable to this user."
+            )
             raise PeerError(f"{path} cannot be read: {error.strerror}. {cure}") from error
 
 
@@ -68,7 +82,9 @@ class StepSize:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one key between two commits: ``old`` is None where it was added, ``new`` where it was removed."""
+    """What happened to one key between two commits: ``old`` is None where it was added, ``new``
+    where it was removed.
+    """
 
     step: str
     key: Key
@@ -77,7 +93,9 @@ class Change:
 
 
 class StateAt:
-    """State after one commit, all files open.  Entries come key group by key group; one group is in memory at a time."""
+    """State after one commit, all files open.  Entries come key group by key group; one group is in
+    memory at a time.
+    """
 
     def __init__(self, commit: Commit, history: History, groups: int):
         self.commit, self._history, self.groups = commit, history, groups
@@ -88,11 +106,15 @@ class StateAt:
         """Raise CheckpointError where there is no such step."""
         if step is not None and step not in self.commit.steps:
             names = ", ".join(f"'{name}'" for name in self.commit.steps) or "none"
-            raise CheckpointError(f"commit {self.commit.batch} has no state step '{step}'. Its state steps: {names}.")
+            raise CheckpointError(
+                f"commit {self.commit.batch} has no state step '{step}'. Its state steps: {names}."
+            )
 
     def group(self, group: int) -> dict[tuple[str, bytes], bytes]:
         """Return one key group's entries by step and encoded key, in that order."""
-        entries = latest(entry for part in self._history.since(group, NOTHING).steps for entry in part)
+        entries = latest(
+            entry for part in self._history.since(group, NOTHING).steps for entry in part
+        )
         return {(self.commit.steps[step], key): entries[step, key] for step, key in sorted(entries)}
 
     def entries(self, step: str | None = None) -> Iterator[StoredEntry]:
@@ -117,13 +139,19 @@ class StateAt:
             encoded = encode_key(key)
             for group in self._likely_groups(encoded):
                 entries = self.group(group)
-                found = [name for name in self.commit.steps if step in (None, name) and (name, encoded) in entries]
+                found = [
+                    name
+                    for name in self.commit.steps
+                    if step in (None, name) and (name, encoded) in entries
+                ]
                 if found:
                     return [StoredEntry(name, key, entries[name, encoded]) for name in found]
         return []
 
     def _likely_groups(self, encoded: bytes) -> Iterable[int]:
-        """The key's own group first, then the others: in a young checkpoint the files do not surely say how many there are."""
+        """The key's own group first, then the others: in a young checkpoint the files do not surely
+        say how many there are.
+        """
         likely = group_of(encoded, self.groups) if self.groups else 0
         return sorted(range(self.groups), key=lambda group: group != likely)
 
@@ -137,7 +165,9 @@ class CheckpointReader:
         self._storage = LocalStorage(str(root), False)
 
     def commits(self) -> list[Commit]:
-        """Return the retained commits, oldest first: those whose state can still be read in full."""
+        """Return the retained commits, oldest first: those whose state can still be read in
+        full.
+        """
         commits = self._readable_commits()
         named = {delta.file for commit in commits.values() for delta in commit.deltas}
         named |= {snapshot.file for commit in commits.values() for snapshot in commit.snapshots}
@@ -146,16 +176,23 @@ class CheckpointReader:
         return [commit for commit in commits.values() if _is_whole(commit, commits, files)]
 
     def before(self, batch: int) -> Commit | None:
-        """Return the commit in front of ``batch`` if its file is still there, whether its state can be read or not."""
+        """Return the commit in front of ``batch`` if its file is still there, whether its state can
+        be read or not.
+        """
         return self._readable_commits().get(batch - 1)
 
     def at(self, batch: int | None = None) -> StateAt:
-        """Open the state after ``batch``, or after the newest commit.  Raises CheckpointError where it is not retained."""
+        """Open the state after ``batch``, or after the newest commit.  Raises CheckpointError where
+        it is not retained.
+        """
         for _ in range(ATTEMPTS):
             log = CommitLog(self._storage)
             there = log.batches()
             if not there:
-                raise CheckpointError(f"{self.root} has no commit yet: no batch has been completed. Look again after the first.")
+                raise CheckpointError(
+                    f"{self.root} has no commit yet: no batch has been completed. Look again "
+                    f"after the first."
+                )
             wanted = there[-1] if batch is None else batch
             try:
                 if wanted in there:
@@ -165,13 +202,25 @@ class CheckpointReader:
                     raise
             if batch is not None:
                 raise CheckpointError(self._not_retained(batch, there))
-        raise CheckpointError(f"{self.root} commits faster than it can be read. Retain more commits, or stop the run first.")
+        raise CheckpointError(
+            f"{self.root} commits faster than it can be read. Retain more commits, or stop the "
+            f"run first."
+        )
 
     def _open(self, batch: int, log: CommitLog, there: list[int]) -> StateAt:
         commit = log.read(batch)
         ends = [ref.end for ref in commit.snapshots]
-        ends += [delta.end for number in there if number <= batch for delta in _deltas_if_there(log, number)]
-        return StateAt(commit, History(MappedStorage(str(self.root), False), (commit,), batch, log.read), max(ends, default=0))
+        ends += [
+            delta.end
+            for number in there
+            if number <= batch
+            for delta in _deltas_if_there(log, number)
+        ]
+        return StateAt(
+            commit,
+            History(MappedStorage(str(self.root), False), (commit,), batch, log.read),
+            max(ends, default=0),
+        )
 
     def _readable_commits(self) -> dict[int, Commit]:
         log, commits = CommitLog(self._storage), {}
@@ -186,13 +235,18 @@ class CheckpointReader:
     def _not_retained(self, batch: int, there: list[int]) -> str:
         retained = ranges_text([commit.batch for commit in self.commits()]) or "none"
         was = 0 <= batch <= there[-1]
-        return f"commit {batch} {'is no longer retained' if was else 'does not exist'} in {self.root}. Retained: {retained}."
+        return (
+            f"commit {batch} {'is no longer retained' if was else 'does not exist'} in "
+            f"{self.root}. Retained: {retained}."
+        )
 
 
 def _deltas_if_there(log: CommitLog, batch: int) -> Iterable[DeltaRef]:
     try:
         return log.read(batch).deltas
-    except CheckpointError as error:  # deleted a moment ago; if it is needed, opening its files says so
+    except (
+        CheckpointError
+    ) as error:  # deleted a moment ago; if it is needed, opening its files says so
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         return ()
@@ -203,14 +257,21 @@ def _check_format(root: Path) -> None:
     try:
         version = int(json.loads(file.read_text())["version"])
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise CheckpointError(f"{root} is no checkpoint. Give the folder that `wallaroo run --checkpoint` was given.") from error
+        raise CheckpointError(
+            f"{root} is no checkpoint. Give the folder that `wallaroo run --checkpoint` was given."
+        ) from error
     except OSError as error:
-        raise PeerError(f"{file} cannot be read: {error.strerror}. Make it readable to this user.") from error
+        raise PeerError(
+            f"{file} cannot be read: {error.strerror}. Make it readable to this user."
+        ) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{file} is damaged. Restore it from a backup of the checkpoint.") from error
+        raise CheckpointError(
+            f"{file} is damaged. Restore it from a backup of the checkpoint."
+        ) from error
     if version > VERSION_MAX:
         raise CheckpointError(
-            f"{root} has format version {version}; this program reads up to {VERSION_MAX}. Use a newer wallaroo-spark."
+            f"{root} has format version {version}; this program reads up to {VERSION_MAX}. Use a "
+            f"newer wallaroo-spark."
         )
 
 
@@ -227,13 +288,17 @@ def _is_whole(commit: Commit, commits: dict[int, Commit], files: set[str]) -> bo
         if batch not in commits:
             return False
         for delta in commits[batch].deltas:
-            if delta.file not in files and any(bases.get(group, -1) < batch for group in range(delta.first, delta.end)):
+            if delta.file not in files and any(
+                bases.get(group, -1) < batch for group in range(delta.first, delta.end)
+            ):
                 return False
     return True
 
 
 def changes(old: StateAt, new: StateAt, step: str | None = None) -> Iterator[Change]:
-    """Yield what differs between two commits, of one step if it is named, key group by key group."""
+    """Yield what differs between two commits, of one step if it is named, key group by key
+    group.
+    """
     for group in range(max(old.groups, new.groups)):
         before = old.group(group) if group < old.groups else {}
         after = new.group(group) if group < new.groups else {}

@@ -1,14 +1,17 @@
-"""Stored values as JSON: state objects by their attributes, with or without the application that made them.
+"""Stored values as JSON: state objects by their attributes, with or without the application that
+made them.
 
 Where it runs: a terminal beside a run, or without one.
 
-The law of looking: without the application nothing that a pickle names is imported or called.  Every class and function
-becomes a stand-in that keeps what it was given; a few types of the standard library are made from that afterwards, by us.
+The law of looking: without the application nothing that a pickle names is imported or called.
+Every class and function becomes a stand-in that keeps what it was given; a few types of the
+standard library are made from that afterwards, by us.
 
-The form: objects are their attributes, inner ones with ``$class``; bytes are ``{"$bytes": hex}``, sets ``{"$set": [...]}``,
-dicts with other keys than str ``{"$dict": [[key, value], ...]}``, floats that JSON lacks ``{"$float": "nan"}``, functions
-and classes ``{"$ref": name}``, what stands within itself ``{"$cycle": class}``.  What an object was made of, or holds
-besides its attributes, is under ``$args``, ``$items`` and ``$pairs``.
+The form: objects are their attributes, inner ones with ``$class``; bytes are ``{"$bytes": hex}``,
+sets ``{"$set": [...]}``, dicts with other keys than str ``{"$dict": [[key, value], ...]}``, floats
+that JSON lacks ``{"$float": "nan"}``, functions and classes ``{"$ref": name}``, what stands within
+itself ``{"$cycle": class}``.  What an object was made of, or holds besides its attributes, is under
+``$args``, ``$items`` and ``$pairs``.
 """
 
 from __future__ import annotations
@@ -34,12 +37,16 @@ _PROTOCOL, _STOP = b"\x80", b"."  # a pickle of protocol 2 or newer begins and e
 
 
 class Packed(bytes):
-    """Bytes that are not a pickle: the application packs its state itself, and only it can say what they mean."""
+    """Bytes that are not a pickle: the application packs its state itself, and only it can say what
+    they mean.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A state object: the class's name, and its attributes (or the value itself, where it has none) as JSON."""
+    """A state object: the class's name, and its attributes (or the value itself, where it has none)
+    as JSON.
+    """
 
     class_name: str
     value: Any
@@ -88,7 +95,9 @@ class _Reader(pickle.Unpickler):
 
 
 def load_safely(raw: bytes) -> Any:
-    """Return what a pickle holds, with stand-ins for objects; ``Packed`` where the bytes are not a pickle."""
+    """Return what a pickle holds, with stand-ins for objects; ``Packed`` where the bytes are not a
+    pickle.
+    """
     if raw[:1] != _PROTOCOL or raw[-1:] != _STOP:
         return Packed(raw)
     file = io.BytesIO(raw)
@@ -126,7 +135,8 @@ def plain(value: Any, above: tuple[int, ...] = ()) -> Any:
     return form(value, (*above, id(value)))
 
 
-# -- forms -----------------------------------------------------------------------------------------------------------------------
+# -- forms
+# --------------------------------------------------------------------------------------------------
 
 
 Above = tuple[int, ...]
@@ -168,7 +178,10 @@ _FORMS: dict[type, Callable[[Any, Above], Any]] = {
     **dict.fromkeys((list, tuple, deque), _list),
     **dict.fromkeys((set, frozenset), _set),
     **dict.fromkeys((dict, OrderedDict, Counter, defaultdict), _dict),
-    **dict.fromkeys((datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone), _text),
+    **dict.fromkeys(
+        (datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
+        _text,
+    ),
     **dict.fromkeys((Decimal, uuid.UUID, complex), _text),
     **dict.fromkeys((types.FunctionType, types.BuiltinFunctionType), _ref),
 }
@@ -181,12 +194,18 @@ def _object(value: Any, above: Above) -> Any:
         return {"$ref": f"{_path_of(member[0])}.{member[1]}"}
     made_of, state = _parts(value)
     form: dict[str, Any] = {"$class": _class_name(value)}
-    form |= {name: _pairs(part, above) if name == "$pairs" else plain(part, above) for name, part in made_of.items() if part}
+    form |= {
+        name: _pairs(part, above) if name == "$pairs" else plain(part, above)
+        for name, part in made_of.items()
+        if part
+    }
     return form | _attributes(state, above)
 
 
 def _member(value: Any) -> tuple[Any, str] | None:
-    """Class and name of an enum's member where Python pickles it by name, as 3.11 did before 3.11.4; later ones pickle its value."""
+    """Class and name of an enum's member where Python pickles it by name, as 3.11 did before
+    3.11.4; later ones pickle its value.
+    """
     args = ()
     if isinstance(value, StandIn) and value.path == "builtins.getattr":
         args = value.args
@@ -201,12 +220,20 @@ def _pairs(pairs: list[tuple[Any, Any]], above: Above) -> Any:
 
 
 def _parts(value: Any) -> tuple[dict[str, Any], Any]:
-    """What an object is made of, and its state as pickle has it: a dict, or a pair of dicts (the second one: slots)."""
+    """What an object is made of, and its state as pickle has it: a dict, or a pair of dicts (the
+    second one: slots).
+    """
     if isinstance(value, StandIn):
-        return {"$args": list(value.args), "$kwargs": value.kwargs, "$items": value.items, "$pairs": value.pairs}, value.state
+        return {
+            "$args": list(value.args),
+            "$kwargs": value.kwargs,
+            "$items": value.items,
+            "$pairs": value.pairs,
+        }, value.state
     if isinstance(value, enum.Enum):
         return {"$args": [value.value]}, None
-    state = object.__getstate__(value)  # the attributes as they are, whatever the class's own __getstate__ leaves out
+    # the attributes as they are, whatever the class's own __getstate__ leaves out
+    state = object.__getstate__(value)
     if isinstance(value, dict):
         return {"$pairs": list(value.items())}, state
     if isinstance(value, list | deque):
@@ -228,7 +255,8 @@ def _attributes(state: Any, above: Above) -> dict[str, Any]:
     return {str(name): plain(item, above) for part in parts if part for name, item in part.items()}
 
 
-# -- names, and types of the standard library -----------------------------------------------------------------------------------
+# -- names, and types of the standard library
+# -----------------------------------------------------------------------------------
 
 
 def _path_of(value: Any) -> str:

@@ -1,7 +1,8 @@
 """The second runner: the same physical plan in one process, without Spark and without a JVM.
 
-Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state go through the very code that runs on Spark; only the
-shuffle is a dict of lists, the state log a dict, and the spool a list.
+Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state go through the
+very code that runs on Spark; only the shuffle is a dict of lists, the state log a dict, and the
+spool a list.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class _Injected:
 
 @dataclass(slots=True)
 class BatchResult:
-    """What one batch gave: encoded outputs by sink index, state changes, and how many frames were read."""
+    """What one batch gave: encoded outputs by sink index, state changes, and how many frames were
+    read.
+    """
 
     outputs: dict[int, list[bytes]] = field(default_factory=dict)
     changes: dict[str, dict[Key, bytes]] = field(default_factory=dict)
@@ -59,7 +62,9 @@ class LocalRunner:
         self.batch = 0  # the next one's number
 
     def frames(self, source: int, item: Any) -> bytes:
-        """Return the frames of one input: a payload is framed, a Wire is taken as it is, a value is pickled."""
+        """Return the frames of one input: a payload is framed, a Wire is taken as it is, a value is
+        pickled.
+        """
         plan = self.plan.sources[source]
         if isinstance(item, Wire):
             return bytes(item)
@@ -76,8 +81,16 @@ class LocalRunner:
             following: list[list[Block]] = [[] for _ in range(tasks)]
             for task in range(width):
                 level = Level(self.plan, number, task, tasks, self._reader, self.batch)
-                feeding = self._feed_frames(level, pieces[task] if task < len(pieces) else (), result) if number == 0 else None
-                for consumer, block in feeding if feeding is not None else self._feed_blocks(level, number, task, waiting[task]):
+                feeding = (
+                    self._feed_frames(level, pieces[task] if task < len(pieces) else (), result)
+                    if number == 0
+                    else None
+                )
+                for consumer, block in (
+                    feeding
+                    if feeding is not None
+                    else self._feed_blocks(level, number, task, waiting[task])
+                ):
                     following[consumer].append(block)
                 self._take(level, result)
             waiting = following
@@ -96,13 +109,17 @@ class LocalRunner:
     def _reader(self, step: str) -> Read:
         return self.state.get(step, {}).get
 
-    def _feed_frames(self, level: Level, inputs: Sequence[Input], result: BatchResult) -> Iterator[tuple[int, Block]]:
+    def _feed_frames(
+        self, level: Level, inputs: Sequence[Input], result: BatchResult
+    ) -> Iterator[tuple[int, Block]]:
         for source, frames, receipt_ms in inputs:
             result.events += level.feed_frames(source, frames, receipt_ms)
             yield from level.drain()
         yield from level.finish()
 
-    def _feed_blocks(self, level: Level, number: int, task: int, blocks: list[Block]) -> Iterator[tuple[int, Block]]:
+    def _feed_blocks(
+        self, level: Level, number: int, task: int, blocks: list[Block]
+    ) -> Iterator[tuple[int, Block]]:
         own = [block for block in blocks if self.plan.stages[block.stage].level == number]
         for block in blocks:
             if self.plan.stages[block.stage].level != number:
@@ -137,7 +154,9 @@ def _with_values(plan: Plan, names: frozenset[str]) -> Plan:
 
 
 def split_wire(wire: bytes, framing: Framing) -> list[bytes]:
-    """Cut whole frames apart, keeping their headers.  Raises ValueError for a half frame at the end."""
+    """Cut whole frames apart, keeping their headers.  Raises ValueError for a half frame at the
+    end.
+    """
     walk, at, frames = frame_walker(framing), 0, []
     header = struct.Struct(framing.length_fmt)
     end, _ = walk(wire, 0, len(wire))

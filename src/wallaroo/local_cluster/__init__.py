@@ -1,4 +1,5 @@
-"""A Spark cluster on this machine, on Spark's own Master and Worker: for trying things, and for tests.
+"""A Spark cluster on this machine, on Spark's own Master and Worker: for trying things, and for
+tests.
 
 Where it runs: a terminal, a test.  `LocalCluster` is all that others need.
 """

@@ -1,7 +1,8 @@
-"""A Spark cluster on this machine, as an object: one Master, any number of Workers, each a process with a loopback host of its own.
+"""A Spark cluster on this machine, as an object: one Master, any number of Workers, each a process
+with a loopback host of its own.
 
-Where it runs: a terminal, a test.  The object holds nothing but the folder: every command reads the record anew, so that several
-terminals may command one cluster.
+Where it runs: a terminal, a test.  The object holds nothing but the folder: every command reads the
+record anew, so that several terminals may command one cluster.
 
     with LocalCluster.start(tmp_path, workers=2) as cluster:  # leaving it stops everything
         run_application(cluster.url)
@@ -44,20 +45,33 @@ CURE = "End that, or start a new cluster with another --port PORT."
 
 
 class LocalCluster:
-    """The cluster of a folder.  Every method raises PeerError with the cure where something outside is not as it must be."""
+    """The cluster of a folder.  Every method raises PeerError with the cure where something outside
+    is not as it must be.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder.resolve()
         self._daemons = Daemons(self.folder)
-        self._children: list[subprocess.Popen[bytes]] = []  # so that those which this process started are waited for
+        # so that those which this process started are waited for
+        self._children: list[subprocess.Popen[bytes]] = []
 
-    # -- starting and stopping -------------------------------------------------------------------------------------------------------
+    # -- starting and stopping
+    # ----------------------------------------------------------------------------------------------
 
     @classmethod
-    def start(cls, folder: Path, workers: int = 1, cores: int | None = None, memory: str = MEMORY_DEFAULT, port: int = 0) -> Self:
-        """Start a Master and Workers and wait until all are registered; nothing stays if that fails.
+    def start(
+        cls,
+        folder: Path,
+        workers: int = 1,
+        cores: int | None = None,
+        memory: str = MEMORY_DEFAULT,
+        port: int = 0,
+    ) -> Self:
+        """Start a Master and Workers and wait until all are registered; nothing stays if that
+        fails.
 
-        ``cores`` and ``memory`` are each Worker's; without ``cores`` they share this machine's.  Port 0 takes any free one.
+        ``cores`` and ``memory`` are each Worker's; without ``cores`` they share this machine's.
+        Port 0 takes any free one.
         """
         cluster = cls(folder)
         state.prepare(cluster.folder)
@@ -83,7 +97,8 @@ class LocalCluster:
         return cluster
 
     def stop(self) -> int:
-        """End everything that was started in this folder, whatever state it is in; return how many processes that were.
+        """End everything that was started in this folder, whatever state it is in; return how many
+        processes that were.
 
         Logs and the executors' output stay until the next start.
         """
@@ -95,10 +110,16 @@ class LocalCluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
-    # -- the workers -----------------------------------------------------------------------------------------------------------------
+    # -- the workers
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
@@ -109,7 +130,9 @@ class LocalCluster:
         """Names of the workers on record, oldest first; dead ones too."""
         return tuple(worker.name for worker in self._record().workers)
 
-    def add_worker(self, name: str | None = None, cores: int | None = None, memory: str | None = None) -> str:
+    def add_worker(
+        self, name: str | None = None, cores: int | None = None, memory: str | None = None
+    ) -> str:
         """Start a Worker, wait until it is registered, and return its name.
 
         ``name`` starts one again that is dead; otherwise the name is new.
@@ -120,11 +143,14 @@ class LocalCluster:
             self._start_workers((number,), cores or record.cores, memory or record.memory)
             return state.worker_name(number)
 
-    def remove_worker(self, name: str | None = None, graceful: bool = True, timeout_s: float = LEAVE_S) -> Removal:
+    def remove_worker(
+        self, name: str | None = None, graceful: bool = True, timeout_s: float = LEAVE_S
+    ) -> Removal:
         """Take a worker away, the newest if not named, and forget it.
 
-        ``graceful``: Spark decommissions it.  It gets no new tasks, its executors finish what they have and leave if their
-        application has ``spark.decommission.enabled``; after ``timeout_s`` they are ended.  Otherwise everything gets SIGKILL.
+        ``graceful``: Spark decommissions it.  It gets no new tasks, its executors finish what they
+        have and leave if their application has ``spark.decommission.enabled``; after ``timeout_s``
+        they are ended.  Otherwise everything gets SIGKILL.
         """
         with self._changing() as record:
             worker = self._worker(record, name)
@@ -135,14 +161,16 @@ class LocalCluster:
             return Removal(worker.name, time.monotonic() - begin, how)
 
     def kill_worker(self, name: str) -> None:
-        """Do as if the worker's machine had lost its power: SIGKILL for the Worker, its executors and their Python processes.
+        """Do as if the worker's machine had lost its power: SIGKILL for the Worker, its executors
+        and their Python processes.
 
         It stays on record, dead; `add_worker` starts it again.
         """
         with self._changing() as record:
             kill(self._worker(record, name), self._daemons.marks_of(name))
 
-    # -- the master ------------------------------------------------------------------------------------------------------------------
+    # -- the master
+    # ----------------------------------------------------------------------------------------------
 
     def kill_master(self) -> None:
         """SIGKILL for the Master; Workers and applications stay and wait for it."""
@@ -155,7 +183,9 @@ class LocalCluster:
             if record.master and processes.is_running(record.master):
                 raise PeerError(f"The master at {record.url} is running.")
             self._start_master(record)
-            self._wait_for_workers([worker for worker in record.workers if processes.is_running(worker.process)])
+            self._wait_for_workers(
+                [worker for worker in record.workers if processes.is_running(worker.process)]
+            )
 
     def status(self) -> ClusterStatus:
         """Look at everything.  Raises PeerError where nothing of the cluster runs."""
@@ -163,12 +193,15 @@ class LocalCluster:
         self._refuse_if_ended(record)
         return look(self.folder, record)
 
-    # -- records ---------------------------------------------------------------------------------------------------------------------
+    # -- records
+    # ----------------------------------------------------------------------------------------------
 
     def _record(self) -> Record:
         record = state.read(self.folder)
         if record is None or not record.processes():
-            raise PeerError(f"There is no cluster in {self.folder}. {self._command('start')} starts one.")
+            raise PeerError(
+                f"There is no cluster in {self.folder}. {self._command('start')} starts one."
+            )
         return record
 
     @contextlib.contextmanager
@@ -185,10 +218,15 @@ class LocalCluster:
 
     def _worker(self, record: Record, name: str | None) -> WorkerRecord:
         if not record.workers:
-            raise PeerError(f"The cluster has no workers. {self._command('add-worker')} starts one.")
+            raise PeerError(
+                f"The cluster has no workers. {self._command('add-worker')} starts one."
+            )
         worker = record.workers[-1] if name is None else record.worker(name)
         if worker is None:
-            raise PeerError(f"The cluster has no worker '{name}'. It has {', '.join(each.name for each in record.workers)}.")
+            raise PeerError(
+                f"The cluster has no worker '{name}'. It has "
+                f"{', '.join(each.name for each in record.workers)}."
+            )
         return worker
 
     def _dead_worker(self, record: Record, name: str) -> WorkerRecord:
@@ -197,30 +235,38 @@ class LocalCluster:
             raise PeerError(f"{name} is running.")
         return worker
 
-    # -- what has to be so -----------------------------------------------------------------------------------------------------------
+    # -- what has to be so
+    # ----------------------------------------------------------------------------------------------
 
     def _refuse_if_running(self) -> None:
         record = state.read(self.folder)
         if record and record.is_running():
             raise PeerError(
-                f"A cluster is running in {self.folder}, at {record.url}. {self._command('add-worker')} makes it larger, "
-                f"{self._command('stop')} ends it; a second one needs a folder of its own: --dir DIR."
+                f"A cluster is running in {self.folder}, at {record.url}. "
+                f"{self._command('add-worker')} makes it larger, "
+                f"{self._command('stop')} ends it; a second one needs a folder of its own: --dir "
+                f"DIR."
             )
         processes.kill(processes.marked(*self._daemons.marks))  # what outlived an earlier one
 
     def _refuse_if_ended(self, record: Record) -> None:
         if not record.is_running():
             raise PeerError(
-                f"The cluster in {self.folder} is not running: it ended without {self._command('stop')}, as when the machine "
+                f"The cluster in {self.folder} is not running: it ended without "
+                f"{self._command('stop')}, as when the machine "
                 f"is started anew. {self._command('start')} starts one."
             )
 
     def _refuse_without_master(self, record: Record) -> None:
         self._refuse_if_ended(record)
         if not (record.master and processes.is_running(record.master)):
-            raise PeerError(f"The master is dead. {self._command('restart-master')} starts it again at {record.url}.")
+            raise PeerError(
+                f"The master is dead. {self._command('restart-master')} starts it again at "
+                f"{record.url}."
+            )
 
-    # -- processes -------------------------------------------------------------------------------------------------------------------
+    # -- processes
+    # ----------------------------------------------------------------------------------------------
 
     def _start_master_anywhere(self, record: Record, port: int) -> None:
         """Start the Master; if somebody takes a free port before it does, at another one."""
@@ -235,7 +281,10 @@ class LocalCluster:
 
     def _start_master(self, record: Record) -> None:
         if not is_free(MASTER_HOST, record.port):
-            raise PortTakenError(f"Somebody else listens on {MASTER_HOST}:{record.port}, where the master was to listen. {CURE}")
+            raise PortTakenError(
+                f"Somebody else listens on {MASTER_HOST}:{record.port}, where the master was to "
+                f"listen. {CURE}"
+            )
         process = self._adopt("master", self._daemons.start_master(record.port, record.ui_port))
         state.write(self.folder, replace(record, master=process))
         self._wait(lambda: ask_master(record.ui_port), {"master": process}, "answer")
@@ -269,13 +318,19 @@ class LocalCluster:
 
         def are_registered() -> bool:
             view = ask_master(ui_port)
-            known = {worker.name for worker in view.workers if worker.state == ALIVE} if view else set()
+            known = (
+                {worker.name for worker in view.workers if worker.state == ALIVE} if view else set()
+            )
             return known.issuperset(worker.name for worker in workers)
 
         self._wait(are_registered, {worker.name: worker.process for worker in workers}, "register")
 
-    def _wait(self, condition: Callable[[], object], daemons: dict[str, Process], verb: str) -> None:
-        """Wait for something that these daemons do.  Raises PeerError if one ends first, or if it takes too long."""
+    def _wait(
+        self, condition: Callable[[], object], daemons: dict[str, Process], verb: str
+    ) -> None:
+        """Wait for something that these daemons do.  Raises PeerError if one ends first, or if it
+        takes too long.
+        """
         deadline = time.monotonic() + START_S
         while not condition():
             for name, process in daemons.items():
@@ -283,16 +338,24 @@ class LocalCluster:
                     raise self._daemons.ended_early(name)
             if time.monotonic() > deadline:
                 logs = self._daemons.log("master").parent
-                raise PeerError(f"{', '.join(daemons)} did not {verb} within {START_S:.0f} s. The logs are in {logs}.")
+                raise PeerError(
+                    f"{', '.join(daemons)} did not {verb} within {START_S:.0f} s. The logs are in "
+                    f"{logs}."
+                )
             time.sleep(POLL_S)
 
     def _end_everything(self) -> int:
-        """End what is on record and what carries the cluster's mark; the Workers first, they take their executors along."""
+        """End what is on record and what carries the cluster's mark; the Workers first, they take
+        their executors along.
+        """
         try:
             record = state.read(self.folder)
         except PeerError:
             record = None  # damaged: the marks have to do
-        found = {process.pid: process for process in processes.with_descendants(record.processes() if record else [])}
+        found = {
+            process.pid: process
+            for process in processes.with_descendants(record.processes() if record else [])
+        }
         found.update((process.pid, process) for process in processes.marked(*self._daemons.marks))
         processes.end(record.processes() if record else list(found.values()), GRACE_S)
         processes.kill(list(found.values()))
@@ -302,7 +365,10 @@ class LocalCluster:
         if state.is_ours(self.folder):
             for name in CLEARED:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
-            state.write(self.folder, Record(record.cores, record.memory) if record else Record(1, MEMORY_DEFAULT))
+            state.write(
+                self.folder,
+                Record(record.cores, record.memory) if record else Record(1, MEMORY_DEFAULT),
+            )
         return len(found)
 
 

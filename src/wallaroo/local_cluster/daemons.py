@@ -1,6 +1,8 @@
-"""Starting Spark's own Master and Worker: where Spark is, with which settings and environment, and what they said if they end.
+"""Starting Spark's own Master and Worker: where Spark is, with which settings and environment, and
+what they said if they end.
 
-Where it runs: a terminal, a test.  The daemons get sessions of their own and stay when the terminal goes.
+Where it runs: a terminal, a test.  The daemons get sessions of their own and stay when the terminal
+goes.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from typing import Any
 from wallaroo.errors import PeerError
 from wallaroo.local_cluster.hosts import MASTER_HOST
 
-CLUSTER_MARK, WORKER_MARK = "WALLAROO_CLUSTER", "WALLAROO_WORKER"  # environment of daemons and of all that they start
-# Both idle most of the time: the small collector and the quick compiler halve their start and save 30 MB of each (docs/cluster.md).
+# environment of daemons and of all that they start
+CLUSTER_MARK, WORKER_MARK = "WALLAROO_CLUSTER", "WALLAROO_WORKER"
+# Both idle most of the time: the small collector and the quick compiler halve their start and save
+# 30 MB of each (docs/cluster.md).
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 HEAP = "256m"
 DECOMMISSION_SIGNAL = "PWR" if hasattr(signal, "SIGPWR") else "INFO"  # macOS has no SIGPWR
@@ -27,12 +31,16 @@ MASTER_SETTINGS = {
     "spark.master.rest.enabled": "false",
     "spark.master.ui.decommission.allow.mode": "DENY",
     "spark.deploy.recoveryMode": "FILESYSTEM",
-    "spark.deploy.recoveryTimeout": "10s",  # for how long a new Master waits for workers that died with the old one
-    "spark.deploy.maxExecutorRetries": "-1",  # else Spark gives an application up after ten lost executors
+    # for how long a new Master waits for workers that died with the old one
+    "spark.deploy.recoveryTimeout": "10s",
+    # else Spark gives an application up after ten lost executors
+    "spark.deploy.maxExecutorRetries": "-1",
 }
 SETTINGS = {
-    "spark.worker.timeout": "20",  # seconds without a heartbeat; a connection that breaks is noticed at once
-    "spark.port.maxRetries": "0",  # a port that is taken is an error, not a reason to listen on the next
+    # seconds without a heartbeat; a connection that breaks is noticed at once
+    "spark.worker.timeout": "20",
+    # a port that is taken is an error, not a reason to listen on the next
+    "spark.port.maxRetries": "0",
     "spark.decommission.enabled": "true",
     "spark.worker.decommission.signal": DECOMMISSION_SIGNAL,
 }
@@ -57,7 +65,9 @@ class PortTakenError(PeerError):
 
 
 def find_spark() -> Path:
-    """Where Spark is installed: SPARK_HOME, else the pyspark package, as the driver looks for it; nothing is imported."""
+    """Where Spark is installed: SPARK_HOME, else the pyspark package, as the driver looks for it;
+    nothing is imported.
+    """
     spec = importlib.util.find_spec("pyspark")
     places = [os.environ.get("SPARK_HOME", ""), *((spec and spec.submodule_search_locations) or ())]
     for place in filter(None, places):
@@ -67,7 +77,9 @@ def find_spark() -> Path:
 
 
 class Daemons:
-    """The daemons of one cluster's folder; each start returns at once, with the process as this process's child."""
+    """The daemons of one cluster's folder; each start returns at once, with the process as this
+    process's child.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -84,35 +96,64 @@ class Daemons:
 
     def start_master(self, port: int, ui_port: int) -> subprocess.Popen[bytes]:
         """Start the Master at these ports of its host."""
-        settings = {**SETTINGS, **MASTER_SETTINGS, "spark.deploy.recoveryDirectory": str(self.folder / "recovery")}
+        settings = {
+            **SETTINGS,
+            **MASTER_SETTINGS,
+            "spark.deploy.recoveryDirectory": str(self.folder / "recovery"),
+        }
         arguments = ("--host", MASTER_HOST, "--port", str(port), "--webui-port", str(ui_port))
-        return self._started("master", "master.Master", arguments, settings, {"SPARK_LOCAL_IP": MASTER_HOST})
+        return self._started(
+            "master", "master.Master", arguments, settings, {"SPARK_LOCAL_IP": MASTER_HOST}
+        )
 
-    def start_worker(self, name: str, host: str, cores: int, memory: str, url: str) -> subprocess.Popen[bytes]:
+    def start_worker(
+        self, name: str, host: str, cores: int, memory: str, url: str
+    ) -> subprocess.Popen[bytes]:
         """Start a Worker at any ports of its host, which registers at the Master."""
         settings = {**SETTINGS, "spark.worker.idPattern": f"{name}.%s.%s.%d"}
         work, local = self.folder / "work" / name, self.folder / "local" / name
-        arguments = ("--host", host, "--port", "0", "--webui-port", "0", "--cores", str(cores), "--memory", memory)
+        arguments = (
+            "--host",
+            host,
+            "--port",
+            "0",
+            "--webui-port",
+            "0",
+            "--cores",
+            str(cores),
+            "--memory",
+            memory,
+        )
         environment = {"SPARK_LOCAL_IP": host, "SPARK_LOCAL_DIRS": str(local), WORKER_MARK: name}
-        return self._started(name, "worker.Worker", (*arguments, "--work-dir", str(work), url), settings, environment)
+        return self._started(
+            name, "worker.Worker", (*arguments, "--work-dir", str(work), url), settings, environment
+        )
 
     def _started(self, name: str, *rest: Any) -> subprocess.Popen[bytes]:
         try:
             return self._start(name, *rest)
         except OSError as error:
             raise PeerError(
-                f"{name} cannot be started in {self.folder}: {error}. Use a folder of your own: --dir DIR."
+                f"{name} cannot be started in {self.folder}: {error}. Use a folder of your own: "
+                f"--dir DIR."
             ) from error
 
     def _start(
-        self, name: str, daemon: str, arguments: tuple[str, ...], settings: dict[str, str], environment: dict[str, str]
+        self,
+        name: str,
+        daemon: str,
+        arguments: tuple[str, ...],
+        settings: dict[str, str],
+        environment: dict[str, str],
     ) -> subprocess.Popen[bytes]:
         spark, conf, log = find_spark(), self.folder / "conf", self.log(name)
         conf.mkdir(exist_ok=True)
         log.parent.mkdir(exist_ok=True)
         (conf / "log4j2.properties").write_text(LOG4J, encoding="utf-8")
         properties = conf / f"{name}.properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+        properties.write_text(
+            "".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8"
+        )
         program = (str(spark / "bin" / "spark-class"), f"org.apache.spark.deploy.{daemon}")
         with open(log, "ab") as output:
             self._begins[name] = output.tell()
@@ -141,17 +182,27 @@ class Daemons:
         said = _tail(self.log(name), self._begins.get(name, 0))
         if "BindException" in said or "Address already in use" in said:
             return PortTakenError(
-                f"The {name} did not start: somebody else listens on its port. Choose another with --port PORT."
+                f"The {name} did not start: somebody else listens on its port. Choose another "
+                f"with --port PORT."
             )
-        if "JAVA_HOME" in said or "UnsupportedClassVersionError" in said or "java: not found" in said:
-            return PeerError(f"{name} did not start: there is no Java that Spark can use. Run `wallaroo doctor`.")
+        if (
+            "JAVA_HOME" in said
+            or "UnsupportedClassVersionError" in said
+            or "java: not found" in said
+        ):
+            return PeerError(
+                f"{name} did not start: there is no Java that Spark can use. Run `wallaroo doctor`."
+            )
         return PeerError(
-            f"{name} ended while it started{_reason(said)}. Its log is {self.log(name)}; also run `wallaroo doctor`."
+            f"{name} ended while it started{_reason(said)}. Its log is {self.log(name)}; also run "
+            f"`wallaroo doctor`."
         )
 
 
 def _clean_environment() -> dict[str, str]:
-    """This environment without what would steer Spark or Python otherwise: a worker knows only what an application brings along."""
+    """This environment without what would steer Spark or Python otherwise: a worker knows only what
+    an application brings along.
+    """
     steering = re.compile(r"SPARK_|PYSPARK_|PYTHONPATH$|WALLAROO_")
     return {name: value for name, value in os.environ.items() if not steering.match(name)}
 
@@ -168,7 +219,9 @@ def _tail(log: Path, begin: int) -> str:
 def _reason(said: str) -> str:
     """The last line of a log that complains, without the stack below it."""
     found = re.findall(
-        r"^(?:\S+ \S+ ERROR \w+: (.*)|Caused by: (.*)|Exception in thread .*?: (.*)|(Error: .*))$", said, re.MULTILINE
+        r"^(?:\S+ \S+ ERROR \w+: (.*)|Caused by: (.*)|Exception in thread .*?: (.*)|(Error: .*))$",
+        said,
+        re.MULTILINE,
     )
     text = next(filter(None, found[-1]), "") if found else ""
     return f" ({text[:200].rstrip('.')})" if text else ""

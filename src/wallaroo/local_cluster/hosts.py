@@ -21,7 +21,9 @@ def loopback_host(number: int) -> str:
 
 
 def host_of_worker(number: int) -> str:
-    """The worker's own loopback address, or the master's where the system (macOS) has configured no other."""
+    """The worker's own loopback address, or the master's where the system (macOS) has configured no
+    other.
+    """
     host = loopback_host(number)
     return host if is_free(host, 0) else MASTER_HOST
 
@@ -36,7 +38,9 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the master's host on which nobody listens now; all different.  Somebody may be faster in taking one."""
+    """Ports of the master's host on which nobody listens now; all different.  Somebody may be
+    faster in taking one.
+    """
     servers = [socket.create_server((MASTER_HOST, 0)) for _ in range(count)]
     ports: list[int] = [server.getsockname()[1] for server in servers]
     for server in servers:

@@ -1,9 +1,11 @@
-"""How a worker leaves: Spark's decommissioning and then its end, or SIGKILL for everything that it started.
+"""How a worker leaves: Spark's decommissioning and then its end, or SIGKILL for everything that it
+started.
 
 Where it runs: a terminal, a test.
 
-A decommissioned Worker gets no new executors, and each of its executors is told, through the driver, to take no new tasks and to end
-when it has none; the Worker's own process stays for ever, so it is ended here when its last executor is gone.
+A decommissioned Worker gets no new executors, and each of its executors is told, through the
+driver, to take no new tasks and to end when it has none; the Worker's own process stays for ever,
+so it is ended here when its last executor is gone.
 """
 
 from __future__ import annotations
@@ -34,17 +36,23 @@ class Removal:
     how: str  # "finished" its tasks, "timed out", "killed", "dead" before
 
 
-def let_leave(record: Record, worker: WorkerRecord, marks: tuple[str, ...], timeout_s: float) -> str:
+def let_leave(
+    record: Record, worker: WorkerRecord, marks: tuple[str, ...], timeout_s: float
+) -> str:
     """Decommission a worker, wait for its executors, and end it; return how it went.
 
     Raises PeerError where there is no Master to tell it to the applications.
     """
     if not processes.is_running(worker.process):
-        processes.kill(kin(worker, marks))  # executors end with their worker by themselves, if they can
+        # executors end with their worker by themselves, if they can
+        processes.kill(kin(worker, marks))
         return "dead"
     view = ask_master(record.ui_port)
     if view is None:
-        raise PeerError(f"{worker.name} cannot leave in order: the master at {record.url} does not answer. --kill needs none.")
+        raise PeerError(
+            f"{worker.name} cannot leave in order: the master at {record.url} does not answer. "
+            f"--kill needs none."
+        )
     known = view.worker(worker.name)
     processes.send(worker.process, getattr(signal, f"SIG{DECOMMISSION_SIGNAL}"))
     is_done = known is None or _wait_for_executors(record, worker, known.page, timeout_s)
@@ -65,7 +73,9 @@ def kill(worker: WorkerRecord, marks: tuple[str, ...]) -> str:
 
 
 def kin(worker: WorkerRecord, marks: tuple[str, ...]) -> list[Process]:
-    """The worker, its executors, their Python processes: by descent, and by their marks for those who lost their parent."""
+    """The worker, its executors, their Python processes: by descent, and by their marks for those
+    who lost their parent.
+    """
     return _each_once([*processes.with_descendants([worker.process]), *processes.marked(*marks)])
 
 

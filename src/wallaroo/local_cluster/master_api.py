@@ -1,4 +1,5 @@
-"""How a cluster stands: what the Master and the Workers say of themselves at their web pages' ``/json/``.
+"""How a cluster stands: what the Master and the Workers say of themselves at their web pages'
+``/json/``.
 
 Where it runs: a terminal, a test.  Asking changes nothing.
 """
@@ -23,7 +24,9 @@ class Registered:
     """A worker as the Master knows it."""
 
     name: str
-    state: str  # Spark's word: ALIVE, DECOMMISSIONED, DEAD, UNKNOWN (until it answers a Master that was started again)
+    # Spark's word: ALIVE, DECOMMISSIONED, DEAD, UNKNOWN (until it answers a Master that was started
+    # again)
+    state: str
     page: str  # the address of its own web page
 
 
@@ -36,9 +39,13 @@ class MasterView:
     applications: tuple[str, ...]  # names of those that run or wait for workers
 
     def worker(self, name: str) -> Registered | None:
-        """The worker of that name: the one that is alive if there are several, as after it was started again."""
+        """The worker of that name: the one that is alive if there are several, as after it was
+        started again.
+        """
         known = [worker for worker in self.workers if worker.name == name]
-        return next((worker for worker in known if worker.state == ALIVE), known[-1] if known else None)
+        return next(
+            (worker for worker in known if worker.state == ALIVE), known[-1] if known else None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +62,14 @@ def ask_master(ui_port: int) -> MasterView | None:
     if answer is None:
         return None
     workers = tuple(
-        Registered(worker["id"].split(".", 1)[0], worker["state"], worker["webuiaddress"]) for worker in answer["workers"]
+        Registered(worker["id"].split(".", 1)[0], worker["state"], worker["webuiaddress"])
+        for worker in answer["workers"]
     )
-    return MasterView(answer["status"], workers, tuple(application["name"] for application in answer["activeapps"]))
+    return MasterView(
+        answer["status"],
+        workers,
+        tuple(application["name"] for application in answer["activeapps"]),
+    )
 
 
 def ask_worker(page: str) -> tuple[Executor, ...] | None:
@@ -73,7 +85,9 @@ def _executors(answer: dict[str, Any]) -> Iterator[Executor]:
 
 
 def _get(host: str, port: int) -> dict[str, Any] | None:
-    """The JSON of a page; never through a proxy.  A server that is just starting answers with another page, or none."""
+    """The JSON of a page; never through a proxy.  A server that is just starting answers with
+    another page, or none.
+    """
     connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
     try:
         connection.request("GET", "/json/")

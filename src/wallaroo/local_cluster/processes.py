@@ -1,9 +1,11 @@
-"""Processes and who they are: a pid with its time of start, marks in the environment, children, and ending them.
+"""Processes and who they are: a pid with its time of start, marks in the environment, children, and
+ending them.
 
 Where it runs: a terminal, a test.
 
-The law: a signal goes only to a process that is ours.  A pid alone is not proof, the system gives it to somebody else later; pid and
-time of start together are, and so is the cluster's mark in the environment, which children inherit.
+The law: a signal goes only to a process that is ours.  A pid alone is not proof, the system gives
+it to somebody else later; pid and time of start together are, and so is the cluster's mark in the
+environment, which children inherit.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ class Process:
     """A process for all times: no other one has both this pid and this time of start."""
 
     pid: int
-    started: str  # Linux: the boot's id and clock ticks since; elsewhere: date and time as ps prints them
+    # Linux: the boot's id and clock ticks since; elsewhere: date and time as ps prints them
+    started: str
     parent: int = 0
 
 
 def running() -> dict[int, Process]:
-    """All processes that run now, by pid; those that have ended and only wait for their parent are left out."""
+    """All processes that run now, by pid; those that have ended and only wait for their parent are
+    left out.
+    """
     found = _from_proc() if PROC.joinpath("self/stat").exists() else _from_ps()
     return {process.pid: process for process in found}
 
@@ -51,7 +56,9 @@ def is_running(process: Process) -> bool:
 
 
 def marked(*marks: str) -> list[Process]:
-    """Processes of this user whose environment holds all of ``NAME=value``; none where the system has no /proc."""
+    """Processes of this user whose environment holds all of ``NAME=value``; none where the system
+    has no /proc.
+    """
     wanted = {os.fsencode(mark) for mark in marks}
     found = []
     for process in running().values() if PROC.joinpath("self/environ").exists() else ():
@@ -64,11 +71,19 @@ def marked(*marks: str) -> list[Process]:
 def with_descendants(roots: Iterable[Process]) -> list[Process]:
     """These processes, as far as they run, and everything below them."""
     table = running()
-    found = {root.pid: root for root in roots if root.pid in table and table[root.pid].started == root.started}
+    found = {
+        root.pid: root
+        for root in roots
+        if root.pid in table and table[root.pid].started == root.started
+    }
     waiting = list(found)
     while waiting:
         parent = waiting.pop()
-        below = [process for process in table.values() if process.parent == parent and process.pid not in found]
+        below = [
+            process
+            for process in table.values()
+            if process.parent == parent and process.pid not in found
+        ]
         found.update((process.pid, process) for process in below)
         waiting += (process.pid for process in below)
     return list(found.values())
@@ -92,7 +107,9 @@ def send(process: Process, number: int) -> bool:
 
 
 def end(processes: Collection[Process], grace_s: float) -> None:
-    """End processes: SIGTERM, and after ``grace_s`` seconds SIGKILL for those that are still there."""
+    """End processes: SIGTERM, and after ``grace_s`` seconds SIGKILL for those that are still
+    there.
+    """
     for process in processes:
         send(process, signal.SIGTERM)
     if not wait_for_end(processes, grace_s):
@@ -127,7 +144,8 @@ if sys.platform == "linux":
             os.close(handle)
 
 
-# -- the table of processes ------------------------------------------------------------------------------------------------------
+# -- the table of processes
+# --------------------------------------------------------------------------------------------------
 
 
 def _boot() -> str:
@@ -147,7 +165,8 @@ def _from_proc() -> Iterator[Process]:
 
 def _read(folder: Path, boot: str) -> Process | None:
     try:
-        fields = (folder / "stat").read_text().rpartition(")")[2].split()  # the name before it may hold anything
+        # the name before it may hold anything
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
     if not fields or fields[0] in "ZX":
@@ -157,7 +176,9 @@ def _read(folder: Path, boot: str) -> Process | None:
 
 def _from_ps() -> Iterator[Process]:
     command = ("ps", "-axo", "pid=,ppid=,stat=,lstart=")
-    listing = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
+    listing = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
+    )
     for line in listing.stdout.splitlines():
         pid, parent, state, started = line.split(None, 3)
         if not state.startswith("Z"):

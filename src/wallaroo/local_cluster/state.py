@@ -1,9 +1,11 @@
-"""What a cluster's folder remembers: processes, ports and sizes, in ``cluster.json``; and the lock that commands take.
+"""What a cluster's folder remembers: processes, ports and sizes, in ``cluster.json``; and the lock
+that commands take.
 
 Where it runs: a terminal, a test.
 
-The law: a process is on record before anybody waits for it, and a record goes only after its process has ended.  The file is replaced
-in one piece.  A folder that holds files but no record is never written to: it is somebody else's.
+The law: a process is on record before anybody waits for it, and a record goes only after its
+process has ended.  The file is replaced in one piece.  A folder that holds files but no record is
+never written to: it is somebody else's.
 """
 
 from __future__ import annotations
@@ -62,7 +64,10 @@ class Record:
 
     def processes(self) -> list[Process]:
         """All processes on record, whether they run or not."""
-        return [*([self.master] if self.master else []), *(worker.process for worker in self.workers)]
+        return [
+            *([self.master] if self.master else []),
+            *(worker.process for worker in self.workers),
+        ]
 
     def is_running(self) -> bool:
         """Whether anything of it runs."""
@@ -80,7 +85,9 @@ class Record:
 
     def without_worker(self, name: str) -> Self:
         """Forget a worker."""
-        return replace(self, workers=tuple(worker for worker in self.workers if worker.name != name))
+        return replace(
+            self, workers=tuple(worker for worker in self.workers if worker.name != name)
+        )
 
 
 def worker_name(number: int) -> str:
@@ -105,7 +112,9 @@ def command(verb: str, folder: Path) -> str:
 
 
 def read(folder: Path) -> Record | None:
-    """The record in a folder; None where there is none.  Raises PeerError where it cannot be read."""
+    """The record in a folder; None where there is none.  Raises PeerError where it cannot be
+    read.
+    """
     path = folder / RECORD
     try:
         return _from_json(json.loads(path.read_bytes()))
@@ -113,7 +122,8 @@ def read(folder: Path) -> Record | None:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise PeerError(
-            f"{path} cannot be read ({type(error).__name__}). {command('stop', folder)} ends what runs in that folder and forgets it."
+            f"{path} cannot be read ({type(error).__name__}). {command('stop', folder)} ends what "
+            f"runs in that folder and forgets it."
         ) from error
 
 
@@ -121,10 +131,15 @@ def write(folder: Path, record: Record) -> None:
     """Replace the record in one piece.  Raises PeerError where the disk does not take it."""
     new = folder / f"{RECORD}.new"
     try:
-        new.write_text(json.dumps({"format": FORMAT, **asdict(record)}, indent=1) + "\n", encoding="utf-8")
+        new.write_text(
+            json.dumps({"format": FORMAT, **asdict(record)}, indent=1) + "\n", encoding="utf-8"
+        )
         new.replace(folder / RECORD)
     except OSError as error:
-        raise PeerError(f"{folder / RECORD} cannot be written: {error.strerror}. Make room, or make it writable.") from error
+        raise PeerError(
+            f"{folder / RECORD} cannot be written: {error.strerror}. Make room, or make it "
+            f"writable."
+        ) from error
 
 
 def is_ours(folder: Path) -> bool:
@@ -133,19 +148,28 @@ def is_ours(folder: Path) -> bool:
 
 
 def prepare(folder: Path) -> None:
-    """Make a folder for a cluster.  Raises PeerError where it cannot be made, or is somebody else's."""
+    """Make a folder for a cluster.  Raises PeerError where it cannot be made, or is somebody
+    else's.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = {path.name for path in folder.iterdir()} - {LOCK}
     except OSError as error:
-        raise PeerError(f"{folder}: {error.strerror}. Name another folder for the cluster with --dir DIR.") from error
+        raise PeerError(
+            f"{folder}: {error.strerror}. Name another folder for the cluster with --dir DIR."
+        ) from error
     if names and RECORD not in names:
-        raise PeerError(f"{folder} holds files and no cluster. Empty it, or name another folder for the cluster with --dir DIR.")
+        raise PeerError(
+            f"{folder} holds files and no cluster. Empty it, or name another folder for the "
+            f"cluster with --dir DIR."
+        )
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Let one command at a time change a cluster.  Raises PeerError where another one does not come to an end."""
+    """Let one command at a time change a cluster.  Raises PeerError where another one does not come
+    to an end.
+    """
     deadline = time.monotonic() + LOCK_WAIT_S
     with _lock_file(folder) as file:
         while True:
@@ -155,7 +179,8 @@ def locked(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise PeerError(
-                        f"Another command has been changing the cluster in {folder} for long. End that one."
+                        f"Another command has been changing the cluster in {folder} for long. End "
+                        f"that one."
                     ) from None
                 time.sleep(0.05)
         yield
@@ -163,10 +188,14 @@ def locked(folder: Path) -> Iterator[None]:
 
 def _lock_file(folder: Path) -> BinaryIO:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # somebody may have removed it from under a running cluster
+        # somebody may have removed it from under a running cluster
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return open(folder / LOCK, "wb")
     except OSError as error:
-        raise PeerError(f"{folder / LOCK} cannot be opened: {error.strerror}. Use a folder of your own: --dir DIR.") from error
+        raise PeerError(
+            f"{folder / LOCK} cannot be opened: {error.strerror}. Use a folder of your own: --dir "
+            f"DIR."
+        ) from error
 
 
 def _from_json(fields: dict[str, Any]) -> Record:
@@ -176,5 +205,8 @@ def _from_json(fields: dict[str, Any]) -> Record:
     return Record(
         **fields,
         master=Process(**master) if master else None,
-        workers=tuple(WorkerRecord(**{**worker, "process": Process(**worker["process"])}) for worker in workers),
+        workers=tuple(
+            WorkerRecord(**{**worker, "process": Process(**worker["process"])})
+            for worker in workers
+        ),
     )

@@ -1,4 +1,5 @@
-"""How a cluster stands, for a person and for ``--json``: what is on record, whether it runs, and what Spark says of it.
+"""How a cluster stands, for a person and for ``--json``: what is on record, whether it runs, and
+what Spark says of it.
 
 Where it runs: a terminal, a test.
 """
@@ -63,5 +64,11 @@ def _standing(worker: WorkerRecord, view: MasterView | None) -> WorkerStanding:
         state = known.state.lower() if known else "unknown"
         executors = ask_worker(known.page) if known else None
     return WorkerStanding(
-        worker.name, worker.host, worker.cores, worker.memory, worker.process.pid, state, tuple(executors or ())
+        worker.name,
+        worker.host,
+        worker.cores,
+        worker.memory,
+        worker.process.pid,
+        state,
+        tuple(executors or ()),
     )

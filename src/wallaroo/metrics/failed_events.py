@@ -1,4 +1,5 @@
-"""Events that failed without stopping the run: their counts by step, and the few lines a batch says about them.
+"""Events that failed without stopping the run: their counts by step, and the few lines a batch says
+about them.
 
 Where it runs: driver.
 """
@@ -27,22 +28,35 @@ def gather_failures(reports: Iterable[TaskReport]) -> tuple[Tally, list[Sample]]
 
 
 def error_counts(counts: Tally, last: Mapping[str, str]) -> tuple[ErrorCount, ...]:
-    """Return the counts by step, in order of name; ``last`` holds the last failure's text by step."""
+    """Return the counts by step, in order of name; ``last`` holds the last failure's text by
+    step.
+    """
     steps = sorted({step for step, _ in counts})
     return tuple(
-        ErrorCount(step, counts.get((step, SKIP), 0), counts.get((step, DEAD_LETTER), 0), last.get(step, "")) for step in steps
+        ErrorCount(
+            step,
+            counts.get((step, SKIP), 0),
+            counts.get((step, DEAD_LETTER), 0),
+            last.get(step, ""),
+        )
+        for step in steps
     )
 
 
 def failure_lines(batch: int, counts: Tally, samples: Sequence[Sample]) -> Iterator[str]:
-    """Say what failed in a batch, in at most LINES_MAX lines: one per step if there is room, each with a sample."""
+    """Say what failed in a batch, in at most LINES_MAX lines: one per step if there is room, each
+    with a sample.
+    """
     shown = _one_per_step_first(samples)[:LINES_MAX]
     for sample in shown:
         what = f"step '{sample.step}' failed at {sample.place}: {sample.cause}"
         yield f"batch {batch}: {what}; event {DONE[sample.policy]}: {sample.event}"
     more = sum(counts.values()) - len(shown)
     if more:
-        yield f"batch {batch}: {more:,} more events failed and were skipped or written as dead letters"
+        yield (
+            f"batch {batch}: {more:,} more events failed and were skipped or written as dead "
+            f"letters"
+        )
 
 
 def _one_per_step_first(samples: Sequence[Sample]) -> list[Sample]:

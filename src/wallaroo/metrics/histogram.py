@@ -2,18 +2,23 @@
 
 Where it runs: pure (the driver keeps one per pipeline).
 
-The idea is Gil Tene's HdrHistogram: within each power of two, buckets of equal width.  A value is counted in units of 1/64 ms, 32
-buckets to an octave, and a bucket answers with its middle.  The law, which the tests check against sorted lists:
+The idea is Gil Tene's HdrHistogram: within each power of two, buckets of equal width.  A value is
+counted in units of 1/64 ms, 32 buckets to an octave, and a bucket answers with its middle.  The
+law, which the tests check against sorted lists:
 
-* a quantile differs from the exact one by at most ``RELATIVE_ERROR`` of it, or ``ABSOLUTE_ERROR_MS`` (values under 1 ms);
+* a quantile differs from the exact one by at most ``RELATIVE_ERROR`` of it, or
+  ``ABSOLUTE_ERROR_MS`` (values under 1 ms);
 * the smallest and the largest value are exact;
-* there are at most ``BUCKETS_MAX`` buckets.  Values above ``VALUE_MAX_MS`` (12 days) are counted as that value.
+* there are at most ``BUCKETS_MAX`` buckets.  Values above ``VALUE_MAX_MS`` (12 days) are counted as
+  that value.
 """
 
 from __future__ import annotations
 
 _UNITS_PER_MS = 64
-_HALF_BITS = 5  # 2**5 buckets to an octave: a bucket is at most 1/32 of its values wide, its middle at most 1/64 away
+# 2**5 buckets to an octave: a bucket is at most 1/32 of its values wide, its middle at most 1/64
+# away
+_HALF_BITS = 5
 _HALF = 1 << _HALF_BITS
 _VALUE_BITS = 36
 
@@ -24,7 +29,9 @@ BUCKETS_MAX = _HALF * (_VALUE_BITS - _HALF_BITS + 1)
 
 
 class LatencyHistogram:
-    """Counts of values in milliseconds, in log-linear buckets.  Not safe to share between threads."""
+    """Counts of values in milliseconds, in log-linear buckets.  Not safe to share between
+    threads.
+    """
 
     __slots__ = ("_counts", "count", "max_ms", "min_ms")
 
@@ -35,7 +42,9 @@ class LatencyHistogram:
         self.max_ms = 0.0
 
     def record(self, value_ms: float, count: int = 1) -> None:
-        """Count a value ``count`` times.  A negative value (clocks disagree) counts as 0; a negative count is a ValueError."""
+        """Count a value ``count`` times.  A negative value (clocks disagree) counts as 0; a
+        negative count is a ValueError.
+        """
         if count <= 0:
             if count < 0:
                 raise ValueError(f"a value was seen {count} times; a count cannot be negative")
@@ -58,7 +67,8 @@ class LatencyHistogram:
         self.count += other.count
 
     def quantiles(self, *per_mille: int) -> tuple[float, ...]:
-        """For each ``q``: the smallest value that at least ``q`` of 1000 values do not exceed, in ms; 0.0 if nothing was counted.
+        """For each ``q``: the smallest value that at least ``q`` of 1000 values do not exceed, in
+        ms; 0.0 if nothing was counted.
 
         >>> latencies = LatencyHistogram()
         >>> latencies.record(10.0, count=99)

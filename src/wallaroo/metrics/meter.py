@@ -1,17 +1,20 @@
-"""The driver's tally of one run: what batches did, when their output left, what sources and sinks say; read as a `RunStatus`.
+"""The driver's tally of one run: what batches did, when their output left, what sources and sinks
+say; read as a `RunStatus`.
 
-Where it runs: driver.  Batches report from Spark's callback thread, the terminal asks from the main thread: a lock parts them.
-Time is an argument everywhere: seconds, milliseconds and nanoseconds of the wall clock (receipts come from other processes, so a
-monotonic clock would not do).
+Where it runs: driver.  Batches report from Spark's callback thread, the terminal asks from the main
+thread: a lock parts them. Time is an argument everywhere: seconds, milliseconds and nanoseconds of
+the wall clock (receipts come from other processes, so a monotonic clock would not do).
 
 The laws of latency:
 
-* An output's latency is the moment its batch's output left minus its receipt.  A batch nobody waits for left when it
-  was committed.
+* An output's latency is the moment its batch's output left minus its receipt.  A batch nobody waits
+  for left when it was committed.
 * Sinks keep order: when batch n has left, so have all before it.
-* At most ``WAITING_BATCHES_MAX`` batches wait.  When one more comes, the two oldest become one, which leaves with the younger:
-  nothing is forgotten, and what a long-absent receiver costs stays in the figures.
-* A waiting batch holds at most ``RECEIPTS_MAX`` receipts per pipeline; above, neighbours are folded into the earlier of the two.
+* At most ``WAITING_BATCHES_MAX`` batches wait.  When one more comes, the two oldest become one,
+  which leaves with the younger: nothing is forgotten, and what a long-absent receiver costs stays
+  in the figures.
+* A waiting batch holds at most ``RECEIPTS_MAX`` receipts per pipeline; above, neighbours are folded
+  into the earlier of the two.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ class _Waiting:
 
 
 class RunMeter:
-    """Everything a `RunStatus` needs, gathered during one run.  Memory is bounded; methods may be called from any thread."""
+    """Everything a `RunStatus` needs, gathered during one run.  Memory is bounded; methods may be
+    called from any thread.
+    """
 
     def __init__(
         self,
@@ -57,11 +62,19 @@ class RunMeter:
         self._lock = Lock()
         self._application = application
         self._started_at = started_at
-        self._checkpoint, self._is_durable, self._recovered_batch = checkpoint, is_durable, recovered_batch
+        self._checkpoint, self._is_durable, self._recovered_batch = (
+            checkpoint,
+            is_durable,
+            recovered_batch,
+        )
         self._state, self._tasks, self._waiting_for = "starting", tasks, ""
         self._batches, self._last_batch = 0, recovered_batch
         self._durations = DurationWindow()
-        self._in, self._done, self._out = RateMeter(started_at), RateMeter(started_at), RateMeter(started_at)
+        self._in, self._done, self._out = (
+            RateMeter(started_at),
+            RateMeter(started_at),
+            RateMeter(started_at),
+        )
         self._waiting: deque[_Waiting] = deque()
         self._latency: dict[str, LatencyHistogram] = {}
         self._sources: tuple[SourceStatus, ...] = ()
@@ -103,8 +116,9 @@ class RunMeter:
     ) -> None:
         """Count a committed batch.
 
-        ``pending_sinks`` names the sinks whose output of this batch has yet to leave; not given: every sink that got outputs.
-        With none, the batch left at ``finished_ns``; otherwise `output_left` has to say when.
+        ``pending_sinks`` names the sinks whose output of this batch has yet to leave; not given:
+        every sink that got outputs. With none, the batch left at ``finished_ns``; otherwise
+        `output_left` has to say when.
         """
         started_s, finished_s = started_ns / 1e9, finished_ns / 1e9
         outputs = sum(outputs_by_sink.values())
@@ -116,7 +130,12 @@ class RunMeter:
             self._done.add(sum(events_by_source.values()), started_s, finished_s)
             self._out.add(outputs, started_s, finished_s)
             if is_waiting:
-                self._wait(_Waiting(batch, {pipeline: _folded(sorted(some)) for pipeline, some in receipts.items()}))
+                self._wait(
+                    _Waiting(
+                        batch,
+                        {pipeline: _folded(sorted(some)) for pipeline, some in receipts.items()},
+                    )
+                )
             else:
                 self._record(receipts, finished_ns)
 
@@ -128,15 +147,29 @@ class RunMeter:
                 self._last_errors[sample.step] = f"{sample.place}: {sample.cause}: {sample.event}"
 
     def output_left(self, batch: int, at_ns: int) -> None:
-        """Say when the sinks had sent a batch (and with it all before).  A batch already known to have left is ignored."""
+        """Say when the sinks had sent a batch (and with it all before).  A batch already known to
+        have left is ignored.
+        """
         with self._lock:
             while self._waiting and self._waiting[0].batch <= batch:
                 self._record(self._waiting.popleft().receipts, at_ns)
 
-    def observe(self, sources: Sequence[SourceStatus], sinks: Sequence[SinkLine], now: float, waiting_for: str = "") -> None:
-        """Take over what sources and sinks say of themselves; ``waiting_for`` is what holds the whole run up, in words."""
+    def observe(
+        self,
+        sources: Sequence[SourceStatus],
+        sinks: Sequence[SinkLine],
+        now: float,
+        waiting_for: str = "",
+    ) -> None:
+        """Take over what sources and sinks say of themselves; ``waiting_for`` is what holds the
+        whole run up, in words.
+        """
         with self._lock:
-            self._sources, self._sinks, self._waiting_for = tuple(sources), tuple(sinks), waiting_for
+            self._sources, self._sinks, self._waiting_for = (
+                tuple(sources),
+                tuple(sinks),
+                waiting_for,
+            )
             self._in.sample(sum(source.events_in for source in sources), now)
 
     def status(self, now: float) -> RunStatus:
@@ -160,7 +193,9 @@ class RunMeter:
                 tasks=self._tasks,
                 sources=self._sources,
                 sinks=self._sinks,
-                latency=tuple(_latency_of(pipeline, seen) for pipeline, seen in self._latency.items()),
+                latency=tuple(
+                    _latency_of(pipeline, seen) for pipeline, seen in self._latency.items()
+                ),
                 waiting_for=self._waiting_for or _sinks_wait_for(self._sinks),
                 checkpoint=self._checkpoint,
                 is_durable=self._is_durable,
@@ -171,7 +206,9 @@ class RunMeter:
             )
 
     def reset_latency(self) -> None:
-        """Forget the latencies so far.  Outputs that have yet to leave will count, whenever they were received."""
+        """Forget the latencies so far.  Outputs that have yet to leave will count, whenever they
+        were received.
+        """
         with self._lock:
             self._latency.clear()
 
@@ -196,17 +233,24 @@ class RunMeter:
 
 def _joined(oldest: _Waiting, younger: _Waiting) -> _Waiting:
     receipts = {
-        pipeline: _folded(sorted(oldest.receipts.get(pipeline, []) + younger.receipts.get(pipeline, [])))
+        pipeline: _folded(
+            sorted(oldest.receipts.get(pipeline, []) + younger.receipts.get(pipeline, []))
+        )
         for pipeline in {**oldest.receipts, **younger.receipts}
     }
     return _Waiting(younger.batch, receipts)
 
 
 def _folded(receipts: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Halve sorted receipts until they fit; a pair takes its earlier receipt, so latency is never understated."""
+    """Halve sorted receipts until they fit; a pair takes its earlier receipt, so latency is never
+    understated.
+    """
     while len(receipts) > RECEIPTS_MAX:
         seconds = [count for _, count in receipts[1::2]] + [0]
-        receipts = [(at_ms, count + more) for (at_ms, count), more in zip(receipts[::2], seconds, strict=False)]
+        receipts = [
+            (at_ms, count + more)
+            for (at_ms, count), more in zip(receipts[::2], seconds, strict=False)
+        ]
     return receipts
 
 

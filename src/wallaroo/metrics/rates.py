@@ -19,9 +19,9 @@ BATCHES_KEPT = 50
 class RateMeter:
     """The growth of a total per second.
 
-    The total is thought to grow evenly from one sample to the next.  Work that comes in lumps (batches) is therefore sampled
-    where it starts and where it ends.  While the next lump is in the making, the rate stays; a silence longer than recent lumps
-    lowers it.
+    The total is thought to grow evenly from one sample to the next.  Work that comes in lumps
+    (batches) is therefore sampled where it starts and where it ends.  While the next lump is in the
+    making, the rate stays; a silence longer than recent lumps lowers it.
     """
 
     __slots__ = ("_samples",)
@@ -34,7 +34,9 @@ class RateMeter:
         return self._samples[-1][1]
 
     def sample(self, total: int, at_s: float) -> None:
-        """Say what the total is at ``at_s``.  A clock that went back counts as one that stood still."""
+        """Say what the total is at ``at_s``.  A clock that went back counts as one that stood
+        still.
+        """
         samples = self._samples
         at_s = max(at_s, samples[-1][0])
         if len(samples) >= 2 and at_s - samples[-2][0] < RESOLUTION_S:
@@ -51,7 +53,9 @@ class RateMeter:
         self.sample(total + count, finished_s)
 
     def per_second(self, now_s: float) -> float:
-        """Growth per second over the last ``SPAN_S`` seconds, or since the first sample if that is less."""
+        """Growth per second over the last ``SPAN_S`` seconds, or since the first sample if that is
+        less.
+        """
         last_s = self._samples[-1][0]
         end_s = last_s if now_s - last_s <= self._patience_s() else now_s
         start_s = max(end_s - SPAN_S, self._samples[0][0])
@@ -61,7 +65,11 @@ class RateMeter:
 
     def _patience_s(self) -> float:
         """How long the longest recent lump took."""
-        lumps = [after[0] - before[0] for before, after in pairwise(self._samples) if after[1] > before[1]]
+        lumps = [
+            after[0] - before[0]
+            for before, after in pairwise(self._samples)
+            if after[1] > before[1]
+        ]
         return min(max(lumps, default=0.0), PATIENCE_S)
 
     def _total_at(self, at_s: float) -> float:

@@ -1,4 +1,5 @@
-"""What a running application says of itself: one frozen snapshot, read by the live table, the log line, and programs.
+"""What a running application says of itself: one frozen snapshot, read by the live table, the log
+line, and programs.
 
 Where it runs: driver.
 """
@@ -32,7 +33,9 @@ class SinkLine:
 
 @dataclass(frozen=True, slots=True)
 class PipelineLatency:
-    """From receipt (the bytes came out of the socket) to output (given to the sink's socket, or the file published); in ms."""
+    """From receipt (the bytes came out of the socket) to output (given to the sink's socket, or the
+    file published); in ms.
+    """
 
     pipeline: str
     count: int
@@ -45,7 +48,9 @@ class PipelineLatency:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCount:
-    """Events of one step that failed without stopping the run, in committed batches since this run started."""
+    """Events of one step that failed without stopping the run, in committed batches since this run
+    started.
+    """
 
     step: str
     skipped: int
@@ -61,7 +66,8 @@ class WorkerStatus:
     host: str  # as Spark names it
     cores: int  # of its executors
     tasks: int  # tasks that it ran in the last batch, of all levels
-    key_groups: tuple[int, ...]  # key groups that its tasks worked on last: their state is in its view
+    # key groups that its tasks worked on last: their state is in its view
+    key_groups: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,9 @@ class RunStatus:
     waiting_for: str  # what holds the run up, in words; empty if nothing
     checkpoint: str
     is_durable: bool
-    recovered_batch: int = -1  # the last committed batch this run found in its checkpoint; -1 if it began empty
+    # the last committed batch this run found in its checkpoint; -1 if it began empty
+    recovered_batch: int = -1
     errors: tuple[ErrorCount, ...] = ()  # by step
     workers: tuple[WorkerStatus, ...] = ()  # by name
-    moved: str = ""  # what the last change of the cluster moved, in words: key groups, bytes of state, pause
+    # what the last change of the cluster moved, in words: key groups, bytes of state, pause
+    moved: str = ""

@@ -2,9 +2,10 @@
 
 Where it runs: pure.
 
-The planner cuts the graph into stages at its shuffles.  While it walks from the sources to the sinks, it keeps for every node the
-*open* stages that reach it, and whether they still have a shuffle to go through (``pending``): a shuffle begins a stage only when
-a step or a sink stands behind it, so that sides merged after their ``key_by`` meet in one stage.
+The planner cuts the graph into stages at its shuffles.  While it walks from the sources to the
+sinks, it keeps for every node the *open* stages that reach it, and whether they still have a
+shuffle to go through (``pending``): a shuffle begins a stage only when a step or a sink stands
+behind it, so that sides merged after their ``key_by`` meet in one stage.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wallaroo.graph.nodes import CollectNode, KeyByNode, MergeNode, Node, SinkNode, SourceNode, StepNode
+from wallaroo.graph.nodes import (
+    CollectNode,
+    KeyByNode,
+    MergeNode,
+    Node,
+    SinkNode,
+    SourceNode,
+    StepNode,
+)
 from wallaroo.graph.walk import idle_key_bys, is_state_step, sink_of, sources_of, walk
 from wallaroo.plan.model import (
     DEAD_LETTERS,
@@ -50,7 +59,9 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """An open stage on its way to a node; ``pending`` is the key_by or collect in front of the node that is not a shuffle yet."""
+    """An open stage on its way to a node; ``pending`` is the key_by or collect in front of the node
+    that is not a shuffle yet.
+    """
 
     stage: _Open
     pending: KeyByNode | CollectNode | None = None
@@ -58,12 +69,16 @@ class _Branch:
 
 def number_sources(sketch: Sketch) -> Sketch:
     """List the sources, left to right."""
-    sources = tuple(SourcePlan(node.name, node.config, node.config.decoder) for node in sources_of(sketch.root))
+    sources = tuple(
+        SourcePlan(node.name, node.config, node.config.decoder) for node in sources_of(sketch.root)
+    )
     return replace(sketch, plan=replace(sketch.plan, sources=sources))
 
 
 def number_sinks(sketch: Sketch) -> Sketch:
-    """List the sinks, named by kind: ``tcp``, ``tcp-2``; the name stays the same when an address changes."""
+    """List the sinks, named by kind: ``tcp``, ``tcp-2``; the name stays the same when an address
+    changes.
+    """
     seen: dict[str, int] = {}
     sinks = []
     for config in sink_of(sketch.root).sinks:
@@ -76,7 +91,10 @@ def number_sinks(sketch: Sketch) -> Sketch:
 def leave_out_idle_keys(sketch: Sketch) -> Sketch:
     """Find each key_by that no state step ever sees: it costs a shuffle and changes nothing."""
     idle = idle_key_bys(sketch.root)
-    notes = tuple(f"key_by '{node.extractor.step_name}' shuffles nothing: {reason}." for node, reason in idle.items())
+    notes = tuple(
+        f"key_by '{node.extractor.step_name}' shuffles nothing: {reason}."
+        for node, reason in idle.items()
+    )
     return replace(sketch, idle=idle, plan=replace(sketch.plan, notes=(*sketch.plan.notes, *notes)))
 
 
@@ -86,23 +104,45 @@ def cut_stages(sketch: Sketch) -> Sketch:
 
 
 def ship_raw_frames(sketch: Sketch) -> Sketch:
-    """Where only the decoder stands in front of a key_by, ship undecoded frames: decoding twice is cheaper than pickling once."""
+    """Where only the decoder stands in front of a key_by, ship undecoded frames: decoding twice is
+    cheaper than pickling once.
+    """
 
     def shipped(stage: Stage) -> Stage:
         leave = stage.exit
-        if isinstance(leave, ToExchange) and leave.extractor and isinstance(stage.entry, SourceEntry) and not stage.steps:
+        if (
+            isinstance(leave, ToExchange)
+            and leave.extractor
+            and isinstance(stage.entry, SourceEntry)
+            and not stage.steps
+        ):
             return replace(stage, exit=replace(leave, is_raw=True))
         return stage
 
-    return replace(sketch, plan=replace(sketch.plan, stages=tuple(map(shipped, sketch.plan.stages))))
+    return replace(
+        sketch, plan=replace(sketch.plan, stages=tuple(map(shipped, sketch.plan.stages)))
+    )
 
 
 Pass = Callable[[Sketch], Sketch]
-PASSES: tuple[Pass, ...] = (number_sources, number_sinks, leave_out_idle_keys, cut_stages, ship_raw_frames)
+PASSES: tuple[Pass, ...] = (
+    number_sources,
+    number_sinks,
+    leave_out_idle_keys,
+    cut_stages,
+    ship_raw_frames,
+)
 
 
-def build_plan(application: str, root: Node, serializer: tuple[Any, Any] | None = None, dead_letters: Any = None) -> Plan:
-    """Plan a graph that passed the checks (``wallaroo.check``); ``dead_letters`` is a sink configuration, or None."""
+def build_plan(
+    application: str,
+    root: Node,
+    serializer: tuple[Any, Any] | None = None,
+    dead_letters: Any = None,
+) -> Plan:
+    """Plan a graph that passed the checks (``wallaroo.check``); ``dead_letters`` is a sink
+    configuration, or None.
+    """
     sketch = Sketch(root, Plan(application, (), (), (), serializer=serializer))
     for run in PASSES:
         sketch = run(sketch)
@@ -110,7 +150,9 @@ def build_plan(application: str, root: Node, serializer: tuple[Any, Any] | None 
 
 
 def with_dead_letters(plan: Plan, config: Any) -> Plan:
-    """The same plan with ``config`` as its sink for events that failed, in place of the one it may have."""
+    """The same plan with ``config`` as its sink for events that failed, in place of the one it may
+    have.
+    """
     results = plan.sinks if plan.dead_letters is None else plan.sinks[: plan.dead_letters]
     sinks = (*results, SinkPlan(DEAD_LETTERS, config, config.encoder))
     return replace(plan, sinks=sinks, dead_letters=len(results))
@@ -130,7 +172,8 @@ class _Cutter:
         for node in walk(self._sketch.root):
             branches[node] = self._through(node, branches)
         return tuple(
-            Stage(open_.id, open_.level, open_.entry, open_.steps, self._exits[open_.id], open_.why) for open_ in self._opened
+            Stage(open_.id, open_.level, open_.entry, open_.steps, self._exits[open_.id], open_.why)
+            for open_ in self._opened
         )
 
     def _through(self, node: Node, branches: dict[Node, list[_Branch]]) -> list[_Branch]:
@@ -152,7 +195,9 @@ class _Cutter:
 
     def _open_source(self, node: SourceNode) -> _Open:
         index, self._sources = self._sources, self._sources + 1
-        return self._open(SourceEntry(index), 0, f"It reads and decodes source '{node.config.name}'.")
+        return self._open(
+            SourceEntry(index), 0, f"It reads and decodes source '{node.config.name}'."
+        )
 
     def _open(self, entry: SourceEntry | ExchangeEntry, level: int, why: str) -> _Open:
         opened = _Open(len(self._opened), entry, level, why)
@@ -171,7 +216,9 @@ class _Cutter:
         return branches
 
     def _shuffle(self, branches: list[_Branch]) -> list[_Branch]:
-        """Send the branches that have a shuffle pending through one, together; leave the others as they are."""
+        """Send the branches that have a shuffle pending through one, together; leave the others as
+        they are.
+        """
         waiting = [branch for branch in branches if branch.pending]
         if not waiting:
             return branches
@@ -183,7 +230,10 @@ class _Cutter:
         if len(branches) == 1 or all(branch.pending for branch in branches):
             return self._shuffle(branches)
         assert isinstance(node, StepNode)
-        why = f"Keyed streams meet here, each by the key it has: '{node.step.step_name}' keeps one state per key."
+        why = (
+            f"Keyed streams meet here, each by the key it has: '{node.step.step_name}' keeps "
+            f"one state per key."
+        )
         return [self._exchange(branches, why)]
 
     def _exchange(self, branches: list[_Branch], why: str) -> _Branch:
@@ -198,7 +248,9 @@ class _Cutter:
 
 def _why_shuffled(branches: list[_Branch]) -> str:
     keys = {
-        f"key_by '{branch.pending.extractor.step_name}'" if isinstance(branch.pending, KeyByNode) else "collect()": None
+        f"key_by '{branch.pending.extractor.step_name}'"
+        if isinstance(branch.pending, KeyByNode)
+        else "collect()": None
         for branch in branches
     }
     if list(keys) == ["collect()"]:

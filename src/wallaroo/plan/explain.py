@@ -19,7 +19,8 @@ def text(plan: Plan) -> str:
 def _lines(plan: Plan) -> Iterator[str]:
     shuffles = plan.levels - 1
     yield (
-        f"{plan.application}: {_count(len(plan.stages), 'stage')}, {_count(shuffles, 'shuffle')} in a row,"
+        f"{plan.application}: {_count(len(plan.stages), 'stage')}, {_count(shuffles, 'shuffle')} "
+        f"in a row,"
         f" {plan.key_groups} key groups"
     )
     for stage in sorted(plan.stages, key=lambda stage: (stage.level, stage.id)):
@@ -45,7 +46,11 @@ def _failures(plan: Plan) -> Iterator[str]:
     if skipping:
         yield f"on error: {', '.join(skipping)} skips the event"
     if writing:
-        sink = "no sink yet: run with --dead-letters" if plan.dead_letters is None else plan.sinks[plan.dead_letters].config.label
+        sink = (
+            "no sink yet: run with --dead-letters"
+            if plan.dead_letters is None
+            else plan.sinks[plan.dead_letters].config.label
+        )
         yield f"on error: {', '.join(writing)} writes a dead letter ({sink})"
 
 
@@ -56,20 +61,36 @@ def _count(number: int, noun: str) -> str:
 def _entry(plan: Plan, stage: Stage) -> str:
     if isinstance(stage.entry, SourceEntry):
         source = plan.sources[stage.entry.source]
-        return f"source '{source.config.name}' ({source.config.label}), decoder '{source.decoder.step_name}'"
-    producers = [f"{other.id}" for other in plan.stages if not isinstance(other.exit, ToSinks) and other.exit.stage == stage.id]
-    return f"the shuffle behind {'stage' if len(producers) == 1 else 'stages'} {', '.join(producers)}"
+        return (
+            f"source '{source.config.name}' ({source.config.label}), decoder "
+            f"'{source.decoder.step_name}'"
+        )
+    producers = [
+        f"{other.id}"
+        for other in plan.stages
+        if not isinstance(other.exit, ToSinks) and other.exit.stage == stage.id
+    ]
+    return (
+        f"the shuffle behind {'stage' if len(producers) == 1 else 'stages'} {', '.join(producers)}"
+    )
 
 
 def _exit(plan: Plan, stage: Stage) -> str:
     leave = stage.exit
     if isinstance(leave, ToSinks):
-        return ", ".join(f"sink '{plan.sinks[sink].name}' ({plan.sinks[sink].config.label})" for sink in leave.sinks)
+        return ", ".join(
+            f"sink '{plan.sinks[sink].name}' ({plan.sinks[sink].config.label})"
+            for sink in leave.sinks
+        )
     if leave.keeps_key:
         how = "by the key each event has"
     elif leave.extractor is None:
         how = "everything to one place (collect)"
     else:
         how = f"by key_by '{leave.extractor.step_name}'"
-    raw = "; undecoded frames travel, and are decoded again behind the shuffle" if leave.is_raw else ""
+    raw = (
+        "; undecoded frames travel, and are decoded again behind the shuffle"
+        if leave.is_raw
+        else ""
+    )
     return f"stage {leave.stage}, {how}{raw}"

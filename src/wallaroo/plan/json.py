@@ -2,10 +2,11 @@
 
 Where it runs: pure.
 
-What decides: state belongs to (state step, key) within key groups, unread input to a source's name, unsent output to a sink's
-name.  A plan may continue when nothing that a checkpoint holds loses its owner or changes its meaning.  All else (stateless
-steps, stages, addresses, new sources, sinks and state steps) may change freely between two runs, because no event is ever between
-two stages when a batch is committed.
+What decides: state belongs to (state step, key) within key groups, unread input to a source's name,
+unsent output to a sink's name.  A plan may continue when nothing that a checkpoint holds loses its
+owner or changes its meaning.  All else (stateless steps, stages, addresses, new sources, sinks and
+state steps) may change freely between two runs, because no event is ever between two stages when a
+batch is committed.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ def describe(plan: Plan) -> dict[str, Any]:
         },
         "sinks": {sink.name: {"kind": sink.config.kind} for sink in plan.sinks},
         "states": {
-            name: {"class": _qualified(step.state_class), "keys": sorted(_keys_in_front(plan, name))}  # type: ignore[attr-defined]
+            name: {
+                "class": _qualified(step.state_class),  # type: ignore[attr-defined]
+                "keys": sorted(_keys_in_front(plan, name)),
+            }
             for name, step in steps.items()
             if step.is_stateful
         },
@@ -79,7 +83,9 @@ def _qualified(cls: type[Any]) -> str:
 def _keys_in_front(plan: Plan, name: str) -> set[str]:
     """The key extractors whose keys the state step ``name`` sees; ``collect()`` counts as one."""
     keys: set[str] = set()
-    todo = [stage.id for stage in plan.stages if any(step.step_name == name for step in stage.steps)]
+    todo = [
+        stage.id for stage in plan.stages if any(step.step_name == name for step in stage.steps)
+    ]
     while todo:
         behind = todo.pop()
         for stage in plan.stages:
@@ -95,19 +101,33 @@ def _keys_in_front(plan: Plan, name: str) -> set[str]:
 def _shape(stage: Stage) -> dict[str, Any]:
     entry = f"source {stage.entry.source}" if isinstance(stage.entry, SourceEntry) else "shuffle"
     leave = stage.exit
-    to = [f"sink {sink}" for sink in leave.sinks] if isinstance(leave, ToSinks) else [f"stage {leave.stage}"]
+    to = (
+        [f"sink {sink}" for sink in leave.sinks]
+        if isinstance(leave, ToSinks)
+        else [f"stage {leave.stage}"]
+    )
     return {"from": entry, "steps": [step.step_name for step in stage.steps], "to": to}
 
 
 def compare(old: str, new: str) -> Comparison:
-    """Say whether a checkpoint made under the plan ``old`` can be continued under ``new`` (both texts from ``dumps``)."""
+    """Say whether a checkpoint made under the plan ``old`` can be continued under ``new`` (both
+    texts from ``dumps``).
+    """
     before, after = json.loads(old), json.loads(new)
     if before == after:
         return Comparison(Verdict.SAME)
     if before.get("format") != after.get("format"):
-        what = f"The plan was written in format {before.get('format')}, this version writes {after.get('format')}."
+        what = (
+            f"The plan was written in format {before.get('format')}, this version writes "
+            f"{after.get('format')}."
+        )
         return Comparison(Verdict.INCOMPATIBLE, (what,))
-    reasons = (*_whole(before, after), *_sources(before, after), *_sinks(before, after), *_states(before, after))
+    reasons = (
+        *_whole(before, after),
+        *_sources(before, after),
+        *_sinks(before, after),
+        *_states(before, after),
+    )
     if reasons:
         return Comparison(Verdict.INCOMPATIBLE, reasons)
     changes = tuple(_changes(before, after))
@@ -116,9 +136,15 @@ def compare(old: str, new: str) -> Comparison:
 
 def _whole(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     if before["application"] != after["application"]:
-        yield f"It belongs to the application '{before['application']}', this is '{after['application']}'."
+        yield (
+            f"It belongs to the application '{before['application']}', this is "
+            f"'{after['application']}'."
+        )
     if before["key_groups"] != after["key_groups"]:
-        yield f"Its state is laid out in {before['key_groups']} key groups, this plan has {after['key_groups']}."
+        yield (
+            f"Its state is laid out in {before['key_groups']} key groups, this plan has "
+            f"{after['key_groups']}."
+        )
 
 
 def _sources(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
@@ -127,7 +153,10 @@ def _sources(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
         if now is None:
             yield f"Source '{name}' is gone, and input it has accepted may not be processed yet."
         elif now["kind"] != was["kind"]:
-            yield f"Source '{name}' was a {was['kind']} source and is a {now['kind']} source now: their positions do not compare."
+            yield (
+                f"Source '{name}' was a {was['kind']} source and is a {now['kind']} source now: "
+                f"their positions do not compare."
+            )
         elif (now["header_length"], now["length_fmt"]) != (was["header_length"], was["length_fmt"]):
             header = f"{was['header_length']} bytes, {was['length_fmt']!r}"
             yield f"Source '{name}' has another header than the frames it has accepted ({header})."
@@ -146,20 +175,32 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
             yield f"State step '{name}' is gone or renamed: its state would be lost."
             continue
         if now["class"] != was["class"]:
-            yield f"The state of step '{name}' is of class {was['class']}, now it is {now['class']}."
+            yield (
+                f"The state of step '{name}' is of class {was['class']}, now it is {now['class']}."
+            )
         gone = sorted(set(was["keys"]) - set(now["keys"]))
         if gone:
-            yield f"The state of step '{name}' was kept by {', '.join(gone)}, now it is kept by {', '.join(now['keys'])}."
+            yield (
+                f"The state of step '{name}' was kept by {', '.join(gone)}, now it is kept by "
+                f"{', '.join(now['keys'])}."
+            )
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     for part, noun in (("sources", "Source"), ("sinks", "Sink"), ("steps", "Step")):
         yield from (f"{noun} '{name}' is new." for name in after[part] if name not in before[part])
-        yield from (f"{noun} '{name}' is gone; it kept nothing." for name in before[part] if name not in after[part])
+        yield from (
+            f"{noun} '{name}' is gone; it kept nothing."
+            for name in before[part]
+            if name not in after[part]
+        )
     for name, kind in after["steps"].items():
         if before["steps"].get(name, kind) != kind:
             yield f"Step '{name}' was a {before['steps'][name]} and is a {kind} now."
     was, now = before.get("on_error", {}), after.get("on_error", {})
     for name in sorted({*was, *now}):
         if was.get(name, STOP) != now.get(name, STOP):
-            yield f"Step '{name}' had on_error={was.get(name, STOP)!r} and has {now.get(name, STOP)!r} now."
+            yield (
+                f"Step '{name}' had on_error={was.get(name, STOP)!r} and has "
+                f"{now.get(name, STOP)!r} now."
+            )

@@ -1,21 +1,27 @@
-"""How an application will run: stages between shuffles, as frozen values that travel to every worker.
+"""How an application will run: stages between shuffles, as frozen values that travel to every
+worker.
 
 Where it runs: pure.
 
 The laws of a plan:
 
-* A *stage* is a straight run of steps with one entry and one exit.  Its entry is a source or an exchange; its exit is an exchange
-  or sinks.  A pipeline is a tree of merges, so every source and every exchange feeds exactly one stage: ``stages[i].id == i``.
-* An *exchange* is named by the stage behind it.  Several stages may exit into one exchange (a merge); each has its own key
-  extractor.
-* ``level`` is 0 for source stages and one more than the deepest stage in front for the others.  The stages of one level run as
-  one Spark stage; a block for a stage of a later level passes through the levels between unchanged.
-* Behind an exchange every event comes with its key.  The key was extracted in front of the exchange, once, and travels with the
-  event.
-* A merge without a shuffle behind it is not a stage: the steps behind it are copied into each of the merged stages.  State steps
-  are never copied: where keyed streams meet in front of a state step, each leaves through an exchange that ``keeps_key``.
-* Only a stage behind an exchange has state steps, and ``keeps_key`` exits.  Raw exits have an extractor and no steps in front.
-* A state step's state belongs to (state step name, key).  State step names are unique within an application.
+* A *stage* is a straight run of steps with one entry and one exit.  Its entry is a source or an
+  exchange; its exit is an exchange or sinks.  A pipeline is a tree of merges, so every source and
+  every exchange feeds exactly one stage: ``stages[i].id == i``.
+* An *exchange* is named by the stage behind it.  Several stages may exit into one exchange (a
+  merge); each has its own key extractor.
+* ``level`` is 0 for source stages and one more than the deepest stage in front for the others.  The
+  stages of one level run as one Spark stage; a block for a stage of a later level passes through
+  the levels between unchanged.
+* Behind an exchange every event comes with its key.  The key was extracted in front of the
+  exchange, once, and travels with the event.
+* A merge without a shuffle behind it is not a stage: the steps behind it are copied into each of
+  the merged stages.  State steps are never copied: where keyed streams meet in front of a state
+  step, each leaves through an exchange that ``keeps_key``.
+* Only a stage behind an exchange has state steps, and ``keeps_key`` exits.  Raw exits have an
+  extractor and no steps in front.
+* A state step's state belongs to (state step name, key).  State step names are unique within an
+  application.
 """
 
 from __future__ import annotations
@@ -39,8 +45,8 @@ class SourceEntry:
 class ExchangeEntry:
     """A stage fed by a shuffle.
 
-    Several stages may feed it, raw ones among them: a block says which stage produced it, and that stage's exit and source say
-    whether and with which decoder the block's frames are decoded again.
+    Several stages may feed it, raw ones among them: a block says which stage produced it, and that
+    stage's exit and source say whether and with which decoder the block's frames are decoded again.
     """
 
 
@@ -49,9 +55,12 @@ class ToExchange:
     """Leave through a shuffle: extract the key, route by its key group."""
 
     stage: int  # the stage behind the shuffle
-    extractor: KeyExtractor[Any, Any] | None  # None: collect(), everything has COLLECT_KEY; or keeps_key
-    is_raw: bool = False  # ship the undecoded frame instead of the event (only a decoder stands in front)
-    keeps_key: bool = False  # route by the key that the event came with (merged keyed streams meet in front of a state step)
+    # None: collect(), everything has COLLECT_KEY; or keeps_key
+    extractor: KeyExtractor[Any, Any] | None
+    # ship the undecoded frame instead of the event (only a decoder stands in front)
+    is_raw: bool = False
+    # route by the key that the event came with (merged keyed streams meet in front of a state step)
+    keeps_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +93,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """One source: ``pipeline`` is source()'s name, ``config`` its configuration, whose own name is used on the command line."""
+    """One source: ``pipeline`` is source()'s name, ``config`` its configuration, whose own name is
+    used on the command line.
+    """
 
     pipeline: str
     config: Any
@@ -109,9 +120,11 @@ class Plan:
     sources: tuple[SourcePlan, ...]
     sinks: tuple[SinkPlan, ...]
     key_groups: int = KEY_GROUPS_DEFAULT
-    serializer: tuple[Any, Any] | None = None  # the application module's own (serialize, deserialize), as in Wallaroo
+    # the application module's own (serialize, deserialize), as in Wallaroo
+    serializer: tuple[Any, Any] | None = None
     dead_letters: int | None = None  # index of the sink for events that failed; always the last one
-    notes: tuple[str, ...] = ()  # sentences for `wallaroo explain`: what the planner left out, and why
+    # sentences for `wallaroo explain`: what the planner left out, and why
+    notes: tuple[str, ...] = ()
 
     @property
     def state_steps(self) -> tuple[str, ...]:
@@ -125,7 +138,9 @@ class Plan:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Every step with its decoders, key extractors and encoders, each once, in the order events meet them."""
+        """Every step with its decoders, key extractors and encoders, each once, in the order events
+        meet them.
+        """
         found: list[Step] = [source.decoder for source in self.sources]
         for stage in self.stages:
             found += stage.steps

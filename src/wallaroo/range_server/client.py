@@ -1,7 +1,8 @@
 """Reading a spool over the network: what ``SpoolReader.chunks`` gives, from another host.
 
-Where it runs: worker.  A process keeps one connection per server open between ranges.  A connection that breaks is replaced, and
-reading goes on behind the last chunk that was yielded; only a server that stays away is an error.
+Where it runs: worker.  A process keeps one connection per server open between ranges.  A connection
+that breaks is replaced, and reading goes on behind the last chunk that was yielded; only a server
+that stays away is an error.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class RemoteSpool:
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         """Yield the chunks of a range in order, checked.
 
-        Raises CheckpointError where a local reader would, and PeerError if the server stays away for ``RETRY_S_MAX`` or is another
-        run's.
+        Raises CheckpointError where a local reader would, and PeerError if the server stays away
+        for ``RETRY_S_MAX`` or is another run's.
         """
         low, high, patience = start.byte, end.byte, _Patience(self.address)
         folder = folder_of(Path(), self.source).name
@@ -80,8 +81,10 @@ class RemoteSpool:
     def _damaged(self, byte: int, why: str) -> CheckpointError:
         host, port = self.address
         return CheckpointError(
-            f"the spool of source '{self.source}', read from {host}:{port}, is corrupt at byte {byte} of the log: {why}. "
-            "The driver's disk or the network changed it. Run again; if it comes back, restore the spool's files from a copy, or start "
+            f"the spool of source '{self.source}', read from {host}:{port}, is corrupt at byte "
+            f"{byte} of the log: {why}. "
+            "The driver's disk or the network changed it. Run again; if it comes back, restore "
+            "the spool's files from a copy, or start "
             "over with an empty checkpoint directory."
         )
 
@@ -117,12 +120,16 @@ class _Patience:
         self._until, self._pause_s = None, 0.0
 
     def spend(self, problem: OSError) -> None:
-        """Wait before the next try; the first one comes at once.  Raises PeerError when the time is up."""
+        """Wait before the next try; the first one comes at once.  Raises PeerError when the time is
+        up.
+        """
         if self._until is not None and time.monotonic() + self._pause_s >= self._until:
             host, port = self._address
             raise PeerError(
-                f"spool ranges cannot be read from {host}:{port} ({problem.strerror or problem}), tried again for {RETRY_S_MAX:.0f} s. "
-                f"See that the driver is running and that {socket.gethostname()} may open connections to this port of its host."
+                f"spool ranges cannot be read from {host}:{port} ({problem.strerror or problem}), "
+                f"tried again for {RETRY_S_MAX:.0f} s. "
+                f"See that the driver is running and that {socket.gethostname()} may open "
+                f"connections to this port of its host."
             ) from None
         time.sleep(self._pause_s)
         self._pause_s = min(max(PAUSE_S, 2 * self._pause_s), PAUSE_S_MAX)
@@ -132,12 +139,16 @@ class _Link:
     """One connection to a range server, both sides proved."""
 
     def __init__(self, address: Address, secret: bytes, until: float):
-        """Connect until a time (monotonic).  Raises OSError if that fails, PeerError if it is not this run's server."""
+        """Connect until a time (monotonic).  Raises OSError if that fails, PeerError if it is not
+        this run's server.
+        """
         self._address = address
         self._buffer = bytearray(WINDOW_BYTES)
         self._piece = b""
         self.byte = 0  # everything of the log below it has been handed on
-        self._socket = socket.create_connection(address, timeout=max(0.01, until - time.monotonic()))
+        self._socket = socket.create_connection(
+            address, timeout=max(0.01, until - time.monotonic())
+        )
         try:
             self._greet(secret)
         except BaseException:
@@ -152,7 +163,9 @@ class _Link:
         self._socket.close()
 
     def ask(self, folder: str, low: int, high: int) -> None:
-        """Ask for a range; ``window`` gives it.  Raises CheckpointError if the log does not hold it."""
+        """Ask for a range; ``window`` gives it.  Raises CheckpointError if the log does not hold
+        it.
+        """
         self._piece, self.byte = b"", low
         name = folder.encode()
         self._socket.sendall(REQUEST.pack(len(name), low, high) + name)
@@ -173,27 +186,36 @@ class _Link:
     def _greet(self, secret: bytes) -> None:
         magic, version, challenge = SERVER_HELLO.unpack(self._receive(SERVER_HELLO.size))
         if magic != MAGIC or version != VERSION:
-            raise self._stranger(f"it says {magic!r}, version {version}, and not {MAGIC!r}, version {VERSION}")
+            raise self._stranger(
+                f"it says {magic!r}, version {version}, and not {MAGIC!r}, version {VERSION}"
+            )
         own = secrets.token_bytes(CHALLENGE_BYTES)
-        self._socket.sendall(CLIENT_HELLO.pack(MAGIC, VERSION, own, proof_of(b"client", secret, challenge, own)))
+        self._socket.sendall(
+            CLIENT_HELLO.pack(MAGIC, VERSION, own, proof_of(b"client", secret, challenge, own))
+        )
         self._answer(PROOF_BYTES)
         if not is_proof(self._receive(PROOF_BYTES), b"server", secret, challenge, own):
             raise self._stranger("it cannot prove that it knows this run's secret")
 
     def _answer(self, length_expected: int) -> None:
-        """Take the head of an answer whose body is to have a length; raise what it says otherwise."""
+        """Take the head of an answer whose body is to have a length; raise what it says
+        otherwise.
+        """
         status, length = ANSWER.unpack(self._receive(ANSWER.size))
         if status == OK and length == length_expected:
             return
         if status == OK or length > TEXT_BYTES_MAX:
-            raise self._stranger(f"it answers with {length} bytes where {length_expected} are asked for")
+            raise self._stranger(
+                f"it answers with {length} bytes where {length_expected} are asked for"
+            )
         words = self._receive(length).decode("utf-8", "replace")
         raise CheckpointError(words) if status == LOST else self._stranger(words)
 
     def _stranger(self, what: str) -> PeerError:
         host, port = self._address
         return PeerError(
-            f"the server at {host}:{port} does not serve this run's spools: {what}. Another run or program may have taken the port: "
+            f"the server at {host}:{port} does not serve this run's spools: {what}. Another run "
+            f"or program may have taken the port: "
             "stop it, and run again."
         )
 

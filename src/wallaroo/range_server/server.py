@@ -1,10 +1,12 @@
-"""``python -m wallaroo.range_server.server CONFIG.json``: serves ranges of all spools under a root to the executors of other hosts.
+"""``python -m wallaroo.range_server.server CONFIG.json``: serves ranges of all spools under a root
+to the executors of other hosts.
 
-Where it runs: range server, a process of its own on the driver's host; one thread for all connections.  It only reads: however slow or
-many its readers are, and whatever becomes of it, the writers of the spools do not notice.  The protocol stands in ``spool.wire``.
+Where it runs: range server, a process of its own on the driver's host; one thread for all
+connections.  It only reads: however slow or many its readers are, and whatever becomes of it, the
+writers of the spools do not notice.  The protocol stands in ``spool.wire``.
 
-Ranges go from file to socket within the kernel.  Each connection is a conversation (``conversation``); a turn of it sends one slice,
-so that all readers come forward.
+Ranges go from file to socket within the kernel.  Each connection is a conversation
+(``conversation``); a turn of it sends one slice, so that all readers come forward.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ from wallaroo.range_server.wire import (
 from wallaroo.spool.format import Segment, corrupt
 from wallaroo.spool.reader import SpoolReader, open_segment
 
-CONNECTIONS_MAX = 4096  # one per Python worker of the cluster, with room; a quarter of the files this process may have, if less
+# one per Python worker of the cluster, with room; a quarter of the files this process may have, if
+# less
+CONNECTIONS_MAX = 4096
 LISTEN_BACKLOG = 512  # all workers of a cluster may come at once
 TICK_S = 1.0  # between looks at clients that do not prove themselves
 
@@ -74,7 +78,11 @@ class RangeServer:
     """Serves the spools under a root to clients that know the secret."""
 
     def __init__(self, config: RangeConfig, parent: Parent):
-        self._root, self._secret, self._parent = Path(config.root), bytes.fromhex(config.secret), parent
+        self._root, self._secret, self._parent = (
+            Path(config.root),
+            bytes.fromhex(config.secret),
+            parent,
+        )
         self._bind_to = (config.host, config.port)
         self._selector = selectors.DefaultSelector()
         self._conversations: dict[int, Conversation] = {}
@@ -91,7 +99,8 @@ class RangeServer:
         except OSError as problem:
             raise PeerError(
                 f"spool ranges cannot be served on {host}:{port}: {problem.strerror or problem}. "
-                "Name an address of this host that executors reach, and a port that no other program uses (0: any)."
+                "Name an address of this host that executors reach, and a port that no other "
+                "program uses (0: any)."
             ) from None
         self._listener.setblocking(False)
         self._selector.register(self._listener, EVENT_READ, self._accept)
@@ -111,7 +120,9 @@ class RangeServer:
     def _accept(self) -> None:
         try:
             sock, address = self._listener.accept()
-        except OSError:  # it left again, or the system is out of files; those that wait are looked at again
+        except (
+            OSError
+        ):  # it left again, or the system is out of files; those that wait are looked at again
             return
         if len(self._conversations) >= self._connections_max and not self._make_room():
             sock.close()  # it tries again
@@ -121,7 +132,8 @@ class RangeServer:
             return
         self._is_full_told = False
         sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a host that vanished does not hold its place
+        # a host that vanished does not hold its place
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         conversation = Conversation(sock, f"{address[0]}:{address[1]}")
         conversation.waits = self._converse(conversation)
@@ -129,7 +141,9 @@ class RangeServer:
         self._turn(conversation)
 
     def _make_room(self) -> bool:
-        """Close the connection that has been idle longest, if any is; its client opens another one when it needs it."""
+        """Close the connection that has been idle longest, if any is; its client opens another one
+        when it needs it.
+        """
         for conversation in self._conversations.values():
             if conversation.is_idle:
                 self._close(conversation)
@@ -175,7 +189,8 @@ class RangeServer:
         conversation.until = float("inf")
         number = conversation.socket.fileno()
         while True:
-            self._conversations[number] = self._conversations.pop(number)  # the last in line to make room
+            # the last in line to make room
+            self._conversations[number] = self._conversations.pop(number)
             conversation.is_idle = True
             yield from conversation.receive(REQUEST.size)
             conversation.is_idle = False
@@ -183,7 +198,9 @@ class RangeServer:
             if not 0 < name_bytes <= NAME_BYTES_MAX:
                 raise TurnedAwayError(f"it asked for a name of {name_bytes} bytes")
             yield from conversation.receive(name_bytes)
-            yield from self._serve(conversation, conversation.received.decode("utf-8", "replace"), low, high)
+            yield from self._serve(
+                conversation, conversation.received.decode("utf-8", "replace"), low, high
+            )
 
     def _greet(self, conversation: Conversation) -> Waits:
         challenge = secrets.token_bytes(CHALLENGE_BYTES)
@@ -204,8 +221,12 @@ class RangeServer:
 
     def _serve(self, conversation: Conversation, name: str, low: int, high: int) -> Waits:
         if not name.endswith(".spool") or "/" in name or "\0" in name or low >= high:
-            yield from conversation.answer(REFUSED, f"it has no range {low} to {high} of {name!r}".encode())
-            raise TurnedAwayError(f"it asked for {low} to {high} of {name!r}, which is no range of a spool")
+            yield from conversation.answer(
+                REFUSED, f"it has no range {low} to {high} of {name!r}".encode()
+            )
+            raise TurnedAwayError(
+                f"it asked for {low} to {high} of {name!r}, which is no range of a spool"
+            )
         try:
             parts = _checked_parts(self._root / name, low, high)
         except CheckpointError as problem:
@@ -233,7 +254,10 @@ def _checked_parts(folder: Path, low: int, high: int) -> list[Part]:
 
 
 def _not_hello(conversation: Conversation) -> str:
-    return f"it does not begin as a reader of this version does; first bytes {conversation.received[:16].hex(' ')}"
+    return (
+        f"it does not begin as a reader of this version does; first bytes "
+        f"{conversation.received[:16].hex(' ')}"
+    )
 
 
 def _connections_max() -> int:
@@ -252,7 +276,9 @@ def main(path: str) -> int:
     parent = Parent()
 
     def work() -> None:
-        server = RangeServer(RangeConfig(**json.loads(Path(path).read_text(encoding="utf-8"))), parent)
+        server = RangeServer(
+            RangeConfig(**json.loads(Path(path).read_text(encoding="utf-8"))), parent
+        )
         say("READY", {"address": server.listen()})
         server.run()
 

@@ -1,7 +1,7 @@
 """One client of the range server: sending and receiving without ever blocking the others.
 
-Where it runs: range server.  A conversation is a generator that yields what it waits for (``EVENT_READ``, ``EVENT_WRITE``); whoever
-drives it wakes it when that has come.
+Where it runs: range server.  A conversation is a generator that yields what it waits for
+(``EVENT_READ``, ``EVENT_WRITE``); whoever drives it wakes it when that has come.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Conversation:
         return self.socket.fileno() < 0
 
     def receive(self, count: int) -> Waits:
-        """Wait until ``received`` holds ``count`` bytes.  Raises ConnectionError where the client leaves."""
+        """Wait until ``received`` holds ``count`` bytes.  Raises ConnectionError where the client
+        leaves.
+        """
         self.received.clear()
         while len(self.received) < count:
             try:
@@ -70,11 +72,14 @@ class Conversation:
         """Send a part of a file, slice by slice."""
         while offset < limit:
             try:
-                sent = os.sendfile(self.socket.fileno(), fd, offset, min(SLICE_BYTES, limit - offset))
+                sent = os.sendfile(
+                    self.socket.fileno(), fd, offset, min(SLICE_BYTES, limit - offset)
+                )
             except BlockingIOError:
                 sent = -1
             if sent == 0:
-                raise ConnectionError("the file became shorter")  # the client asks again, and is told then
+                # the client asks again, and is told then
+                raise ConnectionError("the file became shorter")
             offset += max(sent, 0)
             if offset < limit:
                 yield EVENT_WRITE

@@ -1,7 +1,7 @@
 """The order of calls that makes a batch happen: attempt, accept, commit, release.
 
-Where it runs: driver.  The law is at the head of ``state.commits``; here is the one place that keeps it, whatever runs the
-tasks.
+Where it runs: driver.  The law is at the head of ``state.commits``; here is the one place that
+keeps it, whatever runs the tasks.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class BatchProtocol:
         self.last, self._tell = checkpoint.last, tell
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
-        """Attempt the batch until all tasks read the same attempt of each producer; return their reports.
+        """Attempt the batch until all tasks read the same attempt of each producer; return their
+        reports.
 
-        Raises what a task reports as its error, and InternalError where attempts stay mixed.  What a refused attempt staged is
-        dropped.
+        Raises what a task reports as its error, and InternalError where attempts stay mixed.  What
+        a refused attempt staged is dropped.
         """
         mixed = ""
         for _ in range(MIXED_RETRIES):
@@ -63,8 +64,14 @@ class BatchProtocol:
             self.abort(batch, reports)
             if error is not None:
                 raise error
-            self._tell(f"batch {batch} is run again: {mixed}, whose outputs differ from the attempt that counts")
-        raise InternalError(f"batch {batch} mixed outputs of two attempts of one task {MIXED_RETRIES} times: {mixed}")
+            self._tell(
+                f"batch {batch} is run again: {mixed}, whose outputs differ from the attempt that "
+                f"counts"
+            )
+        raise InternalError(
+            f"batch {batch} mixed outputs of two attempts of one task {MIXED_RETRIES} times: "
+            f"{mixed}"
+        )
 
     def commit(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
         """Publish the commit, let the sinks go, then forget what is no longer needed."""
@@ -90,7 +97,10 @@ class BatchProtocol:
             deltas=tuple(report.delta for report in reports if report.delta is not None),
             snapshots=in_force(self.last.snapshots if self.last else (), written),
             sinks=self._tokens(reports),
-            outputs={sink.name: sum(report.outputs.get(number, 0) for report in reports) for number, sink in sinks},
+            outputs={
+                sink.name: sum(report.outputs.get(number, 0) for report in reports)
+                for number, sink in sinks
+            },
             steps=self._steps,
             time_ms=time.time_ns() // 1_000_000,
             id=uuid.uuid4().hex,

@@ -1,7 +1,8 @@
 """What may go: deltas, snapshots and commits that no retained commit needs.
 
-Where it runs: driver, after a commit.  The law: a file goes only when no retained commit, and nothing that a retained commit is built on,
-refers to it; so a crash between two deletions leaves garbage, never a hole.
+Where it runs: driver, after a commit.  The law: a file goes only when no retained commit, and
+nothing that a retained commit is built on, refers to it; so a crash between two deletions leaves
+garbage, never a hole.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ SWEEP_EVERY = 16  # batches between two looks at the folders
 
 
 class Housekeeping:
-    """Keeps the newest ``retain`` commits usable as starting points, and removes what only older ones need."""
+    """Keeps the newest ``retain`` commits usable as starting points, and removes what only older
+    ones need.
+    """
 
     def __init__(self, checkpoint: Checkpoint, key_groups: int, retain: int):
         self._checkpoint, self._key_groups, self._retain = checkpoint, key_groups, max(1, retain)
@@ -54,9 +57,14 @@ class Housekeeping:
                 commits.delete(batch)
         kept = [commits.read(batch) for batch in commits.batches()]
         self._remove_all_but(
-            DELTAS, frozenset(delta.file for commit in kept for delta in commit.deltas if commit.batch >= oldest)
+            DELTAS,
+            frozenset(
+                delta.file for commit in kept for delta in commit.deltas if commit.batch >= oldest
+            ),
         )
-        self._remove_all_but(SNAPSHOTS, frozenset(ref.file for commit in self._retained for ref in commit.snapshots))
+        self._remove_all_but(
+            SNAPSHOTS, frozenset(ref.file for commit in self._retained for ref in commit.snapshots)
+        )
         commits.forget_before(min(oldest, self._retained[0].batch))
 
     def _remove_all_but(self, folder: str, needed: frozenset[str]) -> None:

@@ -65,18 +65,31 @@ class Deployment:
         storage = LocalStorage(str(root), is_durable)
         digest = hashlib.blake2b(packed, digest_size=8).hexdigest()
         return Deployment(
-            packed, digest, module_paths, spools, view_root, str(root / "outbox"), storage, checkpoint_id, is_durable
+            packed,
+            digest,
+            module_paths,
+            spools,
+            view_root,
+            str(root / "outbox"),
+            storage,
+            checkpoint_id,
+            is_durable,
         )
 
     def view_folder(self) -> Path:
-        """Return the folder of this host's view: outside of the checkpoint where several hosts share that."""
+        """Return the folder of this host's view: outside of the checkpoint where several hosts
+        share that.
+        """
         if self.view_root:
             return Path(self.view_root)
-        base = os.environ.get(VIEW_DIR) or Path(tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}")
+        base = os.environ.get(VIEW_DIR) or Path(
+            tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}"
+        )
         return Path(base, worker_name().replace("/", "_"), f"{self.checkpoint_id}-{boot_id()}")
 
 
-WORKER, VIEW_DIR = "WALLAROO_WORKER", "WALLAROO_VIEW_DIR"  # environment of a worker: its name, and where it may keep views
+# environment of a worker: its name, and where it may keep views
+WORKER, VIEW_DIR = "WALLAROO_WORKER", "WALLAROO_VIEW_DIR"
 
 
 def worker_name() -> str:
@@ -86,14 +99,17 @@ def worker_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """One batch: who reads what, how many tasks there are, and the committed version to start from."""
+    """One batch: who reads what, how many tasks there are, and the committed version to start
+    from.
+    """
 
     deployment: Deployment
     batch: int
     tasks: int
     pieces: tuple[tuple[Piece, ...], ...]  # by task of level 0
     committed: int  # the last committed batch, -1 if none
-    commits: tuple[Commit, ...]  # the newest commits, so that a view one batch behind reads no commit file
+    # the newest commits, so that a view one batch behind reads no commit file
+    commits: tuple[Commit, ...]
     steps: tuple[str, ...]  # the step table
     levels: int  # of the plan
     state_level: int  # the first level with a state step; -1: none
@@ -104,7 +120,9 @@ _plans: dict[str, Plan] = {}
 
 
 def plan_of(deployment: Deployment) -> Plan:
-    """Return the plan, unpickled once per process.  Raises PeerError where its modules are not to be had."""
+    """Return the plan, unpickled once per process.  Raises PeerError where its modules are not to
+    be had.
+    """
     if deployment.plan_id not in _plans:
         forbid_runs()
         for path in deployment.module_paths:
@@ -114,8 +132,10 @@ def plan_of(deployment: Deployment) -> Plan:
             _plans[deployment.plan_id] = pickle.loads(deployment.plan)
         except (ImportError, AttributeError) as error:
             raise PeerError(
-                f"the application cannot be imported on host '{worker_name()}': {type(error).__name__}: {error}. "
-                "Install what it imports on every host, or ship it: docs/scaling.md, 'Dependencies'."
+                f"the application cannot be imported on host '{worker_name()}': "
+                f"{type(error).__name__}: {error}. "
+                "Install what it imports on every host, or ship it: docs/scaling.md, "
+                "'Dependencies'."
             ) from error
         gc.freeze()  # what is loaded by now stays: collections need not look at it again
     return _plans[deployment.plan_id]

@@ -1,10 +1,12 @@
 """How much a batch takes: a backlog never becomes one giant batch.
 
-Where it runs: pure (driver).  A batch costs a fixed time and a time per event.  Tasks say how long they were busy: that, by event, is the
-time per event, and what is left of a batch's time is the fixed one (its median over the newest batches, so that a batch that waited for
-a lost host says nothing of the others).  The next batch is given what fits the target, at most twice and at least a quarter of what the
-last one was allowed.  Where the fixed time alone is more than half of the target, half of the target is spent on events all the same:
-smaller batches would only make the backlog larger.
+Where it runs: pure (driver).  A batch costs a fixed time and a time per event.  Tasks say how long
+they were busy: that, by event, is the time per event, and what is left of a batch's time is the
+fixed one (its median over the newest batches, so that a batch that waited for a lost host says
+nothing of the others).  The next batch is given what fits the target, at most twice and at least a
+quarter of what the last one was allowed.  Where the fixed time alone is more than half of the
+target, half of the target is spent on events all the same: smaller batches would only make the
+backlog larger.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from wallaroo.spark.control import EVENTS_FIRST
 
 GROWTH_MAX, SHRINK_MAX = 2.0, 0.25  # from one batch to the next
 EVENTS_MIN, EVENTS_MAX = 100, 4_000_000
-FULL = 0.5  # of the bound: below, the batch took all there was (batches end at chunk boundaries, so they seldom reach the bound)
+# of the bound: below, the batch took all there was (batches end at chunk boundaries, so they seldom
+# reach the bound)
+FULL = 0.5
 WINDOW = 16  # batches
 TASK_S = 0.04  # of work: below this, one more task costs more than it saves
 EVENT_S = 3e-6  # work per event, until it has been measured
@@ -62,7 +66,9 @@ class Pacer:
         if events:
             self._took.append(Took(events, seconds, min(busy_s, seconds), tasks))
             if seconds > self._target_s or events >= FULL * self.events_max:
-                bounded = min(max(self._fits(), SHRINK_MAX * self.events_max), GROWTH_MAX * self.events_max)
+                bounded = min(
+                    max(self._fits(), SHRINK_MAX * self.events_max), GROWTH_MAX * self.events_max
+                )
                 self.events_max = int(min(max(bounded, EVENTS_MIN), EVENTS_MAX))
         return self.events_max
 

@@ -1,11 +1,14 @@
-"""Which worker owns which key groups: balanced by cores, and moved as little as the cluster's changes allow.
+"""Which worker owns which key groups: balanced by cores, and moved as little as the cluster's
+changes allow.
 
-Where it runs: pure (driver).  A task of a batch owns a contiguous range of key groups (``engine.keys.groups_of_task``); a placement says
-on which host each task is wanted.  Spark is asked, not told: where a task really ran, its report says.
+Where it runs: pure (driver).  A task of a batch owns a contiguous range of key groups
+(``engine.keys.groups_of_task``); a placement says on which host each task is wanted.  Spark is
+asked, not told: where a task really ran, its report says.
 
-How tasks are spread: a host's share of the tasks is its share of the cores (largest remainder).  Tasks then choose hosts in order of
-warmth: the share of a task's key groups whose state the host's view holds, newer copies counting more.  So on an unchanged cluster nothing
-moves; a joiner gets just its share; and the groups of a lost host go where an older copy of them is, if there is one.
+How tasks are spread: a host's share of the tasks is its share of the cores (largest remainder).
+Tasks then choose hosts in order of warmth: the share of a task's key groups whose state the host's
+view holds, newer copies counting more.  So on an unchanged cluster nothing moves; a joiner gets
+just its share; and the groups of a lost host go where an older copy of them is, if there is one.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from dataclasses import dataclass
 
 from wallaroo.engine.keys import groups_of_task
 
-OLD = 64  # batches behind which a copy of a key group is no better than none: its snapshot is newer (state.snapshots)
+# batches behind which a copy of a key group is no better than none: its snapshot is newer
+# (state.snapshots)
+OLD = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Where copies of key groups are: worker -> key group -> the batch after which its view holds the group."""
+    """Where copies of key groups are: worker -> key group -> the batch after which its view holds
+    the group.
+    """
 
     by_worker: Mapping[str, Mapping[int, int]]
 
@@ -50,8 +57,8 @@ class Copies:
 def tasks_for(wanted: int, members: Iterable[Member], tasks_max: int) -> int:
     """Return how many tasks a batch gets that would like ``wanted``.
 
-    With several hosts every host gets the same number (as far as cores are the same everywhere), so that a host owns the same key groups
-    in small batches as in large ones.
+    With several hosts every host gets the same number (as far as cores are the same everywhere), so
+    that a host owns the same key groups in small batches as in large ones.
 
     >>> pair = (Member("a", "a", 4), Member("b", "b", 4))
     >>> [tasks_for(wanted, pair, 8) for wanted in (1, 2, 3, 8)], tasks_for(3, pair[:1], 4)
@@ -74,13 +81,17 @@ def shares(tasks: int, members: tuple[Member, ...]) -> list[int]:
     cores = sum(member.cores for member in members)
     exact = [tasks * member.cores / cores for member in members]
     given = [math.floor(share) for share in exact]
-    by_rest = sorted(range(len(members)), key=lambda number: (given[number] - exact[number], number))
+    by_rest = sorted(
+        range(len(members)), key=lambda number: (given[number] - exact[number], number)
+    )
     for number in by_rest[: tasks - sum(given)]:
         given[number] += 1
     return given
 
 
-def spread(tasks: int, key_groups: int, members: tuple[Member, ...], copies: Copies, batch: int) -> tuple[str, ...]:
+def spread(
+    tasks: int, key_groups: int, members: tuple[Member, ...], copies: Copies, batch: int
+) -> tuple[str, ...]:
     """Return the host of each task of a batch.
 
     >>> pair = (Member("a", "a", 1), Member("b", "b", 1))
@@ -90,13 +101,16 @@ def spread(tasks: int, key_groups: int, members: tuple[Member, ...], copies: Cop
     free = shares(tasks, members)
     warmth = {
         (task, number): sum(
-            copies.warmth(member.worker, group, batch) for group in range(*groups_of_task(task, tasks, key_groups))
+            copies.warmth(member.worker, group, batch)
+            for group in range(*groups_of_task(task, tasks, key_groups))
         )
         for task in range(tasks)
         for number, member in enumerate(members)
     }
     chosen: dict[int, int] = {}
-    for task, number in sorted((pair for pair in warmth if warmth[pair] > 0), key=lambda pair: (-warmth[pair], pair)):
+    for task, number in sorted(
+        (pair for pair in warmth if warmth[pair] > 0), key=lambda pair: (-warmth[pair], pair)
+    ):
         if task not in chosen and free[number] > 0:
             chosen[task] = number
             free[number] -= 1
@@ -122,7 +136,9 @@ class Ownership:
         return Copies(self._copies)
 
     def ran(self, tasks: int, workers: Mapping[int, str], held: int) -> None:
-        """Note that state tasks ran on these workers (task -> worker) and brought their views to batch ``held``."""
+        """Note that state tasks ran on these workers (task -> worker) and brought their views to
+        batch ``held``.
+        """
         for task, worker in workers.items():
             copies = self._copies.setdefault(worker, {})
             for group in range(*groups_of_task(task, tasks, self._key_groups)):
@@ -130,7 +146,9 @@ class Ownership:
                 copies[group] = held
 
     def warmed(self, worker: str, groups: Iterable[int], held: int) -> None:
-        """Note that a worker's view was brought to batch ``held`` before it owned these key groups."""
+        """Note that a worker's view was brought to batch ``held`` before it owned these key
+        groups.
+        """
         self._copies.setdefault(worker, {}).update(dict.fromkeys(groups, held))
 
     def by_worker(self) -> dict[str, tuple[int, ...]]:

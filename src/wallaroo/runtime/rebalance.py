@@ -2,8 +2,9 @@
 
 Where it runs: pure (driver).
 
-A change is over when a batch is done that began with the new members.  The batch that was under way when a host went is part of it: it
-waits for Spark to notice, and runs what was lost again.  The pause is what all these batches took beyond the median of the newest ones.
+A change is over when a batch is done that began with the new members.  The batch that was under way
+when a host went is part of it: it waits for Spark to notice, and runs what was lost again.  The
+pause is what all these batches took beyond the median of the newest ones.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Move:
     def __str__(self) -> str:
         who = [f"{name} joined" for name in self.joined] + [f"{name} left" for name in self.left]
         return (
-            f"{', '.join(who) or 'a worker came back'}: key groups moved: {self.groups} of {self.key_groups}, "
+            f"{', '.join(who) or 'a worker came back'}: key groups moved: {self.groups} of "
+            f"{self.key_groups}, "
             f"state moved: {self.bytes / 1e6:.1f} MB, pause {self.pause_s:.1f} s"
         )
 
@@ -60,8 +62,12 @@ class MoveMeter:
         """Note that a batch begins, with the members as they are now."""
         self._is_in_force = self._before is not None
 
-    def batch_done(self, owners: Mapping[int, str], cold_bytes: int, seconds: float, now: frozenset[str]) -> Move | None:
-        """Note a batch: who owns which key group now, and what views that were behind read.  Return the change that is over with it."""
+    def batch_done(
+        self, owners: Mapping[int, str], cold_bytes: int, seconds: float, now: frozenset[str]
+    ) -> Move | None:
+        """Note a batch: who owns which key group now, and what views that were behind read.  Return
+        the change that is over with it.
+        """
         if self._before is None:
             if seconds:  # not the warm-up
                 self._durations.append(seconds)

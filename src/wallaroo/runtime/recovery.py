@@ -1,6 +1,7 @@
 """What a run begins with: what it finds in its checkpoint, and how its state steps are numbered.
 
-Where it runs: driver.  Whether the application may go on at all is decided in ``state.compatibility``.
+Where it runs: driver.  Whether the application may go on at all is decided in
+``state.compatibility``.
 """
 
 from __future__ import annotations
@@ -12,26 +13,42 @@ from wallaroo.metrics.status import SinkLine, SourceStatus
 from wallaroo.state.commits import Commit
 
 
-def step_table(last: Commit | None, names: Sequence[str], dropped: frozenset[str]) -> tuple[str, ...]:
-    """Return the step table of the next commits: known steps keep their number, new ones get a new one, dropped ones lose their name.
+def step_table(
+    last: Commit | None, names: Sequence[str], dropped: frozenset[str]
+) -> tuple[str, ...]:
+    """Return the step table of the next commits: known steps keep their number, new ones get a new
+    one, dropped ones lose their name.
 
     >>> step_table(Commit(7, {}, steps=("a", "b")), ["b", "c"], frozenset({"b"}))
     ('a', 'b (dropped after batch 7)', 'b', 'c')
     """
-    known = [f"{name} (dropped after batch {last.batch})" if name in dropped else name for name in last.steps] if last else []
+    known = (
+        [
+            f"{name} (dropped after batch {last.batch})" if name in dropped else name
+            for name in last.steps
+        ]
+        if last
+        else []
+    )
     return (*known, *(name for name in names if name not in known))
 
 
-def describe(last: Commit | None, sources: Sequence[SourceStatus], sinks: Sequence[SinkLine]) -> str:
+def describe(
+    last: Commit | None, sources: Sequence[SourceStatus], sinks: Sequence[SinkLine]
+) -> str:
     """Say what was found, in one line."""
     if last is None:
         return "nothing committed yet: state begins empty"
     at = datetime.fromtimestamp(last.time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    log = sum(delta.size for delta in last.deltas) + sum(snapshot.size for snapshot in last.snapshots)
+    log = sum(delta.size for delta in last.deltas) + sum(
+        snapshot.size for snapshot in last.snapshots
+    )
     waiting = sum(source.backlog_events for source in sources)
     pending = sum(sink.pending_bytes for sink in sinks)
     return (
-        f"continuing from commit {last.batch} of {at}: {sum(events for _, events in last.offsets.values()):,} events are in the state "
-        f"({log:,} bytes of snapshots and newest deltas), {waiting:,} accepted events wait to be processed, "
+        f"continuing from commit {last.batch} of {at}: "
+        f"{sum(events for _, events in last.offsets.values()):,} events are in the state "
+        f"({log:,} bytes of snapshots and newest deltas), {waiting:,} accepted events wait to be "
+        f"processed, "
         f"{pending:,} bytes of committed output wait to be sent"
     )

@@ -1,7 +1,7 @@
 """One task of one level of one batch, inside Spark's Python worker.
 
-Where it runs: worker.  Nothing escapes from here but records: an error is a report, so that Spark neither retries what cannot succeed nor
-shows a stack trace of its own.
+Where it runs: worker.  Nothing escapes from here but records: an error is a report, so that Spark
+neither retries what cannot succeed nor shows a stack trace of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the
 
 
 def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) -> Iterator[Any]:
-    """Yield ``(task, Block | Marker)`` for the next level, or this batch's TaskReports where this is the last one."""
+    """Yield ``(task, Block | Marker)`` for the next level, or this batch's TaskReports where this
+    is the last one.
+    """
     gc.disable()
     started = time.perf_counter()
     task: Task | None = None
@@ -50,7 +52,9 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
             task,
             level,
             index,
-            UserCodeError("(unknown)", "", "(unknown)", f"a function of the application raised {error!r}"),
+            UserCodeError(
+                "(unknown)", "", "(unknown)", f"a function of the application raised {error!r}"
+            ),
         )
     except Exception as error:  # noqa: BLE001  # the error gate of the worker: whatever it is, the driver tells the user
         report = _failed(task, level, index, unexpected(error))
@@ -74,9 +78,13 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
 
 
 def unexpected(error: Exception) -> InternalError:
-    """Return an error that nobody foresaw, with the traceback that is being handled, as one that the driver can tell."""
+    """Return an error that nobody foresaw, with the traceback that is being handled, as one that
+    the driver can tell.
+    """
     return InternalError(
-        f"a task failed in a way that this program does not expect: {type(error).__name__}: {error}", traceback.format_exc()
+        f"a task failed in a way that this program does not expect: {type(error).__name__}: "
+        f"{error}",
+        traceback.format_exc(),
     )
 
 
@@ -98,12 +106,17 @@ class Task:
         self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
 
     def _open_state(self) -> TaskState | None:
-        if not any(stage.state_steps for stage in self._plan.stages if stage.level == self._level_number):
+        if not any(
+            stage.state_steps for stage in self._plan.stages if stage.level == self._level_number
+        ):
             return None
         started = time.perf_counter()
         state, caught_up = open_state(self._job, self._plan, self._index, self._job.tasks)
         self._notes["entries_applied"] = float(caught_up.entries)
-        self._notes["cold_groups"], self._notes["cold_bytes"] = float(caught_up.cold_groups), float(caught_up.bytes_read)
+        self._notes["cold_groups"], self._notes["cold_bytes"] = (
+            float(caught_up.cold_groups),
+            float(caught_up.bytes_read),
+        )
         self._notes["catch_up_ms"] = (time.perf_counter() - started) * 1e3
         return state
 
@@ -113,7 +126,9 @@ class Task:
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
         """Process everything; yield full blocks as they come, then the rest."""
-        feeding = self._feed_pieces(records) if self._level_number == 0 else self._feed_blocks(records)
+        feeding = (
+            self._feed_pieces(records) if self._level_number == 0 else self._feed_blocks(records)
+        )
         for passed in feeding:
             if passed is not None:
                 yield passed
@@ -123,7 +138,8 @@ class Task:
         self._stage_outputs()  # an event that cannot be packed is found when its block is
 
     def _feed_pieces(self, records: Iterable[Record]) -> Iterator[None]:
-        deque(records, maxlen=0)  # nothing in it, but what is not read keeps Spark from using this process again
+        # nothing in it, but what is not read keeps Spark from using this process again
+        deque(records, maxlen=0)
         for piece in self._job.pieces[self._index] if self._index < len(self._job.pieces) else ():
             receipts = self._receipts.setdefault(piece.source, {})
             events, feed = 0, self._level.feed_frames
@@ -162,7 +178,14 @@ class Task:
         if sink not in self._writers:
             plan, deployment = self._plan.sinks[sink], self._job.deployment
             staging = Path(deployment.outbox_root, plan.name)
-            context = WriteContext(plan.name, self._job.batch, self._index, self.attempt, staging, deployment.is_durable)
+            context = WriteContext(
+                plan.name,
+                self._job.batch,
+                self._index,
+                self.attempt,
+                staging,
+                deployment.is_durable,
+            )
             self._writers[sink] = plan.config.writer(context)
         return self._writers[sink]
 
@@ -175,10 +198,20 @@ class Task:
             storage = job.deployment.storage
             name = f"{job.batch}.{self._level_number}.{self._index}.{self.attempt}"
             delta = self._state.write_delta(self._level.states, name, storage)
-            if job.writes_snapshots and job.state_level == self._level_number and job.committed >= 0:
+            if (
+                job.writes_snapshots
+                and job.state_level == self._level_number
+                and job.committed >= 0
+            ):
                 due = due_groups(job.batch, self._plan.key_groups)
-                snapshots = tuple(self._state.write_snapshots(due, job.committed, self.attempt, storage))
-        tokens = {sink: token for sink, writer in self._writers.items() if (token := writer.prepare()) is not None}
+                snapshots = tuple(
+                    self._state.write_snapshots(due, job.committed, self.attempt, storage)
+                )
+        tokens = {
+            sink: token
+            for sink, writer in self._writers.items()
+            if (token := writer.prepare()) is not None
+        }
         return TaskReport(
             self._level_number, self._index, self.attempt, self.consumed, self._events, self._receipts, self._outputs, tokens, delta,
             snapshots, None, busy_ms, self._notes, self._level.failures.counts, tuple(self._level.failures.samples), worker_name(),
@@ -191,8 +224,17 @@ class Task:
 
 
 def open_state(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:
-    """Return the state of one task's key groups at the job's last commit, and what it took to bring this host's view there."""
+    """Return the state of one task's key groups at the job's last commit, and what it took to bring
+    this host's view there.
+    """
     deployment = job.deployment
-    state = TaskState(deployment.view_folder(), plan.key_groups, groups_of_task(task, tasks, plan.key_groups), job.steps)
-    history = History(deployment.storage, job.commits, job.committed, CommitLog(deployment.storage).read)
+    state = TaskState(
+        deployment.view_folder(),
+        plan.key_groups,
+        groups_of_task(task, tasks, plan.key_groups),
+        job.steps,
+    )
+    history = History(
+        deployment.storage, job.commits, job.committed, CommitLog(deployment.storage).read
+    )
     return state, state.catch_up(history)

@@ -1,17 +1,19 @@
 """The sink interface: write in the task, commit after the commit point, abort.
 
-Where it runs: configurations travel (pickled) to workers; writers run in workers; committers run in the driver.
+Where it runs: configurations travel (pickled) to workers; writers run in workers; committers run in
+the driver.
 
 The law of a sink:
 
-* A task makes one writer per sink and batch, gives it encoded outputs in order (``write``, many times), then ``prepare``s it
-  and gets a *token*: a small picklable value that says where the output is staged.  A task may run more than once for a
-  batch; every run makes its own writer and its own token, and only one run's tokens are accepted.
-* After the commit point the driver calls ``commit(batch, tokens)``: tokens in output order, exactly once in an undisturbed
-  run, again for the last committed batches after a crash.  ``commit`` must therefore be idempotent by batch number.  It must
-  not lose or reorder.
-* ``abort(batch, tokens)`` drops what uncommitted tokens staged.  It may never be called (a crash): staged output nobody
-  committed must be recognisable and removable later (``recover``).
+* A task makes one writer per sink and batch, gives it encoded outputs in order (``write``, many
+  times), then ``prepare``s it and gets a *token*: a small picklable value that says where the
+  output is staged.  A task may run more than once for a batch; every run makes its own writer and
+  its own token, and only one run's tokens are accepted.
+* After the commit point the driver calls ``commit(batch, tokens)``: tokens in output order, exactly
+  once in an undisturbed run, again for the last committed batches after a crash.  ``commit`` must
+  therefore be idempotent by batch number.  It must not lose or reorder.
+* ``abort(batch, tokens)`` drops what uncommitted tokens staged.  It may never be called (a crash):
+  staged output nobody committed must be recognisable and removable later (``recover``).
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class WriteContext:
     batch: int
     task: int
     attempt: str  # fresh for every attempt of a task; use it in names of staged files
-    staging: Path  # a directory for this sink beside the checkpoint (shared between workers and driver); it exists
+    # a directory for this sink beside the checkpoint (shared between workers and driver); it exists
+    staging: Path
     is_durable: bool  # whether what prepare() returns must survive a power cut (fsync)
 
 
@@ -48,7 +51,9 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def prepare(self) -> Any:
-        """Finish staging; return the token (picklable, small, JSON-able), or None where nothing was written."""
+        """Finish staging; return the token (picklable, small, JSON-able), or None where nothing was
+        written.
+        """
 
     @abstractmethod
     def abort(self) -> None:
@@ -61,9 +66,11 @@ class SinkStatus:
 
     committed_batch: int = -1  # last batch whose output left completely
     outputs: int = 0  # outputs that left
-    waiting_for: str = ""  # e.g. "127.0.0.1:7002 (connection refused)"; empty where nothing is waited for
+    # e.g. "127.0.0.1:7002 (connection refused)"; empty where nothing is waited for
+    waiting_for: str = ""
     pending_bytes: int = 0  # committed output that has not left yet
-    sent_at_ns: dict[int, int] = field(default_factory=dict)  # batch -> wall clock when its output left (bounded, last 64)
+    # batch -> wall clock when its output left (bounded, last 64)
+    sent_at_ns: dict[int, int] = field(default_factory=dict)
 
     def note_sent(self, batch: int, at_ns: int) -> None:
         """Keep when a batch's output left; the oldest are forgotten."""
@@ -81,15 +88,19 @@ class SinkCommitter(ABC):
 
     @abstractmethod
     def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Before the first batch is staged: finish the last committed one if it was not finished, drop what nobody committed.
+        """Before the first batch is staged: finish the last committed one if it was not finished,
+        drop what nobody committed.
 
-        ``batch`` is -1 where the checkpoint has none.  Only the last batch's tokens are given: a committer whose ``commit``
-        returns before the output left keeps its own list of the batches before it.
+        ``batch`` is -1 where the checkpoint has none.  Only the last batch's tokens are given: a
+        committer whose ``commit`` returns before the output left keeps its own list of the batches
+        before it.
         """
 
     @abstractmethod
     def commit(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Make a committed batch's output visible.  May return before it left (an outbox); must keep order."""
+        """Make a committed batch's output visible.  May return before it left (an outbox); must
+        keep order.
+        """
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:  # noqa: B027  # doing nothing is allowed
         """Drop staged output of a batch that did not commit."""
@@ -99,7 +110,9 @@ class SinkCommitter(ABC):
         """A snapshot for people."""
 
     def backlog(self) -> int:
-        """Committed bytes that have not left yet; the driver starts no batch while it is above its bound."""
+        """Committed bytes that have not left yet; the driver starts no batch while it is above its
+        bound.
+        """
         return self.status().pending_bytes
 
     @abstractmethod
@@ -108,7 +121,9 @@ class SinkCommitter(ABC):
 
 
 class SinkConfig(ABC):
-    """A sink as users configure it; picklable.  Subclasses are frozen dataclasses in ``connectors/``."""
+    """A sink as users configure it; picklable.  Subclasses are frozen dataclasses in
+    ``connectors/``.
+    """
 
     kind: ClassVar[str] = "sink"
     encoder: Encoder[Any] | None

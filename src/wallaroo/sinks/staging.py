@@ -1,4 +1,5 @@
-"""Staged output: what one attempt of one task wrote for one sink in one batch, as a file or inside the token.
+"""Staged output: what one attempt of one task wrote for one sink in one batch, as a file or inside
+the token.
 
 Where it runs: workers write, the egress reads.
 
@@ -6,9 +7,9 @@ The format (big endian), the same in a file and inside a token::
 
     "WLOB" u16 version   body   u32 length of every output   u64 body bytes   u64 outputs   u32 crc32 of all before   "BOLW"
 
-The law: a token exists only after the whole file does (and, in durable mode, is on disk with its directory entry).  A file
-nobody holds a token of is litter: it was written by an attempt that died or lost.  Names carry the attempt, so no attempt
-ever writes into another's file.
+The law: a token exists only after the whole file does (and, in durable mode, is on disk with its
+directory entry).  A file nobody holds a token of is litter: it was written by an attempt that died
+or lost.  Names carry the attempt, so no attempt ever writes into another's file.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ SUFFIX = ".out"
 
 
 class StagedToken(TypedDict):
-    """Says where staged output is; JSON-able.  Exactly one of ``file`` and ``inline`` is not empty."""
+    """Says where staged output is; JSON-able.  Exactly one of ``file`` and ``inline`` is not
+    empty.
+    """
 
     file: str  # name in the staging directory
     inline: str  # base64 of what the file would hold
@@ -83,7 +86,9 @@ class StagedWriter(SinkWriter):
 
     def __init__(self, context: WriteContext):
         self._folder, self._is_durable = context.staging, context.is_durable
-        self._name = f"{context.batch:012d}-{context.task:05d}-{quote(context.attempt, safe='')}{SUFFIX}"
+        self._name = (
+            f"{context.batch:012d}-{context.task:05d}-{quote(context.attempt, safe='')}{SUFFIX}"
+        )
         self._buffer: list[bytes] = [HEAD.pack(MAGIC, VERSION)]
         self._buffered = 0  # body bytes in the buffer
         self._bytes = 0  # body bytes in all
@@ -112,7 +117,9 @@ class StagedWriter(SinkWriter):
         joined = b"".join(self._buffer)
         crc = zlib.crc32(joined, self._crc)
         self._buffer = [joined, struct.pack(">I4s", crc, CIGAM)]
-        token = StagedToken(file="", inline="", bytes=self._bytes, outputs=len(self._lengths), crc=crc)
+        token = StagedToken(
+            file="", inline="", bytes=self._bytes, outputs=len(self._lengths), crc=crc
+        )
         if self._file is None and self._bytes <= INLINE_BYTES_MAX:
             token["inline"] = base64.b64encode(b"".join(self._buffer)).decode()
         else:
@@ -138,7 +145,11 @@ class StagedWriter(SinkWriter):
     def _write(self, piece: bytes) -> None:
         fault_point("outbox.write")
         if self._file is None:
-            self._file = os.open(self._folder / self._name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            self._file = os.open(
+                self._folder / self._name,
+                os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC,
+                0o666,
+            )
         rest = memoryview(piece)
         while rest:
             rest = rest[os.write(self._file, rest) :]
@@ -160,7 +171,8 @@ class StagedWriter(SinkWriter):
 def _parsed(raw: memoryview, token: StagedToken, where: str) -> Staged:
     def broken(what: str) -> CheckpointError:
         return CheckpointError(
-            f"Staged output {where} {what}. It was committed, so it cannot be made again: restore the file "
+            f"Staged output {where} {what}. It was committed, so it cannot be made again: restore "
+            f"the file "
             f"from a copy of the checkpoint, or start over with a fresh checkpoint."
         )
 
@@ -171,7 +183,8 @@ def _parsed(raw: memoryview, token: StagedToken, where: str) -> Staged:
         raise broken("does not begin as staged output does")
     if version > VERSION:
         raise CheckpointError(
-            f"Staged output {where} has format {version}; this version of wallaroo reads up to {VERSION}. "
+            f"Staged output {where} has format {version}; this version of wallaroo reads up to "
+            f"{VERSION}. "
             f"Run the version that wrote it."
         )
     count, outputs, crc, cigam = TAIL.unpack_from(raw, len(raw) - TAIL.size)
@@ -187,7 +200,9 @@ def _parsed(raw: memoryview, token: StagedToken, where: str) -> Staged:
 
 
 def read_staged(folder: Path, token: StagedToken) -> Staged:
-    """Read and verify what ``token`` names; raise CheckpointError where it is missing, cut off or changed."""
+    """Read and verify what ``token`` names; raise CheckpointError where it is missing, cut off or
+    changed.
+    """
     if token["inline"]:
         return _parsed(memoryview(base64.b64decode(token["inline"])), token, "in the commit file")
     path = folder / token["file"]
@@ -204,7 +219,9 @@ def read_staged(folder: Path, token: StagedToken) -> Staged:
 
 
 def remove_staged(folder: Path, tokens: Sequence[Any]) -> None:
-    """Remove the files these tokens name; inline tokens and files that are gone already are fine."""
+    """Remove the files these tokens name; inline tokens and files that are gone already are
+    fine.
+    """
     for token in tokens:
         if token and token.get("file"):
             fault_point("outbox.remove")

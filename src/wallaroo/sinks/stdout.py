@@ -32,7 +32,9 @@ class StdoutCommitter(SinkCommitter):
         self._staging, self._status = staging, SinkStatus()
 
     def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Drop what was staged: whether the last batch was printed, nobody knows; it is not printed again."""
+        """Drop what was staged: whether the last batch was printed, nobody knows; it is not printed
+        again.
+        """
         remove_litter(self._staging, set())
         self._status.committed_batch = batch
 
@@ -42,7 +44,9 @@ class StdoutCommitter(SinkCommitter):
             return
         staged = [token for token in tokens if token is not None]
         for token in staged:
-            sys.stdout.write(bytes(read_staged(self._staging, token).body).decode(errors="backslashreplace"))
+            sys.stdout.write(
+                bytes(read_staged(self._staging, token).body).decode(errors="backslashreplace")
+            )
         sys.stdout.flush()
         remove_staged(self._staging, staged)
         self._status.committed_batch = batch
@@ -65,7 +69,8 @@ class StdoutCommitter(SinkCommitter):
 class StdoutSinkConfig(SinkConfig):
     """Print every output as a line when its batch commits.
 
-    Best effort, for trying things out: after a crash the last committed batch may be missing.  It is never printed twice.
+    Best effort, for trying things out: after a crash the last committed batch may be missing.  It
+    is never printed twice.
     """
 
     kind: ClassVar[str] = "stdout"

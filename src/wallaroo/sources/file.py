@@ -27,9 +27,9 @@ text.__qualname__ = "text"  # travels by reference, under the name it has here
 class FileSourceConfig(SourceConfig[Line]):
     r"""Read a file once, then end.
 
-    ``form="lines"``: every line, without its ``\n`` or ``\r\n``, is a payload, empty ones too unless ``skip_empty``.  The
-    decoder's header does not matter then, and the default decoder makes a ``str`` of UTF-8.  ``form="frames"``: the file holds
-    frames as the decoder reads them.
+    ``form="lines"``: every line, without its ``\n`` or ``\r\n``, is a payload, empty ones too
+    unless ``skip_empty``.  The decoder's header does not matter then, and the default decoder makes
+    a ``str`` of UTF-8.  ``form="frames"``: the file holds frames as the decoder reads them.
     """
 
     kind: ClassVar[str] = "file"

@@ -39,10 +39,11 @@ unpickled.__qualname__ = "unpickled"  # travels by reference, under the name it 
 
 @dataclass(frozen=True, slots=True)
 class GenSourceConfig(SourceConfig[Event]):
-    """Take events from ``gen_instance``: ``initial_value()``, then ``apply(previous)`` until it returns ``None``.
+    """Take events from ``gen_instance``: ``initial_value()``, then ``apply(previous)`` until it
+    returns ``None``.
 
-    The instance is part of what survives a restart, attributes and all, so it and its events must be picklable and their classes
-    importable.  Events come as fast as they are consumed.
+    The instance is part of what survives a restart, attributes and all, so it and its events must
+    be picklable and their classes importable.  Events come as fast as they are consumed.
     """
 
     kind: ClassVar[str] = "generator"

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 from wallaroo.framing import Framing
 from wallaroo.steps import Decoder
 
-if TYPE_CHECKING:  # defaults of type variables are for type checkers: Python itself has them from 3.13 on
+# defaults of type variables are for type checkers: Python itself has them from 3.13 on
+if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    Event = TypeVar("Event", covariant=True, default=Any)  # so that a configuration's class alone stays a type
-    Line = TypeVar("Line", covariant=True, default=str)  # what the file source makes without a decoder
+    # so that a configuration's class alone stays a type
+    Event = TypeVar("Event", covariant=True, default=Any)
+    # what the file source makes without a decoder
+    Line = TypeVar("Line", covariant=True, default=str)
 else:
     from typing import TypeVar
 
@@ -24,13 +27,16 @@ else:
 
 
 class SourceConfig(ABC, Generic[Event]):
-    """A source of events of type ``Event`` as users configure it; picklable.  Subclasses are frozen dataclasses in ``connectors/``."""
+    """A source of events of type ``Event`` as users configure it; picklable.  Subclasses are frozen
+    dataclasses in ``connectors/``.
+    """
 
     kind: ClassVar[str] = "source"
     name: str
     decoder: Decoder[Event]
 
-    if not TYPE_CHECKING:  # Python 3.11 cannot write the type down on instances that are frozen and have slots
+    # Python 3.11 cannot write the type down on instances that are frozen and have slots
+    if not TYPE_CHECKING:
 
         def __class_getitem__(cls, event):
             return cls

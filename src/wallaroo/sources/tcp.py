@@ -17,10 +17,11 @@ from wallaroo.steps import Decoder
 class TCPSourceConfig(SourceConfig[Event]):
     """Listen on ``host:port`` for any number of clients.
 
-    Each client sends frames: a header of the decoder's ``header_length``, read by its ``length_fmt``, then the payload.  A frame
-    larger than ``max_size`` closes its connection.  Nothing is acknowledged to the sender.  Port 0 takes a free port.
-    ``valid=False`` does not listen.
-    ``parallelism`` and ``max_received_count`` are taken for compatibility and limit nothing.
+    Each client sends frames: a header of the decoder's ``header_length``, read by its
+    ``length_fmt``, then the payload.  A frame larger than ``max_size`` closes its connection.
+    Nothing is acknowledged to the sender.  Port 0 takes a free port. ``valid=False`` does not
+    listen. ``parallelism`` and ``max_received_count`` are taken for compatibility and limit
+    nothing.
     """
 
     kind: ClassVar[str] = "tcp"

@@ -1,6 +1,8 @@
-"""One batch, from Spark's call to the commit: plan it, run it as one Spark job, commit it, let the sinks go.
+"""One batch, from Spark's call to the commit: plan it, run it as one Spark job, commit it, let the
+sinks go.
 
-Where it runs: driver, inside ``foreachBatch``.  The commit protocol's law is in ``wallaroo.state.commits``.
+Where it runs: driver, inside ``foreachBatch``.  The commit protocol's law is in
+``wallaroo.state.commits``.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.commits import Commit
 
 ATTEMPTS = 5  # of a batch on a cluster whose hosts go away
-COMMITS_SENT = 4  # newest commits that travel with a job: a view is rarely more than one batch behind
+# newest commits that travel with a job: a view is rarely more than one batch behind
+COMMITS_SENT = 4
 
 
 class BatchRunner:
@@ -64,16 +67,25 @@ class BatchRunner:
         self._context, self._plan, self._deployment = context, plan, deployment
         self._meter, self.pacer, self._scratch = meter, pacer, scratch
         self._housekeeping, self._on_committed = housekeeping, on_committed
-        self._base = checkpoint.last.batch if checkpoint.last else -1  # Spark's batch 1 is our next one
+        # Spark's batch 1 is our next one
+        self._base = checkpoint.last.batch if checkpoint.last else -1
         self.is_started = threading.Event()
         self._cleaner = ShuffleCleaner(context)
         self._steps = steps
-        self._spools = {source.config.name: folder_of(checkpoint.root / "spool", source.config.name) for source in plan.sources}
-        self._protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, self._spools, steps, log)
-        self.history: deque[tuple[int, float]] = deque(maxlen=1000)  # (events, seconds) of the newest batches
+        self._spools = {
+            source.config.name: folder_of(checkpoint.root / "spool", source.config.name)
+            for source in plan.sources
+        }
+        self._protocol = BatchProtocol(
+            plan, checkpoint, committers, housekeeping, self._spools, steps, log
+        )
+        # (events, seconds) of the newest batches
+        self.history: deque[tuple[int, float]] = deque(maxlen=1000)
         self.failure: BaseException | None = None
         self.catch_up_ms, self.entries_applied = 0.0, 0  # of the view, when workers warmed up
-        self.cluster = Cluster(context, deployment, plan.key_groups, place, self._cleaner, self.empty_job)
+        self.cluster = Cluster(
+            context, deployment, plan.key_groups, place, self._cleaner, self.empty_job
+        )
 
     @property
     def last(self) -> Commit | None:
@@ -97,12 +109,16 @@ class BatchRunner:
         )
 
     def warm_up(self) -> None:
-        """Run an empty batch: workers start, import the application, and bring their view to the last commit.  Nothing is committed."""
+        """Run an empty batch: workers start, import the application, and bring their view to the
+        last commit.  Nothing is committed.
+        """
         job = self.empty_job(self.cluster.tasks(self.cluster.tasks_max()))
         reports = self._run_job(job)
         self.cluster.batch_done(job, reports, 0.0)
         self.catch_up_ms = max(report.notes.get("catch_up_ms", 0.0) for report in reports)
-        self.entries_applied = int(sum(report.notes.get("entries_applied", 0.0) for report in reports))
+        self.entries_applied = int(
+            sum(report.notes.get("entries_applied", 0.0) for report in reports)
+        )
 
     def close(self) -> None:
         """Release the threads that clean up and look after newcomers."""
@@ -133,7 +149,11 @@ class BatchRunner:
     def _plan_job(self, batch: int, offsets: Offsets) -> BatchJob:
         start = self.last.offsets if self.last else {}
         ranges = [
-            (number, Position(*start.get(source.config.name, (0, 0))), Position(*offsets[source.config.name]))
+            (
+                number,
+                Position(*start.get(source.config.name, (0, 0))),
+                Position(*offsets[source.config.name]),
+            )
             for number, source in enumerate(self._plan.sources)
         ]
         events = sum(end.events - begin.events for _, begin, end in ranges)
@@ -146,20 +166,28 @@ class BatchRunner:
                 pieces[task].append(Piece(number, low, high))
         while len(pieces) > 1 and not pieces[-1]:
             pieces.pop()
-        return replace(self.empty_job(tasks), batch=batch, pieces=tuple(map(tuple, pieces)), writes_snapshots=True)
+        return replace(
+            self.empty_job(tasks),
+            batch=batch,
+            pieces=tuple(map(tuple, pieces)),
+            writes_snapshots=True,
+        )
 
     def _run_job(self, job: BatchJob) -> list[TaskReport]:
         return self._protocol.accepted(job.batch, lambda: self._attempt(job))
 
     def _attempt(self, job: BatchJob) -> list[TaskReport]:
-        """Run the batch; again where Spark gave up on it because hosts went away, or used one that has not joined.
+        """Run the batch; again where Spark gave up on it because hosts went away, or used one that
+        has not joined.
 
         Nothing of it is committed.
         """
         for attempt in range(1, ATTEMPTS + 1):
             is_last = self.cluster.is_local or attempt == ATTEMPTS
             try:
-                reports = run_spark_job(self._context, job, self._cleaner, self.cluster.layout(job.tasks))
+                reports = run_spark_job(
+                    self._context, job, self._cleaner, self.cluster.layout(job.tasks)
+                )
             except Py4JJavaError as error:
                 if is_last:
                     raise
@@ -173,7 +201,9 @@ class BatchRunner:
             self.cluster.look_now()
         raise AssertionError("unreachable")
 
-    def _account(self, job: BatchJob, commit: Commit, reports: list[TaskReport], started_ns: int) -> None:
+    def _account(
+        self, job: BatchJob, commit: Commit, reports: list[TaskReport], started_ns: int
+    ) -> None:
         events, receipts = gather(self._plan, reports)
         finished_ns = time.time_ns()
         results = {name: count for name, count in commit.outputs.items() if name != DEAD_LETTERS}
@@ -217,7 +247,9 @@ def run_spark_job(
         cleaner.forget(shuffled)
 
 
-def gather(plan: Plan, reports: list[TaskReport]) -> tuple[dict[str, int], dict[str, list[tuple[int, int]]]]:
+def gather(
+    plan: Plan, reports: list[TaskReport]
+) -> tuple[dict[str, int], dict[str, list[tuple[int, int]]]]:
     """Return events by source name, and receipts (unix ms, events) by pipeline."""
     events = {source.config.name: 0 for source in plan.sources}
     receipts: dict[str, list[tuple[int, int]]] = {source.pipeline: [] for source in plan.sources}

@@ -1,14 +1,17 @@
-"""The hosts that are there: who has joined, who has left, and where the next batch's tasks are wanted.
+"""The hosts that are there: who has joined, who has left, and where the next batch's tasks are
+wanted.
 
-Where it runs: driver.  ``poll`` is called by the watch, many times a second; batches ask for ``tasks`` and ``layout``.
+Where it runs: driver.  ``poll`` is called by the watch, many times a second; batches ask for
+``tasks`` and ``layout``.
 
-How a host joins: Spark has an executor there; a task is sent to it (its Python starts, imports the application, sees the checkpoint); then
-its view is filled with the key groups it is going to own, while batches go on elsewhere; only then is it a member, and the next batch has
-a layout with it.  A host that is gone is no member from the next batch on.  With a local master there is nothing to place: ``layout`` is
-None.
+How a host joins: Spark has an executor there; a task is sent to it (its Python starts, imports the
+application, sees the checkpoint); then its view is filled with the key groups it is going to own,
+while batches go on elsewhere; only then is it a member, and the next batch has a layout with it.  A
+host that is gone is no member from the next batch on.  With a local master there is nothing to
+place: ``layout`` is None.
 
-A host that cannot take part (no checkpoint, no library) is refused, and asked again now and then.  Should Spark give it a task all the
-same, the batch is run again.
+A host that cannot take part (no checkpoint, no library) is refused, and asked again now and then.
+Should Spark give it a task all the same, the batch is run again.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ from wallaroo.spark.spark_errors import reason_of
 LOOK_S = 0.5  # between two looks at Spark's executors
 GREETERS = 16  # hosts greeted at once, when a run starts
 GREETING_S = 60.0  # for a host that Spark has to take its first task
-STRAYS = (8, 64, 512)  # after so many batches in a row with a task elsewhere than wanted the layout is made anew
+# after so many batches in a row with a task elsewhere than wanted the layout is made anew
+STRAYS = (8, 64, 512)
 WARMINGS = 2  # the second one catches up with what was committed during the first
 
 
@@ -76,9 +80,11 @@ class Cluster:
             self._members = (Member("localhost", worker_name(), int(context.defaultParallelism)),)
         self._seen: dict[str, Seen] = {}  # of the members, by host
         self._layouts: dict[int, Layout] = {}
-        self._retired: list[Layout] = []  # of members that were; the batch under way may still use them
+        # of members that were; the batch under way may still use them
+        self._retired: list[Layout] = []
         self._ownership = Ownership(key_groups)
-        self._settled: dict[int, str] = {}  # owners of key groups when all tasks last ran where they were wanted
+        # owners of key groups when all tasks last ran where they were wanted
+        self._settled: dict[int, str] = {}
         self._strays = 0  # batches in a row of which a task ran elsewhere than wanted
         self._joining: Future[None] | None = None
         self._refusals = Refusals(context)
@@ -89,10 +95,13 @@ class Cluster:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-cluster")
         self._greeters = ThreadPoolExecutor(GREETERS, thread_name_prefix="wallaroo-greeter")
 
-    # -- asked by batches --------------------------------------------------------------------------------------------------------
+    # -- asked by batches
+    # ----------------------------------------------------------------------------------------------
 
     def tasks_max(self) -> int:
-        """Return how many tasks a batch may have: one per core, unless a number was asked for; at most one per key group."""
+        """Return how many tasks a batch may have: one per core, unless a number was asked for; at
+        most one per key group.
+        """
         return self._tasks_of(self._members)
 
     def _tasks_of(self, members: Iterable[Member]) -> int:
@@ -115,7 +124,9 @@ class Cluster:
         return layout or self._prepared(tasks, members)
 
     def _prepared(self, tasks: int, members: tuple[Member, ...]) -> Layout:
-        """Make a layout and fill it while the hosts' cores are free: where an anchor is once, it stays."""
+        """Make a layout and fill it while the hosts' cores are free: where an anchor is once, it
+        stays.
+        """
         layout = self._laid_out(tasks, members)
         layout.prepare()  # without the lock: it waits where no host is left
         with self._lock:
@@ -125,11 +136,19 @@ class Cluster:
                 self._retired.append(layout)  # good for this batch
         return layout
 
-    def batch_done(self, job: BatchJob, reports: Iterable[TaskReport], seconds: float) -> Move | None:
-        """Note where a batch's tasks ran; return what moved, once a batch that began after a change of the cluster is over."""
+    def batch_done(
+        self, job: BatchJob, reports: Iterable[TaskReport], seconds: float
+    ) -> Move | None:
+        """Note where a batch's tasks ran; return what moved, once a batch that began after a change
+        of the cluster is over.
+        """
         reports = list(reports)
         with self._lock:
-            workers = {report.task: report.worker for report in reports if report.level == max(job.state_level, 0)}
+            workers = {
+                report.task: report.worker
+                for report in reports
+                if report.level == max(job.state_level, 0)
+            }
             self._ownership.ran(job.tasks, workers, job.committed)
             if self._is_as_wanted(job.tasks, workers):
                 self._settled, self._strays = dict(self._ownership.owners), 0
@@ -145,10 +164,14 @@ class Cluster:
             return self._moves.batch_done(self._ownership.owners, cold, seconds, self._workers())
 
     def _is_as_wanted(self, tasks: int, workers: Mapping[int, str]) -> bool:
-        """Whether tasks ran on the hosts of the layout: not where one is leaving and takes no more, before that is noticed."""
+        """Whether tasks ran on the hosts of the layout: not where one is leaving and takes no more,
+        before that is noticed.
+        """
         layout = self._layouts.get(tasks)
         names = {member.host: member.worker for member in self._members}
-        return layout is None or all(names.get(layout.hosts[task]) == worker for task, worker in workers.items())
+        return layout is None or all(
+            names.get(layout.hosts[task]) == worker for task, worker in workers.items()
+        )
 
     def _workers(self) -> frozenset[str]:
         return frozenset(member.worker for member in self._members)
@@ -169,10 +192,13 @@ class Cluster:
             ]
         return tuple(sorted(found, key=lambda worker: worker.name))
 
-    # -- driven by the watch -----------------------------------------------------------------------------------------------------
+    # -- driven by the watch
+    # ----------------------------------------------------------------------------------------------
 
     def start(self, is_waiting: Callable[[], bool]) -> None:
-        """Wait for the first hosts and let them join.  Raises PeerError where none can; returns early when ``is_waiting`` turns false."""
+        """Wait for the first hosts and let them join.  Raises PeerError where none can; returns
+        early when ``is_waiting`` turns false.
+        """
         if self.is_local:
             return
         told_at, is_told = time.monotonic() + 5.0, False
@@ -186,7 +212,10 @@ class Cluster:
             if seen and seen == before:
                 break
         greetings = [self._greeters.submit(self._greeted, host) for host in seen.values()]
-        joined = [self._joined(host, greeting.result) for host, greeting in zip(seen.values(), greetings, strict=True)]
+        joined = [
+            self._joined(host, greeting.result)
+            for host, greeting in zip(seen.values(), greetings, strict=True)
+        ]
         errors = [error for error in joined if error is not None]
         if errors and self.is_empty:
             raise errors[0]
@@ -201,7 +230,11 @@ class Cluster:
             if not self._joining.done():
                 return
             self._joining.result()
-        newcomers = [host for name, host in seen.items() if name not in self._seen and self._refusals.may_join(name)]
+        newcomers = [
+            host
+            for name, host in seen.items()
+            if name not in self._seen and self._refusals.may_join(name)
+        ]
         self._joining = self._thread.submit(self._join, newcomers) if newcomers else None
 
     def look_now(self) -> dict[str, Seen]:
@@ -213,11 +246,17 @@ class Cluster:
         return seen
 
     def stranger_failed(self, reports: Iterable[TaskReport]) -> str:
-        """Return what a task reports that ran on a host that is no member, "" if none failed there."""
+        """Return what a task reports that ran on a host that is no member, "" if none failed
+        there.
+        """
         if self.is_local:
             return ""
         members = self._workers()
-        failed = (f"{report.worker}: {report.error}" for report in reports if report.error and report.worker not in members)
+        failed = (
+            f"{report.worker}: {report.error}"
+            for report in reports
+            if report.error and report.worker not in members
+        )
         return next(failed, "")
 
     @property
@@ -244,7 +283,8 @@ class Cluster:
         self._retired.extend(self._layouts.values())
         self._layouts, self._strays = {}, 0
 
-    # -- joining, in a thread of its own -----------------------------------------------------------------------------------------
+    # -- joining, in a thread of its own
+    # -----------------------------------------------------------------------------------------
 
     def _join(self, newcomers: list[Seen]) -> None:
         for seen in newcomers:
@@ -270,7 +310,8 @@ class Cluster:
     def _admit(self, seen: Seen, greeting: Greeting) -> None:
         """Fill the view of a host that is not among the first ones, make it a member."""
         names = {member.worker for member in self._members if member.host != seen.host}
-        worker = f"{greeting.worker}/{seen.host}" if greeting.worker in names else greeting.worker  # two hosts of one name
+        # two hosts of one name
+        worker = f"{greeting.worker}/{seen.host}" if greeting.worker in names else greeting.worker
         member = Member(seen.host, worker, seen.cores)
         members = self._with(member)
         layout: Layout | None = None
@@ -302,11 +343,14 @@ class Cluster:
                 return greeting
             if time.monotonic() > until:
                 raise PeerError(f"worker {seen.host} takes no task")
-            time.sleep(LOOK_S)  # it ran elsewhere: Spark knows the host, but its executor is not up yet
+            # it ran elsewhere: Spark knows the host, but its executor is not up yet
+            time.sleep(LOOK_S)
 
     def _laid_out(self, tasks: int, members: tuple[Member, ...]) -> Layout:
         batch = self._state_job().committed + 1
-        return Layout(self._context, spread(tasks, self._key_groups, members, self._ownership.copies, batch))
+        return Layout(
+            self._context, spread(tasks, self._key_groups, members, self._ownership.copies, batch)
+        )
 
     def _warm(self, layout: Layout, member: Member) -> None:
         """Bring the joiner's view of what it is going to own up to date, while batches go on."""
@@ -317,11 +361,15 @@ class Cluster:
                 return
             wanted = tuple(task for task, host in enumerate(layout.hosts) if host == member.host)
             rows = located(self._context, tuple(layout.hosts[task] for task in wanted))
-            found: list[Warmed] = rows.mapPartitionsWithIndex(partial(warm, job, tasks, wanted)).collect()
+            found: list[Warmed] = rows.mapPartitionsWithIndex(
+                partial(warm, job, tasks, wanted)
+            ).collect()
             with self._lock:
                 for warmed in found:
                     if warmed.error is not None:
-                        continue  # such as a file that went with its commit meanwhile; what is wrong for good, a batch will tell
+                        # such as a file that went with its commit meanwhile; what is wrong for
+                        # good, a batch will tell
+                        continue
                     groups = range(*groups_of_task(warmed.task, tasks, self._key_groups))
                     self._ownership.warmed(warmed.worker, groups, job.committed)
                     self._moves.warmed(warmed.bytes_read)

@@ -1,6 +1,8 @@
-"""What the driver tells the source planner, which Spark runs in a process of its own: how much to take, and when to take nothing.
+"""What the driver tells the source planner, which Spark runs in a process of its own: how much to
+take, and when to take nothing.
 
-Where it runs: driver writes, planner reads.  One small file, replaced atomically; nothing of it matters after the run.
+Where it runs: driver writes, planner reads.  One small file, replaced atomically; nothing of it
+matters after the run.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-EVENTS_FIRST = 10_000  # of the first batch: seconds for slow user code; it doubles from batch to batch while there is time
+# of the first batch: seconds for slow user code; it doubles from batch to batch while there is time
+EVENTS_FIRST = 10_000
 
 
 @dataclass(frozen=True, slots=True)

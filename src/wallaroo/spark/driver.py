@@ -1,6 +1,8 @@
-"""One run of an application: feeders, Spark, the streaming query, sinks; from start to the last batch boundary.
+"""One run of an application: feeders, Spark, the streaming query, sinks; from start to the last
+batch boundary.
 
-Where it runs: driver.  A thread of its own (``_watch``) starts everything, looks after it and ends it; the handle only asks.
+Where it runs: driver.  A thread of its own (``_watch``) starts everything, looks after it and ends
+it; the handle only asks.
 """
 
 from __future__ import annotations
@@ -49,10 +51,13 @@ WATCH_S = 0.1  # between two looks at feeders, sinks and the query
 IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary
 
 
-def start(application: Application, options: RunOptions, session: SparkSession | None = None) -> Run:
+def start(
+    application: Application, options: RunOptions, session: SparkSession | None = None
+) -> Run:
     """Start a run, in ``session`` if one is given (it stays open).
 
-    What can be checked at once (ports, checkpoint, Java) is; the errors are in ``wallaroo.runner.run``.
+    What can be checked at once (ports, checkpoint, Java) is; the errors are in
+    ``wallaroo.runner.run``.
     """
     run = Run(application, options, session)
     run.start()
@@ -62,7 +67,9 @@ def start(application: Application, options: RunOptions, session: SparkSession |
 class Run:
     """The handle; see ``wallaroo.runner.RunHandle``."""
 
-    def __init__(self, application: Application, options: RunOptions, session: SparkSession | None = None):
+    def __init__(
+        self, application: Application, options: RunOptions, session: SparkSession | None = None
+    ):
         self.application, self.options, self._session = application, options, session
         self.plan: Plan = replace(application.plan, key_groups=options.key_groups)
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -90,7 +97,7 @@ class Run:
         )
         self._thread = threading.Thread(target=self._live, name="wallaroo-run", daemon=True)
 
-    # -- the handle --------------------------------------------------------------------------------------------------------------
+    # -- the handle
 
     def start(self) -> None:
         """Begin; return when input is accepted, or raise what kept it from that."""
@@ -109,7 +116,9 @@ class Run:
 
     @property
     def root(self) -> Path:
-        """The folder of state, spool and outbox: the checkpoint, or a temporary folder that goes away with the run."""
+        """The folder of state, spool and outbox: the checkpoint, or a temporary folder that goes
+        away with the run.
+        """
         return self._root
 
     def stop(self) -> None:
@@ -118,7 +127,7 @@ class Run:
     def wait(self, timeout: float | None = None) -> bool:
         return self._has_ended.wait(timeout)
 
-    # -- the run's thread --------------------------------------------------------------------------------------------------------
+    # -- the run's thread
 
     def _live(self) -> None:
         try:
@@ -168,7 +177,9 @@ class Run:
             self._closers.append(server.close)
             server.start()
 
-    def _tell_recovery(self, checkpoint: Checkpoint, batches: BatchRunner, observer: Observer) -> None:
+    def _tell_recovery(
+        self, checkpoint: Checkpoint, batches: BatchRunner, observer: Observer
+    ) -> None:
         if self._is_temporary:
             return
         sources, sinks = observer.look()
@@ -178,7 +189,13 @@ class Run:
 
     def _open_session(self) -> SparkSession:
         options = self.options
-        session = open_session(self.plan.application, options.master, self._scratch, options.log_level, options.spark_conf)
+        session = open_session(
+            self.plan.application,
+            options.master,
+            self._scratch,
+            options.log_level,
+            options.spark_conf,
+        )
         self._closers.append(lambda: close_session(session))
         return session
 
@@ -198,10 +215,13 @@ class Run:
         return feeders
 
     def _range_host(self) -> str | None:
-        """Return where the range server listens, which gives executors on other hosts their input; None where there are none."""
+        """Return where the range server listens, which gives executors on other hosts their input;
+        None where there are none.
+        """
         if self._is_local:
             return None
-        return "127.0.0.1" if is_loopback(self._master) else "0.0.0.0"  # every host of the cluster has to reach it
+        # every host of the cluster has to reach it
+        return "127.0.0.1" if is_loopback(self._master) else "0.0.0.0"
 
     def _spools(self, session: SparkSession) -> tuple[SpoolReader | RemoteSpool, ...]:
         names = [source.config.name for source in self.plan.sources]
@@ -218,12 +238,18 @@ class Run:
         for sink in self.plan.sinks:
             staging = self._root / "outbox" / sink.name
             staging.mkdir(parents=True, exist_ok=True)
-            committer = committers[sink.name] = sink.config.committer(sink.name, staging, not self._is_temporary)
+            committer = committers[sink.name] = sink.config.committer(
+                sink.name, staging, not self._is_temporary
+            )
             self._closers.append(partial(committer.close, self.options.drain_s))
-            committer.recover(last.batch if last else -1, last.sinks.get(sink.name, []) if last else [])
+            committer.recover(
+                last.batch if last else -1, last.sinks.get(sink.name, []) if last else []
+            )
         return committers
 
-    def _batch_runner(self, session: SparkSession, checkpoint: Checkpoint, committers: dict[str, SinkCommitter]) -> BatchRunner:
+    def _batch_runner(
+        self, session: SparkSession, checkpoint: Checkpoint, committers: dict[str, SinkCommitter]
+    ) -> BatchRunner:
         deployment = Deployment.of(
             self.plan,
             self._modules() if self._is_local else (),
@@ -243,7 +269,9 @@ class Run:
             pacer=Pacer(self.options.batch_time_s),
             scratch=self._scratch,
             place=Place(self._is_local, self.options.tasks, self.options.is_sticky),
-            housekeeping=Housekeeping(checkpoint, self.plan.key_groups, self.options.retain_commits),
+            housekeeping=Housekeeping(
+                checkpoint, self.plan.key_groups, self.options.retain_commits
+            ),
             on_committed=self._tell_planner,
             steps=step_table(checkpoint.last, self.plan.state_steps, self._judgement.dropped),
         )
@@ -252,9 +280,15 @@ class Run:
         own = self.options.module_paths
         return (*own, *(path for path in sys.path if path and path not in own))
 
-    def _start_warm(self, session: SparkSession, checkpoint: Checkpoint, batches: BatchRunner) -> StreamingQuery:
-        """Start the query while the workers warm up: both wait for processes to start more than they compute."""
-        warming = threading.Thread(target=self._warm_up, args=(batches,), name="wallaroo-warm-up", daemon=True)
+    def _start_warm(
+        self, session: SparkSession, checkpoint: Checkpoint, batches: BatchRunner
+    ) -> StreamingQuery:
+        """Start the query while the workers warm up: both wait for processes to start more than
+        they compute.
+        """
+        warming = threading.Thread(
+            target=self._warm_up, args=(batches,), name="wallaroo-warm-up", daemon=True
+        )
         self._batches = batches
         self._hold(True)
         warming.start()
@@ -275,10 +309,17 @@ class Run:
         except Exception as error:  # noqa: BLE001  # told by the thread that waits
             batches.failure = error
 
-    def _start_query(self, session: SparkSession, checkpoint: Checkpoint, batches: BatchRunner) -> StreamingQuery:
+    def _start_query(
+        self, session: SparkSession, checkpoint: Checkpoint, batches: BatchRunner
+    ) -> StreamingQuery:
         start = checkpoint.last.offsets if checkpoint.last else {}
-        initial = {source.config.name: start.get(source.config.name, [0, 0]) for source in self.plan.sources}
-        return start_query(session, self.plan.application, self._root / "spool", initial, self._scratch, batches)
+        initial = {
+            source.config.name: start.get(source.config.name, [0, 0])
+            for source in self.plan.sources
+        }
+        return start_query(
+            session, self.plan.application, self._root / "spool", initial, self._scratch, batches
+        )
 
     def _hold(self, is_held: bool) -> None:
         """Let the planner take nothing, or something again."""
@@ -288,7 +329,9 @@ class Run:
     def _tell_planner(self) -> None:
         """Say how much the next batch may take; the watch and the batches both do."""
         with self._control_lock:
-            control = Control(self._batches.pacer.events_max, self._is_held or self._is_stopping.is_set())
+            control = Control(
+                self._batches.pacer.events_max, self._is_held or self._is_stopping.is_set()
+            )
             if control != self._control or not (self._scratch / "control").exists():
                 write_control(self._scratch / "control", control)
                 self._control = control
@@ -313,7 +356,12 @@ class Run:
 
     def _stop_at_boundary(self, query: StreamingQuery, batches: BatchRunner) -> None:
         idle = 0
-        while idle < IDLE_TRIGGERS and query.isActive and batches.failure is None and not batches.cluster.is_empty:
+        while (
+            idle < IDLE_TRIGGERS
+            and query.isActive
+            and batches.failure is None
+            and not batches.cluster.is_empty
+        ):
             self._feeders.poll()  # a range server that is killed comes back
             batches.cluster.poll()  # the last worker may go now
             idle = idle + 1 if query.status["message"] == "Waiting for data to arrive" else 0
@@ -328,5 +376,7 @@ class Run:
             try:
                 close()
             except Exception as error:  # noqa: BLE001  # closing goes on: the first error is what the user is told
-                self.exception = self.exception or InternalError(f"while closing: {type(error).__name__}: {error}")
+                self.exception = self.exception or InternalError(
+                    f"while closing: {type(error).__name__}: {error}"
+                )
         self._own_scratch.remove()

@@ -2,8 +2,9 @@
 
 Where it runs: driver.
 
-Spark knows nothing of a refusal: a task whose own host is busy goes, after ``spark.locality.wait``, wherever a core is free.  So while
-some host is refused that wait is long.  The scheduler reads the setting anew for every stage.
+Spark knows nothing of a refusal: a task whose own host is busy goes, after ``spark.locality.wait``,
+wherever a core is free.  So while some host is refused that wait is long.  The scheduler reads the
+setting anew for every stage.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Refusals:
     """Used by the watch and by the thread in which hosts join."""
 
     def __init__(self, context: SparkContext):
-        self._settings = context._jsc.sc().conf()  # the one that the scheduler reads; ``getConf`` gives a copy
+        # the one that the scheduler reads; ``getConf`` gives a copy
+        self._settings = context._jsc.sc().conf()
         self._usual = str(context.getConf().get(WAIT, "3s"))
         self._lock = threading.Lock()
         self._by_host: dict[str, Refusal] = {}
@@ -57,7 +59,9 @@ class Refusals:
     def keep(self, hosts: Container[str]) -> None:
         """Forget all but these: they are gone."""
         with self._lock:
-            self._by_host = {host: refusal for host, refusal in self._by_host.items() if host in hosts}
+            self._by_host = {
+                host: refusal for host, refusal in self._by_host.items() if host in hosts
+            }
             self._let_wait()
 
     def _let_wait(self) -> None:

@@ -20,14 +20,17 @@ class Seen:
 
 
 def executors_of(context: SparkContext) -> dict[str, Seen]:
-    """Return the hosts on which Spark has executors for us that take tasks, by name; about 10 ms."""
+    """Return the hosts on which Spark has executors for us that take tasks, by name; about 10
+    ms.
+    """
     spark = context._jsc.sc()
     listed, scheduler = spark.statusStore().executorList(True), spark.schedulerBackend()
     found: dict[str, Seen] = {}
     for number in range(listed.size()):
         executor = listed.apply(number)
         name, cores = str(executor.id()), int(executor.totalCores())
-        if name == "driver" or not cores or not scheduler.isExecutorActive(name):  # not active: gone, or told to leave
+        # not active: gone, or told to leave
+        if name == "driver" or not cores or not scheduler.isExecutorActive(name):
             continue
         host = str(executor.hostPort()).rsplit(":", 1)[0]
         known = found.get(host, Seen(host, (), 0))

@@ -48,7 +48,9 @@ def greet(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[G
     yield Greeting(worker_name(), executor_host(), error)
 
 
-def warm(job: BatchJob, tasks: int, wanted: tuple[int, ...], index: int, rows: Iterable[Any]) -> Iterator[Warmed]:
+def warm(
+    job: BatchJob, tasks: int, wanted: tuple[int, ...], index: int, rows: Iterable[Any]
+) -> Iterator[Warmed]:
     """Bring the view of some of ``tasks`` tasks to the job's last commit."""
     deque(rows, maxlen=0)
     task, bytes_read = wanted[index], 0
@@ -67,7 +69,9 @@ def _told(error: Exception) -> WallarooError:
 
 
 def executor_host(proc: Path = Path("/proc")) -> str:
-    """Return the host that Spark gave this process's executor: a word of its command line, two processes up."""
+    """Return the host that Spark gave this process's executor: a word of its command line, two
+    processes up.
+    """
     try:
         daemon = os.getppid()
         status = (proc / str(daemon) / "status").read_text()

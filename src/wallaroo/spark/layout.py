@@ -1,14 +1,19 @@
-"""Where the tasks of a batch are wanted, in Spark's terms: RDDs whose partitions have preferred hosts.
+"""Where the tasks of a batch are wanted, in Spark's terms: RDDs whose partitions have preferred
+hosts.
 
-Where it runs: driver.  Spark places a task where its RDD says it would like to be, if a core is free there.  Two kinds of tasks:
+Where it runs: driver.  Spark places a task where its RDD says it would like to be, if a core is
+free there.  Two kinds of tasks:
 
-* Level 0 reads the spool: its RDD is one small element per task, each with a preferred host (Spark's ``makeRDD``).
-* A level behind a shuffle is made of what Spark's shuffle brings.  To give it hosts it is united, partition by partition, with an *anchor*:
-  an RDD of the same partitioner whose partitions, one ``None`` each, are cached on the hosts they belong to.  Spark prefers the host on
-  which most parents of a partition are.  An anchor's partition that was lost with its host is computed again wherever the task runs, so
-  the anchor never is in the way.
+* Level 0 reads the spool: its RDD is one small element per task, each with a preferred host
+  (Spark's ``makeRDD``).
+* A level behind a shuffle is made of what Spark's shuffle brings.  To give it hosts it is united,
+  partition by partition, with an *anchor*: an RDD of the same partitioner whose partitions, one
+  ``None`` each, are cached on the hosts they belong to.  Spark prefers the host on which most
+  parents of a partition are.  An anchor's partition that was lost with its host is computed again
+  wherever the task runs, so the anchor never is in the way.
 
-A layout is made once per placement and number of tasks, and used by all batches until the cluster changes.
+A layout is made once per placement and number of tasks, and used by all batches until the cluster
+changes.
 """
 
 from __future__ import annotations
@@ -44,7 +49,9 @@ def located(context: SparkContext, hosts: tuple[str, ...]) -> RDD[tuple[int, Non
 
 
 def shuffled_of(rdd: RDD[Any]) -> Any:
-    """Return the JVM's ShuffledRDD behind what ``partitionBy`` gave: PySpark maps it to its values, one step behind."""
+    """Return the JVM's ShuffledRDD behind what ``partitionBy`` gave: PySpark maps it to its values,
+    one step behind.
+    """
     return rdd._jrdd.rdd().dependencies().head().rdd()
 
 
@@ -66,11 +73,15 @@ class Layout:
         return self._bases[width]
 
     def anchored(self, rdd: RDD[Any]) -> RDD[Any]:
-        """Return what ``partitionBy`` gave, with the hosts of this layout and a ``None`` more in each partition."""
+        """Return what ``partitionBy`` gave, with the hosts of this layout and a ``None`` more in
+        each partition.
+        """
         jvm = self._context._jvm
         assert jvm is not None
         united = shuffled_of(rdd).union(self._anchor)
-        assert is_instance_of(self._context._gateway, united, "org.apache.spark.rdd.PartitionerAwareUnionRDD")
+        assert is_instance_of(
+            self._context._gateway, united, "org.apache.spark.rdd.PartitionerAwareUnionRDD"
+        )
         values = jvm.PythonRDD.valueOfPair(jvm.JavaPairRDD.fromJavaRDD(united.toJavaRDD()))
         return RDD(values, self._context, rdd._jrdd_deserializer)
 

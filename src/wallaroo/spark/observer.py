@@ -23,10 +23,20 @@ NO_WORKERS = "workers: Spark's master gives this application none now"
 class Observer:
     """Looks, and tells the meter."""
 
-    def __init__(self, plan: Plan, root: Path, batches: BatchRunner, committers: Mapping[str, SinkCommitter], meter: RunMeter):
+    def __init__(
+        self,
+        plan: Plan,
+        root: Path,
+        batches: BatchRunner,
+        committers: Mapping[str, SinkCommitter],
+        meter: RunMeter,
+    ):
         self._plan, self._batches, self._committers, self._meter = plan, batches, committers, meter
-        self._readers = [SpoolReader(folder_of(root / "spool", source.config.name)) for source in plan.sources]
-        self._first_events = [self._done(number)[1] for number in range(len(plan.sources))]  # when this run began
+        self._readers = [
+            SpoolReader(folder_of(root / "spool", source.config.name)) for source in plan.sources
+        ]
+        # when this run began
+        self._first_events = [self._done(number)[1] for number in range(len(plan.sources))]
 
     def look(self) -> tuple[list[SourceStatus], list[SinkLine]]:
         """Return what sources and sinks say now."""
@@ -36,7 +46,15 @@ class Observer:
         results = [sink for sink in self._plan.sinks if sink.name != DEAD_LETTERS]
         for sink in self._plan.sinks:
             status = self._committers[sink.name].status()
-            sinks.append(SinkLine(sink.name, sink.config.label, status.outputs, status.waiting_for, status.pending_bytes))
+            sinks.append(
+                SinkLine(
+                    sink.name,
+                    sink.config.label,
+                    status.outputs,
+                    status.waiting_for,
+                    status.pending_bytes,
+                )
+            )
             if sink.name == DEAD_LETTERS:
                 continue  # latency is that of results
             left.append(status.committed_batch)
@@ -45,7 +63,9 @@ class Observer:
                     self._meter.output_left(batch, at_ns)
         if len(results) > 1:
             self._meter.output_left(min(left), time.time_ns())
-        self._meter.observe(sources, sinks, time.time(), NO_WORKERS if self._batches.cluster.is_empty else "")
+        self._meter.observe(
+            sources, sinks, time.time(), NO_WORKERS if self._batches.cluster.is_empty else ""
+        )
         return sources, sinks
 
     def is_full(self, bytes_max: int) -> bool:

@@ -1,6 +1,7 @@
 """The offsets of a batch, as Spark's offset log states them.
 
-Where it runs: driver.  The log's format: a line ``v1`` (or later), a line of metadata, then one line of JSON per source; we have one source.
+Where it runs: driver.  The log's format: a line ``v1`` (or later), a line of metadata, then one
+line of JSON per source; we have one source.
 """
 
 from __future__ import annotations
@@ -14,12 +15,19 @@ Offsets = dict[str, list[int]]  # source name -> [byte, events]
 
 
 def read_offsets(checkpoint: Path, spark_batch: int) -> Offsets:
-    """Return where batch ``spark_batch`` ends in every source (the empty name is the source planner's own).
+    """Return where batch ``spark_batch`` ends in every source (the empty name is the source
+    planner's own).
 
     Spark has written this before it calls us.
     """
     lines = (checkpoint / "offsets" / str(spark_batch)).read_text().strip().split("\n")
     try:
-        return {name: [int(byte), int(events)] for name, (byte, events) in json.loads(lines[-1]).items() if name}
+        return {
+            name: [int(byte), int(events)]
+            for name, (byte, events) in json.loads(lines[-1]).items()
+            if name
+        }
     except (ValueError, AttributeError) as error:
-        raise InternalError(f"Spark's offset log for its batch {spark_batch} cannot be read: {lines[-1][:200]!r}") from error
+        raise InternalError(
+            f"Spark's offset log for its batch {spark_batch} cannot be read: {lines[-1][:200]!r}"
+        ) from error

@@ -17,13 +17,23 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.spark.offsets import Offsets
 from wallaroo.spark.source import FORMAT, UNSTARTED, SpoolSource
 
-JVM_GONE = "Spark's JVM has gone. What was committed stays: run the same command again to go on from there."
+JVM_GONE = (
+    "Spark's JVM has gone. What was committed stays: run the same command again to go on "
+    "from there."
+)
 
 
 def start_query(
-    session: SparkSession, name: str, spool: Path, initial: Offsets, scratch: Path, batches: Callable[[DataFrame, int], None]
+    session: SparkSession,
+    name: str,
+    spool: Path,
+    initial: Offsets,
+    scratch: Path,
+    batches: Callable[[DataFrame, int], None],
 ) -> StreamingQuery:
-    """Start the query over all spools below ``spool``, from these offsets; what Spark notes of it goes to ``scratch``."""
+    """Start the query over all spools below ``spool``, from these offsets; what Spark notes of it
+    goes to ``scratch``.
+    """
     session.dataSource.register(SpoolSource)
     stream = (
         session.readStream.format(FORMAT)
@@ -36,7 +46,8 @@ def start_query(
     return (
         stream.writeStream.queryName(name)
         .foreachBatch(batches)
-        .option("checkpointLocation", (scratch / "spark").as_uri())  # this host's disk, whatever Spark's default is
+        # this host's disk, whatever Spark's default is
+        .option("checkpointLocation", (scratch / "spark").as_uri())
         .trigger(processingTime="0 seconds")
         .start()
     )
@@ -50,4 +61,6 @@ def failure_of(query: StreamingQuery, failure: BaseException | None) -> Wallaroo
         return PeerError(JVM_GONE)
     reason = failure or query.exception()
     text = str(reason).strip().split("\n")[0][:500] if reason else "no reason given"
-    return PeerError(f"Spark ended the run: {text}. What was committed stays; run again to go on from there.")
+    return PeerError(
+        f"Spark ended the run: {text}. What was committed stays; run again to go on from there."
+    )

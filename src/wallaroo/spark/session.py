@@ -45,9 +45,11 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "8",
     "spark.sql.streaming.numRecentProgressUpdates": "8",
-    # shuffle files of old batches go when the JVM collects; without traffic there is nothing to collect
+    # shuffle files of old batches go when the JVM collects; without traffic there is nothing to
+    # collect
     "spark.cleaner.periodicGC.interval": "2min",
-    # above so many tasks one sorted file per task; below, a file per pair of tasks (a batch of 32 x 32 tasks: 2.0 s of CPU -> 0.8 s)
+    # above so many tasks one sorted file per task; below, a file per pair of tasks (a batch of 32 x
+    # 32 tasks: 2.0 s of CPU -> 0.8 s)
     "spark.shuffle.sort.bypassMergeThreshold": "8",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
@@ -59,8 +61,10 @@ SETTINGS = {
 
 ON_CLUSTERS = {
     "spark.executor.memory": "1g",  # of the JVM; Python workers come on top
-    "spark.decommission.enabled": "true",  # a worker that leaves finishes its tasks and takes no more; else it is ended after 30 s
-    # a task whose host is busy for a moment (a joiner's greeting) waits rather than read its state elsewhere
+    # a worker that leaves finishes its tasks and takes no more; else it is ended after 30 s
+    "spark.decommission.enabled": "true",
+    # a task whose host is busy for a moment (a joiner's greeting) waits rather than read its state
+    # elsewhere
     "spark.locality.wait": "100ms",
     # a host that is gone or silent: a batch hangs for seconds, not for minutes
     "spark.shuffle.io.retryWait": "1s",
@@ -70,10 +74,13 @@ ON_CLUSTERS = {
     "spark.network.timeoutInterval": "2s",
     "spark.executor.heartbeatInterval": "3s",
 }
-# the JVM passes bytes on: its second compiler takes a quarter of a core in the first minute, and nothing gets quicker (docs/decisions/0008)
+# the JVM passes bytes on: its second compiler takes a quarter of a core in the first minute, and
+# nothing gets quicker (docs/decisions/0008)
 COMPILER = "-XX:TieredStopAtLevel=1"
-TASK_ATTEMPTS = 4  # Spark's own default on clusters; on local masters it would give up at the first lost worker
-LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}  # ours -> Spark's
+# Spark's own default on clusters; on local masters it would give up at the first lost worker
+TASK_ATTEMPTS = 4
+# ours -> Spark's
+LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}
 NOISE = (
     b"WARNING: Using incubator modules",
     b"Setting default log level to",
@@ -108,7 +115,11 @@ def is_loopback(master: str) -> bool:
 
 
 def open_session(
-    application: str, master: str, scratch: Path, log_level: str, settings: tuple[tuple[str, str], ...]
+    application: str,
+    master: str,
+    scratch: Path,
+    log_level: str,
+    settings: tuple[tuple[str, str], ...],
 ) -> SparkSession:
     """Start Spark.  Raises PeerError, with the cure, where Java or the master cannot be had."""
     log4j = scratch / "log4j2.properties"
@@ -120,13 +131,20 @@ def open_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # workers and the planner import this very package, installed or not
     package = str(Path(wallaroo.__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (package, os.environ.get("PYTHONPATH", "")))
+    )
     builder = SparkSession.builder.master(_retrying(master)).appName(application)
     own = {"spark.local.dir": str(scratch)} if is_local(master) else ON_CLUSTERS
     chosen = {**SETTINGS, **own, **dict(settings)}
-    # the whole heap from the start: otherwise it grows to its bound over minutes, which looks like a leak and may fail at 3 a.m.
+    # the whole heap from the start: otherwise it grows to its bound over minutes, which looks like
+    # a leak and may fail at 3 a.m.
     heap = f"-XX:+UseParallelGC -Xms{chosen['spark.driver.memory']} -XX:+AlwaysPreTouch"
-    _put_in_front(chosen, "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log4j} {heap} {COMPILER}")
+    _put_in_front(
+        chosen,
+        "spark.driver.extraJavaOptions",
+        f"-Dlog4j2.configurationFile=file:{log4j} {heap} {COMPILER}",
+    )
     _put_in_front(chosen, "spark.executor.extraJavaOptions", COMPILER)
     for name, value in chosen.items():
         builder = builder.config(name, value)
@@ -134,17 +152,21 @@ def open_session(
     try:
         with _filtered_stderr():
             session = builder.getOrCreate()
-    except Exception as error:  # the JVM's own words do not help: what is wrong is Java, or the master
+    except (
+        Exception
+    ) as error:  # the JVM's own words do not help: what is wrong is Java, or the master
         raise PeerError(
             f"Spark did not start with master '{master}': {type(error).__name__}. "
-            "Run `wallaroo doctor`: Java 17 or newer must be installed (or JAVA_HOME set), and the master must be reachable."
+            "Run `wallaroo doctor`: Java 17 or newer must be installed (or JAVA_HOME set), and "
+            "the master must be reachable."
         ) from error
     session.sparkContext.setLogLevel(LEVELS[log_level])
     return session
 
 
 def _put_in_front(settings: dict[str, str], name: str, options: str) -> None:
-    """Let what the user gave come last: of two options that contradict each other Java takes the last one.
+    """Let what the user gave come last: of two options that contradict each other Java takes the
+    last one.
 
     >>> settings = {"driver": "-Xss2m"}
     >>> _put_in_front(settings, "driver", "-Xss1m"), _put_in_front(settings, "executor", "-Xss1m"), settings
@@ -154,7 +176,8 @@ def _put_in_front(settings: dict[str, str], name: str, options: str) -> None:
 
 
 def _retrying(master: str) -> str:
-    """Let a local Spark run a task again whose worker was killed, as a cluster does; errors of tasks are reports, never retried.
+    """Let a local Spark run a task again whose worker was killed, as a cluster does; errors of
+    tasks are reports, never retried.
 
     >>> _retrying("local[2]"), _retrying("local"), _retrying("local[2,1]"), _retrying("spark://host:7077")
     ('local[2,4]', 'local[1,4]', 'local[2,1]', 'spark://host:7077')
@@ -166,7 +189,9 @@ def _retrying(master: str) -> str:
 
 
 def _quiet_python_side() -> None:
-    """Keep PySpark's own tracebacks off the user's terminal when the JVM dies: the driver says it in one sentence."""
+    """Keep PySpark's own tracebacks off the user's terminal when the JVM dies: the driver says it
+    in one sentence.
+    """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_py4js)  # it uses the root logger as well
     for server in (AccumulatorTCPServer, AccumulatorUnixServer):
@@ -183,14 +208,18 @@ def _no_word(*_: object) -> None:
 
 
 def close_session(session: SparkSession) -> None:
-    """Stop Spark.  What its processes say from here on (pipes broken by their own end) is not passed on."""
+    """Stop Spark.  What its processes say from here on (pipes broken by their own end) is not
+    passed on.
+    """
     _is_closing.set()
     session.stop()
 
 
 @contextmanager
 def _filtered_stderr() -> Iterator[None]:
-    """Give the JVM, which is started inside, a stderr that drops the lines it prints at every start; all others pass."""
+    """Give the JVM, which is started inside, a stderr that drops the lines it prints at every
+    start; all others pass.
+    """
     sys.stderr.flush()
     real = os.dup(2)
     read, write = os.pipe()

@@ -1,9 +1,12 @@
-"""Code for other hosts: this package and the application's modules, as zip files that Spark hands to its executors.
+"""Code for other hosts: this package and the application's modules, as zip files that Spark hands
+to its executors.
 
-Where it runs: driver.  With a local master nothing is shipped: the workers import from where the driver does.
+Where it runs: driver.  With a local master nothing is shipped: the workers import from where the
+driver does.
 
-What goes: the ``wallaroo`` package; every module and package in the application's folders (the file that was run and what lies beside it).
-What does not: libraries.  They have to be installed on the hosts, or shipped as an environment (docs/scaling.md).
+What goes: the ``wallaroo`` package; every module and package in the application's folders (the file
+that was run and what lies beside it). What does not: libraries.  They have to be installed on the
+hosts, or shipped as an environment (docs/scaling.md).
 """
 
 from __future__ import annotations
@@ -23,26 +26,36 @@ SKIPPED = frozenset({"__pycache__", "site-packages", "node_modules"})
 
 
 def ship(context: SparkContext, module_paths: Iterable[str], folder: Path) -> None:
-    """Give the package and the application to all executors, present and future, in files named after ``folder``: Spark knows files by
-    name, and a session may run several applications.
+    """Give the package and the application to all executors, present and future, in files named
+    after ``folder``: Spark knows files by name, and a session may run several applications.
 
     Raises PeerError where an application's folder holds more than ``BYTES_MAX``.
     """
     package = Path(wallaroo.__file__).parent
-    context.addPyFile(str(_zipped(folder / f"{folder.name}.zip", package.parent, _files_below(package))))
+    context.addPyFile(
+        str(_zipped(folder / f"{folder.name}.zip", package.parent, _files_below(package)))
+    )
     for number, path in enumerate(dict.fromkeys(module_paths)):
         files = list(modules_in(Path(path)))
         if files:
-            context.addPyFile(str(_zipped(folder / f"{folder.name}-{number}.zip", Path(path), files)))
+            context.addPyFile(
+                str(_zipped(folder / f"{folder.name}-{number}.zip", Path(path), files))
+            )
 
 
 def modules_in(folder: Path) -> Iterator[Path]:
-    """Yield the files of all modules and packages directly in a folder.  Raises PeerError where they are too large."""
+    """Yield the files of all modules and packages directly in a folder.  Raises PeerError where
+    they are too large.
+    """
     total = 0
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if entry.suffix == ".py" and entry.is_file():
             found: Iterable[Path] = (entry,)
-        elif entry.is_dir() and (entry / "__init__.py").exists() and entry != Path(wallaroo.__file__).parent:
+        elif (
+            entry.is_dir()
+            and (entry / "__init__.py").exists()
+            and entry != Path(wallaroo.__file__).parent
+        ):
             found = _files_below(entry)
         else:
             continue
@@ -50,7 +63,8 @@ def modules_in(folder: Path) -> Iterator[Path]:
             total += file.stat().st_size
             if total > BYTES_MAX:
                 raise PeerError(
-                    f"the application's folder {folder} holds more than {BYTES_MAX // 1024**2} MB of modules and packages, "
+                    f"the application's folder {folder} holds more than {BYTES_MAX // 1024**2} MB "
+                    f"of modules and packages, "
                     "too much to send to the workers. Put the application into a folder of its own."
                 )
             yield file
@@ -67,7 +81,9 @@ def _files_below(package: Path) -> Iterator[Path]:
 
 
 def _zipped(target: Path, base: Path, files: Iterable[Path]) -> Path:
-    """Write the files, modules compiled as well: every Python worker would do it anew, a second each."""
+    """Write the files, modules compiled as well: every Python worker would do it anew, a second
+    each.
+    """
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as content:
         for file in files:
             name = file.relative_to(base)
@@ -78,10 +94,16 @@ def _zipped(target: Path, base: Path, files: Iterable[Path]) -> Path:
 
 
 def _compiled(file: Path, target: Path) -> bytes:
-    """Return a module's compiled form, never to be compared with its source; nothing where it does not compile."""
+    """Return a module's compiled form, never to be compared with its source; nothing where it does
+    not compile.
+    """
     try:
         py_compile.compile(
-            str(file), str(target), file.name, True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+            str(file),
+            str(target),
+            file.name,
+            True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
     except py_compile.PyCompileError:
         return b""

@@ -1,7 +1,8 @@
 """Removing a batch's shuffle files as soon as the batch is over.
 
-Where it runs: driver.  Spark removes them when the JVM's garbage collector finds the RDD gone, which may take minutes:
-at 25 MB of blocks a second, gigabytes.  There is no public call for it; where Spark's internals differ, its own way is left to work.
+Where it runs: driver.  Spark removes them when the JVM's garbage collector finds the RDD gone,
+which may take minutes: at 25 MB of blocks a second, gigabytes.  There is no public call for it;
+where Spark's internals differ, its own way is left to work.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ class ShuffleCleaner:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-shuffles")
 
     def forget(self, shuffled: list[Any]) -> Future[bool] | None:
-        """Tell Spark's cleaner that the shuffles in front of these RDDs are over; the result says whether it understood.
+        """Tell Spark's cleaner that the shuffles in front of these RDDs are over; the result says
+        whether it understood.
 
-        None, and nothing is done, behind ``close``: the run is over, and the files go with the session.
+        None, and nothing is done, behind ``close``: the run is over, and the files go with the
+        session.
         """
         return None if self._is_closed else self._thread.submit(self._forget, shuffled)
 
@@ -43,7 +46,9 @@ class ShuffleCleaner:
 
 
 def _shuffle_id(rdd: Any) -> int:
-    """``partitionBy`` makes a ShuffledRDD and maps it to its values: the shuffle is one step behind."""
+    """``partitionBy`` makes a ShuffledRDD and maps it to its values: the shuffle is one step
+    behind.
+    """
     values = rdd._jrdd.rdd()
     shuffled = values.dependencies().head().rdd()
     return int(shuffled.dependencies().head().shuffleId())

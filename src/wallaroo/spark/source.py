@@ -1,7 +1,9 @@
-"""The streaming source that Spark sees: its offsets are positions in the spools of all sources of an application.
+"""The streaming source that Spark sees: its offsets are positions in the spools of all sources of
+an application.
 
-Where it runs: Spark's planner process.  It plans batches (how far to go in each source) and reads nothing: the tasks of the batch read
-the spools themselves, so no byte of input passes through the planner or the JVM on its way to user code.
+Where it runs: Spark's planner process.  It plans batches (how far to go in each source) and reads
+nothing: the tasks of the batch read the spools themselves, so no byte of input passes through the
+planner or the JVM on its way to user code.
 """
 
 from __future__ import annotations
@@ -21,18 +23,25 @@ from wallaroo.spool.reader import SpoolReader
 
 FORMAT = "wallaroo"
 STARTED = (
-    ""  # no source has this name: every query begins with a batch without events, so that the first one with events is quick
+    # no source has this name: every query begins with a batch without events, so that the first one
+    # with events is quick
+    ""
 )
 UNSTARTED: Offsets = {STARTED: [0, 0]}
 
 
 def plan_offsets(start: Offsets, readers: Mapping[str, SpoolReader], events_max: int) -> Offsets:
-    """Return how far the next batch goes: everything published, or ``events_max`` events shared in proportion to the backlogs."""
+    """Return how far the next batch goes: everything published, or ``events_max`` events shared in
+    proportion to the backlogs.
+    """
     heads = {name: reader.head().position for name, reader in readers.items()}
     backlog = {name: heads[name].events - start[name][1] for name in readers}
     total = sum(backlog.values())
     if total <= events_max:
-        return {name: [head.byte, head.events] if head.byte > start[name][0] else start[name] for name, head in heads.items()}
+        return {
+            name: [head.byte, head.events] if head.byte > start[name][0] else start[name]
+            for name, head in heads.items()
+        }
     ends: Offsets = {}
     for name, reader in readers.items():
         share = max(1, events_max * backlog[name] // total) if backlog[name] else 0
@@ -42,7 +51,9 @@ def plan_offsets(start: Offsets, readers: Mapping[str, SpoolReader], events_max:
 
 
 class SpoolSource(DataSource):
-    """Options: ``spool`` (folder), ``sources`` (JSON list of names), ``initial`` (JSON offsets), ``control`` (file)."""
+    """Options: ``spool`` (folder), ``sources`` (JSON list of names), ``initial`` (JSON offsets),
+    ``control`` (file).
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -60,7 +71,9 @@ class SpoolStreamReader(DataSourceStreamReader):
 
     def __init__(self, options: Mapping[str, str]):
         names = json.loads(options["sources"])
-        self._readers = {name: SpoolReader(folder_of(Path(options["spool"]), name)) for name in names}
+        self._readers = {
+            name: SpoolReader(folder_of(Path(options["spool"]), name)) for name in names
+        }
         self._initial: Offsets = json.loads(options["initial"])
         self._control = Path(options["control"])
 
@@ -82,7 +95,9 @@ class SpoolStreamReader(DataSourceStreamReader):
         return [InputPartition((name, end[name][1] - start[name][1])) for name in self._readers]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """One row per source: its name and how many events the batch has of it (for people who look at the DataFrame)."""
+        """One row per source: its name and how many events the batch has of it (for people who look
+        at the DataFrame).
+        """
         yield partition.value
 
     def commit(self, end: dict[str, Any]) -> None:

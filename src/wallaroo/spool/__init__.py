@@ -8,4 +8,14 @@ from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.tail import read_tail, write_tail
 from wallaroo.spool.writer import SpoolWriter
 
-__all__ = ["Chunk", "Head", "Position", "SpoolFullError", "SpoolReader", "SpoolWriter", "folder_of", "read_tail", "write_tail"]
+__all__ = [
+    "Chunk",
+    "Head",
+    "Position",
+    "SpoolFullError",
+    "SpoolReader",
+    "SpoolWriter",
+    "folder_of",
+    "read_tail",
+    "write_tail",
+]

@@ -13,17 +13,24 @@ from wallaroo.spool.format import CHECKSUM_BYTES, CHUNK_HEADER, Chunk, digest
 PIECE_BYTES = 2 * 1024 * 1024  # read at once: large enough for the disk, small enough for the cache
 
 Window = Callable[[int, int], bytes]
-"""``window(byte, count)``: the log's bytes from ``byte`` on, ``count`` of them; fewer only if there are no more."""
+"""``window(byte, count)``: the log's bytes from ``byte`` on, ``count`` of them; fewer only if there
+are no more.
+"""
 
 
 def parse_chunks(
-    window: Window, low: int, high: int, damaged: Callable[[int, str], CheckpointError], piece_bytes: int = PIECE_BYTES
+    window: Window,
+    low: int,
+    high: int,
+    damaged: Callable[[int, str], CheckpointError],
+    piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[Chunk]:
     """Yield the chunks between two of the log's bytes, each checked against its position.
 
-    ``window`` is asked for bytes in rising order and always at a chunk boundary, for ``piece_bytes`` (a chunk header at least) or what a
-    larger chunk needs: all chunks below have been yielded.
-    Raises what ``damaged(byte, why)`` makes for the first chunk that is not as it was written.
+    ``window`` is asked for bytes in rising order and always at a chunk boundary, for
+    ``piece_bytes`` (a chunk header at least) or what a larger chunk needs: all chunks below have
+    been yielded. Raises what ``damaged(byte, why)`` makes for the first chunk that is not as it was
+    written.
     """
     unpack, header_bytes = CHUNK_HEADER.unpack_from, CHUNK_HEADER.size
     wanted = piece_bytes
@@ -43,6 +50,7 @@ def parse_chunks(
                 raise damaged(low + at, "the checksum of a chunk differs")
             yield Chunk(receipt_ns, connection, events, piece[body:middle], piece[middle:stop])
             at = stop
-        if at == 0 and not (size == asked < wanted <= high - low):  # not just a chunk larger than a piece
+        # not just a chunk larger than a piece
+        if at == 0 and not (size == asked < wanted <= high - low):
             raise damaged(low, "a chunk is not whole")
         low += at

@@ -4,17 +4,18 @@ Where it runs: everywhere (pure but for listing a folder).
 
 The law of the spool:
 
-* One folder per source, one writer, any number of readers.  A folder holds segments (``<byte>-<events>.chunks``, named by
-  the position of their first chunk), beside each segment a sparse index (``.index``), the ``head`` and the ``tail``.
-* A *chunk* is the unit of writing and reading: whole frames, with a checksum seeded by the chunk's position, so that bytes
-  that belong elsewhere never pass.  A *position* is a chunk boundary, counted in bytes and in events since the log's first
-  byte; it never goes back.
-* A position in the head is on disk first (fsync'd where the spool is durable).  Whole chunks behind the head may survive a
-  crash; the next writer keeps them.  The first chunk behind the head that is not whole ends the log; the next writer cuts
-  it off.
+* One folder per source, one writer, any number of readers.  A folder holds segments
+  (``<byte>-<events>.chunks``, named by the position of their first chunk), beside each segment a
+  sparse index (``.index``), the ``head`` and the ``tail``.
+* A *chunk* is the unit of writing and reading: whole frames, with a checksum seeded by the chunk's
+  position, so that bytes that belong elsewhere never pass.  A *position* is a chunk boundary,
+  counted in bytes and in events since the log's first byte; it never goes back.
+* A position in the head is on disk first (fsync'd where the spool is durable).  Whole chunks behind
+  the head may survive a crash; the next writer keeps them.  The first chunk behind the head that is
+  not whole ends the log; the next writer cuts it off.
 * A chunk below the head that is not whole is corruption, and an error that names file and byte.
-* The tail is written by whoever consumes, after its commit.  Segments are removed only when they lie wholly below the tail,
-  and the segment with the last published chunk always stays.
+* The tail is written by whoever consumes, after its commit.  Segments are removed only when they
+  lie wholly below the tail, and the segment with the last published chunk always stays.
 * The index is a hint: an entry that fails its checksum, or lies behind the head, is passed over.
 """
 
@@ -32,13 +33,17 @@ from wallaroo.errors import CheckpointError, PeerError
 
 VERSION = 1
 SEGMENT_MAGIC = b"wlrspool"
-SEGMENT_HEADER = struct.Struct("<8sIIQQ")  # magic, version, reserved, byte and events of the first chunk
-CHUNK_HEADER = struct.Struct("<IIIqII")  # checksum, bytes of frames, bytes of resume, receipt_ns, connection, events
+# magic, version, reserved, byte and events of the first chunk
+SEGMENT_HEADER = struct.Struct("<8sIIQQ")
+# checksum, bytes of frames, bytes of resume, receipt_ns, connection, events
+CHUNK_HEADER = struct.Struct("<IIIqII")
 INDEX_ENTRY = struct.Struct("<QQQ")  # byte, events, checksum
-HEAD = struct.Struct("<QQBIQ")  # byte, events, flags, connections, rejected; the error's text follows
+# byte, events, flags, connections, rejected; the error's text follows
+HEAD = struct.Struct("<QQBIQ")
 TAIL = struct.Struct("<QQ")  # byte, events
 CHECKSUM_BYTES = 4
-INDEX_STRIDE_BYTES = 64 * 1024  # one entry per this much log: finding a boundary walks at most this far
+# one entry per this much log: finding a boundary walks at most this far
+INDEX_STRIDE_BYTES = 64 * 1024
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 ERROR_BYTES_MAX = 800  # of the head's error text; fits a slot
 FLAG_ENDED, FLAG_PAUSED = 1, 2
@@ -47,7 +52,9 @@ digest = zlib.crc32  # 2.6 GB/s; its second argument seeds it
 
 
 class SpoolFullError(PeerError):
-    """The disk has no room for what should be appended; nothing was appended, and the same append may be tried again."""
+    """The disk has no room for what should be appended; nothing was appended, and the same append
+    may be tried again.
+    """
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -168,7 +175,9 @@ def index_entries(content: bytes) -> list[Position]:
 def pack_head(head: Head) -> bytes:
     """Return the head's bytes; a long error is cut."""
     flags = FLAG_ENDED * head.is_ended | FLAG_PAUSED * head.is_paused
-    fixed = HEAD.pack(head.position.byte, head.position.events, flags, head.connections, head.rejected)
+    fixed = HEAD.pack(
+        head.position.byte, head.position.events, flags, head.connections, head.rejected
+    )
     return fixed + head.error.encode("utf-8", "replace")[:ERROR_BYTES_MAX]
 
 
@@ -176,7 +185,14 @@ def unpack_head(content: bytes) -> Head:
     """Read the head's bytes."""
     byte, events, flags, connections, rejected = HEAD.unpack_from(content)
     error = content[HEAD.size :].decode("utf-8", "ignore")
-    return Head(Position(byte, events), bool(flags & FLAG_ENDED), bool(flags & FLAG_PAUSED), connections, rejected, error)
+    return Head(
+        Position(byte, events),
+        bool(flags & FLAG_ENDED),
+        bool(flags & FLAG_PAUSED),
+        connections,
+        rejected,
+        error,
+    )
 
 
 def is_full(problem: OSError) -> bool:

@@ -36,12 +36,16 @@ class SpoolReader:
         self.folder = folder
 
     def head(self) -> Head:
-        """Return what the writer has published last; the beginning where it has published nothing."""
+        """Return what the writer has published last; the beginning where it has published
+        nothing.
+        """
         content = read_slots(self.folder / "head")
         return unpack_head(content) if content else Head()
 
     def advance(self, start: Position, events_max: int) -> Position:
-        """Return the furthest boundary at most ``events_max`` events behind ``start``; one chunk at least, if there is one."""
+        """Return the furthest boundary at most ``events_max`` events behind ``start``; one chunk at
+        least, if there is one.
+        """
         head = self.head().position
         if start.byte >= head.byte:
             return start
@@ -49,7 +53,9 @@ class SpoolReader:
         return below if below.byte > start.byte else above
 
     def split(self, start: Position, end: Position, pieces: int) -> list[tuple[Position, Position]]:
-        """Cut a range at chunk boundaries into at most ``pieces`` ranges of about as many events each, none empty, in order."""
+        """Cut a range at chunk boundaries into at most ``pieces`` ranges of about as many events
+        each, none empty, in order.
+        """
         cuts = [start]
         for number in range(1, pieces):
             wanted = start.events + (end.events - start.events) * number // pieces
@@ -62,30 +68,43 @@ class SpoolReader:
         return list(pairwise(cuts))
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
-        """Yield the chunks of a range in order, checked.  Raises CheckpointError, naming file and byte, for a corrupt one."""
+        """Yield the chunks of a range in order, checked.  Raises CheckpointError, naming file and
+        byte, for a corrupt one.
+        """
         for segment, low, high in self.parts(start.byte, end.byte):
             yield from read_chunks(segment, low, high)
 
     def parts(self, low: int, high: int) -> Iterator[tuple[Segment, int, int]]:
-        """Yield the segments that hold a range of the log's bytes, each with its part of it.  Raises CheckpointError if it is gone."""
+        """Yield the segments that hold a range of the log's bytes, each with its part of it.
+        Raises CheckpointError if it is gone.
+        """
         if low >= high:
             return
         segments = segments_of(self.folder)
         first = bisect_right(segments, low, key=lambda segment: segment.start.byte) - 1
         if first < 0:
             raise self._gone(low, segments)
-        for segment, following in zip(segments[first:], [*segments[first + 1 :], None], strict=True):
+        for segment, following in zip(
+            segments[first:], [*segments[first + 1 :], None], strict=True
+        ):
             stop = min(high, following.start.byte) if following else high
             if low < stop:
                 yield segment, low, stop
                 low = stop
 
     def _around(self, events: int, start: Position, end: Position) -> tuple[Position, Position]:
-        """Return the last boundary with at most so many events and the next one, both within start..end."""
+        """Return the last boundary with at most so many events and the next one, both within
+        start..end.
+        """
         if events >= end.events:
             return end, end
         segments = segments_of(self.folder)
-        found = bisect_right(segments, max(events, start.events), key=lambda segment: segment.start.events) - 1
+        found = (
+            bisect_right(
+                segments, max(events, start.events), key=lambda segment: segment.start.events
+            )
+            - 1
+        )
         if found < 0:
             raise self._gone(start.byte, segments)
         segment = segments[found]
@@ -99,7 +118,8 @@ class SpoolReader:
     def _gone(self, byte: int, segments: list[Segment]) -> CheckpointError:
         oldest = f"its oldest byte is {segments[0].start.byte}" if segments else "it holds nothing"
         return CheckpointError(
-            f"spool {self.folder} no longer holds byte {byte} of the log: {oldest}. It was consumed and removed. "
+            f"spool {self.folder} no longer holds byte {byte} of the log: {oldest}. It was "
+            f"consumed and removed. "
             "Continue from a newer commit, or start over with an empty checkpoint directory."
         )
 
@@ -114,18 +134,30 @@ def _index(segment: Segment) -> list[Position]:
         return []
 
 
-def _walk(segment: Segment, here: Position, events: int, end: Position) -> tuple[Position, Position]:
+def _walk(
+    segment: Segment, here: Position, events: int, end: Position
+) -> tuple[Position, Position]:
     """Step from boundary to boundary until the next one has more than so many events."""
     with open(segment.path, "rb", buffering=65536) as file:  # many small chunks cost one read
         while here.byte < end.byte:
             file.seek(segment.offset(here.byte))
             header = file.read(CHUNK_HEADER.size)
             if len(header) < CHUNK_HEADER.size:
-                raise corrupt(segment.path, segment.offset(here.byte), "the file ends below the published head")
+                raise corrupt(
+                    segment.path,
+                    segment.offset(here.byte),
+                    "the file ends below the published head",
+                )
             _, frames, resume, _, _, count = CHUNK_HEADER.unpack(header)
-            following = Position(here.byte + CHUNK_HEADER.size + frames + resume, here.events + count)
+            following = Position(
+                here.byte + CHUNK_HEADER.size + frames + resume, here.events + count
+            )
             if count == 0 or following.byte > end.byte:
-                raise corrupt(segment.path, segment.offset(here.byte), "a chunk reaches past the published head")
+                raise corrupt(
+                    segment.path,
+                    segment.offset(here.byte),
+                    "a chunk reaches past the published head",
+                )
             if following.events > events:
                 return here, following
             here = following
@@ -148,7 +180,9 @@ def read_chunks(segment: Segment, low: int, high: int) -> Iterator[Chunk]:
 
 
 def open_segment(segment: Segment) -> int:
-    """Open a segment for reading, checked; return the descriptor.  Raises CheckpointError if it is gone or not what it should be."""
+    """Open a segment for reading, checked; return the descriptor.  Raises CheckpointError if it is
+    gone or not what it should be.
+    """
     try:
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

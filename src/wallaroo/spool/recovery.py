@@ -1,7 +1,8 @@
 """What a writer finds when it opens a spool: where the log ends, and what is cut off.
 
-Where it runs: ingress and feeders, at start, under the folder's lock.  Whole chunks behind the head are kept: after a power
-cut the head may be older than what was synced (and acknowledged).  The first chunk that is not whole ends the log.
+Where it runs: ingress and feeders, at start, under the folder's lock.  Whole chunks behind the head
+are kept: after a power cut the head may be older than what was synced (and acknowledged).  The
+first chunk that is not whole ends the log.
 """
 
 from __future__ import annotations
@@ -40,10 +41,14 @@ class Recovered:
 
 
 def recover(folder: Path) -> Recovered:
-    """Find the end of the log and remove what lies behind it.  Raises CheckpointError if the log ends below the head."""
+    """Find the end of the log and remove what lies behind it.  Raises CheckpointError if the log
+    ends below the head.
+    """
     content = read_slots(folder / "head")
     segments = segments_of(folder)
-    head = unpack_head(content).position if content else segments[0].start if segments else Position()
+    head = (
+        unpack_head(content).position if content else segments[0].start if segments else Position()
+    )
     kept = [segment for segment in segments if segment.start.byte <= head.byte]
     if not kept:
         if head.byte:
@@ -56,11 +61,17 @@ def recover(folder: Path) -> Recovered:
     position, is_torn, resume = head, False, None
     following = segments[len(kept) :]
     if _is_headless(kept[-1]) and kept[-1].start.byte == head.byte:
-        following.insert(0, kept.pop())  # a crash between making a segment and writing its first bytes
+        # a crash between making a segment and writing its first bytes
+        following.insert(0, kept.pop())
         is_torn = True
     else:
         position, is_torn, resume = _scan(kept[-1], head)
-    while following and not is_torn and following[0].start == position and not _is_headless(following[0]):
+    while (
+        following
+        and not is_torn
+        and following[0].start == position
+        and not _is_headless(following[0])
+    ):
         kept.append(following.pop(0))
         position, is_torn, found = _scan(kept[-1], position)
         resume = resume if found is None else found
@@ -78,15 +89,23 @@ def _is_headless(segment: Segment) -> bool:
 
 
 def _scan(segment: Segment, start: Position) -> tuple[Position, bool, bytes | None]:
-    """Read whole chunks to the end of the file: where they end, whether something torn follows, and the last one's resume."""
+    """Read whole chunks to the end of the file: where they end, whether something torn follows, and
+    the last one's resume.
+    """
     size = segment.path.stat().st_size
     if size < segment.offset(start.byte):
-        raise corrupt(segment.path, size, f"the file ends below the published head (byte {segment.offset(start.byte)})")
+        raise corrupt(
+            segment.path,
+            size,
+            f"the file ends below the published head (byte {segment.offset(start.byte)})",
+        )
     with open(segment.path, "rb") as file:
         check_segment_header(segment, file.read(SEGMENT_HEADER.size))
     position, resume = start, None
     try:
-        for chunk in read_chunks(segment, start.byte, segment.start.byte + size - SEGMENT_HEADER.size):
+        for chunk in read_chunks(
+            segment, start.byte, segment.start.byte + size - SEGMENT_HEADER.size
+        ):
             length = CHUNK_HEADER.size + len(chunk.frames) + len(chunk.resume)
             position = Position(position.byte + length, position.events + chunk.events)
             resume = chunk.resume
@@ -113,7 +132,10 @@ def _last_resume(segments: list[Segment], end: Position) -> bytes:
     """Return the resume of the chunk that ends at ``end``."""
     for segment in reversed(segments):
         if segment.start.byte < end.byte:
-            low = max((entry.byte for entry in _entries(segment) if entry.byte < end.byte), default=segment.start.byte)
+            low = max(
+                (entry.byte for entry in _entries(segment) if entry.byte < end.byte),
+                default=segment.start.byte,
+            )
             resume = b""
             for chunk in read_chunks(segment, low, end.byte):
                 resume = chunk.resume

@@ -1,8 +1,8 @@
 """A small file that is overwritten in place and never torn: two slots, the newer whole one counts.
 
-Where it runs: everywhere (head: ingress writes; tail: driver writes).  A write goes to the slot that does not count yet; a
-reader, or a crash in the middle of a write, finds the other one whole.  After a power cut an older value may come back:
-users must bear that.
+Where it runs: everywhere (head: ingress writes; tail: driver writes).  A write goes to the slot
+that does not count yet; a reader, or a crash in the middle of a write, finds the other one whole.
+After a power cut an older value may come back: users must bear that.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from pathlib import Path
 from wallaroo.spool.format import VERSION, check_version, digest
 
 SLOT_BYTES = 1024
-_SLOT = struct.Struct("<Q8sIIQ")  # checksum of all behind it, magic, version, bytes of content, sequence
+# checksum of all behind it, magic, version, bytes of content, sequence
+_SLOT = struct.Struct("<Q8sIIQ")
 _MAGIC = b"wlrslots"
-_READ_TRIES = 100  # a reader starves only if the writer replaces both slots during each of its reads
+# a reader starves only if the writer replaces both slots during each of its reads
+_READ_TRIES = 100
 
 
 def read_slots(path: Path) -> bytes | None:
@@ -33,7 +35,11 @@ def read_slots(path: Path) -> bytes | None:
 
 
 def _newest(path: Path, both: bytes) -> tuple[int, bytes] | None:
-    slots = [slot for at in (0, SLOT_BYTES) if (slot := _slot(path, both[at : at + SLOT_BYTES])) is not None]
+    slots = [
+        slot
+        for at in (0, SLOT_BYTES)
+        if (slot := _slot(path, both[at : at + SLOT_BYTES])) is not None
+    ]
     return max(slots, default=None)
 
 
@@ -54,7 +60,8 @@ class SlotWriter:
     def __init__(self, path: Path):
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         both = os.pread(self._fd, 2 * SLOT_BYTES, 0)
-        if len(both) < 2 * SLOT_BYTES:  # have the room before the disk is full: a full disk must not stop the head
+        # have the room before the disk is full: a full disk must not stop the head
+        if len(both) < 2 * SLOT_BYTES:
             os.pwrite(self._fd, bytes(2 * SLOT_BYTES - len(both)), len(both))
         newest = _newest(path, both)
         self._sequence = newest[0] if newest else 0
@@ -63,8 +70,13 @@ class SlotWriter:
         """Replace the content."""
         self._sequence += 1
         room = SLOT_BYTES - _SLOT.size
-        body = _SLOT.pack(0, _MAGIC, VERSION, min(len(content), room), self._sequence)[8:] + content[:room]
-        os.pwrite(self._fd, digest(body).to_bytes(8, "little") + body, self._sequence % 2 * SLOT_BYTES)
+        body = (
+            _SLOT.pack(0, _MAGIC, VERSION, min(len(content), room), self._sequence)[8:]
+            + content[:room]
+        )
+        os.pwrite(
+            self._fd, digest(body).to_bytes(8, "little") + body, self._sequence % 2 * SLOT_BYTES
+        )
 
     def close(self) -> None:
         """Close the file."""

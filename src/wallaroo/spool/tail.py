@@ -13,7 +13,9 @@ from wallaroo.spool.slots import SlotWriter, read_slots
 
 
 def write_tail(folder: Path, position: Position) -> None:
-    """Say that everything below ``position`` is consumed and committed; it may be removed from now on."""
+    """Say that everything below ``position`` is consumed and committed; it may be removed from now
+    on.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     writer = SlotWriter(folder / "tail")
     try:

@@ -1,6 +1,7 @@
 """Writing a spool: append, publish, remove what is consumed, and continue after a crash.
 
-Where it runs: ingress and feeders, one writer per folder (a lock on the folder sees to it, and dies with its process).
+Where it runs: ingress and feeders, one writer per folder (a lock on the folder sees to it, and dies
+with its process).
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ from wallaroo.spool.tail import read_tail
 
 
 class SpoolWriter:
-    """Writes one source's spool.  Not durable: survives a killed process, not a power cut.  Durable: survives both."""
+    """Writes one source's spool.  Not durable: survives a killed process, not a power cut.
+    Durable: survives both.
+    """
 
-    def __init__(self, folder: Path, *, is_durable: bool, segment_bytes_max: int = SEGMENT_BYTES_MAX):
-        """Continue the log in ``folder``, made if absent.  Raises PeerError if it has a writer, CheckpointError if corrupt."""
+    def __init__(
+        self, folder: Path, *, is_durable: bool, segment_bytes_max: int = SEGMENT_BYTES_MAX
+    ):
+        """Continue the log in ``folder``, made if absent.  Raises PeerError if it has a writer,
+        CheckpointError if corrupt.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._is_durable = is_durable
@@ -65,7 +72,9 @@ class SpoolWriter:
         connection: int = 0,
         resume: bytes = b"",
     ) -> None:
-        """Store whole frames as one chunk, unpublished.  Raises SpoolFullError, having stored nothing, if the disk is full."""
+        """Store whole frames as one chunk, unpublished.  Raises SpoolFullError, having stored
+        nothing, if the disk is full.
+        """
         if events <= 0:
             raise ValueError("A chunk holds at least one event.")
         if self.position.byte - self._segments[-1].start.byte >= self._segment_bytes_max:
@@ -73,7 +82,9 @@ class SpoolWriter:
         start = self.position.byte
         if start - self._index_byte >= INDEX_STRIDE_BYTES:
             self._write_index()
-        header = CHUNK_HEADER.pack(0, len(frames), len(resume), receipt_ns, connection, events)[CHECKSUM_BYTES:]
+        header = CHUNK_HEADER.pack(0, len(frames), len(resume), receipt_ns, connection, events)[
+            CHECKSUM_BYTES:
+        ]
         checksum = digest(resume, digest(frames, digest(header, start)))
         length = CHUNK_HEADER.size + len(frames) + len(resume)
         fault_point("spool.append")
@@ -91,12 +102,16 @@ class SpoolWriter:
         rejected: int = 0,
         error: str = "",
     ) -> Position:
-        """Let readers see everything appended so far, after it is on disk; return the new head's position."""
+        """Let readers see everything appended so far, after it is on disk; return the new head's
+        position.
+        """
         if self._is_dirty and self._is_durable:
             fault_point("spool.fsync")
             os.fdatasync(self._fd)
         fault_point("spool.head")
-        self._head.write(pack_head(Head(self.position, is_ended, is_paused, connections, rejected, error)))
+        self._head.write(
+            pack_head(Head(self.position, is_ended, is_paused, connections, rejected, error))
+        )
         self._is_dirty = False
         self._published = self.position
         return self.position
@@ -116,7 +131,9 @@ class SpoolWriter:
         return len(self._segments) > 1 and self._segments[1].start.byte <= limit
 
     def remove_consumed(self) -> None:
-        """Delete the segments that lie wholly below the tail; the one with the last published chunk stays."""
+        """Delete the segments that lie wholly below the tail; the one with the last published chunk
+        stays.
+        """
         while self.has_consumed():
             gone = self._segments.pop(0)
             fault_point("spool.remove")
@@ -141,7 +158,8 @@ class SpoolWriter:
             if not is_full(problem):
                 raise
             raise SpoolFullError(
-                f"no room for the spool in {self.folder}: {problem.strerror}. Free disk space; nothing is lost meanwhile."
+                f"no room for the spool in {self.folder}: {problem.strerror}. Free disk space; "
+                f"nothing is lost meanwhile."
             ) from None
 
     def _write_index(self) -> None:
@@ -165,7 +183,9 @@ class SpoolWriter:
             segment.path.unlink(missing_ok=True)
             if not is_full(problem):
                 raise
-            raise SpoolFullError(f"no room for the spool in {self.folder}: {problem.strerror}. Free disk space.") from None
+            raise SpoolFullError(
+                f"no room for the spool in {self.folder}: {problem.strerror}. Free disk space."
+            ) from None
         fault_point("spool.rolled")
         self._open(segment)
         if self._is_durable:
@@ -180,7 +200,9 @@ class SpoolWriter:
             if fd >= 0:
                 os.close(fd)
         self._fd = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
-        self._index_fd = os.open(segment.index_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._index_fd = os.open(
+            segment.index_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+        )
 
 
 def _write_rest(fd: int, record: bytes, written: int, offset: int) -> None:
@@ -195,7 +217,8 @@ def _lock(folder: Path) -> int:
     except BlockingIOError:
         os.close(fd)
         raise PeerError(
-            f"the spool {folder} is being written by another process. Stop the other run, or choose another checkpoint directory."
+            f"the spool {folder} is being written by another process. Stop the other run, or "
+            f"choose another checkpoint directory."
         ) from None
     return fd
 

@@ -36,7 +36,8 @@ from wallaroo.state.task_state import DELTAS
 VERSION = 1
 FORMAT = "format.json"
 EMPTYING = "emptying"  # there while a fresh start deletes; whoever finds it goes on deleting
-BEFORE_FORMAT = frozenset({"lock", f".{FORMAT}.tmp", EMPTYING})  # what a run that died at its very start may have left
+# what a run that died at its very start may have left
+BEFORE_FORMAT = frozenset({"lock", f".{FORMAT}.tmp", EMPTYING})
 FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, "spool", "outbox", "view")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -52,7 +53,9 @@ class Checkpoint:
 
     @property
     def view_root(self) -> Path:
-        """The view's folder: of this checkpoint since the machine's last start (an unsynced view does not survive a power cut)."""
+        """The view's folder: of this checkpoint since the machine's last start (an unsynced view
+        does not survive a power cut).
+        """
         return self.root / "view" / f"{self.id}-{boot_id()}"
 
     def release(self) -> None:
@@ -68,14 +71,16 @@ def boot_id() -> str:
 def open_checkpoint(root: Path, is_durable: bool, is_fresh: bool = False) -> Checkpoint:
     """Open (or begin) the checkpoint in ``root`` and lock it.
 
-    Raises CheckpointError where another run holds it, where it was made by a newer format or is damaged; PeerError where the disk cannot be
-    written.
+    Raises CheckpointError where another run holds it, where it was made by a newer format or is
+    damaged; PeerError where the disk cannot be written.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
         lock = open(root / "lock", "a+")  # noqa: SIM115  # held as long as the run
     except OSError as error:
-        raise PeerError(f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder.") from error
+        raise PeerError(
+            f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder."
+        ) from error
     try:
         _lock(lock, root)
         return _opened(root, lock, is_durable, is_fresh)
@@ -94,7 +99,8 @@ def _opened(root: Path, lock: IO[str], is_durable: bool, is_fresh: bool) -> Chec
             (root / folder).mkdir(exist_ok=True)
     except OSError as error:
         raise PeerError(
-            f"checkpoint folder {root} cannot be written: {error.strerror}. Free or mount the disk and run again."
+            f"checkpoint folder {root} cannot be written: {error.strerror}. Free or mount the "
+            f"disk and run again."
         ) from error
     storage = LocalStorage(str(root), is_durable)
     commits = CommitLog(storage)
@@ -108,7 +114,8 @@ def _lock(lock: IO[str], root: Path) -> None:
         lock.seek(0)
         holder = lock.read().strip() or "another process"
         raise CheckpointError(
-            f"checkpoint {root} is in use by {holder}. Stop that run, or give this one a folder of its own."
+            f"checkpoint {root} is in use by {holder}. Stop that run, or give this one a folder "
+            f"of its own."
         ) from error
     lock.seek(0)
     lock.truncate()
@@ -117,16 +124,24 @@ def _lock(lock: IO[str], root: Path) -> None:
 
 
 def _reject_foreign(root: Path) -> None:
-    """Raise CheckpointError where the folder holds something that no run of ours made: not even a fresh start may delete that."""
-    if not (root / FORMAT).exists() and any(entry.name not in BEFORE_FORMAT for entry in root.iterdir()):
-        raise CheckpointError(f"{root} is not empty and not a checkpoint of Wallaroo. Choose an empty or a new folder.")
+    """Raise CheckpointError where the folder holds something that no run of ours made: not even a
+    fresh start may delete that.
+    """
+    if not (root / FORMAT).exists() and any(
+        entry.name not in BEFORE_FORMAT for entry in root.iterdir()
+    ):
+        raise CheckpointError(
+            f"{root} is not empty and not a checkpoint of Wallaroo. Choose an empty or a new "
+            f"folder."
+        )
 
 
 def _empty(root: Path) -> None:
     """Remove everything but the lock.
 
-    The file that makes the folder ours goes last but one, so that a crash in between leaves it ours; the mark goes last, so that the
-    next start, fresh or not, finishes the work: half a checkpoint is none.
+    The file that makes the folder ours goes last but one, so that a crash in between leaves it
+    ours; the mark goes last, so that the next start, fresh or not, finishes the work: half a
+    checkpoint is none.
     """
     (root / EMPTYING).touch()
     kept = ("lock", EMPTYING)
@@ -142,17 +157,21 @@ def _identify(root: Path, is_durable: bool) -> str:
     file = root / FORMAT
     if not file.exists():
         identity = uuid.uuid4().hex
-        LocalStorage(str(root), is_durable).publish(FORMAT, json.dumps({"version": VERSION, "id": identity}).encode())
+        LocalStorage(str(root), is_durable).publish(
+            FORMAT, json.dumps({"version": VERSION, "id": identity}).encode()
+        )
         return identity
     try:
         content = json.loads(file.read_text())
         version, identity = int(content["version"]), str(content["id"])
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{file} is damaged. Restore it from a backup of the checkpoint, or start over with --fresh."
+            f"{file} is damaged. Restore it from a backup of the checkpoint, or start over with "
+            f"--fresh."
         ) from error
     if version > VERSION:
         raise CheckpointError(
-            f"{root} was made by format version {version}; this program reads up to {VERSION}. Use a newer wallaroo-spark."
+            f"{root} was made by format version {version}; this program reads up to {VERSION}. "
+            f"Use a newer wallaroo-spark."
         )
     return identity

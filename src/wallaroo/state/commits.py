@@ -4,18 +4,22 @@ Where it runs: driver writes, driver and workers read.
 
 The law of a commit (batch n):
 
-1. Tasks stage: one delta file per task under a fresh name, sink output under fresh names.  Nothing they write is ever overwritten.
-2. The driver checks that all tasks read the same attempt of each producer, then publishes ``commits/<n>`` atomically.  Before that file
-   exists batch n has not happened: its staged files are garbage.  After it exists batch n is never processed again.
+1. Tasks stage: one delta file per task under a fresh name, sink output under fresh names.  Nothing
+   they write is ever overwritten.
+2. The driver checks that all tasks read the same attempt of each producer, then publishes
+   ``commits/<n>`` atomically.  Before that file exists batch n has not happened: its staged files
+   are garbage.  After it exists batch n is never processed again.
 3. Sinks are told to commit batch n: again after a restart, therefore idempotently.
-4. Views apply ``commits/<n>``'s deltas at the start of the next batch that needs their key groups.  A view never holds anything
-   uncommitted, so nothing in it is ever rolled back.
-5. Every commit has an id of its own.  Where commits were rolled back by hand (the newest files deleted while nothing ran), the ones made then
-   have numbers that there were before, and other ids; what a view knows by number and id belongs to one line of commits only.
-6. Source positions at or below ``commits/<n>``'s may be forgotten; files that no retained commit needs are deleted.
+4. Views apply ``commits/<n>``'s deltas at the start of the next batch that needs their key groups.
+   A view never holds anything uncommitted, so nothing in it is ever rolled back.
+5. Every commit has an id of its own.  Where commits were rolled back by hand (the newest files
+   deleted while nothing ran), the ones made then have numbers that there were before, and other
+   ids; what a view knows by number and id belongs to one line of commits only.
+6. Source positions at or below ``commits/<n>``'s may be forgotten; files that no retained commit
+   needs are deleted.
 
-State of key group g after batch n = the snapshot ``snapshots[g]`` of commit n, then the deltas of the commits behind that snapshot's batch,
-up to and including n, in order of batch.
+State of key group g after batch n = the snapshot ``snapshots[g]`` of commit n, then the deltas of
+the commits behind that snapshot's batch, up to and including n, in order of batch.
 """
 
 from __future__ import annotations
@@ -63,7 +67,9 @@ class Commit:
     outputs: dict[str, int] = field(default_factory=dict)  # sink name -> outputs of this batch
     steps: tuple[str, ...] = ()  # the step table: names of state steps, by index
     time_ms: int = 0
-    id: str = ""  # fresh for every commit: two commits of one number are told apart by it; empty in commits of early versions
+    # fresh for every commit: two commits of one number are told apart by it; empty in commits of
+    # early versions
+    id: str = ""
 
 
 def name_of(batch: int) -> str:
@@ -72,19 +78,24 @@ def name_of(batch: int) -> str:
 
 
 def encode(commit: Commit) -> bytes:
-    """Return the file's bytes: one line of facts (version, length, crc32 of the body), then the body as JSON."""
+    """Return the file's bytes: one line of facts (version, length, crc32 of the body), then the
+    body as JSON.
+    """
     body = json.dumps(asdict(commit), separators=(",", ":")).encode()
     return b"%d %d %08x\n" % (VERSION, len(body), zlib.crc32(body)) + body
 
 
 def decode(content: bytes, name: str) -> Commit:
-    """Undo ``encode``.  Raises CheckpointError for a newer version, a wrong length or a wrong checksum."""
+    """Undo ``encode``.  Raises CheckpointError for a newer version, a wrong length or a wrong
+    checksum.
+    """
     head, _, body = content.partition(b"\n")
     try:
         version, length, crc = head.split(b" ")
         if int(version) > VERSION:
             raise CheckpointError(
-                f"{name} has format version {int(version)}; this program reads up to {VERSION}. Use a newer wallaroo-spark."
+                f"{name} has format version {int(version)}; this program reads up to {VERSION}. "
+                f"Use a newer wallaroo-spark."
             )
         is_whole = int(length) == len(body) and int(crc, 16) == zlib.crc32(body)
     except ValueError:

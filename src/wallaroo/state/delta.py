@@ -9,7 +9,8 @@ Format, version 1, big endian::
     index:   u32 n, then n x (u32 group, u64 offset, u64 length, u32 entries, u32 crc32 of the section)
     trailer: u64 offset of the index, u32 crc32 of the index, "WLRE"
 
-A value length of 2**32 - 1 marks a removed entry.  A file without its whole trailer was never finished.
+A value length of 2**32 - 1 marks a removed entry.  A file without its whole trailer was never
+finished.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from typing import NamedTuple
 from wallaroo.errors import CheckpointError
 
 MAGIC, END, VERSION = b"WLRD", b"WLRE", 1
-_HEAD, _ENTRY, _SECTION, _TRAILER = struct.Struct(">4sH"), struct.Struct(">HII"), struct.Struct(">IQQII"), struct.Struct(">QI4s")
+_HEAD, _ENTRY, _SECTION, _TRAILER = (
+    struct.Struct(">4sH"),
+    struct.Struct(">HII"),
+    struct.Struct(">IQQII"),
+    struct.Struct(">QI4s"),
+)
 REMOVED = 0xFFFFFFFF
 
 
@@ -62,7 +68,8 @@ class DeltaFile:
         version = _HEAD.unpack_from(content)[1]
         if version > VERSION:
             raise CheckpointError(
-                f"{name} has format version {version}; this program reads up to {VERSION}. Use a newer wallaroo-spark."
+                f"{name} has format version {version}; this program reads up to {VERSION}. Use a "
+                f"newer wallaroo-spark."
             )
         offset, crc, _ = _TRAILER.unpack_from(content, len(content) - _TRAILER.size)
         table = content[offset : len(content) - _TRAILER.size]
@@ -79,13 +86,17 @@ class DeltaFile:
         return self.sections[group][1] if group in self.sections else 0
 
     def entries(self, group: int) -> Iterator[Entry]:
-        """Yield the entries of one key group (none if it is not here).  Raises CheckpointError on a wrong checksum."""
+        """Yield the entries of one key group (none if it is not here).  Raises CheckpointError on a
+        wrong checksum.
+        """
         if group not in self.sections:
             return
         offset, length, _, crc = self.sections[group]
         section = self._content[offset : offset + length]
         if zlib.crc32(section) != crc:
-            raise CheckpointError(f"{self.name} is corrupt: the checksum of key group {group} is wrong. {_CURE}")
+            raise CheckpointError(
+                f"{self.name} is corrupt: the checksum of key group {group} is wrong. {_CURE}"
+            )
         at, unpack, size = 0, _ENTRY.unpack_from, _ENTRY.size
         while at < length:
             step, key_length, value_length = unpack(section, at)
@@ -99,7 +110,10 @@ class DeltaFile:
             at += value_length
 
 
-_CURE = "Restore it from a backup of the checkpoint, go back to an older commit, or start over with --fresh."
+_CURE = (
+    "Restore it from a backup of the checkpoint, go back to an older commit, or start over "
+    "with --fresh."
+)
 
 
 def latest(entries: Iterable[Entry]) -> dict[tuple[int, bytes], bytes]:

@@ -1,4 +1,5 @@
-"""The log as one task sees it: what brings a key group from the version it has to the version it needs.
+"""The log as one task sees it: what brings a key group from the version it has to the version it
+needs.
 
 Where it runs: worker and driver.
 """
@@ -34,9 +35,17 @@ class Behind(NamedTuple):
 
 
 class History:
-    """The commits up to ``batch`` and the files they name, each read once.  ``commits`` are the ones at hand; others are read."""
+    """The commits up to ``batch`` and the files they name, each read once.  ``commits`` are the
+    ones at hand; others are read.
+    """
 
-    def __init__(self, storage: Storage, commits: Iterable[Commit], batch: int, read_commit: Callable[[int], Commit]):
+    def __init__(
+        self,
+        storage: Storage,
+        commits: Iterable[Commit],
+        batch: int,
+        read_commit: Callable[[int], Commit],
+    ):
         self.batch = batch
         self._storage, self._read_commit = storage, read_commit
         self._commits = {commit.batch: commit for commit in commits}
@@ -56,7 +65,9 @@ class History:
     def _base(self, group: int) -> SnapshotRef | None:
         if self._bases is None:
             snapshots = self._commit(self.batch).snapshots
-            self._bases = {covered: ref for ref in snapshots for covered in range(ref.first, ref.end)}
+            self._bases = {
+                covered: ref for ref in snapshots for covered in range(ref.first, ref.end)
+            }
         return self._bases.get(group)
 
     def _file(self, name: str) -> DeltaFile:
@@ -65,7 +76,9 @@ class History:
         return self._files[name]
 
     def _is_ours(self, version: Version) -> bool:
-        """Whether this line of commits has that very one; no where it has gone: nobody can tell any more."""
+        """Whether this line of commits has that very one; no where it has gone: nobody can tell any
+        more.
+        """
         try:
             return self._commit(version.batch).id == version.id
         except CheckpointError as error:
@@ -76,8 +89,8 @@ class History:
     def since(self, group: int, version: Version) -> Behind:
         """Return what brings ``group`` from ``version`` to ``batch``.
 
-        A version that is ahead, older than the snapshot in force, or of a line of commits that was rolled back counts for nothing:
-        the group begins anew at the snapshot.
+        A version that is ahead, older than the snapshot in force, or of a line of commits that was
+        rolled back counts for nothing: the group begins anew at the snapshot.
         """
         if self.batch < 0:
             return Behind(version != NOTHING, False, [], 0)
@@ -88,6 +101,10 @@ class History:
         files = [self._file(snapshot.file)] if is_reset and snapshot else []
         is_cold = bool(files) or start < self.batch - 1
         for batch in range(start + 1, self.batch + 1):
-            files += [self._file(delta.file) for delta in self._commit(batch).deltas if delta.first <= group < delta.end]
+            files += [
+                self._file(delta.file)
+                for delta in self._commit(batch).deltas
+                if delta.first <= group < delta.end
+            ]
         size = sum(file.bytes_of(group) for file in files) if is_cold else 0
         return Behind(is_reset, is_cold, [file.entries(group) for file in files], size)

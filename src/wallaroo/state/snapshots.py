@@ -1,9 +1,11 @@
-"""Snapshots in rotation: every batch a few key groups write all their entries, so that the log behind each stays short.
+"""Snapshots in rotation: every batch a few key groups write all their entries, so that the log
+behind each stays short.
 
 Where it runs: pure (which groups, when, what may go); workers write the files.
 
-Group g is due in batch n when n and g's place in the rotation agree modulo SNAPSHOT_EVERY.  So a group's log is at most SNAPSHOT_EVERY
-batches long, and a batch writes 1/SNAPSHOT_EVERY of the state, whatever its size.
+Group g is due in batch n when n and g's place in the rotation agree modulo SNAPSHOT_EVERY.  So a
+group's log is at most SNAPSHOT_EVERY batches long, and a batch writes 1/SNAPSHOT_EVERY of the
+state, whatever its size.
 """
 
 from __future__ import annotations
@@ -27,12 +29,16 @@ def due_groups(batch: int, key_groups: int) -> tuple[int, ...]:
 
 def in_force(old: Iterable[SnapshotRef], new: Iterable[SnapshotRef]) -> tuple[SnapshotRef, ...]:
     """Replace old snapshots by new ones of the same key groups."""
-    by_groups = {(ref.first, ref.end): ref for ref in old} | {(ref.first, ref.end): ref for ref in new}
+    by_groups = {(ref.first, ref.end): ref for ref in old} | {
+        (ref.first, ref.end): ref for ref in new
+    }
     return tuple(by_groups[groups] for groups in sorted(by_groups))
 
 
 def oldest_needed(oldest_retained: Commit, key_groups: int) -> int:
-    """Return the oldest batch whose deltas the oldest retained commit needs: one behind the oldest snapshot in force."""
+    """Return the oldest batch whose deltas the oldest retained commit needs: one behind the oldest
+    snapshot in force.
+    """
     if len(oldest_retained.snapshots) < key_groups:
         return 0  # some group has no snapshot yet: the log since the beginning is its state
     return 1 + min(ref.batch for ref in oldest_retained.snapshots)

@@ -1,7 +1,8 @@
 """Where a checkpoint's files live: atomic publish, read, list, delete.
 
-Where it runs: driver and workers.  The law: a name is visible with its whole content or not at all; a published name is never changed.
-With ``is_durable`` it survives a power cut once ``publish`` has returned.
+Where it runs: driver and workers.  The law: a name is visible with its whole content or not at all;
+a published name is never changed. With ``is_durable`` it survives a power cut once ``publish`` has
+returned.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ class Storage(Protocol):
     """The four verbs a checkpoint needs; names are relative, with ``/``."""
 
     def publish(self, name: str, content: bytes) -> None:
-        """Make ``name`` appear with this content, atomically.  Raises PeerError where the disk is full or read-only."""
+        """Make ``name`` appear with this content, atomically.  Raises PeerError where the disk is
+        full or read-only.
+        """
 
     def read(self, name: str) -> bytes:
         """Return the content.  Raises CheckpointError where there is no such name."""
 
     def names(self, folder: str) -> list[str]:
-        """Return the published names in a folder (last components), sorted; unfinished ones are not listed."""
+        """Return the published names in a folder (last components), sorted; unfinished ones are not
+        listed.
+        """
 
     def delete(self, name: str) -> None:
         """Remove ``name`` if it is there."""
@@ -50,7 +55,8 @@ class LocalStorage:
                 sync_folder(path.parent)
         except OSError as error:
             raise PeerError(
-                f"the checkpoint cannot be written: {path}: {error.strerror}. Free or mount the disk and run again."
+                f"the checkpoint cannot be written: {path}: {error.strerror}. Free or mount the "
+                f"disk and run again."
             ) from error
         fault_point("storage.published")
 
@@ -68,11 +74,17 @@ class LocalStorage:
         try:
             return path.read_bytes()
         except FileNotFoundError as error:
-            raise CheckpointError(f"the checkpoint lacks {path}, which a commit refers to. {WAYS_OUT}") from error
+            raise CheckpointError(
+                f"the checkpoint lacks {path}, which a commit refers to. {WAYS_OUT}"
+            ) from error
 
     def names(self, folder: str) -> list[str]:
         path = Path(self.root, folder)
-        return sorted(entry.name for entry in os.scandir(path) if not entry.name.startswith(".")) if path.exists() else []
+        return (
+            sorted(entry.name for entry in os.scandir(path) if not entry.name.startswith("."))
+            if path.exists()
+            else []
+        )
 
     def delete(self, name: str) -> None:
         fault_point("storage.delete")

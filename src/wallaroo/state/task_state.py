@@ -23,7 +23,9 @@ DELTAS = "deltas"
 class TaskState:
     """Key groups [first, end) for one task; ``steps`` is the checkpoint's step table."""
 
-    def __init__(self, view_root: Path, key_groups: int, groups: tuple[int, int], steps: tuple[str, ...]):
+    def __init__(
+        self, view_root: Path, key_groups: int, groups: tuple[int, int], steps: tuple[str, ...]
+    ):
         self._view = View(view_root, key_groups, *groups)
         self._key_groups, self._groups = key_groups, groups
         self._step_ids = {name: number for number, name in enumerate(steps)}
@@ -50,7 +52,9 @@ class TaskState:
 
         return read
 
-    def write_delta(self, states: Mapping[str, KeyedState], name: str, storage: Storage) -> DeltaRef | None:
+    def write_delta(
+        self, states: Mapping[str, KeyedState], name: str, storage: Storage
+    ) -> DeltaRef | None:
         """Write what changed as one delta file under a fresh name; None where nothing did."""
         by_group: dict[int, list[Entry]] = {}
         for step, state in states.items():
@@ -62,13 +66,19 @@ class TaskState:
         storage.publish(file, content)
         return DeltaRef(file, *self._groups, len(content), sum(map(len, by_group.values())))
 
-    def _gather(self, step: int, changes: Iterable[tuple[Key, bytes]], by_group: dict[int, list[Entry]]) -> None:
+    def _gather(
+        self, step: int, changes: Iterable[tuple[Key, bytes]], by_group: dict[int, list[Entry]]
+    ) -> None:
         for key, raw in changes:
             group, encoded = self._locate(key)
             by_group.setdefault(group, []).append(Entry(step, encoded, raw))
 
-    def write_snapshots(self, groups: Iterable[int], batch: int, attempt: str, storage: Storage) -> list[SnapshotRef]:
-        """Write all entries of these key groups (those that are ours) as they were committed by ``batch``."""
+    def write_snapshots(
+        self, groups: Iterable[int], batch: int, attempt: str, storage: Storage
+    ) -> list[SnapshotRef]:
+        """Write all entries of these key groups (those that are ours) as they were committed by
+        ``batch``.
+        """
         written = []
         for group in groups:
             if self._groups[0] <= group < self._groups[1]:

@@ -2,11 +2,12 @@
 
 Where it runs: worker.
 
-The law of the view: it holds committed versions only.  Key group g at version n means: exactly the entries of g after commit n.  A commit is
-known by its number and its id, since another one may have had that number before commits were rolled back.  Catching up (one batch later, after
-a crash, after a rollback, on an empty host) is one code path: begin with the snapshot if the view is older than it or of another line of
-commits, then apply the deltas behind.  Entries and version change in one LMDB transaction.  The whole directory may vanish at any time between
-two tasks; it is then built again.
+The law of the view: it holds committed versions only.  Key group g at version n means: exactly the
+entries of g after commit n.  A commit is known by its number and its id, since another one may have
+had that number before commits were rolled back.  Catching up (one batch later, after a crash, after
+a rollback, on an empty host) is one code path: begin with the snapshot if the view is older than it
+or of another line of commits, then apply the deltas behind.  Entries and version change in one LMDB
+transaction.  The whole directory may vanish at any time between two tasks; it is then built again.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ from wallaroo.faults import fault_point
 from wallaroo.state.delta import Entry
 from wallaroo.state.history import NOTHING, History, Version
 
-SHARDS = 16  # LMDB environments per view: one writer at a time each, so tasks of one host seldom wait for one another
+# LMDB environments per view: one writer at a time each, so tasks of one host seldom wait for one
+# another
+SHARDS = 16
 MAP_BYTES_MAX = 1 << 36  # virtual address space per shard, not memory and not disk
-KEY_BYTES_MAX = 480  # LMDB's own bound is 511 with our prefix; longer keys are stored under their digest
+# LMDB's own bound is 511 with our prefix; longer keys are stored under their digest
+KEY_BYTES_MAX = 480
 _PREFIX = struct.Struct(">HH")  # key group, step
 _VERSION = struct.Struct(">q")  # and behind it the commit's id
 _VERSIONS = b"\xff\xff version"  # key groups are below 65535, so this sorts behind all entries
@@ -38,7 +42,9 @@ _environments: dict[str, tuple[int, lmdb.Environment]] = {}  # per process: open
 
 
 def _environment(path: Path) -> lmdb.Environment:
-    """Return the open environment at ``path``, making it if needed; one that was deleted under us is dropped."""
+    """Return the open environment at ``path``, making it if needed; one that was deleted under us
+    is dropped.
+    """
     known = _environments.get(str(path))
     try:
         inode = os.stat(path / "data.mdb").st_ino
@@ -50,12 +56,26 @@ def _environment(path: Path) -> lmdb.Environment:
         known[1].close()
     path.mkdir(parents=True, exist_ok=True)
     try:
-        opened = lmdb.open(str(path), map_size=MAP_BYTES_MAX, sync=False, metasync=False, max_readers=1024, readahead=False)
+        opened = lmdb.open(
+            str(path),
+            map_size=MAP_BYTES_MAX,
+            sync=False,
+            metasync=False,
+            max_readers=1024,
+            readahead=False,
+        )
         opened.reader_check()
     except lmdb.Error:  # a damaged view is worth nothing: it is rebuilt from the log
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True, exist_ok=True)
-        opened = lmdb.open(str(path), map_size=MAP_BYTES_MAX, sync=False, metasync=False, max_readers=1024, readahead=False)
+        opened = lmdb.open(
+            str(path),
+            map_size=MAP_BYTES_MAX,
+            sync=False,
+            metasync=False,
+            max_readers=1024,
+            readahead=False,
+        )
     _environments[str(path)] = (os.stat(path / "data.mdb").st_ino, opened)
     return opened
 
@@ -78,12 +98,17 @@ class CatchUp:
     """What bringing key groups to a commit took."""
 
     entries: int = 0  # applied
-    cold_groups: int = 0  # for which more was read than the newest commit: the view had none of the two newest versions
+    # for which more was read than the newest commit: the view had none of the two newest versions
+    cold_groups: int = 0
     bytes_read: int = 0  # of snapshots and deltas, for cold groups: what has moved to this host
 
     def __add__(self, other: CatchUp) -> CatchUp:
         """Both together."""
-        return CatchUp(self.entries + other.entries, self.cold_groups + other.cold_groups, self.bytes_read + other.bytes_read)
+        return CatchUp(
+            self.entries + other.entries,
+            self.cold_groups + other.cold_groups,
+            self.bytes_read + other.bytes_read,
+        )
 
 
 class View:
@@ -104,7 +129,9 @@ class View:
         return shards
 
     def catch_up(self, history: History) -> CatchUp:
-        """Bring all groups to ``history.batch`` and open them for reading; return what that took."""
+        """Bring all groups to ``history.batch`` and open them for reading; return what that
+        took.
+        """
         done, mark = CatchUp(), _mark(history.version)
         for shard, groups in self._groups_by_shard().items():
             environment = _environment(self._root / f"{shard:02d}")
@@ -112,12 +139,22 @@ class View:
                 done += self._open_shard(shard, environment, groups, history, mark)
             except lmdb.DiskError as error:
                 raise PeerError(
-                    f"the view of the state cannot be written: {self._root}: {error}. Free the disk and run again."
+                    f"the view of the state cannot be written: {self._root}: {error}. Free the "
+                    f"disk and run again."
                 ) from error
         return done
 
-    def _open_shard(self, shard: int, environment: lmdb.Environment, groups: list[int], history: History, mark: bytes) -> CatchUp:
-        """Look at the versions in the very transaction that is kept for reading: a belated task may move a group at any time."""
+    def _open_shard(
+        self,
+        shard: int,
+        environment: lmdb.Environment,
+        groups: list[int],
+        history: History,
+        mark: bytes,
+    ) -> CatchUp:
+        """Look at the versions in the very transaction that is kept for reading: a belated task may
+        move a group at any time.
+        """
         done = CatchUp()
         while True:
             read = environment.begin()
@@ -129,11 +166,15 @@ class View:
             read.abort()
             done += self._apply(environment, stale, history, mark)
 
-    def _apply(self, environment: lmdb.Environment, groups: list[int], history: History, mark: bytes) -> CatchUp:
+    def _apply(
+        self, environment: lmdb.Environment, groups: list[int], history: History, mark: bytes
+    ) -> CatchUp:
         applied = cold_groups = bytes_read = 0
         with environment.begin(write=True) as write:
             for group in groups:
-                behind = history.since(group, _version(cast(bytes, write.get(_place(group), _UNMARKED))))
+                behind = history.since(
+                    group, _version(cast(bytes, write.get(_place(group), _UNMARKED)))
+                )
                 if behind.is_reset:
                     _clear(write, group)
                 if behind.is_cold:
@@ -150,7 +191,9 @@ class View:
 
     def read(self, group: int, step: int, key: bytes) -> bytes | None:
         """Return the stored bytes of one entry, or None."""
-        found = cast(bytes | None, self._reads[self._shard(group)].get(_stored_key(group, step, key)))
+        found = cast(
+            bytes | None, self._reads[self._shard(group)].get(_stored_key(group, step, key))
+        )
         if found is None or len(key) <= KEY_BYTES_MAX:
             return found
         prefix = struct.pack(">I", len(key)) + key

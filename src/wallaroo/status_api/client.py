@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from wallaroo.errors import PeerError
 from wallaroo.status_api.server import TRUNCATED
 
-ANSWER_S_MAX = 150.0  # a large state takes a while to read, and may have to wait for another reading
+# a large state takes a while to read, and may have to wait for another reading
+ANSWER_S_MAX = 150.0
 
 Address = tuple[str, int]
 
@@ -27,7 +28,9 @@ class Answer:
 
 
 def ask(address: Address, path: str, timeout_s: float = ANSWER_S_MAX) -> Answer:
-    """Ask a running application.  Raises PeerError where nothing or something else answers, or it cannot tell."""
+    """Ask a running application.  Raises PeerError where nothing or something else answers, or it
+    cannot tell.
+    """
     host, port = address
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
@@ -35,10 +38,13 @@ def ask(address: Address, path: str, timeout_s: float = ANSWER_S_MAX) -> Answer:
         reply = connection.getresponse()
         body = reply.read().decode(errors="replace")
     except TimeoutError as error:
-        raise PeerError(f"the application at {host}:{port} does not answer within {timeout_s:g} s. It may hang.") from error
+        raise PeerError(
+            f"the application at {host}:{port} does not answer within {timeout_s:g} s. It may hang."
+        ) from error
     except OSError as error:
         raise PeerError(
-            f"no application answers at {host}:{port}: {error.strerror or error}. It has ended, or listens elsewhere."
+            f"no application answers at {host}:{port}: {error.strerror or error}. It has ended, "
+            f"or listens elsewhere."
         ) from error
     except (http.client.HTTPException, ValueError) as error:
         raise PeerError(_other(address)) from error
@@ -55,4 +61,7 @@ def ask(address: Address, path: str, timeout_s: float = ANSWER_S_MAX) -> Answer:
 
 
 def _other(address: Address) -> str:
-    return f"what answers at {address[0]}:{address[1]} is no application of wallaroo. Correct the address."
+    return (
+        f"what answers at {address[0]}:{address[1]} is no application of wallaroo. Correct the "
+        f"address."
+    )

@@ -1,10 +1,12 @@
-"""Where running applications say that they are there: a file in the checkpoint, and one in a folder of the user.
+"""Where running applications say that they are there: a file in the checkpoint, and one in a folder
+of the user.
 
 Where it runs: driver writes, a terminal reads.
 
-``run.json`` in the checkpoint leads from the folder to the run; a file per run in the user's folder lets all runs be found.
-Both say the same: process, address of the HTTP server, application, checkpoint, host and time of start.  Only the user may read them.  A
-run that was killed leaves them behind: a reader goes by the process and by whether the address answers, not by the file.
+``run.json`` in the checkpoint leads from the folder to the run; a file per run in the user's folder
+lets all runs be found. Both say the same: process, address of the HTTP server, application,
+checkpoint, host and time of start.  Only the user may read them.  A run that was killed leaves them
+behind: a reader goes by the process and by whether the address answers, not by the file.
 """
 
 from __future__ import annotations
@@ -70,13 +72,17 @@ class Announcement:
 
 
 def announce(root: Path, presence: Presence) -> Announcement:
-    """Write the run's files.  Raises PeerError where the checkpoint cannot be written; the user's folder is a convenience."""
+    """Write the run's files.  Raises PeerError where the checkpoint cannot be written; the user's
+    folder is a convenience.
+    """
     content = json.dumps(asdict(presence)).encode()
     files = [root / RUN_FILE]
     try:
         _write(files[0], content)
     except OSError as error:
-        raise PeerError(f"{files[0]} cannot be written: {error.strerror}. Free or mount the disk and run again.") from error
+        raise PeerError(
+            f"{files[0]} cannot be written: {error.strerror}. Free or mount the disk and run again."
+        ) from error
     folder = folders()[0]
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,14 +93,18 @@ def announce(root: Path, presence: Presence) -> Announcement:
 
 
 def folders() -> list[Path]:
-    """The user's folders, the one to write to first.  A terminal may have a runtime folder where a service has none."""
+    """The user's folders, the one to write to first.  A terminal may have a runtime folder where a
+    service has none.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     shared = Path(tempfile.gettempdir(), f"{FOLDER}-{os.getuid()}")
     return [Path(runtime, FOLDER), shared] if runtime and Path(runtime).is_dir() else [shared]
 
 
 def running() -> list[Presence]:
-    """The runs of this user on this machine, oldest first.  Files of runs that have gone are removed."""
+    """The runs of this user on this machine, oldest first.  Files of runs that have gone are
+    removed.
+    """
     found = []
     for folder in folders():
         if not folder.is_dir() or not _is_private(folder):
@@ -110,7 +120,9 @@ def running() -> list[Presence]:
 
 
 def run_of(root: Path) -> Presence | None:
-    """What the last run of a checkpoint said of itself; None where none is running and the last one ended in order."""
+    """What the last run of a checkpoint said of itself; None where none is running and the last one
+    ended in order.
+    """
     return _read(root / RUN_FILE)
 
 
@@ -129,7 +141,9 @@ def _read(file: Path) -> Presence | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise PeerError(f"{file} cannot be read: {error.strerror}. Ask as the user who runs the application.") from error
+        raise PeerError(
+            f"{file} cannot be read: {error.strerror}. Ask as the user who runs the application."
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -144,7 +158,9 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether a folder is the user's own: a temporary folder is everybody's, and names in it can be taken by others."""
+    """Whether a folder is the user's own: a temporary folder is everybody's, and names in it can be
+    taken by others.
+    """
     found = folder.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
@@ -162,7 +178,9 @@ def _exists(pid: int) -> bool:
 
 
 def _is_listening(presence: Presence) -> bool:
-    """Whether its port takes connections: a process number may have gone to another process.  No answer in time counts as busy."""
+    """Whether its port takes connections: a process number may have gone to another process.  No
+    answer in time counts as busy.
+    """
     try:
         socket.create_connection(presence.address, KNOCK_S_MAX).close()
     except ConnectionRefusedError:

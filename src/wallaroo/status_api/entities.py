@@ -1,10 +1,11 @@
-"""State entities: the keys of every state step, and how many there are, read from the checkpoint of a running application.
+"""State entities: the keys of every state step, and how many there are, read from the checkpoint of
+a running application.
 
-Where it runs: ``EntityReader`` in the driver; the rest in a process of its own, so that a million keys take neither the driver's
-time nor its memory nor its open files.
+Where it runs: ``EntityReader`` in the driver; the rest in a process of its own, so that a million
+keys take neither the driver's time nor its memory nor its open files.
 
-The process says two lines: what it is, then the body as it goes to whoever asked.  It reads the newest commit, without a lock, one key
-group at a time.
+The process says two lines: what it is, then the body as it goes to whoever asked.  It reads the
+newest commit, without a lock, one key group at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ READ_S_MAX = 60.0  # for one reading, and for waiting until another has ended
 BUSY = "the state is being read for another query. Ask again."
 
 
-# -- in the driver ---------------------------------------------------------------------------------------------------------------
+# -- in the driver
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,9 @@ class Entities:
 
 
 class EntityReader:
-    """Reads a checkpoint on request, in a process of its own; one at a time.  Methods may be called from any thread."""
+    """Reads a checkpoint on request, in a process of its own; one at a time.  Methods may be called
+    from any thread.
+    """
 
     def __init__(self, root: Path, steps: Sequence[str]):
         self._root, self._steps = root, list(steps)
@@ -55,7 +59,8 @@ class EntityReader:
     def read(self, query: str, limit: int) -> Entities:
         """Answer one of ``queries.FROM_STATE``; ``limit`` keys of each step at most.
 
-        Raises PeerError where it takes too long or the run ends; CheckpointError where the checkpoint cannot be read.
+        Raises PeerError where it takes too long or the run ends; CheckpointError where the
+        checkpoint cannot be read.
         """
         if not self._turn.acquire(timeout=READ_S_MAX):
             raise PeerError(BUSY)
@@ -89,7 +94,9 @@ class EntityReader:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            raise PeerError(f"the state could not be read within {READ_S_MAX:.0f} s. Try `wallaroo state list`.") from None
+            raise PeerError(
+                f"the state could not be read within {READ_S_MAX:.0f} s. Try `wallaroo state list`."
+            ) from None
         finally:
             self._process = None
         return self._understood(said, complaint.decode(errors="replace"))
@@ -107,11 +114,16 @@ class EntityReader:
         return Entities(body.rstrip(b"\n"), bool(what["is_truncated"]))
 
 
-# -- in the other process --------------------------------------------------------------------------------------------------------
+# -- in the other process
+# --------------------------------------------------------------------------------------------------
 
 
-def keys_of(state: StateAt | None, steps: Sequence[str], limit: int) -> tuple[dict[str, list[str | int]], bool]:
-    """List keys by step, key group by key group, ``limit`` of each step at most; say whether some were left out."""
+def keys_of(
+    state: StateAt | None, steps: Sequence[str], limit: int
+) -> tuple[dict[str, list[str | int]], bool]:
+    """List keys by step, key group by key group, ``limit`` of each step at most; say whether some
+    were left out.
+    """
     found: dict[str, list[str | int]] = {step: [] for step in steps}
     cut: set[str] = set()
     if state is None:
@@ -147,14 +159,21 @@ def key_json(key: Key) -> str | int:
 
 def main(arguments: Sequence[str]) -> int:
     """Read the newest commit of a checkpoint; say what a query asks."""
-    root, query, limit, steps = Path(arguments[0]), arguments[1], int(arguments[2]), json.loads(arguments[3])
+    root, query, limit, steps = (
+        Path(arguments[0]),
+        arguments[1],
+        int(arguments[2]),
+        json.loads(arguments[3]),
+    )
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):  # a commit is read with all of its files open
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         state = _newest(root)
         body: Any
-        body, is_truncated = keys_of(state, steps, limit) if query == KEYS else (counts_of(state, steps), False)
+        body, is_truncated = (
+            keys_of(state, steps, limit) if query == KEYS else (counts_of(state, steps), False)
+        )
     except WallarooError as error:
         print(json.dumps({"error": str(error)}))
         return 1

@@ -1,13 +1,16 @@
-"""What a running application answers: its status as JSON, and Wallaroo's queries in the shape that Wallaroo's tools gave.
+"""What a running application answers: its status as JSON, and Wallaroo's queries in the shape that
+Wallaroo's tools gave.
 
-Where it runs: driver and a terminal.  All functions are pure: a plan and a `RunStatus` in, something JSON can say out.
+Where it runs: driver and a terminal.  All functions are pure: a plan and a `RunStatus` in,
+something JSON can say out.
 
 What the numbers mean:
 
-* ``state_partitions`` lists, by state step and worker, *key groups*: shares of that step's keys.  All state steps of an
-  application share one layout, so each lists the same.
-* ``stateless_partitions`` lists, by stage without state and worker, *tasks* of the last batch, 0 to n - 1.  Any task may run
-  anywhere: the numbers say how many of a stage's tasks a worker has, not which.
+* ``state_partitions`` lists, by state step and worker, *key groups*: shares of that step's keys.
+  All state steps of an application share one layout, so each lists the same.
+* ``stateless_partitions`` lists, by stage without state and worker, *tasks* of the last batch, 0 to
+  n - 1.  Any task may run anywhere: the numbers say how many of a stage's tasks a worker has, not
+  which.
 * ``source_ids`` are the sources' names.
 """
 
@@ -17,7 +20,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
-from wallaroo.metrics.status import ErrorCount, PipelineLatency, RunStatus, SinkLine, SourceStatus, WorkerStatus
+from wallaroo.metrics.status import (
+    ErrorCount,
+    PipelineLatency,
+    RunStatus,
+    SinkLine,
+    SourceStatus,
+    WorkerStatus,
+)
 from wallaroo.plan.model import Plan, SourceEntry, Stage
 
 T = TypeVar("T")
@@ -34,11 +44,13 @@ _ROWS: dict[str, type[Any]] = {
 }
 
 
-# -- queries ---------------------------------------------------------------------------------------------------------------------
+# -- queries
+# --------------------------------------------------------------------------------------------------
 
 
 def query_of(name: str) -> str | None:
-    """Return the query that a name means, with or without Wallaroo's ``-query`` at its end; None if there is no such query.
+    """Return the query that a name means, with or without Wallaroo's ``-query`` at its end; None if
+    there is no such query.
 
     >>> query_of("partition-query"), query_of("partition"), query_of("weather")
     ('partition', 'partition', None)
@@ -55,7 +67,11 @@ def answer(query: str, plan: Plan, status: RunStatus) -> Answer:
 def cluster_status(plan: Plan, status: RunStatus) -> Answer:
     """Say whether events are processed, and which workers there are."""
     names = [worker.name for worker in status.workers]
-    return {"processing_messages": status.state == "running", "worker_count": len(names), "worker_names": names}
+    return {
+        "processing_messages": status.state == "running",
+        "worker_count": len(names),
+        "worker_names": names,
+    }
 
 
 def source_ids(plan: Plan, status: RunStatus) -> Answer:
@@ -64,8 +80,13 @@ def source_ids(plan: Plan, status: RunStatus) -> Answer:
 
 
 def partition(plan: Plan, status: RunStatus) -> Answer:
-    """Say which worker has which key groups of every state step, and which tasks of every other stage."""
-    return {"state_partitions": state_partitions(plan, status), "stateless_partitions": stateless_partitions(plan, status)}
+    """Say which worker has which key groups of every state step, and which tasks of every other
+    stage.
+    """
+    return {
+        "state_partitions": state_partitions(plan, status),
+        "stateless_partitions": stateless_partitions(plan, status),
+    }
 
 
 def partition_count(plan: Plan, status: RunStatus) -> Answer:
@@ -80,21 +101,31 @@ def stateless_partition_count(plan: Plan, status: RunStatus) -> Answer:
 
 def state_partitions(plan: Plan, status: RunStatus) -> Partitions:
     """Say which worker has which key groups, by state step."""
-    return {step: {worker.name: list(worker.key_groups) for worker in status.workers} for step in plan.state_steps}
+    return {
+        step: {worker.name: list(worker.key_groups) for worker in status.workers}
+        for step in plan.state_steps
+    }
 
 
 def stateless_partitions(plan: Plan, status: RunStatus) -> Partitions:
     """Say which worker has which tasks, by stage without state."""
     tasks, first = {}, 0
-    for worker, share in zip(status.workers, shares(status.tasks, _weights(status.workers)), strict=True):
+    for worker, share in zip(
+        status.workers, shares(status.tasks, _weights(status.workers)), strict=True
+    ):
         tasks[worker.name] = range(first, first + share)
         first += share
     stateless = [stage for stage in plan.stages if not stage.state_steps]
-    return {stage_name(plan, stage): {worker: list(some) for worker, some in tasks.items()} for stage in stateless}
+    return {
+        stage_name(plan, stage): {worker: list(some) for worker, some in tasks.items()}
+        for stage in stateless
+    }
 
 
 def stage_name(plan: Plan, stage: Stage) -> str:
-    """Name a stage: its number in ``wallaroo explain``, then its source or its steps: ``stage 0 (source Lines)``."""
+    """Name a stage: its number in ``wallaroo explain``, then its source or its steps: ``stage 0
+    (source Lines)``.
+    """
     if isinstance(stage.entry, SourceEntry):
         within = f"source {plan.sources[stage.entry.source].config.name}"
     else:
@@ -103,7 +134,8 @@ def stage_name(plan: Plan, stage: Stage) -> str:
 
 
 def shares(number: int, weights: Sequence[int]) -> list[int]:
-    """Part a number by weights, in whole shares that add up to it; the largest remainders are rounded up, the first of equals first.
+    """Part a number by weights, in whole shares that add up to it; the largest remainders are
+    rounded up, the first of equals first.
 
     >>> shares(8, [5, 3]), shares(4, [1, 1, 1]), shares(3, [0, 0])
     ([5, 3], [2, 1, 1], [2, 1])
@@ -120,13 +152,18 @@ def shares(number: int, weights: Sequence[int]) -> list[int]:
 
 
 def _weights(workers: Sequence[WorkerStatus]) -> list[int]:
-    """What the tasks of a stage are parted by: the tasks of the last batch, the cores before there is one."""
+    """What the tasks of a stage are parted by: the tasks of the last batch, the cores before there
+    is one.
+    """
     tasks = [worker.tasks for worker in workers]
     return tasks if any(tasks) else [worker.cores for worker in workers]
 
 
 def _counted(partitions: Partitions) -> dict[str, dict[str, int]]:
-    return {name: {worker: len(numbers) for worker, numbers in workers.items()} for name, workers in partitions.items()}
+    return {
+        name: {worker: len(numbers) for worker, numbers in workers.items()}
+        for name, workers in partitions.items()
+    }
 
 
 FROM_STATUS: dict[str, Callable[[Plan, RunStatus], Answer]] = {
@@ -152,7 +189,8 @@ QUERIES: dict[str, str] = {
 }
 
 
-# -- status ----------------------------------------------------------------------------------------------------------------------
+# -- status
+# --------------------------------------------------------------------------------------------------
 
 
 def status_json(status: RunStatus) -> Answer:
@@ -161,15 +199,22 @@ def status_json(status: RunStatus) -> Answer:
 
 
 def status_of(raw: Mapping[str, Any]) -> RunStatus:
-    """Undo ``status_json``, also after a way through JSON.  Fields that are not known here are left out.
+    """Undo ``status_json``, also after a way through JSON.  Fields that are not known here are left
+    out.
 
     Raises TypeError where a field is missing.
     """
-    rows = {name: tuple(_filled(kind, row) for row in raw.get(name, ())) for name, kind in _ROWS.items()}
+    rows = {
+        name: tuple(_filled(kind, row) for row in raw.get(name, ())) for name, kind in _ROWS.items()
+    }
     return _filled(RunStatus, {**raw, **rows})
 
 
 def _filled(kind: type[T], raw: Mapping[str, Any]) -> T:
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # every kind here is a dataclass
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items() if name in known}
+    values = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in raw.items()
+        if name in known
+    }
     return kind(**values)

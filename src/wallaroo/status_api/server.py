@@ -5,8 +5,8 @@ Where it runs: driver, in threads of its own.
 The laws of this server:
 
 * It only reads: GET is its one verb, and nothing that it is asked changes the run.
-* It listens on the loopback address unless told otherwise, and then answers only who calls it by a loopback name: a web page
-  that makes its own name point here reads nothing.
+* It listens on the loopback address unless told otherwise, and then answers only who calls it by a
+  loopback name: a web page that makes its own name point here reads nothing.
 * At most ``CONNECTIONS_MAX`` requests at a time; more are hung up on.
 * An error is told to whoever asked, never to the run.
 """
@@ -68,7 +68,9 @@ class Reply:
 
 
 class StatusServer:
-    """Answers for one run from ``start`` to ``close``; between them ``run.json`` in the checkpoint says where."""
+    """Answers for one run from ``start`` to ``close``; between them ``run.json`` in the checkpoint
+    says where.
+    """
 
     def __init__(self, handle: Running, host: str = "127.0.0.1", port: int = 0):
         self._handle, self._host, self._port = handle, host, port
@@ -83,17 +85,22 @@ class StatusServer:
         return self._host, self._port
 
     def start(self) -> None:
-        """Listen and say so.  Raises PeerError where the address cannot be had or the checkpoint cannot be written."""
+        """Listen and say so.  Raises PeerError where the address cannot be had or the checkpoint
+        cannot be written.
+        """
         try:
             server = _Server(self._host, self._port, self.reply)
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise PeerError(
-                f"the status server cannot listen on {where}: {error.strerror or error}. Choose another port; 0 takes a free one."
+                f"the status server cannot listen on {where}: {error.strerror or error}. Choose "
+                f"another port; 0 takes a free one."
             ) from error
         self._port = server.server_address[1]
         self._server = server
-        self._thread = threading.Thread(target=server.serve_forever, args=(CLOSE_S,), name="wallaroo-status", daemon=True)
+        self._thread = threading.Thread(
+            target=server.serve_forever, args=(CLOSE_S,), name="wallaroo-status", daemon=True
+        )
         self._thread.start()
         try:
             self._announcement = announce(self._handle.root, self._presence())
@@ -128,7 +135,10 @@ class StatusServer:
 
     def _from_state(self, query: str, limit: str) -> Reply:
         if not _is_limit(limit):
-            what = f"limit={limit} is not a number from 1 to {LIMIT_MAX}. `wallaroo state export` writes all entries."
+            what = (
+                f"limit={limit} is not a number from 1 to {LIMIT_MAX}. `wallaroo state export` "
+                f"writes all entries."
+            )
             return _json({"error": what}, HTTPStatus.BAD_REQUEST)
         try:
             found = self._entities.read(query, int(limit))
@@ -153,7 +163,12 @@ def _json(content: Any, code: HTTPStatus = HTTPStatus.OK) -> Reply:
 
 
 def _is_limit(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= len(str(LIMIT_MAX)) and 1 <= int(text) <= LIMIT_MAX
+    return (
+        text.isascii()
+        and text.isdigit()
+        and len(text) <= len(str(LIMIT_MAX))
+        and 1 <= int(text) <= LIMIT_MAX
+    )
 
 
 class Answering(Protocol):
@@ -172,9 +187,14 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
-        """Bind without asking a name server for this machine's full name, which may take seconds."""
+        """Bind without asking a name server for this machine's full name, which may take
+        seconds.
+        """
         socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.server_name, self.server_port = (
+            str(self.server_address[0]),
+            int(self.server_address[1]),
+        )
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._free.acquire(blocking=False):
@@ -192,7 +212,9 @@ class _Server(ThreadingHTTPServer):
         """Say nothing: a client that hangs up is no news to whoever watches the run."""
 
 
-WRONG_NAME = _json({"error": "ask by the name localhost or the address 127.0.0.1"}, HTTPStatus.FORBIDDEN)
+WRONG_NAME = _json(
+    {"error": "ask by the name localhost or the address 127.0.0.1"}, HTTPStatus.FORBIDDEN
+)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -204,13 +226,18 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             reply = self.server.reply(self.path) if self._is_welcome() else WRONG_NAME
         except Exception as error:  # noqa: BLE001  # this server's error gate: the run goes on
-            reply = _json({"error": f"{type(error).__name__}: {error}"}, HTTPStatus.INTERNAL_SERVER_ERROR)
+            reply = _json(
+                {"error": f"{type(error).__name__}: {error}"}, HTTPStatus.INTERNAL_SERVER_ERROR
+            )
         self._send(reply)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what is not a GET in JSON, too."""
         if code == HTTPStatus.NOT_IMPLEMENTED:
-            self._send(_json({"error": "only GET is answered"}, HTTPStatus.METHOD_NOT_ALLOWED), {"Allow": "GET"})
+            self._send(
+                _json({"error": "only GET is answered"}, HTTPStatus.METHOD_NOT_ALLOWED),
+                {"Allow": "GET"},
+            )
         else:
             self._send(_json({"error": message or HTTPStatus(code).phrase}, HTTPStatus(code)))
 

@@ -14,4 +14,12 @@ from wallaroo.local.runner import Wire
 from wallaroo.testing.run import LocalApplication, LocalRun, VirtualClock, run_local
 from wallaroo.testing.step import run_state_step, run_step
 
-__all__ = ["LocalApplication", "LocalRun", "VirtualClock", "Wire", "run_local", "run_state_step", "run_step"]
+__all__ = [
+    "LocalApplication",
+    "LocalRun",
+    "VirtualClock",
+    "Wire",
+    "run_local",
+    "run_state_step",
+    "run_step",
+]

@@ -32,13 +32,16 @@ class VirtualClock:
 
 @dataclass(slots=True)
 class LocalRun:
-    """Outputs of a run: encoded, by sink name in sink order; ``state(step)`` gives state objects by key."""
+    """Outputs of a run: encoded, by sink name in sink order; ``state(step)`` gives state objects by
+    key.
+    """
 
     by_sink: dict[str, list[bytes]]
     events: int
     batches: int
     _runner: LocalRunner = field(repr=False)
-    errors: dict[str, int] = field(default_factory=dict)  # step -> events skipped, or written as dead letters
+    # step -> events skipped, or written as dead letters
+    errors: dict[str, int] = field(default_factory=dict)
 
     @property
     def outputs(self) -> list[bytes]:
@@ -61,36 +64,56 @@ class LocalRun:
 
 
 class LocalApplication:
-    """An application that is fed step by step: ``send`` inputs, run a ``batch``, look at the outputs.
+    """An application that is fed step by step: ``send`` inputs, run a ``batch``, look at the
+    outputs.
 
-    ``tasks`` is how many ways a batch is split (as on that many cores); ``clock`` stamps what is sent.
+    ``tasks`` is how many ways a batch is split (as on that many cores); ``clock`` stamps what is
+    sent.
     """
 
     def __init__(
-        self, application: Application, tasks: int = 2, clock: VirtualClock | None = None, values_for: Iterable[str] = ()
+        self,
+        application: Application,
+        tasks: int = 2,
+        clock: VirtualClock | None = None,
+        values_for: Iterable[str] = (),
     ):
         self._plan = application.plan
         self._runner = LocalRunner(application.plan, values_for)
         self._tasks, self.clock = tasks, clock or VirtualClock()
-        self._numbers = {source.config.name: number for number, source in enumerate(self._plan.sources)}
+        self._numbers = {
+            source.config.name: number for number, source in enumerate(self._plan.sources)
+        }
         self._waiting: list[Input] = []
         self._run = LocalRun({sink.name: [] for sink in self._plan.sinks}, 0, 0, self._runner)
 
     def send(self, source: str, *inputs: Any) -> None:
-        """Give inputs to a source: payloads (bytes), ``Wire`` bytes, or values (see ``values_for``)."""
+        """Give inputs to a source: payloads (bytes), ``Wire`` bytes, or values (see
+        ``values_for``).
+        """
         if source not in self._numbers:
-            raise KeyError(f"no source '{source}'; this application has {', '.join(map(repr, self._numbers))}")
+            raise KeyError(
+                f"no source '{source}'; this application has {', '.join(map(repr, self._numbers))}"
+            )
         number = self._numbers[source]
         for item in inputs:
-            self._waiting.append((number, self._runner.frames(number, item), self.clock.now_ns // 1_000_000))
+            self._waiting.append(
+                (number, self._runner.frames(number, item), self.clock.now_ns // 1_000_000)
+            )
 
-    def batch(self, events_max: int | None = None, tasks: int | None = None) -> dict[str, list[bytes]]:
-        """Process and commit what was sent (at most ``events_max`` inputs of it); return this batch's outputs by sink name."""
+    def batch(
+        self, events_max: int | None = None, tasks: int | None = None
+    ) -> dict[str, list[bytes]]:
+        """Process and commit what was sent (at most ``events_max`` inputs of it); return this
+        batch's outputs by sink name.
+        """
         result = self.attempt(events_max, tasks)
         self._runner.commit(result)
         taken = len(self._waiting) if events_max is None else events_max
         del self._waiting[:taken]
-        outputs = {sink.name: result.outputs[number] for number, sink in enumerate(self._plan.sinks)}
+        outputs = {
+            sink.name: result.outputs[number] for number, sink in enumerate(self._plan.sinks)
+        }
         for name, some in outputs.items():
             self._run.by_sink[name].extend(some)
         self._run.events += result.events
@@ -100,7 +123,9 @@ class LocalApplication:
         return outputs
 
     def attempt(self, events_max: int | None = None, tasks: int | None = None) -> BatchResult:
-        """Process without committing, as if the process died before the commit point: nothing is kept."""
+        """Process without committing, as if the process died before the commit point: nothing is
+        kept.
+        """
         tasks = tasks or self._tasks
         taken = self._waiting[:events_max]
         share = -(-len(taken) // tasks) if taken else 1
@@ -128,10 +153,11 @@ def run_local(
 ) -> LocalRun:
     """Run ``application`` on given inputs in this process; return its outputs.
 
-    ``inputs`` by source name: a list of payloads (bytes: the decoder gets each), a list of values (anything else: used as decoded events), or
-    ``Wire(...)``, bytes with frame headers.  Sources come in the order given, each wholly before the next.  Generator sources need no inputs:
-    they are asked for at most ``limit`` events.  ``batches``: into how many batches the input is split.  Raises UserCodeError where the
-    application's code raises.
+    ``inputs`` by source name: a list of payloads (bytes: the decoder gets each), a list of values
+    (anything else: used as decoded events), or ``Wire(...)``, bytes with frame headers.  Sources
+    come in the order given, each wholly before the next.  Generator sources need no inputs: they
+    are asked for at most ``limit`` events.  ``batches``: into how many batches the input is split.
+    Raises UserCodeError where the application's code raises.
     """
     given = _items(application, inputs or {}, limit)
     values = [name for name, items in given.items() if items and not isinstance(items[0], bytes)]
@@ -144,12 +170,16 @@ def run_local(
     return running.result()
 
 
-def _items(application: Application, inputs: Mapping[str, Sequence[Any] | bytes], limit: int) -> dict[str, list[Any]]:
+def _items(
+    application: Application, inputs: Mapping[str, Sequence[Any] | bytes], limit: int
+) -> dict[str, list[Any]]:
     items: dict[str, list[Any]] = {}
     configs = {source.config.name: source.config for source in application.plan.sources}
     for name, given in inputs.items():
         if name not in configs:
-            raise KeyError(f"no source '{name}'; this application has {', '.join(map(repr, configs))}")
+            raise KeyError(
+                f"no source '{name}'; this application has {', '.join(map(repr, configs))}"
+            )
         if isinstance(given, bytes):
             items[name] = [Wire(frame) for frame in split_wire(given, configs[name].framing)]
         else:

@@ -11,17 +11,27 @@ from typing import Any
 from wallaroo.engine.blocks import PICKLED
 from wallaroo.engine.failures import stop_on_error
 from wallaroo.engine.keyed_state import KeyedState
-from wallaroo.engine.operators import compute, compute_multi, compute_state, compute_state_multi, leave_encoded
+from wallaroo.engine.operators import (
+    compute,
+    compute_multi,
+    compute_state,
+    compute_state_multi,
+    leave_encoded,
+)
 from wallaroo.steps import Encoder, KeyExtractor, Step
 
 
 def run_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
-    """Give ``inputs`` to a stateless step, a decoder (payloads), an encoder or a key extractor; return what it emits, in order.
+    """Give ``inputs`` to a stateless step, a decoder (payloads), an encoder or a key extractor;
+    return what it emits, in order.
 
-    ``None`` filters and lists are flattened as in a running application.  Raises UserCodeError where the function raises.
+    ``None`` filters and lists are flattened as in a running application.  Raises UserCodeError
+    where the function raises.
     """
     if step.is_stateful:
-        raise TypeError(f"'{step.name()}' has state: use run_state_step, which takes (key, event) pairs")
+        raise TypeError(
+            f"'{step.name()}' has state: use run_state_step, which takes (key, event) pairs"
+        )
     outputs: list[Any] = []
     failed = stop_on_error(step)
     if isinstance(step, Encoder):
@@ -45,7 +55,8 @@ def _check_keys(keys: list[Any]) -> None:
 def run_state_step(
     step: Step, inputs: Iterable[tuple[Any, Any]], state: dict[Any, Any] | None = None
 ) -> tuple[list[tuple[Any, Any]], dict[Any, Any]]:
-    """Give ``(key, event)`` pairs to a state step; return ``(key, output)`` pairs and the state objects by key.
+    """Give ``(key, event)`` pairs to a state step; return ``(key, output)`` pairs and the state
+    objects by key.
 
     ``state`` holds state objects to begin with; they are copied, as between two batches.
     """
@@ -58,4 +69,6 @@ def run_state_step(
     run = build(step, own, lambda key, output: outputs.append((key, output)), stop_on_error(step))
     for key, event in inputs:
         run(key, event)
-    return outputs, {key: PICKLED.loads(raw) for key, raw in {**begun, **dict(own.changes())}.items()}
+    return outputs, {
+        key: PICKLED.loads(raw) for key, raw in {**begun, **dict(own.changes())}.items()
+    }

@@ -1,6 +1,7 @@
 """The cases: input from a seed without end, and the oracle that says what must come of it.
 
-Where it runs: the verifier.  Input is made in portions, always in the same order; an oracle keeps counts, not events.
+Where it runs: the verifier.  Input is made in portions, always in the same order; an oracle keeps
+counts, not events.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class Case(ABC):
         found = {key: self.facts(state) for key, state in states}
         for key in expected.keys() | found.keys():
             if expected.get(key) != found.get(key):
-                faults.note("wrong_state", f"{key!r} is {found.get(key)}, must be {expected.get(key)}")
+                faults.note(
+                    "wrong_state", f"{key!r} is {found.get(key)}, must be {expected.get(key)}"
+                )
 
 
 class Sequence(Case):
@@ -154,10 +157,10 @@ class WordCount(Case):
 class MarketSpread(Case):
     """Orders and quotes of the same symbols, on streams of their own.
 
-    How they interleave is up to chance, so the oracle asks whether any interleaving explains the output.  Per symbol: rejected
-    orders come in order, each names the quote in force, which never goes back and is a wide one; and between two of them, where
-    orders passed, there was a narrow quote.  The earliest such quote is assumed each time, which fails only where every choice
-    fails.
+    How they interleave is up to chance, so the oracle asks whether any interleaving explains the
+    output.  Per symbol: rejected orders come in order, each names the quote in force, which never
+    goes back and is a wide one; and between two of them, where orders passed, there was a narrow
+    quote.  The earliest such quote is assumed each time, which fails only where every choice fails.
     """
 
     module = "wallaroo.verify.applications.market_spread"
@@ -167,12 +170,16 @@ class MarketSpread(Case):
     def __init__(self, seed: int):
         super().__init__(seed)
         self._orders: Counter[bytes] = Counter()
-        self._narrow: dict[bytes, list[bool]] = {}  # symbol -> of quote 0 (none yet), 1, 2, ...: whether orders pass
+        # symbol -> of quote 0 (none yet), 1, 2, ...: whether orders pass
+        self._narrow: dict[bytes, list[bool]] = {}
 
     def payloads(self, source: str, count: int) -> list[bytes]:
         chance = self._chances[source]
         symbols = [b"%04d" % chance.randrange(self.SYMBOLS) for _ in range(count)]
-        return [self._order(symbol) if source == "Orders" else self._quote(symbol, chance) for symbol in symbols]
+        return [
+            self._order(symbol) if source == "Orders" else self._quote(symbol, chance)
+            for symbol in symbols
+        ]
 
     def _order(self, symbol: bytes) -> bytes:
         self._orders[symbol] += 1
@@ -182,7 +189,9 @@ class MarketSpread(Case):
         quotes = self._narrow.setdefault(symbol, [False])
         quotes.append(chance.random() < 0.5)
         bid = chance.randrange(1000, 2000) / 100
-        return QUOTE.pack(QUOTE_TYPE, symbol, len(quotes) - 1, bid, bid + (0.01 if quotes[-1] else 0.10))
+        return QUOTE.pack(
+            QUOTE_TYPE, symbol, len(quotes) - 1, bid, bid + (0.01 if quotes[-1] else 0.10)
+        )
 
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
         at: dict[bytes, tuple[int, int]] = {}  # symbol -> last order accounted for, quote in force
@@ -200,10 +209,21 @@ class MarketSpread(Case):
         for symbol, total in self._orders.items():
             came, in_force = at.get(symbol, (0, 0))
             if came < total and self._next_narrow(symbol, in_force) is None:
-                faults.note("lost", f"{symbol!r}: orders {came + 1} to {total} passed at no narrow quote", total - came)
+                faults.note(
+                    "lost",
+                    f"{symbol!r}: orders {came + 1} to {total} passed at no narrow quote",
+                    total - came,
+                )
         return count
 
-    def _hear(self, line: bytes, symbol: bytes, before: tuple[int, int], now: tuple[int, int], faults: Faults) -> None:
+    def _hear(
+        self,
+        line: bytes,
+        symbol: bytes,
+        before: tuple[int, int],
+        now: tuple[int, int],
+        faults: Faults,
+    ) -> None:
         quotes = self._narrow.get(symbol, [False])
         if now[0] > self._orders[symbol] or now[1] >= len(quotes) or quotes[now[1]]:
             faults.note("wrong", repr(line))
@@ -221,7 +241,9 @@ class MarketSpread(Case):
         return next((number for number in range(quote, len(quotes)) if quotes[number]), None)
 
     def state(self) -> State:
-        last = {symbol: (len(quotes) - 1, not quotes[-1]) for symbol, quotes in self._narrow.items()}
+        last = {
+            symbol: (len(quotes) - 1, not quotes[-1]) for symbol, quotes in self._narrow.items()
+        }
         return {symbol: last.get(symbol, (0, True)) for symbol in self._orders.keys() | last.keys()}
 
     def facts(self, state: Any) -> Any:
@@ -229,7 +251,9 @@ class MarketSpread(Case):
 
 
 class DeadLetters(Case):
-    """Readings, numbered per key and place of failure: those that pass are counted, every other one is a dead letter, in order."""
+    """Readings, numbered per key and place of failure: those that pass are counted, every other one
+    is a dead letter, in order.
+    """
 
     module = "wallaroo.verify.applications.dead_letters"
     sources = ("Readings",)
@@ -261,7 +285,9 @@ class DeadLetters(Case):
                 faults.note("wrong", repr(line))
             else:
                 ledger.hear(key, number)
-        ledger.close({key: count for (place, key), count in self._counts.items() if place == PASSES})
+        ledger.close(
+            {key: count for (place, key), count in self._counts.items() if place == PASSES}
+        )
         return count
 
     def judge_letters(self, letters: Iterable[bytes], faults: Faults) -> int:
@@ -274,15 +300,23 @@ class DeadLetters(Case):
                 faults.note("wrong", f"dead letter {line!r}: {error}")
             else:
                 ledger.hear((STEPS[place], key), number)
-        failed = {(STEPS[place], key): count for (place, key), count in self._counts.items() if place != PASSES}
+        failed = {
+            (STEPS[place], key): count
+            for (place, key), count in self._counts.items()
+            if place != PASSES
+        }
         ledger.close(failed)
         return count
 
     def _read(self, letter: dict[str, Any]) -> tuple[int, int, int]:
-        """The event of a letter.  Raises ValueError where the letter says another step or key than the event."""
+        """The event of a letter.  Raises ValueError where the letter says another step or key than
+        the event.
+        """
         is_frame = letter["kind"] == "decoder"
         event: tuple[int, int, int] = (
-            READING.unpack(bytes.fromhex(letter["frame_hex"])) if is_frame else ast.literal_eval(letter["event"])
+            READING.unpack(bytes.fromhex(letter["frame_hex"]))
+            if is_frame
+            else ast.literal_eval(letter["event"])
         )
         if event[0] != self._PLACES[letter["step"]] or is_frame != (event[0] == IN_DECODER):
             raise ValueError(f"step '{letter['step']}' does not fail for {event}")
@@ -299,7 +333,9 @@ class DeadLetters(Case):
 
 
 class Dice(Case):
-    """Numbers through random lanes: each has to come out once, in any order, and be counted once behind each shuffle."""
+    """Numbers through random lanes: each has to come out once, in any order, and be counted once
+    behind each shuffle.
+    """
 
     module = "wallaroo.verify.applications.dice"
     sources = ("Dice",)

@@ -2,9 +2,9 @@
 
 Where it runs: the verifier, a process of its own; the run is its child.
 
-The law: only processes of the run die.  Senders go on from what the ingress acknowledged, the receiver says what it has; both
-stay up. In the end the load stops, everything sent must be in a commit, the run is stopped cleanly, and output and state are
-compared with the oracle's.
+The law: only processes of the run die.  Senders go on from what the ingress acknowledged, the
+receiver says what it has; both stay up. In the end the load stops, everything sent must be in a
+commit, the run is stopped cleanly, and output and state are compared with the oracle's.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class VerifyOptions:
     seconds: float = float("inf")  # no kill after this time
     rate: float = 2000.0  # events per second and source
     kinds: tuple[Kind, ...] = tuple(Kind)
-    faults: tuple[str, ...] = ()  # fault points, such as commit.before:3: the first starts of the run kill themselves there
+    # fault points, such as commit.before:3: the first starts of the run kill themselves there
+    faults: tuple[str, ...] = ()
     run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
 
 
@@ -85,14 +86,22 @@ class Verification:
     def __post_init__(self) -> None:
         options = self.options
         self._case = CASES[options.case](options.seed)
-        self._result = Result(options.case, options.seed, dict.fromkeys(options.kinds, 0), {kind: [] for kind in options.kinds})
+        self._result = Result(
+            options.case,
+            options.seed,
+            dict.fromkeys(options.kinds, 0),
+            {kind: [] for kind in options.kinds},
+        )
         self._storage = LocalStorage(str(self.folder / "checkpoint"), False)
         sources = self._case.sources
         ports = free_ports(2 * len(sources))
         plain, acked = ports[: len(sources)], ports[len(sources) :]
-        self._run = Supervised(self._arguments(plain, acked), self.folder / "run.log", self.say, options.faults)
+        self._run = Supervised(
+            self._arguments(plain, acked), self.folder / "run.log", self.say, options.faults
+        )
         self._loads = [
-            Load(self._case, source, port, options.rate, self.send) for source, port in zip(sources, acked, strict=True)
+            Load(self._case, source, port, options.rate, self.send)
+            for source, port in zip(sources, acked, strict=True)
         ]
 
     def _arguments(self, plain: Sequence[int], acked: Sequence[int]) -> list[str]:
@@ -101,14 +110,30 @@ class Verification:
         files = ["--files", str(self.folder / "files")] if self._case.has_files else []
         letters = ["--dead", str(self.folder / LETTERS)] if self._case.has_letters else []
         return [
-            *("--no-live", "--checkpoint", str(self.folder / "checkpoint"), "--summary", str(self.folder / "summary.json")),
-            *(part for source, at in zip(sources, acked, strict=True) for part in ("--acknowledged", f"{source}={at}")),
+            *(
+                "--no-live",
+                "--checkpoint",
+                str(self.folder / "checkpoint"),
+                "--summary",
+                str(self.folder / "summary.json"),
+            ),
+            *(
+                part
+                for source, at in zip(sources, acked, strict=True)
+                for part in ("--acknowledged", f"{source}={at}")
+            ),
             *(*self.options.run_options, self._case.module),
-            *("--in", ",".join(f"{source}@127.0.0.1:{at}" for source, at in zip(sources, plain, strict=True))),
+            *(
+                "--in",
+                ",".join(
+                    f"{source}@127.0.0.1:{at}" for source, at in zip(sources, plain, strict=True)
+                ),
+            ),
             *("--out", f"{host}:{port}", *files, *letters),
         ]
 
-    # -- the course ------------------------------------------------------------------------------------------------------------
+    # -- the course
+    # ----------------------------------------------------------------------------------------------
 
     def run(self) -> Result:
         """Do it all.  Raises PeerError where the run hangs or cannot be started."""
@@ -130,12 +155,18 @@ class Verification:
 
     def _die_at_faults(self) -> None:
         count = len(self.options.faults)
-        self._await(lambda: self._run.starts > count, PROGRESS_S_MAX * max(1, count), "the run to die at its fault points")
+        self._await(
+            lambda: self._run.starts > count,
+            PROGRESS_S_MAX * max(1, count),
+            "the run to die at its fault points",
+        )
         self._mark = self._position()
 
     def _disturb(self, began: float) -> None:
         """Kill what the options say, one after the other."""
-        for number, planned in enumerate(schedule(self.options.kills, self.options.seed, self.options.kinds), 1):
+        for number, planned in enumerate(
+            schedule(self.options.kills, self.options.seed, self.options.kinds), 1
+        ):
             if time.monotonic() - began > self.options.seconds:
                 break
             self._strike(number, planned)
@@ -167,13 +198,19 @@ class Verification:
     def _finish(self) -> None:
         for load in self._loads:
             load.finish()
-        self._await(lambda: all(load.has_ended for load in self._loads), PROGRESS_S_MAX, "the last acknowledgements")
+        self._await(
+            lambda: all(load.has_ended for load in self._loads),
+            PROGRESS_S_MAX,
+            "the last acknowledgements",
+        )
         self._result.events = sum(load.sent for load in self._loads)
         self._await(self._is_all_committed, PROGRESS_S_MAX, "everything sent to be processed")
         self._await_quiet_inbox()
         code = self._run.stop()
         if code != 0:
-            self._result.ended_by_itself.append(f"{describe(code)} when it was told to stop:\n{self._run.tail()}")
+            self._result.ended_by_itself.append(
+                f"{describe(code)} when it was told to stop:\n{self._run.tail()}"
+            )
         self._result.starts = self._run.starts
 
     def _await_quiet_inbox(self) -> None:
@@ -194,18 +231,23 @@ class Verification:
         if self._case.has_files:
             self._case.judge(lines_of(sorted((self.folder / "files").glob("part-*"))), faults)
         if self._case.has_letters:
-            self._result.letters = self._case.judge_letters(lines_of([self.folder / LETTERS]), faults)
+            self._result.letters = self._case.judge_letters(
+                lines_of([self.folder / LETTERS]), faults
+            )
         stored = CheckpointReader(self.folder / "checkpoint").at().entries()
         self._case.judge_state(((entry.key, pickle.loads(entry.raw)) for entry in stored), faults)
 
-    # -- looking ---------------------------------------------------------------------------------------------------------------
+    # -- looking
+    # ----------------------------------------------------------------------------------------------
 
     def _position(self) -> tuple[int, int]:
         names = self._storage.names("commits")
         return (int(names[-1]) if names else -1), self.inbox.count
 
     def _has_progressed(self) -> bool:
-        """Whether a batch was committed and output received since the last kill; notes the recovery."""
+        """Whether a batch was committed and output received since the last kill; notes the
+        recovery.
+        """
         batch, received = self._position()
         if batch <= self._mark[0] or received <= self._mark[1]:
             return False
@@ -225,7 +267,9 @@ class Verification:
         """Keep the run alive; note an end that no kill explains."""
         if self._run.look():
             if not self._has_cause and self._run.starts - 1 > len(self.options.faults):
-                self._result.ended_by_itself.append(f"{describe(self._run.ends[-1])} (start {self._run.starts - 1}); see run.log")
+                self._result.ended_by_itself.append(
+                    f"{describe(self._run.ends[-1])} (start {self._run.starts - 1}); see run.log"
+                )
             self._has_cause = False
         for load in self._loads:
             if load.error is not None:
@@ -242,7 +286,10 @@ class Verification:
         while not condition():
             self._look()
             if time.monotonic() > until:
-                raise PeerError(f"Not within {seconds:.0f} s: {what}. The log of the run ends so:\n{self._run.tail()}")
+                raise PeerError(
+                    f"Not within {seconds:.0f} s: {what}. The log of the run ends "
+                    f"so:\n{self._run.tail()}"
+                )
             time.sleep(POLL_S)
 
 

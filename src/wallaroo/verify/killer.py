@@ -11,15 +11,24 @@ from dataclasses import dataclass
 
 from wallaroo.verify.processes import Kind
 
-# Starting Spark takes seconds, the other processes a fraction of one: many cheap deaths for each expensive one.
-WEIGHTS: Mapping[Kind, float] = {Kind.DRIVER: 1, Kind.JVM: 1, Kind.WORKER: 4, Kind.INGRESS: 7, Kind.EGRESS: 7}
+# Starting Spark takes seconds, the other processes a fraction of one: many cheap deaths for each
+# expensive one.
+WEIGHTS: Mapping[Kind, float] = {
+    Kind.DRIVER: 1,
+    Kind.JVM: 1,
+    Kind.WORKER: 4,
+    Kind.INGRESS: 7,
+    Kind.EGRESS: 7,
+}
 HURRIED = 0.2  # share of kills that do not wait for the recovery from the one before
 PAUSE_S_MAX = 2.0  # before a kill
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One kill: of which kind, how long after the moment at which it may happen, and whether it waits for recovery first."""
+    """One kill: of which kind, how long after the moment at which it may happen, and whether it
+    waits for recovery first.
+    """
 
     kind: Kind
     pause_s: float
@@ -27,7 +36,9 @@ class Kill:
     choice: float  # which of several processes of the kind, 0 to 1
 
 
-def schedule(count: int, seed: int, kinds: Sequence[Kind], weights: Mapping[Kind, float] = WEIGHTS) -> tuple[Kill, ...]:
+def schedule(
+    count: int, seed: int, kinds: Sequence[Kind], weights: Mapping[Kind, float] = WEIGHTS
+) -> tuple[Kill, ...]:
     """Draw ``count`` kills of ``kinds``: each kind once first, in random order, then by weight.
 
     >>> [kill.kind.name for kill in schedule(3, 1, [Kind.EGRESS])]
@@ -38,6 +49,11 @@ def schedule(count: int, seed: int, kinds: Sequence[Kind], weights: Mapping[Kind
     chance.shuffle(first)
     drawn = (first + chance.choices(kinds, [weights[kind] for kind in kinds], k=count))[:count]
     return tuple(
-        Kill(kind, chance.uniform(0, PAUSE_S_MAX), number > 0 and chance.random() < HURRIED, chance.random())
+        Kill(
+            kind,
+            chance.uniform(0, PAUSE_S_MAX),
+            number > 0 and chance.random() < HURRIED,
+            chance.random(),
+        )
         for number, kind in enumerate(drawn)
     )

@@ -77,4 +77,6 @@ class Ledger:
                 self._faults.note("lost", f"{key!r} {came + 1} to {total}", total - came)
         for key, due in self._next.items():
             if due - 1 > totals.get(key, 0):
-                self._faults.note("wrong", f"{key!r} {due - 1}: there are only {totals.get(key, 0)}")
+                self._faults.note(
+                    "wrong", f"{key!r} {due - 1}: there are only {totals.get(key, 0)}"
+                )

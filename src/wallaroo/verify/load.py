@@ -1,7 +1,8 @@
 """Load: one acknowledged sender per source, in portions, until told to stop.
 
-Where it runs: the verifier, a thread per source.  A portion is a stream of its own to the ingress; the next one is made when
-every message of the one before is acknowledged, so the order of messages over all portions is kept, whatever dies.
+Where it runs: the verifier, a thread per source.  A portion is a stream of its own to the ingress;
+the next one is made when every message of the one before is acknowledged, so the order of messages
+over all portions is kept, whatever dies.
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ from wallaroo.verify.cases import Case
 
 PORTION_S = 3.0  # of load at its rate
 
-Send = Callable[[int, str, list[bytes], float], None]  # (port, stream, payloads, rate): until all are acknowledged
+# (port, stream, payloads, rate): until all are acknowledged
+Send = Callable[[int, str, list[bytes], float], None]
 
 
 class Load:
     """The sender of one source."""
 
     def __init__(self, case: Case, source: str, port: int, rate: float, send: Send):
-        self._case, self._source, self._port, self._rate, self._send = case, source, port, rate, send
+        self._case, self._source, self._port, self._rate, self._send = (
+            case,
+            source,
+            port,
+            rate,
+            send,
+        )
         self._is_stopping = threading.Event()
         self.sent = 0  # acknowledged
         self.error: BaseException | None = None

@@ -1,7 +1,7 @@
 """Finding the processes of a run by their place in the process tree, and killing one.
 
-Where it runs: the verifier.  Only descendants of the process that the verifier started are ever found, so nothing else can be
-killed.
+Where it runs: the verifier.  Only descendants of the process that the verifier started are ever
+found, so nothing else can be killed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def table(proc: Path = Path("/proc")) -> dict[int, Process]:
             continue
         try:
             state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            command = tuple((folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0"))
+            command = tuple(
+                (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+            )
         except (OSError, ValueError):
             continue
         if state not in "ZX":

@@ -13,13 +13,16 @@ from wallaroo.verify.processes import Kind
 
 @dataclass(slots=True)
 class Result:
-    """The figures.  ``recoveries`` are seconds from a kill to the next batch committed and output received."""
+    """The figures.  ``recoveries`` are seconds from a kill to the next batch committed and output
+    received.
+    """
 
     case: str
     seed: int
     kills: dict[Kind, int] = field(default_factory=dict)
     recoveries: dict[Kind, list[float]] = field(default_factory=dict)
-    ended_by_itself: list[str] = field(default_factory=list)  # ends of the run that no kill of driver or JVM explains
+    # ends of the run that no kill of driver or JVM explains
+    ended_by_itself: list[str] = field(default_factory=list)
     starts: int = 0
     events: int = 0
     outputs: int = 0
@@ -37,17 +40,23 @@ class Result:
         kinds = ", ".join(f"{kind.value} {count}" for kind, count in self.kills.items() if count)
         faults = self.faults
         lines = [
-            f"{self.case}, seed {self.seed}: {sum(self.kills.values())} kills in {self.seconds:.0f} s ({kinds or 'none'}), "
+            f"{self.case}, seed {self.seed}: {sum(self.kills.values())} kills in "
+            f"{self.seconds:.0f} s ({kinds or 'none'}), "
             f"{self.starts} starts",
-            f"  events {self.events:,}  outputs {self.outputs:,}" + (f"  dead letters {self.letters:,}" if self.letters else ""),
-            f"  lost {faults.lost:,}  duplicated {faults.duplicated:,}  out of order {faults.out_of_order:,}  "
+            f"  events {self.events:,}  outputs {self.outputs:,}"
+            + (f"  dead letters {self.letters:,}" if self.letters else ""),
+            f"  lost {faults.lost:,}  duplicated {faults.duplicated:,}  out of order "
+            f"{faults.out_of_order:,}  "
             f"wrong {faults.wrong:,}  wrong state {faults.wrong_state:,}",
         ]
         for kind, took in self.recoveries.items():
             if took:
                 ordered = sorted(took)
                 median, most = ordered[len(ordered) // 2], ordered[-1]
-                lines.append(f"  recovery from the death of the {kind.value}: median {median:.1f} s, longest {most:.1f} s")
+                lines.append(
+                    f"  recovery from the death of the {kind.value}: median {median:.1f} s, "
+                    f"longest {most:.1f} s"
+                )
         lines += [f"  the run ended by itself: {end}" for end in self.ended_by_itself]
         lines += [f"  {example}" for example in faults.examples]
         lines.append("  verdict: " + ("exactly once" if self.is_clean else "NOT exactly once"))

@@ -11,8 +11,9 @@ The changes, in the order given:
 ``master``                 SIGKILL for the Master; batches have to go on without it; then it is started again
 ``driver``                 SIGKILL for the driver, workers are left behind; the run is started again
 
-After every change the run's own status has to name just the workers that are there, every one with key groups, all key groups owned once;
-then output has to flow.  At the end everything is compared with the oracle.
+After every change the run's own status has to name just the workers that are there, every one with
+key groups, all key groups owned once; then output has to flow.  At the end everything is compared
+with the oracle.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ MEMBERS_S_MAX = 120.0  # until the run's status shows a change
 
 
 def every_pair(smallest: int, largest: int, start: int) -> tuple[str, ...]:
-    """Return growing and shrinking by one and two in all ordered pairs, each just once, between these numbers of workers.
+    """Return growing and shrinking by one and two in all ordered pairs, each just once, between
+    these numbers of workers.
 
     >>> walk = every_pair(1, 5, 2)
     >>> len(walk), len(set(zip(walk, walk[1:])))
@@ -83,10 +85,15 @@ class ScalingVerification(Verification):
             self._await(self._has_progressed, PROGRESS_S_MAX, f"output before change {number}")
             self._pause(chance.uniform(0, MID_BATCH_S))
             self._mark = self._position()
-            self.say(f"change {number}: {change}, {len(self._living())} workers, behind batch {self._mark[0]}")
+            self.say(
+                f"change {number}: {change}, {len(self._living())} workers, behind batch "
+                f"{self._mark[0]}"
+            )
             self._apply(change)
             self._await_members(f"after change {number}, {change}")
-            self._await(self._has_progressed, PROGRESS_S_MAX, f"output after change {number}, {change}")
+            self._await(
+                self._has_progressed, PROGRESS_S_MAX, f"output after change {number}, {change}"
+            )
             if change not in ("master", "driver"):
                 self._await(self._has_told, MEMBERS_S_MAX, f"what change {number}, {change}, moved")
                 self.say(f"  {self.moves[-1]}")
@@ -121,7 +128,8 @@ class ScalingVerification(Verification):
     def _living(self) -> list[str]:
         return [worker.name for worker in self.cluster.status().workers if worker.state != "dead"]
 
-    # -- what the run says of itself ---------------------------------------------------------------------------------------------
+    # -- what the run says of itself
+    # ---------------------------------------------------------------------------------------------
 
     def _await_members(self, when: str) -> None:
         expected, seen = sorted(self._living()), ""
@@ -130,10 +138,15 @@ class ScalingVerification(Verification):
             nonlocal seen
             workers = self._status().get("workers", [])
             owned = sorted(group for worker in workers for group in worker["key_groups"])
-            seen = ", ".join(f"{worker['name']} with {len(worker['key_groups'])} key groups" for worker in workers)
+            seen = ", ".join(
+                f"{worker['name']} with {len(worker['key_groups'])} key groups"
+                for worker in workers
+            )
             names = sorted(worker["name"] for worker in workers)
             return (
-                names == expected and owned == list(range(KEY_GROUPS_DEFAULT)) and all(worker["key_groups"] for worker in workers)
+                names == expected
+                and owned == list(range(KEY_GROUPS_DEFAULT))
+                and all(worker["key_groups"] for worker in workers)
             )
 
         try:

@@ -1,4 +1,5 @@
-"""The run under test: started with one command line, started again with the same one whenever it died.
+"""The run under test: started with one command line, started again with the same one whenever it
+died.
 
 Where it runs: the verifier.
 """
@@ -24,12 +25,15 @@ LOG_LINES = 25  # of the run's log, in an error
 
 @dataclass(slots=True)
 class Supervised:
-    """``wallaroo run`` with these arguments.  ``log`` collects what all starts print; ``say`` hears of every start."""
+    """``wallaroo run`` with these arguments.  ``log`` collects what all starts print; ``say`` hears
+    of every start.
+    """
 
     arguments: Sequence[str]
     log: Path
     say: Callable[[str], None] = print
-    faults: Sequence[str] = ()  # of the first starts, one each: where that start is to kill itself (see wallaroo.faults)
+    # of the first starts, one each: where that start is to kill itself (see wallaroo.faults)
+    faults: Sequence[str] = ()
     starts: int = 0
     ends: list[int] = field(default_factory=list)  # exit codes
     _process: subprocess.Popen[bytes] | None = None
@@ -51,10 +55,14 @@ class Supervised:
             log.write(b"--- start %d\n" % self.starts)
             log.flush()
             command = [sys.executable, "-m", "wallaroo", "run", *self.arguments]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
 
     def look(self) -> bool:
-        """Start the run again if it died; return whether it had.  Raises PeerError where starting it leads nowhere."""
+        """Start the run again if it died; return whether it had.  Raises PeerError where starting
+        it leads nowhere.
+        """
         assert self._process is not None
         code = self._process.poll()
         if code is None:
@@ -73,14 +81,18 @@ class Supervised:
         self._fruitless = 0
 
     def stop(self) -> int:
-        """Ask the run to stop at a batch boundary; return its exit code.  Kills it where it does not stop within a minute."""
+        """Ask the run to stop at a batch boundary; return its exit code.  Kills it where it does
+        not stop within a minute.
+        """
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
             return self._process.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise PeerError(f"The run did not stop within {STOP_S_MAX:.0f} s. Its log ends so:\n{self.tail()}") from None
+            raise PeerError(
+                f"The run did not stop within {STOP_S_MAX:.0f} s. Its log ends so:\n{self.tail()}"
+            ) from None
 
     def kill(self) -> None:
         """End the run at once, if it runs."""
@@ -98,7 +110,11 @@ class Supervised:
 
     def tail(self) -> str:
         """The last lines of the log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:]) if self.log.exists() else ""
+        return (
+            "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+            if self.log.exists()
+            else ""
+        )
 
 
 def describe(code: int) -> str:

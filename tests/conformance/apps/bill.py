@@ -18,5 +18,6 @@ def encode(counted: WordCount) -> str:
 def word_count(inputs: Path, outputs: Path) -> Application:
     pipeline = source(inputs).to(split).key_by(extract_word).to(count_word)
     return wallaroo.build_application(
-        "Word Count", pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt", encode, form="lines"))
+        "Word Count",
+        pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt", encode, form="lines")),
     )

@@ -1,6 +1,8 @@
-"""Multi Partition Detector: no loss, no reordering, no duplication, shown by windows of the last four values of every key.
+"""Multi Partition Detector: no loss, no reordering, no duplication, shown by windows of the last
+four values of every key.
 
-A line is ``value key``.  ``depth`` times: partition by key, pass on, partition by key, keep a window.
+A line is ``value key``.  ``depth`` times: partition by key, pass on, partition by key, keep a
+window.
 """
 
 from __future__ import annotations
@@ -79,4 +81,8 @@ def build_for(sink: SinkConfig, depth: int, path: str = "in.txt") -> Application
 
 def build(inputs: Path, outputs: Path, depth: int) -> Application:
     """The application, from file to file."""
-    return build_for(wallaroo.FileSinkConfig(outputs / "out.txt", encode, form="lines"), depth, str(inputs / "in.txt"))
+    return build_for(
+        wallaroo.FileSinkConfig(outputs / "out.txt", encode, form="lines"),
+        depth,
+        str(inputs / "in.txt"),
+    )

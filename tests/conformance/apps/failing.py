@@ -1,4 +1,6 @@
-"""An application in which the input says which step fails (``fail <step>.``, ``exit <step>.``); and what cannot be packed or made."""
+"""An application in which the input says which step fails (``fail <step>.``, ``exit <step>.``); and
+what cannot be packed or made.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def encode(event: str) -> Any:
 def every_kind(inputs: Path, outputs: Path) -> Application:
     lines = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(inputs / "in.txt"), decode))
     pipeline = lines.to(compute).to(compute_multi).key_by(extract).to(state).to(state_multi)
-    return wallaroo.build_application("failing", pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt", encode)))
+    return wallaroo.build_application(
+        "failing", pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt", encode))
+    )
 
 
 @wallaroo.computation("make what cannot travel")
@@ -96,7 +100,9 @@ def first(event: Any, own: Kept) -> Any:
 
 def unpacked_events(inputs: Path, outputs: Path) -> Application:
     pipeline = source(inputs).to(untravelled).key_by(constant).to(first)
-    return wallaroo.build_application("unpacked", pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt")))
+    return wallaroo.build_application(
+        "unpacked", pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt"))
+    )
 
 
 @wallaroo.state_computation("second", state=Kept)
@@ -106,4 +112,6 @@ def second(event: str, own: Kept) -> Any:
 
 def unpacked_outputs_of_state(inputs: Path, outputs: Path) -> Application:
     pipeline = source(inputs).key_by(constant).to(second).key_by(constant).to(first)
-    return wallaroo.build_application("unpacked", pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt")))
+    return wallaroo.build_application(
+        "unpacked", pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt"))
+    )

@@ -1,4 +1,6 @@
-"""An application with packing of its own: ``serialize`` and ``deserialize`` know its two classes, and nothing else."""
+"""An application with packing of its own: ``serialize`` and ``deserialize`` know its two classes,
+and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def book_again(order: Order, own: Book) -> str:
 
 
 def raw_frames(inputs: Path, outputs: Path) -> Application:
-    """Only a decoder stands before key_by: frames cross the shuffle, which ``serialize`` does not know."""
+    """Only a decoder stands before key_by: frames cross the shuffle, which ``serialize`` does not
+    know.
+    """
     lines = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(inputs / "in.txt"), decode))
     return _closed("raw frames", lines, outputs)
 

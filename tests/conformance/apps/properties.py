@@ -1,4 +1,6 @@
-"""Small stateful applications for properties: running totals, state handed on as output, one global order."""
+"""Small stateful applications for properties: running totals, state handed on as output, one global
+order.
+"""
 
 from __future__ import annotations
 
@@ -65,13 +67,24 @@ def _source() -> wallaroo.Pipeline[str]:
 
 
 def totals() -> Application:
-    return wallaroo.build_application("totals", _source().key_by(by_itself).to(total).to_sink(wallaroo.StdoutSinkConfig(text)))
+    return wallaroo.build_application(
+        "totals", _source().key_by(by_itself).to(total).to_sink(wallaroo.StdoutSinkConfig(text))
+    )
 
 
 def handed_on() -> Application:
-    pipeline = _source().key_by(by_itself).to(tally).key_by(tally_key).to(keep).to_sink(wallaroo.StdoutSinkConfig(text))
+    pipeline = (
+        _source()
+        .key_by(by_itself)
+        .to(tally)
+        .key_by(tally_key)
+        .to(keep)
+        .to_sink(wallaroo.StdoutSinkConfig(text))
+    )
     return wallaroo.build_application("handed on", pipeline)
 
 
 def numbered() -> Application:
-    return wallaroo.build_application("numbered", _source().collect().to(number).to_sink(wallaroo.StdoutSinkConfig(text)))
+    return wallaroo.build_application(
+        "numbered", _source().collect().to(number).to_sink(wallaroo.StdoutSinkConfig(text))
+    )

@@ -1,4 +1,6 @@
-"""Applications of many shapes: several keys, merges, sources and sinks.  Each takes (input folder, output folder)."""
+"""Applications of many shapes: several keys, merges, sources and sinks.  Each takes (input folder,
+output folder).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ def counting(name: str) -> Any:
     return count
 
 
-count_one, count_two, count_three = counting("count one"), counting("count two"), counting("count three")
+count_one, count_two, count_three = (
+    counting("count one"),
+    counting("count two"),
+    counting("count three"),
+)
 
 
 @wallaroo.key_extractor("by length")
@@ -49,7 +55,10 @@ def build(name: str, pipeline: Any) -> Application:
 
 
 def running_totals(inputs: Path, outputs: Path) -> Application:
-    return build("running totals", source(inputs).to(words).key_by(by_itself).to(count_one).to_sink(sink(outputs)))
+    return build(
+        "running totals",
+        source(inputs).to(words).key_by(by_itself).to(count_one).to_sink(sink(outputs)),
+    )
 
 
 def several_keys(inputs: Path, outputs: Path) -> Application:
@@ -63,7 +72,9 @@ def unkeyed(inputs: Path, outputs: Path) -> Application:
 
 
 def collected(inputs: Path, outputs: Path) -> Application:
-    return build("collected", source(inputs).to(exclaim).collect().to(count_one).to_sink(sink(outputs)))
+    return build(
+        "collected", source(inputs).to(exclaim).collect().to(count_one).to_sink(sink(outputs))
+    )
 
 
 def collected_without_state(inputs: Path, outputs: Path) -> Application:
@@ -78,7 +89,10 @@ def merged(inputs: Path, outputs: Path) -> Application:
 def merges_of_merges(inputs: Path, outputs: Path) -> Application:
     first = source(inputs, "a").to(exclaim).merge(source(inputs, "b"))
     second = source(inputs, "c").merge(source(inputs, "d").to(pass_on))
-    return build("merges of merges", first.merge(second).key_by(by_first_word).to(count_one).to_sink(sink(outputs)))
+    return build(
+        "merges of merges",
+        first.merge(second).key_by(by_first_word).to(count_one).to_sink(sink(outputs)),
+    )
 
 
 def keyed_on_both_sides(inputs: Path, outputs: Path) -> Application:
@@ -96,7 +110,9 @@ def unbalanced(inputs: Path, outputs: Path) -> Application:
 
 
 def keyed_streams_meet(inputs: Path, outputs: Path) -> Application:
-    """Merged behind steps that follow their key_by: events reach the state step with the key they had."""
+    """Merged behind steps that follow their key_by: events reach the state step with the key they
+    had.
+    """
     left = source(inputs, "left").key_by(by_first_word).to(count_one)
     right = source(inputs, "right").key_by(by_first_word).to(exclaim)
     return build("keyed streams meet", left.merge(right).to(count_two).to_sink(sink(outputs)))
@@ -105,7 +121,10 @@ def keyed_streams_meet(inputs: Path, outputs: Path) -> Application:
 def several_sinks(inputs: Path, outputs: Path) -> Application:
     """Two sources, keyed state, three sinks."""
     both = source(inputs, "left").merge(source(inputs, "right")).key_by(by_first_word).to(count_one)
-    return build("several sinks", both.to_sinks([sink(outputs, "out"), sink(outputs, "out2"), _loud(outputs)]))
+    return build(
+        "several sinks",
+        both.to_sinks([sink(outputs, "out"), sink(outputs, "out2"), _loud(outputs)]),
+    )
 
 
 @wallaroo.encoder("loud")
@@ -124,4 +143,9 @@ def stateless_step_twice(inputs: Path, outputs: Path) -> Application:
 
 
 def no_encoder(inputs: Path, outputs: Path) -> Application:
-    return build("no encoder", source(inputs).to(exclaim).to_sink(wallaroo.FileSinkConfig(outputs / "out.txt", form="lines")))
+    return build(
+        "no encoder",
+        source(inputs)
+        .to(exclaim)
+        .to_sink(wallaroo.FileSinkConfig(outputs / "out.txt", form="lines")),
+    )

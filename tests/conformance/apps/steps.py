@@ -1,6 +1,7 @@
 """Steps that several applications of the suite share.
 
-Events are strings, mostly ``key number``; outputs are lines that begin with the key, so that order per key can be checked.
+Events are strings, mostly ``key number``; outputs are lines that begin with the key, so that order
+per key can be checked.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def pass_on(event: Any) -> Any:
 
 def source(folder: Path, name: str = "in") -> wallaroo.Pipeline[str]:
     """A source of the lines of ``<name>.txt``."""
-    return wallaroo.source(f"from {name}", wallaroo.FileSourceConfig(name, str(folder / f"{name}.txt")))
+    return wallaroo.source(
+        f"from {name}", wallaroo.FileSourceConfig(name, str(folder / f"{name}.txt"))
+    )
 
 
 def sink(folder: Path, name: str = "out") -> wallaroo.FileSinkConfig:

@@ -1,4 +1,6 @@
-"""An application like ``failing``, with an error policy on every step; its steps travel by value."""
+"""An application like ``failing``, with an error policy on every step; its steps travel by
+value.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ class Count:
 
 
 def every_kind(policy: str, inputs: Path, outputs: Path) -> Application:
-    """Seven steps, one of each kind; ``fail <step>.<anything>`` makes that step raise.  The second file gets the dead letters."""
+    """Seven steps, one of each kind; ``fail <step>.<anything>`` makes that step raise.  The second
+    file gets the dead letters.
+    """
 
     @wallaroo.decoder(name="decode", on_error=policy)
     def decode(payload: bytes) -> str:

@@ -1,7 +1,8 @@
-"""Topology tester: any sequence of stages; every message carries the tags of the stages it went through.
+"""Topology tester: any sequence of stages; every message carries the tags of the stages it went
+through.
 
-A line is ``key number``.  Stages: ``to``, ``to_state``, ``key_by-to``, ``key_by-to_state``.  A state stage without a key in front
-gets ``collect()``, which is asked for at build time.
+A line is ``key number``.  Stages: ``to``, ``to_state``, ``key_by-to``, ``key_by-to_state``.  A
+state stage without a key in front gets ``collect()``, which is asked for at build time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from wallaroo.api.application import Application
 
 KINDS = ("to", "to_state", "key_by-to", "key_by-to_state")
 LENGTH_MAX = 3
-TOPOLOGIES = tuple(stages for length in range(1, LENGTH_MAX + 1) for stages in product(KINDS, repeat=length))
+TOPOLOGIES = tuple(
+    stages for length in range(1, LENGTH_MAX + 1) for stages in product(KINDS, repeat=length)
+)
 
 
 class Message(NamedTuple):
@@ -68,7 +71,9 @@ STATEFUL = tuple(_stateful(place) for place in range(LENGTH_MAX))
 
 def build(inputs: Path, outputs: Path, stages: tuple[str, ...]) -> Application:
     """The application with these stages."""
-    pipeline: Any = wallaroo.source("Topology", wallaroo.FileSourceConfig("in", str(inputs / "in.txt"), decode))
+    pipeline: Any = wallaroo.source(
+        "Topology", wallaroo.FileSourceConfig("in", str(inputs / "in.txt"), decode)
+    )
     is_keyed = False
     for place, stage in enumerate(stages):
         if stage.startswith("key_by"):
@@ -84,7 +89,9 @@ def _sink(outputs: Path) -> wallaroo.FileSinkConfig:
 
 
 def expected(stages: tuple[str, ...], lines: list[str]) -> list[str]:
-    """What comes out, in order per key: a state counts its key's messages, behind collect() all messages."""
+    """What comes out, in order per key: a state counts its key's messages, behind collect() all
+    messages.
+    """
     counts: dict[Any, int] = {}
     outputs = []
     for line in lines:

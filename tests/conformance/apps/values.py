@@ -1,4 +1,6 @@
-"""Applications about values: what filters, what several outputs may be, keys of every kind, state that is emitted."""
+"""Applications about values: what filters, what several outputs may be, keys of every kind, state
+that is emitted.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ def none_filters(inputs: Path, outputs: Path) -> Application:
     """In the decoder, a computation, a state computation and the encoder."""
     lines = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(inputs / "in.txt"), drops_x))
     pipeline = lines.to(drops_y).key_by(by_first_word).to(every_second)
-    return build("none filters", pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt", drops_z, form="lines")))
+    return build(
+        "none filters",
+        pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt", drops_z, form="lines")),
+    )
 
 
 def _generate(event: str) -> Iterator[str]:
@@ -69,7 +74,11 @@ def many(event: str) -> Any:
 def many_again(event: str, own: Seen) -> Any:
     """As many outputs as events so far, as a generator; none for the first of a key."""
     own.count += 1
-    return (f"{event} {own.count}{letter}" for letter in "abcdef"[: own.count - 1]) if own.count > 1 else None
+    return (
+        (f"{event} {own.count}{letter}" for letter in "abcdef"[: own.count - 1])
+        if own.count > 1
+        else None
+    )
 
 
 def several_outputs(inputs: Path, outputs: Path) -> Application:
@@ -85,7 +94,9 @@ def any_kind(event: str) -> Any:
 
 def keys_of_every_kind(inputs: Path, outputs: Path) -> Application:
     """``1``, ``b"1"`` and ``"1"`` are three keys; keys may be empty, or longer than LMDB's."""
-    return build("keys of every kind", source(inputs).key_by(any_kind).to(count_one).to_sink(sink(outputs)))
+    return build(
+        "keys of every kind", source(inputs).key_by(any_kind).to(count_one).to_sink(sink(outputs))
+    )
 
 
 @wallaroo.key_extractor("at random")
@@ -94,8 +105,12 @@ def at_random(event: str) -> int:
 
 
 def random_keys(inputs: Path, outputs: Path) -> Application:
-    """The key is extracted once: were it extracted again behind the shuffle, an event could meet no state of its own task."""
-    return build("random keys", source(inputs).key_by(at_random).to(count_one).to_sink(sink(outputs)))
+    """The key is extracted once: were it extracted again behind the shuffle, an event could meet no
+    state of its own task.
+    """
+    return build(
+        "random keys", source(inputs).key_by(at_random).to(count_one).to_sink(sink(outputs))
+    )
 
 
 class Own:

@@ -17,7 +17,10 @@ def test_input_addresses_are_tuples_of_strings() -> None:
 
 
 def test_output_addresses_are_pairs_of_strings() -> None:
-    assert wallaroo.tcp_parse_output_addrs(["--out", "a:1,b:2", "--in", "x@h:1"]) == [("a", "1"), ("b", "2")]
+    assert wallaroo.tcp_parse_output_addrs(["--out", "a:1,b:2", "--in", "x@h:1"]) == [
+        ("a", "1"),
+        ("b", "2"),
+    ]
 
 
 def test_an_ipv6_host_stands_in_brackets() -> None:
@@ -37,14 +40,25 @@ def test_a_missing_option_ends_the_program_as_argparse_does(parse: object) -> No
 
 @pytest.mark.parametrize("text", ["localhost", "A@localhost", ":7010", "h:"])
 def test_what_is_no_address_is_quoted_with_its_cure(text: str) -> None:
-    with pytest.raises(wallaroo.WallarooParameterError, match=r"is not an address\. Write it as NAME@HOST:PORT"):
+    with pytest.raises(
+        wallaroo.WallarooParameterError, match=r"is not an address\. Write it as NAME@HOST:PORT"
+    ):
         wallaroo.tcp_parse_input_addrs(["--in", text])
 
 
 def test_time_spans_are_whole_nanoseconds() -> None:
-    spans = [wallaroo.nanoseconds(1), wallaroo.microseconds(1), wallaroo.milliseconds(1), wallaroo.seconds(1)]
+    spans = [
+        wallaroo.nanoseconds(1),
+        wallaroo.microseconds(1),
+        wallaroo.milliseconds(1),
+        wallaroo.seconds(1),
+    ]
     assert spans == [1, 10**3, 10**6, 10**9]
-    assert (wallaroo.minutes(1), wallaroo.hours(1), wallaroo.seconds(0.5)) == (60 * 10**9, 3600 * 10**9, 5 * 10**8)
+    assert (wallaroo.minutes(1), wallaroo.hours(1), wallaroo.seconds(0.5)) == (
+        60 * 10**9,
+        3600 * 10**9,
+        5 * 10**8,
+    )
 
 
 def test_the_complete_command_line_names_this_process_the_initializer() -> None:

@@ -29,9 +29,12 @@ def remember(number: int, state: State) -> int:
 
 
 @pytest.mark.parametrize(
-    "decorator", [wallaroo.computation, wallaroo.computation_multi, wallaroo.key_extractor, wallaroo.encoder]
+    "decorator",
+    [wallaroo.computation, wallaroo.computation_multi, wallaroo.key_extractor, wallaroo.encoder],
 )
-def test_decorators_work_with_and_without_parentheses_and_take_the_functions_name(decorator: Any) -> None:
+def test_decorators_work_with_and_without_parentheses_and_take_the_functions_name(
+    decorator: Any,
+) -> None:
     assert decorator(double).name() == "double"
     assert decorator()(double).name() == "double"
     assert decorator("by position")(double).name() == "by position"
@@ -41,7 +44,10 @@ def test_decorators_work_with_and_without_parentheses_and_take_the_functions_nam
 def test_a_decoder_has_a_four_byte_header_by_default() -> None:
     for decoder in (wallaroo.decoder(bytes.decode), wallaroo.decoder()(bytes.decode)):
         assert (decoder.header_length(), decoder.length_fmt, decoder.name()) == (4, ">I", "decode")
-    assert wallaroo.decoder(header_length=2, length_fmt=">H")(bytes.decode).payload_length(b"\x01\x02") == 258
+    assert (
+        wallaroo.decoder(header_length=2, length_fmt=">H")(bytes.decode).payload_length(b"\x01\x02")
+        == 258
+    )
     assert wallaroo.decoder(8, ">Q", "long")(bytes.decode).name() == "long"
 
 
@@ -49,7 +55,9 @@ def test_state_computations_know_their_class() -> None:
     step = wallaroo.state_computation("remember it", State)(remember)
     assert (step.name(), type(step.initial_state())) == ("remember it", State)
     assert wallaroo.state_computation(state=State)(remember).name() == "remember"
-    multi: Any = wallaroo.state_computation_multi(name="m", state=State)(lambda number, state: [number])
+    multi: Any = wallaroo.state_computation_multi(name="m", state=State)(
+        lambda number, state: [number]
+    )
     assert multi.compute_multi(3, State()) == [3]
 
 
@@ -65,7 +73,9 @@ def test_a_step_called_without_arguments_is_itself_and_with_arguments_the_functi
     assert given.shout("a") == given.shout.compute("a") == "A"
 
 
-@pytest.mark.parametrize("step", [given.decode, given.encode, given.shout, given.first_letter, given.count])
+@pytest.mark.parametrize(
+    "step", [given.decode, given.encode, given.shout, given.first_letter, given.count]
+)
 def test_a_pickled_step_comes_back_as_the_very_same_step(step: wallaroo.Step) -> None:
     assert pickle.loads(pickle.dumps(step)) is step
 
@@ -75,10 +85,18 @@ def test_callables_that_are_no_functions_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    "decorator", [wallaroo.computation(), wallaroo.state_computation("s", State), wallaroo.decoder(), wallaroo.encoder("e")]
+    "decorator",
+    [
+        wallaroo.computation(),
+        wallaroo.state_computation("s", State),
+        wallaroo.decoder(),
+        wallaroo.encoder("e"),
+    ],
 )
 def test_what_is_not_callable_is_rejected_at_once(decorator: Any) -> None:
-    with pytest.raises(wallaroo.WallarooParameterError, match=r"expected a function, got 7.*") as raised:
+    with pytest.raises(
+        wallaroo.WallarooParameterError, match=r"expected a function, got 7.*"
+    ) as raised:
         decorator(7)
     assert raised.value.problems[0].place.startswith(__file__)
 
@@ -91,7 +109,12 @@ def test_a_name_that_is_no_string_is_rejected_at_once() -> None:
 
 def test_a_state_computation_without_a_class_is_rejected_at_once() -> None:
     wrong: Any = remember
-    with pytest.raises(wallaroo.WallarooParameterError, match=r"@state_computation .*needs the state's class"):
+    with pytest.raises(
+        wallaroo.WallarooParameterError, match=r"@state_computation .*needs the state's class"
+    ):
         wallaroo.state_computation(wrong)
-    with pytest.raises(wallaroo.WallarooParameterError, match=r"Write @state_computation_multi\(.*state=YourStateClass"):
+    with pytest.raises(
+        wallaroo.WallarooParameterError,
+        match=r"Write @state_computation_multi\(.*state=YourStateClass",
+    ):
         wallaroo.state_computation_multi(name="x")

@@ -5,17 +5,48 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("pyspark", "pyarrow", "pandas", "numpy", "rich", "lmdb", "multiprocessing", "asyncio", "logging", "email", "http")
-LATER = ("metrics", "cli", "engine", "ingress", "local", "spark", "spool", "state", "testing", "verify")  # what only a run needs
+HEAVY = (
+    "pyspark",
+    "pyarrow",
+    "pandas",
+    "numpy",
+    "rich",
+    "lmdb",
+    "multiprocessing",
+    "asyncio",
+    "logging",
+    "email",
+    "http",
+)
+# what only a run needs
+LATER = (
+    "metrics",
+    "cli",
+    "engine",
+    "ingress",
+    "local",
+    "spark",
+    "spool",
+    "state",
+    "testing",
+    "verify",
+)
 
 
 def test_importing_wallaroo_loads_neither_spark_nor_arrow_nor_rich() -> None:
     program = f"import wallaroo, sys; print([name for name in {HEAVY!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
 def test_importing_wallaroo_loads_nothing_that_only_a_run_needs() -> None:
-    program = f"import wallaroo, sys; print([name for name in {LATER!r} if 'wallaroo.' + name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        f"import wallaroo, sys; print([name for name in {LATER!r} if 'wallaroo.' + name in "
+        f"sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

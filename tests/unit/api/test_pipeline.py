@@ -55,7 +55,9 @@ def test_to_sinks_takes_lists_tuples_and_one_alone() -> None:
 
 
 def test_an_application_carries_its_name_graph_and_a_plan_that_can_be_pickled() -> None:
-    application = wallaroo.build_application("votes", tcp("in").key_by(first_letter).to(count).to_sink(SINK))
+    application = wallaroo.build_application(
+        "votes", tcp("in").key_by(first_letter).to(count).to_sink(SINK)
+    )
     again = pickle.loads(pickle.dumps(application.plan))
     assert application.name == again.application == "votes"
     assert [step.step_name for stage in again.stages for step in stage.steps] == ["count"]
@@ -77,13 +79,22 @@ def test_an_application_modules_own_serialize_and_deserialize_are_taken() -> Non
         module,
     )
     application = module["application"]
-    assert application.plan.serializer == application.serializer == (module["serialize"], module["deserialize"])
+    assert (
+        application.plan.serializer
+        == application.serializer
+        == (module["serialize"], module["deserialize"])
+    )
 
 
 def test_one_hook_alone_or_wallaroos_own_are_not_hooks() -> None:
     application = wallaroo.build_application("app", tcp("in").to_sink(SINK))
     assert application.with_hooks_of({"serialize": pickle.dumps}) is application
-    assert application.with_hooks_of({"serialize": wallaroo.serialize, "deserialize": wallaroo.deserialize}) is application
+    assert (
+        application.with_hooks_of(
+            {"serialize": wallaroo.serialize, "deserialize": wallaroo.deserialize}
+        )
+        is application
+    )
     own = application.with_hooks_of({"serialize": pickle.dumps, "deserialize": pickle.loads})
     assert own.plan.serializer == (pickle.dumps, pickle.loads)
 
@@ -104,6 +115,8 @@ def test_the_default_serializer_is_pickle() -> None:
     ],
 )
 def test_what_is_not_here_yet_says_so_in_one_sentence(call: Any) -> None:
-    with pytest.raises(wallaroo.NotYetError, match=r"is not here yet: .* later version; until then .*\.$") as raised:
+    with pytest.raises(
+        wallaroo.NotYetError, match=r"is not here yet: .* later version; until then .*\.$"
+    ) as raised:
         call()
     assert "\n" not in str(raised.value)

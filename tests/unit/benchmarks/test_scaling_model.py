@@ -22,7 +22,10 @@ def test_a_fit_finds_the_terms_that_made_the_measurements() -> None:
 
 
 def test_a_term_that_would_be_negative_is_left_out() -> None:
-    falling = [Point(tasks, levels, 0.1 + 0.001 * levels * tasks - 1e-6 * levels * tasks**2) for tasks, levels in SHAPES]
+    falling = [
+        Point(tasks, levels, 0.1 + 0.001 * levels * tasks - 1e-6 * levels * tasks**2)
+        for tasks, levels in SHAPES
+    ]
     found = fit(falling)
     assert min(found.terms) >= 0.0
     assert found.terms[3] == 0.0
@@ -37,15 +40,20 @@ def test_measurements_that_do_not_tell_terms_apart_give_a_smaller_model() -> Non
 
 
 def test_a_batch_costs_what_few_tasks_cost_and_what_more_add() -> None:
-    # given: 0.1 s with 2 tasks; the driver spends 1 ms of CPU on a task, each task 2 ms on every other
-    overhead = Overhead(Model((0.1, 0.0, 0.0, 0.0)), 2, Model((0.0, 0.0, 0.001, 0.0)), Model((0.0, 0.0, 0.0, 0.002)))
-    # then: nothing more with 2 tasks; with 12 ten more in the driver, and ten more to tell in each task
+    # given: 0.1 s with 2 tasks; the driver spends 1 ms of CPU on a task, each task 2 ms on every
+    # other
+    overhead = Overhead(
+        Model((0.1, 0.0, 0.0, 0.0)), 2, Model((0.0, 0.0, 0.001, 0.0)), Model((0.0, 0.0, 0.0, 0.002))
+    )
+    # then: nothing more with 2 tasks; with 12 ten more in the driver, and ten more to tell in each
+    # task
     assert overhead(2, 1) == pytest.approx(0.1)
     assert overhead(12, 1) == pytest.approx(0.1 + 0.01 + 0.02)
 
 
 def test_more_cores_are_worth_it_until_the_driver_takes_half_of_what_one_adds() -> None:
-    # given: 1 ms of the driver for every task. N cores do N * (1 - N / 1000) cores' work, so one more adds 1 - 2 N / 1000
+    # given: 1 ms of the driver for every task. N cores do N * (1 - N / 1000) cores' work, so one
+    # more adds 1 - 2 N / 1000
     overhead = Overhead(NOTHING, 1, Model((0.0, 0.0, 0.001, 0.0)), NOTHING)
     assert cores_worth(overhead, 1, 1.0) == pytest.approx(250, rel=0.05)
     assert cores_worth(overhead, 1, 2.0) == pytest.approx(500, rel=0.05)

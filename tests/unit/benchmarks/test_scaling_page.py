@@ -26,7 +26,11 @@ def report_of(name: str, *figures: Figure) -> tuple[str, dict[str, Any]]:
 
 
 def test_rows_with_the_same_columns_share_a_table() -> None:
-    figures = [Figure("one: time", 1.5, "s"), Figure("all: size", 7.0, "MB"), Figure("two: time", 2.5, "s")]
+    figures = [
+        Figure("one: time", 1.5, "s"),
+        Figure("all: size", 7.0, "MB"),
+        Figure("two: time", 2.5, "s"),
+    ]
     assert pivoted(figures) == [
         "| | time, s |\n|---|---:|\n| one | 1.5 |\n| two | 2.5 |",
         "| | size, MB |\n|---|---:|\n| all | 7 |",
@@ -34,14 +38,24 @@ def test_rows_with_the_same_columns_share_a_table() -> None:
 
 
 def test_a_missed_target_is_said_beside_its_figure() -> None:
-    figures = [Figure("one: time", 3.0, "s", at_most=2.0), Figure("two: time", 1.0, "s", at_most=2.0)]
+    figures = [
+        Figure("one: time", 3.0, "s", at_most=2.0),
+        Figure("two: time", 1.0, "s", at_most=2.0),
+    ]
     assert pivoted(figures)[0].endswith("| one | 3 (wanted <= 2) |\n| two | 1 |")
 
 
 def test_the_page_has_its_benchmarks_in_its_own_order_and_says_what_is_missing() -> None:
     text = scaling_page.markdown(
-        [report_of("moving", Figure("one: time", 1.0, "s")), report_of("latency"), report_of("placement")]
+        [
+            report_of("moving", Figure("one: time", 1.0, "s")),
+            report_of("latency"),
+            report_of("placement"),
+        ]
     )
-    assert [line for line in text.splitlines() if line.startswith("###")] == ["### placement", "### moving"]
+    assert [line for line in text.splitlines() if line.startswith("###")] == [
+        "### placement",
+        "### moving",
+    ]
     assert "`python -m benchmarks.moving`, today, short form." in text
     assert text.endswith("Not measured yet: scale_out. Run `python -m benchmarks scale_out`.")

@@ -1,4 +1,6 @@
-"""Steps that the tests of the build checks share; at a module's top level, so that they travel by reference."""
+"""Steps that the tests of the build checks share; at a module's top level, so that they travel by
+reference.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def count_again(number: object, total: Total) -> int:
     return total.sum
 
 
-def tcp(name: str, port: int | str = 0, decoder: object = decode, host: str = "127.0.0.1") -> wallaroo.Pipeline[str]:
+def tcp(
+    name: str, port: int | str = 0, decoder: object = decode, host: str = "127.0.0.1"
+) -> wallaroo.Pipeline[str]:
     return wallaroo.source(name, wallaroo.TCPSourceConfig(name, host, port, decoder))  # type: ignore[arg-type]  # tests give wrong ones
 
 

@@ -11,7 +11,17 @@ import pytest
 
 import wallaroo
 from tests.unit.check import checked_steps as given
-from tests.unit.check.checked_steps import SINK, count, count_again, decode, first_letter, last_letter, shout, tcp, whisper
+from tests.unit.check.checked_steps import (
+    SINK,
+    count,
+    count_again,
+    decode,
+    first_letter,
+    last_letter,
+    shout,
+    tcp,
+    whisper,
+)
 from wallaroo.errors import Problem
 
 
@@ -28,14 +38,26 @@ def only(pipeline: Any, name: Any = "app") -> Problem:
 
 
 def test_a_good_pipeline_has_no_problems() -> None:
-    assert wallaroo.build_application("app", tcp("in").key_by(first_letter).to(count).to_sink(SINK)).name == "app"
+    assert (
+        wallaroo.build_application(
+            "app", tcp("in").key_by(first_letter).to(count).to_sink(SINK)
+        ).name
+        == "app"
+    )
 
 
 def test_all_problems_are_reported_at_once_each_with_its_place() -> None:
     found = problems(tcp("in", 99999).to(count).to(len).to_sinks([]))  # type: ignore[call-overload]  # that is the point
     assert len(found) == 4
-    assert all(problem.place.startswith(__file__) for problem in found if problem.step != "source 'in'")
-    assert {problem.step for problem in found} == {"source 'in'", "step 'count'", "step 'len'", "to_sinks()"}
+    assert all(
+        problem.place.startswith(__file__) for problem in found if problem.step != "source 'in'"
+    )
+    assert {problem.step for problem in found} == {
+        "source 'in'",
+        "step 'count'",
+        "step 'len'",
+        "to_sinks()",
+    }
 
 
 def test_an_open_pipeline_is_asked_to_end_in_a_sink() -> None:
@@ -66,7 +88,10 @@ def test_an_empty_list_of_sinks_is_reported() -> None:
 
 def test_a_merge_of_a_keyed_and_an_unkeyed_side_is_reported() -> None:
     problem = only(tcp("a").key_by(first_letter).merge(tcp("b").to(shout)).to_sink(SINK))
-    assert problem.what == "One side ends in key_by 'first_letter', the other in step 'shout': unlike pipelines do not merge."
+    assert problem.what == (
+        "One side ends in key_by 'first_letter', the other in step 'shout': unlike pipelines "
+        "do not merge."
+    )
     assert problem.cure == "Call key_by() behind the merge, or last on both sides."
 
 
@@ -122,7 +147,9 @@ def bare(text: str) -> str:
         (7, "an int", "Write a computation"),
     ],
 )
-def test_to_says_what_it_was_given_instead_of_a_computation(thing: Any, what: str, cure: str) -> None:
+def test_to_says_what_it_was_given_instead_of_a_computation(
+    thing: Any, what: str, cure: str
+) -> None:
     problem = only(tcp("in").to(thing).to_sink(SINK))
     assert problem.what == f"to() was given {what} instead of a computation."
     assert cure in problem.cure
@@ -137,7 +164,9 @@ def test_key_by_says_what_it_was_given_instead_of_a_key_extractor() -> None:
 
 def test_source_and_to_sink_want_configurations() -> None:
     wrong: Any = "127.0.0.1:7010"
-    assert "instead of a source configuration" in only(wallaroo.source("in", wrong).to_sink(SINK)).what
+    assert (
+        "instead of a source configuration" in only(wallaroo.source("in", wrong).to_sink(SINK)).what
+    )
     assert "instead of a sink configuration" in only(tcp("in").to_sink(wrong)).what
 
 
@@ -154,12 +183,16 @@ def test_a_bare_function_as_encoder_is_reported() -> None:
 
 
 def test_a_generator_class_is_asked_to_be_an_object() -> None:
-    problem = only(wallaroo.source("gen", wallaroo.GenSourceConfig("gen", given.Counting)).to_sink(SINK))
+    problem = only(
+        wallaroo.source("gen", wallaroo.GenSourceConfig("gen", given.Counting)).to_sink(SINK)
+    )
     assert problem.what == "Its generator is the class Counting, not an object."
 
 
 def test_a_generator_without_apply_is_reported() -> None:
-    found = problems(wallaroo.source("gen", wallaroo.GenSourceConfig("gen", given.Total())).to_sink(SINK))
+    found = problems(
+        wallaroo.source("gen", wallaroo.GenSourceConfig("gen", given.Total())).to_sink(SINK)
+    )
     assert [problem.what for problem in found] == [
         "Its generator, a Total, has no method initial_value().",
         "Its generator, a Total, has no method apply().",
@@ -169,7 +202,9 @@ def test_a_generator_without_apply_is_reported() -> None:
 def test_a_function_with_the_wrong_number_of_arguments_is_reported_with_an_example() -> None:
     step: Any = wallaroo.computation(lambda a, b: a)  # type: ignore[misc,arg-type]  # that is the point
     problem = only(tcp("in").to(step).to_sink(SINK))
-    assert problem.what == "Its function takes 2 arguments; a computation is called with one argument."
+    assert (
+        problem.what == "Its function takes 2 arguments; a computation is called with one argument."
+    )
     assert problem.cure.startswith("Write it as: def ")
 
 
@@ -214,7 +249,9 @@ def test_a_state_class_inside_of_a_function_is_reported() -> None:
 
 def test_a_state_class_that_needs_arguments_is_reported() -> None:
     problem = only(with_state(given.NeedsArgument))
-    assert problem.what.startswith("Its state class NeedsArgument cannot be called without arguments (missing")
+    assert problem.what.startswith(
+        "Its state class NeedsArgument cannot be called without arguments (missing"
+    )
     assert problem.cure == "Give every argument of __init__ a default."
 
 
@@ -236,7 +273,8 @@ def test_a_state_class_that_raises_is_reported() -> None:
 def test_a_state_that_cannot_be_pickled_names_the_attribute() -> None:
     problem = only(with_state(given.HoldsLock))
     assert problem.what == (
-        "Its state, a HoldsLock, cannot be stored: attribute 'lock' is a _thread.lock, which cannot be pickled."
+        "Its state, a HoldsLock, cannot be stored: attribute 'lock' is a _thread.lock, which "
+        "cannot be pickled."
     )
 
 
@@ -250,13 +288,20 @@ def test_a_step_that_captured_something_unpicklable_names_the_variable() -> None
 
     problem = only(tcp("in").to(guarded).to_sink(SINK))
     assert problem.step == "step 'guarded'"
-    assert problem.what == "It cannot be sent to a worker: variable 'lock' is a _thread.lock, which cannot be pickled."
+    assert problem.what == (
+        "It cannot be sent to a worker: variable 'lock' is a _thread.lock, which cannot be pickled."
+    )
 
 
 def test_a_generator_that_holds_something_unpicklable_names_it_and_its_holder() -> None:
-    problem = only(wallaroo.source("gen", wallaroo.GenSourceConfig("gen", given.HoldsNestedLock())).to_sink(SINK))
+    problem = only(
+        wallaroo.source("gen", wallaroo.GenSourceConfig("gen", given.HoldsNestedLock())).to_sink(
+            SINK
+        )
+    )
     assert problem.what == (
-        "Its generator cannot be pickled: attribute 'lock' of attribute 'client' is a _thread.lock, which cannot be pickled."
+        "Its generator cannot be pickled: attribute 'lock' of attribute 'client' is a "
+        "_thread.lock, which cannot be pickled."
     )
 
 
@@ -268,12 +313,17 @@ def test_a_step_from_an_interactive_session_is_reported(monkeypatch: pytest.Monk
     assert problem.what == "It is defined in an interactive session, which no worker can import."
 
 
-def test_a_step_from_a_script_with_dots_in_its_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_from_a_script_with_dots_in_its_name_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     session = ModuleType("__main__")
     session.__file__ = "/somewhere/my app.v2.py"
     monkeypatch.setitem(sys.modules, "__main__", session)
     exec("import wallaroo\n@wallaroo.computation\ndef typed(x): return x", session.__dict__)
-    assert only(tcp("in").to(session.typed).to_sink(SINK)).cure == "Rename the script: letters, digits and underscores."
+    assert (
+        only(tcp("in").to(session.typed).to_sink(SINK)).cure
+        == "Rename the script: letters, digits and underscores."
+    )
 
 
 @pytest.mark.parametrize("name", ["", "  ", "two\nlines", None, 5])
@@ -284,7 +334,10 @@ def test_names_that_break_output_are_reported(name: Any) -> None:
 
 def test_a_steps_name_with_a_newline_is_reported() -> None:
     step = wallaroo.computation(name="two\nlines")(bare)
-    assert only(tcp("in").to(step).to_sink(SINK)).what == "Its name, 'two\\nlines', has a control character in it."
+    assert (
+        only(tcp("in").to(step).to_sink(SINK)).what
+        == "Its name, 'two\\nlines', has a control character in it."
+    )
 
 
 def test_two_sources_of_one_name_are_reported_for_both_their_names() -> None:
@@ -323,23 +376,32 @@ def test_two_sources_on_one_port_are_reported(host: str) -> None:
 
 
 def test_sources_on_one_port_of_different_hosts_or_on_free_ports_are_fine() -> None:
-    merged = tcp("a", 7010).merge(tcp("b", 7010, host="10.0.0.1")).merge(tcp("c", 0)).merge(tcp("d", 0))
+    merged = (
+        tcp("a", 7010).merge(tcp("b", 7010, host="10.0.0.1")).merge(tcp("c", 0)).merge(tcp("d", 0))
+    )
     wallaroo.build_application("app", merged.to_sink(SINK))
 
 
 def test_a_source_that_does_not_listen_takes_no_port() -> None:
-    idle = wallaroo.source("b", wallaroo.TCPSourceConfig("b", "127.0.0.1", 7010, decode, valid=False))
+    idle = wallaroo.source(
+        "b", wallaroo.TCPSourceConfig("b", "127.0.0.1", 7010, decode, valid=False)
+    )
     wallaroo.build_application("app", tcp("a", 7010).merge(idle).to_sink(SINK))
 
 
 def test_a_sink_that_sends_to_a_sources_port_is_reported() -> None:
     problem = only(tcp("in", 7010).to_sink(wallaroo.TCPSinkConfig("localhost", 7010, given.encode)))
-    assert problem.what == "It sends to port 7010, where source 'in' listens: the application would read its own output."
+    assert problem.what == (
+        "It sends to port 7010, where source 'in' listens: the application would read its own "
+        "output."
+    )
 
 
 def test_two_sinks_to_one_receiver_are_fine() -> None:
     sink = wallaroo.TCPSinkConfig("127.0.0.1", 7002, given.encode)
-    wallaroo.build_application("app", tcp("in").key_by(first_letter).to(count).to(count_again).to_sinks([sink, sink]))
+    wallaroo.build_application(
+        "app", tcp("in").key_by(first_letter).to(count).to(count_again).to_sinks([sink, sink])
+    )
 
 
 def test_build_application_wants_a_pipeline() -> None:

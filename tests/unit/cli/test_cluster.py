@@ -1,4 +1,6 @@
-"""The words of ``wallaroo cluster``; what it does is tested with real processes beside the cluster itself."""
+"""The words of ``wallaroo cluster``; what it does is tested with real processes beside the cluster
+itself.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ STATUS = ClusterStatus(
     pid=11,
     state="alive",
     workers=(
-        WorkerStanding("worker-1", "127.0.0.2", 1, "1g", 12, "alive", (Executor("Word Count", 512),)),
+        WorkerStanding(
+            "worker-1", "127.0.0.2", 1, "1g", 12, "alive", (Executor("Word Count", 512),)
+        ),
         WorkerStanding("worker-3", "127.0.0.4", 2, "1g", 13, "dead", ()),
     ),
     applications=("Word Count",),
@@ -59,7 +63,23 @@ def commanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any
 
 
 def test_start_tells_the_next_command(commanded: list[Any], capsys: Any, tmp_path: Path) -> None:
-    assert main(["cluster", "start", "--workers", "3", "--cores", "2", "--memory", "2G", "--dir", str(tmp_path)]) == 0
+    assert (
+        main(
+            [
+                "cluster",
+                "start",
+                "--workers",
+                "3",
+                "--cores",
+                "2",
+                "--memory",
+                "2G",
+                "--dir",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Started spark://127.0.0.1:7077: 1 worker with 1 core, ")
     assert lines[1:] == [
@@ -87,17 +107,25 @@ def test_status_is_a_table_or_json(commanded: list[Any], capsys: Any) -> None:
 
 def test_remove_worker_says_how_it_left(commanded: list[Any], capsys: Any) -> None:
     assert main(["cluster", "remove-worker", "--timeout", "5"]) == 0
-    assert capsys.readouterr().out == "worker-3 left after 1.2 s: its executors did not leave in time and were ended.\n"
+    assert (
+        capsys.readouterr().out
+        == "worker-3 left after 1.2 s: its executors did not leave in time and were ended.\n"
+    )
     assert main(["cluster", "remove-worker", "worker-3", "--kill"]) == 0
     assert commanded == [("remove", None, True, 5.0), ("remove", "worker-3", False, 30.0)]
 
 
 def test_stop_says_what_it_ended(commanded: list[Any], capsys: Any, tmp_path: Path) -> None:
     assert main(["cluster", "stop", "--dir", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == f"Ended 4 processes. Logs stay in {tmp_path} until the next start.\n"
+    assert (
+        capsys.readouterr().out
+        == f"Ended 4 processes. Logs stay in {tmp_path} until the next start.\n"
+    )
 
 
-def test_without_java_the_doctors_sentence_is_told(capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_java_the_doctors_sentence_is_told(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert main(["cluster", "start", "--dir", str(tmp_path / "cluster")]) == 1
     printed = capsys.readouterr().err

@@ -72,7 +72,9 @@ def test_javas_version_is_read(output: str, major: int | None) -> None:
         (judge_disk("d", 1000, 0.5), Verdict.FAIL),
     ],
 )
-def test_a_thing_is_judged_and_what_is_not_ok_has_a_cure(finding: Finding, verdict: Verdict) -> None:
+def test_a_thing_is_judged_and_what_is_not_ok_has_a_cure(
+    finding: Finding, verdict: Verdict
+) -> None:
     assert finding.verdict is verdict
     assert bool(finding.cure) == (verdict is not Verdict.OK)
 
@@ -86,7 +88,10 @@ def test_limits_of_containers_are_read() -> None:
 
 def test_the_packages_looked_at_are_those_the_project_depends_on() -> None:
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    declared = {re.split("[=>]", text)[0]: version_tuple(re.sub(r"^.*=|\.\*$", "", text)) for text in dependencies}
+    declared = {
+        re.split("[=>]", text)[0]: version_tuple(re.sub(r"^.*=|\.\*$", "", text))
+        for text in dependencies
+    }
     assert declared == NEEDED
 
 
@@ -121,7 +126,9 @@ def test_java_home_wins_over_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert command.examine_java().seen.startswith("8, ")
 
 
-def test_a_machine_without_java_is_told_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_java_is_told_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     finding = command.examine_java()
@@ -140,10 +147,19 @@ def test_a_place_that_is_no_directory_fails(tmp_path: Path) -> None:
     assert command.examine_disk(tmp_path / "file").verdict is Verdict.FAIL
 
 
-@pytest.mark.parametrize(("verdict", "code"), [(Verdict.OK, 0), (Verdict.WARN, 0), (Verdict.FAIL, 1)])
-def test_only_a_failure_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: Any, verdict: Verdict, code: int) -> None:
+@pytest.mark.parametrize(
+    ("verdict", "code"), [(Verdict.OK, 0), (Verdict.WARN, 0), (Verdict.FAIL, 1)]
+)
+def test_only_a_failure_makes_the_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, verdict: Verdict, code: int
+) -> None:
     monkeypatch.setattr(
-        command, "examine", lambda ports, checkpoint: [Finding("java", Verdict.OK, "17"), Finding("x", verdict, "seen")]
+        command,
+        "examine",
+        lambda ports, checkpoint: [
+            Finding("java", Verdict.OK, "17"),
+            Finding("x", verdict, "seen"),
+        ],
     )
     assert command.doctor(argparse.Namespace(ports=None, checkpoint=None)) == code
     assert "seen" in capsys.readouterr().out

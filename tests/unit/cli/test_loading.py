@@ -51,7 +51,9 @@ def test_a_file_is_imported_under_its_own_name_and_gets_the_arguments(tmp_path: 
     assert application.plan.sources[0].decoder.__module__ == "loaded_app"
 
 
-def test_a_module_is_found_by_its_name_in_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_found_by_its_name_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, "named_app.py", APPLICATION)
     monkeypatch.chdir(tmp_path)
     assert load_application("named_app", ARGS).name == "Loaded"
@@ -68,15 +70,25 @@ def test_an_application_brings_its_own_serialization(tmp_path: Path) -> None:
     ("name", "text", "expected"),
     [
         ("no_setup_app.py", "", "it has no function application_setup(args)."),
-        ("none_app.py", "def application_setup(args):\n    pass\n", "application_setup returned None, not an application."),
+        (
+            "none_app.py",
+            "def application_setup(args):\n    pass\n",
+            "application_setup returned None, not an application.",
+        ),
         ("json.py", "", "the name 'json' already belongs to"),
         ("word-count.py", "", "'word-count' cannot be a module's name."),
         ("syntax_app.py", "x = 1\ndef (:\n", "syntax_app.py:2): the import failed: SyntaxError"),
-        ("missing_import_app.py", "import no_such_thing_anywhere\n", "No module named 'no_such_thing_anywhere'"),
+        (
+            "missing_import_app.py",
+            "import no_such_thing_anywhere\n",
+            "No module named 'no_such_thing_anywhere'",
+        ),
         ("text.txt", "", "it is not a Python file."),
     ],
 )
-def test_what_cannot_be_loaded_is_told_with_its_cause(tmp_path: Path, name: str, text: str, expected: str) -> None:
+def test_what_cannot_be_loaded_is_told_with_its_cause(
+    tmp_path: Path, name: str, text: str, expected: str
+) -> None:
     with pytest.raises(wallaroo.PipelineError) as caught:
         load_application(write(tmp_path, name, text), [])
     assert expected in str(caught.value)
@@ -98,7 +110,10 @@ def test_a_directory_is_answered_with_the_file_meant(tmp_path: Path) -> None:
 
 
 def test_a_failing_setup_shows_the_users_lines_and_no_others(tmp_path: Path) -> None:
-    text = "def port(args):\n    return int('x')\n\ndef application_setup(args):\n    return port(args)\n"
+    text = (
+        "def port(args):\n    return int('x')\n\ndef application_setup(args):\n    return "
+        "port(args)\n"
+    )
     file = write(tmp_path, "failing_app.py", text)
     with pytest.raises(wallaroo.PipelineError) as caught:
         load_application(file, [])

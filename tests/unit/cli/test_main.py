@@ -35,8 +35,16 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
     ("error", "code", "text"),
     [
         (PeerError("the disk is full"), 1, "wallaroo: error: the disk is full\n"),
-        (PipelineError(Problem("step 'a'", "f.py:1", "It is wrong.", "Cure it.")), 2, "step 'a' (f.py:1): It is wrong. Cure it."),
-        (UserCodeError("a", "f.py:2", "b'x'", "ValueError: no"), 3, "step 'a' failed at f.py:2: ValueError: no"),
+        (
+            PipelineError(Problem("step 'a'", "f.py:1", "It is wrong.", "Cure it.")),
+            2,
+            "step 'a' (f.py:1): It is wrong. Cure it.",
+        ),
+        (
+            UserCodeError("a", "f.py:2", "b'x'", "ValueError: no"),
+            3,
+            "step 'a' failed at f.py:2: ValueError: no",
+        ),
         (
             InternalError("two at once", "Traceback of a worker"),
             70,
@@ -45,7 +53,9 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
         (KeyboardInterrupt(), 130, "wallaroo: interrupted\n"),
     ],
 )
-def test_an_error_is_one_text_and_an_exit_code(failing: Any, capsys: Any, error: BaseException, code: int, text: str) -> None:
+def test_an_error_is_one_text_and_an_exit_code(
+    failing: Any, capsys: Any, error: BaseException, code: int, text: str
+) -> None:
     failing(error)
     assert command.main(["fail"]) == code
     printed = capsys.readouterr().err
@@ -61,7 +71,9 @@ def test_an_unexpected_error_asks_for_a_report_and_keeps_the_traceback_in_a_file
     assert command.main(["fail"]) == 70
     printed = capsys.readouterr().err
     found = re.fullmatch(
-        r"wallaroo: error: This is a mistake in wallaroo.* \(KeyError: 'lost'\)\. Please .* attach (\S+)\n", printed
+        r"wallaroo: error: This is a mistake in wallaroo.* \(KeyError: 'lost'\)\. Please .* "
+        r"attach (\S+)\n",
+        printed,
     )
     assert found
     assert "Traceback" in Path(found.group(1)).read_text()
@@ -78,7 +90,9 @@ def test_the_traceback_of_a_worker_is_in_the_report(
     assert "the worker's own words" in Path(attached.group(1)).read_text()
 
 
-def test_the_traceback_is_printed_when_asked_for(failing: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_traceback_is_printed_when_asked_for(
+    failing: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failing(PeerError("gone"))
     monkeypatch.setenv("WALLAROO_TRACE", "1")
     command.main(["fail"])

@@ -49,12 +49,16 @@ Plan = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Write an application; each has a module of its own, the state classes are all the same module's."""
+    """Write an application; each has a module of its own, the state classes are all the same
+    module's.
+    """
     (tmp_path / "plan_states.py").write_text(STATES)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
 
-    def write(name: str, stateless: str = "same", stateful: str = "count", state: str = "Count") -> Path:
+    def write(
+        name: str, stateless: str = "same", stateful: str = "count", state: str = "Count"
+    ) -> Path:
         file = tmp_path / f"{name}.py"
         file.write_text(APPLICATION.format(stateless=stateless, stateful=stateful, state=state))
         return file
@@ -89,14 +93,22 @@ def plan(held: Checkpoint, capsys: pytest.CaptureFixture[str]) -> Plan:
 
 
 def everything(root: Path) -> dict[str, tuple[int, bytes]]:
-    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in root.rglob("*") if path.is_file()}
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in root.rglob("*")
+        if path.is_file()
+    }
 
 
-def test_the_application_that_made_it_is_compatible(plan: Plan, held: Checkpoint, write: Write) -> None:
+def test_the_application_that_made_it_is_compatible(
+    plan: Plan, held: Checkpoint, write: Write
+) -> None:
     assert plan(write("plan_same")) == (0, f"checkpoint {held.root}, commit 41: compatible\n")
 
 
-def test_a_new_stateless_step_is_compatible_and_named(plan: Plan, held: Checkpoint, write: Write) -> None:
+def test_a_new_stateless_step_is_compatible_and_named(
+    plan: Plan, held: Checkpoint, write: Write
+) -> None:
     code, text = plan(write("plan_more", stateless="strip"))
     assert code == 0
     assert text.startswith(f"checkpoint {held.root}, commit 41: compatible with new steps\n  - ")
@@ -107,7 +119,10 @@ def test_a_new_stateless_step_is_compatible_and_named(plan: Plan, held: Checkpoi
 def test_another_state_class_is_incompatible_by_step_and_class(plan: Plan, write: Write) -> None:
     code, text = plan(write("plan_other", state="Other"))
     assert code == 1
-    assert "incompatible\n  - The state of step 'count' is of class plan_states.Count, now it is plan_states.Other." in text
+    assert (
+        "incompatible\n  - The state of step 'count' is of class plan_states.Count, now it is "
+        "plan_states.Other." in text
+    )
     assert "--allow-incompatible goes on and drops exactly what is listed here" in text
 
 
@@ -122,7 +137,9 @@ def test_json_says_the_same_to_a_program(plan: Plan, held: Checkpoint, write: Wr
     code, text = plan(write("plan_renamed", stateful="total"), "--json")
     assert code == 1
     facts = json.loads(text)
-    assert facts.pop("reasons") == ["State step 'count' is gone or renamed: its state would be lost."]
+    assert facts.pop("reasons") == [
+        "State step 'count' is gone or renamed: its state would be lost."
+    ]
     assert facts == {
         "checkpoint": str(held.root),
         "commit": 41,
@@ -142,36 +159,62 @@ def test_nothing_is_touched(plan: Plan, held: Checkpoint, write: Write) -> None:
 def test_neither_spark_nor_anything_of_it_is_imported(held: Checkpoint, write: Write) -> None:
     program = (
         "import sys; from wallaroo.cli.main import main; code = main(sys.argv[1:]);"
-        "print([name for name in sys.modules if name.split('.')[0] in ('pyspark', 'py4j')]); sys.exit(code)"
+        "print([name for name in sys.modules if name.split('.')[0] in ('pyspark', 'py4j')]); "
+        "sys.exit(code)"
     )
-    command = [sys.executable, "-c", program, "plan", str(write("plan_alone")), "--checkpoint", str(held.root)]
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        "plan",
+        str(write("plan_alone")),
+        "--checkpoint",
+        str(held.root),
+    ]
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": ""}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "[]"), done.stderr
 
 
-def test_before_the_first_commit_anything_fits(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_before_the_first_commit_anything_fits(
+    tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
     empty = open_checkpoint(tmp_path / "empty", is_durable=False)
     judge(empty, load_application(str(write("plan_begun")), []).plan, allow_incompatible=False)
-    assert main(["plan", str(write("plan_anything", stateful="total")), "--checkpoint", str(empty.root)]) == 0
+    assert (
+        main(
+            ["plan", str(write("plan_anything", stateful="total")), "--checkpoint", str(empty.root)]
+        )
+        == 0
+    )
     assert "compatible\n  - Nothing is committed yet" in capsys.readouterr().out
     empty.release()
 
 
-def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", str(write("plan_nowhere")), "--checkpoint", str(tmp_path / "nowhere")]) == 1
+def test_a_folder_that_is_no_checkpoint_is_named(
+    tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["plan", str(write("plan_nowhere")), "--checkpoint", str(tmp_path / "nowhere")]) == 1
+    )
     assert "nowhere is no checkpoint" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_damaged_plan_is_named_with_the_ways_out(plan: Plan, held: Checkpoint, write: Write) -> None:
+def test_a_damaged_plan_is_named_with_the_ways_out(
+    plan: Plan, held: Checkpoint, write: Write
+) -> None:
     (held.root / "plan.json").write_text('{"format": 1')
     code, text = plan(write("plan_damaged"))
     assert code == 1
     assert "plan.json is damaged. Restore it from a backup of the checkpoint, or remove it" in text
 
 
-def test_without_a_kept_plan_nothing_is_compared(plan: Plan, held: Checkpoint, write: Write) -> None:
+def test_without_a_kept_plan_nothing_is_compared(
+    plan: Plan, held: Checkpoint, write: Write
+) -> None:
     (held.root / "plan.json").unlink()
     code, text = plan(write("plan_unkept", stateful="total"))
     assert code == 0
@@ -187,5 +230,7 @@ def test_the_checkpoint_must_be_named(write: Write, capsys: pytest.CaptureFixtur
 def test_a_run_judges_as_the_command_said(held: Checkpoint, write: Write) -> None:
     """One comparison serves both."""
     application = load_application(str(write("plan_run", state="Other")), [])
-    judgement = judge(replace(held, last=held.commits.last()), application.plan, allow_incompatible=True)
+    judgement = judge(
+        replace(held, last=held.commits.last()), application.plan, allow_incompatible=True
+    )
     assert judgement.dropped == {"count"}

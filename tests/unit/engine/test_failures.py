@@ -75,7 +75,15 @@ def failed(step: Any, event: Any) -> UserCodeError:
         (Grumpy(), "<Grumpy whose repr raised RuntimeError>"),
         (HoldsGrumpy(), "<HoldsGrumpy whose repr raised RuntimeError>"),
     ],
-    ids=["short", "bytes", "long", "attributes", "slots", "failing repr", "attribute with a failing repr"],
+    ids=[
+        "short",
+        "bytes",
+        "long",
+        "attributes",
+        "slots",
+        "failing repr",
+        "attribute with a failing repr",
+    ],
 )
 def test_an_event_is_shown_in_one_line_whatever_it_is(event: Any, text: str) -> None:
     assert shorten(event) == text
@@ -91,8 +99,15 @@ def test_the_error_names_the_innermost_line_of_the_users_file() -> None:
     error = failed(divide, 7)
 
     lines = Path(__file__).read_text().split("\n")
-    assert error.place == f"{__file__}:{1 + next(number for number, line in enumerate(lines) if line.endswith('# here'))}"
-    assert (error.step, error.event, error.cause) == ("divide", "7", "ZeroDivisionError: division by zero")
+    assert (
+        error.place
+        == f"{__file__}:{1 + next(number for number, line in enumerate(lines) if line.endswith('# here'))}"
+    )
+    assert (error.step, error.event, error.cause) == (
+        "divide",
+        "7",
+        "ZeroDivisionError: division by zero",
+    )
     assert "in divide" in error.trace
     assert "in _by_zero" in error.trace
     assert "wallaroo/engine" not in error.trace
@@ -149,7 +164,9 @@ def exited(event: Any) -> None:
         (exited, "SystemExit: enough"),
     ],
 )
-def test_what_is_no_exception_stops_the_run_whatever_the_policy(policy: str, function: Any, cause: str) -> None:
+def test_what_is_no_exception_stops_the_run_whatever_the_policy(
+    policy: str, function: Any, cause: str
+) -> None:
     step = wallaroo.computation("leave", on_error=policy)(function)
     failures = Failures("app", 0, lambda letter: pytest.fail(f"written: {letter}"))
 
@@ -187,8 +204,12 @@ class LeavesWhenStored:
         sys.exit(4)
 
 
-@pytest.mark.parametrize(("state", "cause"), [(Leaves, "SystemExit"), (LeavesWhenStored, "SystemExit: 4")])
-def test_a_state_class_that_calls_sys_exit_is_named_with_its_step_and_key(state: type[Any], cause: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "cause"), [(Leaves, "SystemExit"), (LeavesWhenStored, "SystemExit: 4")]
+)
+def test_a_state_class_that_calls_sys_exit_is_named_with_its_step_and_key(
+    state: type[Any], cause: str
+) -> None:
     step = wallaroo.state_computation("keep", state=state)(lambda event, own: event)
 
     error = stops_with(lambda: run_state_step(step, [("k", 1)]))

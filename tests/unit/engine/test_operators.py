@@ -84,22 +84,31 @@ def state(step: Any = see, stored: dict[Any, bytes] | None = None) -> KeyedState
 
 
 def test_none_filters_and_other_false_values_do_not() -> None:
-    assert run(compute, answer, None, 0, "", [], False) == [("k", 0), ("k", ""), ("k", []), ("k", False)]
+    assert run(compute, answer, None, 0, "", [], False) == [
+        ("k", 0),
+        ("k", ""),
+        ("k", []),
+        ("k", False),
+    ]
 
 
 def test_each_item_of_a_multi_is_an_output_with_the_events_key() -> None:
-    assert run(compute_multi, answers, [1, None, [2]], (), None, (3,), deque([4]), iter([5]), range(6, 7)) == [
-        ("k", output) for output in (1, [2], 3, 4, 5, 6)
-    ]
+    assert run(
+        compute_multi, answers, [1, None, [2]], (), None, (3,), deque([4]), iter([5]), range(6, 7)
+    ) == [("k", output) for output in (1, [2], 3, 4, 5, 6)]
 
 
 @pytest.mark.parametrize("output", ["text", b"bytes", bytearray(b"x"), {"a": 1}, 7, object])
 def test_one_value_is_not_a_list_of_outputs(output: Any) -> None:
-    with pytest.raises(TypeError, match=f"must return a list, this one returned {type(output).__name__}"):
+    with pytest.raises(
+        TypeError, match=f"must return a list, this one returned {type(output).__name__}"
+    ):
         as_list(output)
 
 
-@pytest.mark.parametrize("output", ["é", "é".encode(), bytearray("é", "utf-8"), memoryview("é".encode())])
+@pytest.mark.parametrize(
+    "output", ["é", "é".encode(), bytearray("é", "utf-8"), memoryview("é".encode())]
+)
 def test_an_encoder_gives_bytes_or_text(output: Any) -> None:
     assert as_bytes(output) == b"\xc3\xa9"
 
@@ -151,7 +160,9 @@ def test_untouched_and_unchanged_state_is_not_written() -> None:
 
 def test_a_state_class_that_cannot_be_made_is_the_users_error_and_names_the_key() -> None:
     with pytest.raises(UserCodeError, match="OSError: no licence") as caught:
-        run(lambda step, emit, failed: compute_state(step, state(step), emit, failed), unmakeable, 1)
+        run(
+            lambda step, emit, failed: compute_state(step, state(step), emit, failed), unmakeable, 1
+        )
     assert (caught.value.step, caught.value.event) == ("unmakeable", "state of key 'k'")
 
 
@@ -164,7 +175,10 @@ def test_stored_state_that_cannot_be_read_is_told_with_its_key() -> None:
 def test_behind_state_an_event_leaves_as_it_was_when_it_was_emitted() -> None:
     exchange = Exchange(1, 0, 0, tasks_by_group(1, 4), PICKLED)
     operator = leave_by_key(
-        wallaroo.key_extractor("constant")(lambda event: "k"), exchange, stop_on_error(as_it_is), (freeze, stop_on_error(see))
+        wallaroo.key_extractor("constant")(lambda event: "k"),
+        exchange,
+        stop_on_error(as_it_is),
+        (freeze, stop_on_error(see)),
     )
     event = Seen()
     for number in range(3):
@@ -203,7 +217,12 @@ def test_equal_keys_share_a_bucket_and_the_first_of_them_travels() -> None:
 
 def test_an_event_that_cannot_be_packed_is_found_among_the_others() -> None:
     exchange = Exchange(1, 0, 0, tasks_by_group(1, 4), PICKLED, stop_on_error(answer))
-    operator = leave_by_key(wallaroo.key_extractor("constant")(lambda event: "k"), exchange, stop_on_error(as_it_is), None)
+    operator = leave_by_key(
+        wallaroo.key_extractor("constant")(lambda event: "k"),
+        exchange,
+        stop_on_error(as_it_is),
+        None,
+    )
     for event in (1, 2, (lambda: None), 3):
         operator(None, event)
 

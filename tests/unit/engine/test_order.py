@@ -16,7 +16,13 @@ def block(origin: int, producer: int, sequence: int, receipt_ms: int, stage: int
 
 
 def test_however_blocks_arrive_they_are_read_in_one_order() -> None:
-    blocks = [block(0, 0, 0, 5), block(0, 0, 1, 6), block(0, 1, 0, 3), block(1, 0, 0, 4), block(1, 0, 1, 4)]
+    blocks = [
+        block(0, 0, 0, 5),
+        block(0, 0, 1, 6),
+        block(0, 1, 0, 3),
+        block(1, 0, 0, 4),
+        block(1, 0, 1, 4),
+    ]
 
     orders = {tuple(in_order(some)) for some in permutations(blocks)}
 
@@ -24,14 +30,21 @@ def test_however_blocks_arrive_they_are_read_in_one_order() -> None:
 
 
 def test_within_an_origin_producers_come_one_after_the_other_and_receipts_do_not_matter() -> None:
-    blocks = [block(0, producer, sequence, 10 - 3 * producer - sequence) for producer in range(3) for sequence in range(2)]
+    blocks = [
+        block(0, producer, sequence, 10 - 3 * producer - sequence)
+        for producer in range(3)
+        for sequence in range(2)
+    ]
     shuffled = random.Random(7).sample(blocks, len(blocks))
 
     assert list(in_order(shuffled)) == blocks
 
 
 def test_where_origins_meet_the_older_block_comes_first() -> None:
-    left, right = [block(0, 0, n, at) for n, at in enumerate((1, 4, 9))], [block(1, 0, n, at) for n, at in enumerate((2, 3, 4))]
+    left, right = (
+        [block(0, 0, n, at) for n, at in enumerate((1, 4, 9))],
+        [block(1, 0, n, at) for n, at in enumerate((2, 3, 4))],
+    )
 
     assert [found.receipt_ms for found in in_order([*right, *left])] == [1, 2, 3, 4, 4, 9]
     assert [found.origin for found in in_order([*right, *left])] == [0, 1, 1, 0, 1, 0]
@@ -43,11 +56,15 @@ def test_blocks_of_different_stages_keep_their_producers_order() -> None:
     found = list(in_order(reversed(blocks)))
 
     for stage in (0, 1):
-        assert [each.sequence for each in found if each.stage == stage] == [n for n in range(6) if n % 2 == stage]
+        assert [each.sequence for each in found if each.stage == stage] == [
+            n for n in range(6) if n % 2 == stage
+        ]
 
 
 def report(level: int, task: int, attempt: str, **consumed: str) -> TaskReport:
-    return TaskReport(level, task, attempt, {int(producer[1:]): made for producer, made in consumed.items()})
+    return TaskReport(
+        level, task, attempt, {int(producer[1:]): made for producer, made in consumed.items()}
+    )
 
 
 PRODUCERS = [report(0, 0, "a"), report(0, 1, "b")]
@@ -69,11 +86,19 @@ def test_tasks_that_read_the_same_attempts_fit_together() -> None:
             "task 1 of level 1 read attempt old of producer 1",
         ),
         ([report(1, 0, "c", p0="old", p1="b")], "task 0 of level 1 read attempt old of producer 0"),
-        ([report(1, 0, "c", p0="a", p1="b", p2="x")], "task 0 of level 1 read attempt x of producer 2"),
-        ([report(1, 0, "c", p0="a", p1="b"), report(2, 0, "d", p0="a")], "task 0 of level 2 read attempt a of producer 0"),
+        (
+            [report(1, 0, "c", p0="a", p1="b", p2="x")],
+            "task 0 of level 1 read attempt x of producer 2",
+        ),
+        (
+            [report(1, 0, "c", p0="a", p1="b"), report(2, 0, "d", p0="a")],
+            "task 0 of level 2 read attempt a of producer 0",
+        ),
         ([report(1, 0, "c", p0="a")], "task 0 of level 1 has not read producer 1"),
     ],
     ids=["one of two", "one", "nobody's", "of another level", "not read at all"],
 )
-def test_another_attempt_of_a_producer_or_none_at_all_is_noticed(reports: list[TaskReport], told: str) -> None:
+def test_another_attempt_of_a_producer_or_none_at_all_is_noticed(
+    reports: list[TaskReport], told: str
+) -> None:
     assert mixed_attempts([*PRODUCERS, *reports]) == told

@@ -1,4 +1,6 @@
-"""Make every example's module importable under its own name, as `wallaroo run` does, and say where the examples are."""
+"""Make every example's module importable under its own name, as `wallaroo run` does, and say where
+the examples are.
+"""
 
 from __future__ import annotations
 

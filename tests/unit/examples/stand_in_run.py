@@ -1,6 +1,8 @@
-"""Stands in for `wallaroo run market_spread.py` in the demo's test: the same ports, frames and summary, in one small process.
+"""Stands in for `wallaroo run market_spread.py` in the demo's test: the same ports, frames and
+summary, in one small process.
 
-`--fault lose|repeat` makes it lose or repeat every tenth rejection, so that a test can see the demo notice.
+`--fault lose|repeat` makes it lose or repeat every tenth rejection, so that a test can see the demo
+notice.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from pathlib import Path
 
 ORDER, QUOTE = struct.Struct(">BBI6s4sdd21x"), struct.Struct(">B4s21xdd")
 REJECTION = struct.Struct(">IBI6s4sddddQ")
-LATENCY = {"pipeline": "Orders", "count": 1, "p50_ms": 1.0, "p95_ms": 2.0, "p99_ms": 3.0, "p999_ms": 4.0, "max_ms": 5.0}
+LATENCY = {
+    "pipeline": "Orders",
+    "count": 1,
+    "p50_ms": 1.0,
+    "p95_ms": 2.0,
+    "p99_ms": 3.0,
+    "p999_ms": 4.0,
+    "max_ms": 5.0,
+}
 
 
 class Exchange:
@@ -39,8 +49,15 @@ class Exchange:
             bid, offer = self.quotes.get(symbol, (0.0, 0.0))
             if bid == 0.0 or offer - bid >= 0.05 or (offer - bid) / ((bid + offer) / 2) >= 0.05:
                 self.rejections += 1
-                times = {"": 1, "lose": 0, "repeat": 2}[self.fault if self.rejections % 10 == 0 else ""]
-                self.out.sendall(times * REJECTION.pack(55, side, account, order_id, symbol, quantity, price, bid, offer, 0))
+                times = {"": 1, "lose": 0, "repeat": 2}[
+                    self.fault if self.rejections % 10 == 0 else ""
+                ]
+                self.out.sendall(
+                    times
+                    * REJECTION.pack(
+                        55, side, account, order_id, symbol, quantity, price, bid, offer, 0
+                    )
+                )
 
 
 class Server(socketserver.ThreadingTCPServer):
@@ -71,7 +88,9 @@ def main() -> None:
         server = Server(("127.0.0.1", int(source.rpartition(":")[2])), handler_of(exchange))
         threading.Thread(target=server.serve_forever, daemon=True).start()
     stopped.wait()
-    Path(options.summary_).write_text(json.dumps({"events_in": exchange.events_in, "latency": [LATENCY]}))
+    Path(options.summary_).write_text(
+        json.dumps({"events_in": exchange.events_in, "latency": [LATENCY]})
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The demo program, with a stand-in for the application: its course, its report, and what it notices."""
+"""The demo program, with a stand-in for the application: its course, its report, and what it
+notices.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def run(demo: ModuleType, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["demo.py", "--rate", "20000", "--seconds", "0.4", "--reject-share", "0.1", *more])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["demo.py", "--rate", "20000", "--seconds", "0.4", "--reject-share", "0.1", *more],
+    )
     code: int = demo.main()
     return code
 
@@ -57,7 +63,11 @@ def test_the_demo_finds_a_right_run_right(
 
 @pytest.mark.parametrize(("fault", "found"), [("lose", "x missing"), ("repeat", "x twice")])
 def test_the_demo_notices_lost_and_repeated_rejections(
-    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: str, found: str
+    demo: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fault: str,
+    found: str,
 ) -> None:
     code = run(demo, monkeypatch, "--", "--fault", fault)
 
@@ -68,7 +78,9 @@ def test_the_demo_notices_lost_and_repeated_rejections(
 def test_the_demo_says_when_the_application_ends_by_itself(
     demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "_run_command", lambda *_: [sys.executable, "-c", "raise SystemExit(3)"])
+    monkeypatch.setattr(
+        demo, "_run_command", lambda *_: [sys.executable, "-c", "raise SystemExit(3)"]
+    )
 
     code = run(demo, monkeypatch)
 

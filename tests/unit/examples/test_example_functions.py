@@ -1,4 +1,6 @@
-"""Every example's functions as plain functions, and its data against its oracle: no runner, no sockets."""
+"""Every example's functions as plain functions, and its data against its oracle: no runner, no
+sockets.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,22 @@ QUOTE = struct.Struct(">B4s21sdd")
 
 
 def test_word_count_splits_the_bill_of_rights_into_482_words(examples: Path) -> None:
-    lines = [line for line in (examples / "word_count/bill_of_rights.txt").read_text().split("\n") if line]
+    lines = [
+        line
+        for line in (examples / "word_count/bill_of_rights.txt").read_text().split("\n")
+        if line
+    ]
 
-    words = [word for line in lines for word in word_count.split.compute_multi(word_count.decode_lines.decode(line.encode()))]
+    words = [
+        word
+        for line in lines
+        for word in word_count.split.compute_multi(word_count.decode_lines.decode(line.encode()))
+    ]
 
     assert len(words) == 482
-    assert Counter(words) == json.loads((examples / "word_count/bill_of_rights_word_counts.json").read_text())
+    assert Counter(words) == json.loads(
+        (examples / "word_count/bill_of_rights_word_counts.json").read_text()
+    )
 
 
 def test_word_count_keeps_empty_words_as_wallaroo_does() -> None:
@@ -38,7 +50,10 @@ def test_word_count_keeps_empty_words_as_wallaroo_does() -> None:
 def test_word_count_answers_with_a_line_per_word() -> None:
     total = word_count.count_word.initial_state()
     counts = [word_count.count_word.compute("the", total) for _ in range(2)]
-    assert [word_count.encode_word_count.encode(count) for count in counts] == [b"the => 1\n", b"the => 2\n"]
+    assert [word_count.encode_word_count.encode(count) for count in counts] == [
+        b"the => 1\n",
+        b"the => 2\n",
+    ]
 
 
 def test_alphabet_adds_up_the_file_as_its_oracle_does(examples: Path) -> None:
@@ -47,7 +62,9 @@ def test_alphabet_adds_up_the_file_as_its_oracle_does(examples: Path) -> None:
     totals: dict[str, list[int]] = {}
     for at in range(0, len(messages), 9):
         votes = alphabet.decode_votes.decode(messages[at + 4 : at + 9])
-        state = states.setdefault(alphabet.extract_letter.extract_key(votes), alphabet.add_votes.initial_state())
+        state = states.setdefault(
+            alphabet.extract_letter.extract_key(votes), alphabet.add_votes.initial_state()
+        )
         total = alphabet.add_votes.compute(votes, state)
         totals.setdefault(total.letter, []).append(total.votes)
 
@@ -64,7 +81,9 @@ def test_alphabets_oracle_refuses_what_is_not_a_vote() -> None:
 
 
 @pytest.mark.parametrize("module", [alerts_stateless, alerts_stateful])
-def test_a_generator_ends_after_the_transactions_asked_for_and_follows_from_the_last_value_alone(module: Any) -> None:
+def test_a_generator_ends_after_the_transactions_asked_for_and_follows_from_the_last_value_alone(
+    module: Any,
+) -> None:
     transaction, count = module.TransactionGenerator(12).initial_value(), 0
     while transaction is not None:
         transaction, count = module.TransactionGenerator(12).apply(transaction), count + 1
@@ -76,7 +95,11 @@ def test_stateless_alerts_begin_as_listed(examples: Path) -> None:
     transactions = [generator.initial_value()]
     while len(transactions) < 25:
         transactions.append(generator.apply(transactions[-1]))
-    alerts = [alert for each in transactions if (alert := alerts_stateless.check_transaction.compute(each))]
+    alerts = [
+        alert
+        for each in transactions
+        if (alert := alerts_stateless.check_transaction.compute(each))
+    ]
 
     assert [each.amount for each in transactions[:5]] == [1, 208, 565, 1072, -771]
     assert (
@@ -103,11 +126,22 @@ def test_stateful_generator_pays_back_when_a_user_is_beyond_5000() -> None:
     transaction, totals = generator.initial_value(), dict.fromkeys(alerts_stateful.USERS, 0)
     paid_back = 0
     for _ in range(20_000):
-        expected = -6000 if totals[transaction.user] > 5000 else 6000 if totals[transaction.user] < -5000 else None
-        assert abs(transaction.amount) < 6000 if expected is None else transaction.amount == expected
+        expected = (
+            -6000
+            if totals[transaction.user] > 5000
+            else 6000
+            if totals[transaction.user] < -5000
+            else None
+        )
+        assert (
+            abs(transaction.amount) < 6000 if expected is None else transaction.amount == expected
+        )
         paid_back += expected is not None
         totals[transaction.user] += transaction.amount
-        assert totals[transaction.user] == transaction.totals[alerts_stateful.USERS.index(transaction.user)]
+        assert (
+            totals[transaction.user]
+            == transaction.totals[alerts_stateful.USERS.index(transaction.user)]
+        )
         transaction = generator.apply(transaction)
     assert paid_back > 0
 
@@ -116,7 +150,9 @@ def test_celsius_converts_its_file_to_what_is_expected(examples: Path) -> None:
     frames = (examples / "celsius/celsius.msg").read_bytes()
     lines = b"".join(
         celsius.encode_fahrenheit.encode(
-            celsius.add.compute(celsius.multiply.compute(celsius.decode_celsius.decode(frames[at + 4 : at + 8])))
+            celsius.add.compute(
+                celsius.multiply.compute(celsius.decode_celsius.decode(frames[at + 4 : at + 8]))
+            )
         )
         for at in range(0, len(frames), 8)
     )
@@ -127,15 +163,30 @@ def test_celsius_converts_its_file_to_what_is_expected(examples: Path) -> None:
 
 
 def test_market_spread_rejects_until_a_narrow_quote_arrives() -> None:
-    order = market_spread.decode_order.decode(ORDER.pack(1, 2, 77, b"000001", b"GOOG", 100.0, 601.0, b" " * 21))
+    order = market_spread.decode_order.decode(
+        ORDER.pack(1, 2, 77, b"000001", b"GOOG", 100.0, 601.0, b" " * 21)
+    )
     narrow = market_spread.decode_quote.decode(QUOTE.pack(2, b"GOOG", b" " * 21, 601.0, 601.04))
     wide = market_spread.decode_quote.decode(QUOTE.pack(2, b"GOOG", b" " * 21, 601.0, 601.06))
     market = market_spread.check_market_data.initial_state()
 
-    results = [market_spread.check_market_data.compute(event, market) for event in (order, narrow, order, wide, order)]
+    results = [
+        market_spread.check_market_data.compute(event, market)
+        for event in (order, narrow, order, wide, order)
+    ]
 
-    assert [result and (result.bid, result.offer) for result in results] == [(0.0, 0.0), None, None, None, (601.0, 601.06)]
-    assert market_spread.extract_symbol.extract_key(order) == market_spread.extract_symbol.extract_key(wide) == b"GOOG"
+    assert [result and (result.bid, result.offer) for result in results] == [
+        (0.0, 0.0),
+        None,
+        None,
+        None,
+        (601.0, 601.06),
+    ]
+    assert (
+        market_spread.extract_symbol.extract_key(order)
+        == market_spread.extract_symbol.extract_key(wide)
+        == b"GOOG"
+    )
 
 
 def test_market_spread_rejects_where_the_spread_is_wide_for_a_small_price() -> None:
@@ -148,10 +199,22 @@ def test_market_spread_rejects_where_the_spread_is_wide_for_a_small_price() -> N
 
 
 def test_market_spreads_output_is_a_frame_of_55_bytes_behind_its_length() -> None:
-    order = market_spread.decode_order.decode(ORDER.pack(1, 2, 77, b"000001", b"GOOG", 100.0, 601.0, b" " * 21))
+    order = market_spread.decode_order.decode(
+        ORDER.pack(1, 2, 77, b"000001", b"GOOG", 100.0, 601.0, b" " * 21)
+    )
     frame = market_spread.encode_rejection.encode(market_spread.Rejection(order, 1.0, 2.0))
 
-    assert struct.unpack(">IBI6s4sdddd", frame[:51]) == (55, 2, 77, b"000001", b"GOOG", 100.0, 601.0, 1.0, 2.0)
+    assert struct.unpack(">IBI6s4sdddd", frame[:51]) == (
+        55,
+        2,
+        77,
+        b"000001",
+        b"GOOG",
+        100.0,
+        601.0,
+        1.0,
+        2.0,
+    )
     assert len(frame) == 59
 
 

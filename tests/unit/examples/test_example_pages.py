@@ -19,7 +19,9 @@ COMMANDS = [
 
 
 def test_every_example_has_a_page_with_commands() -> None:
-    applications = {folder for folder in EXAMPLES.iterdir() if (folder / f"{folder.name}.py").exists()}
+    applications = {
+        folder for folder in EXAMPLES.iterdir() if (folder / f"{folder.name}.py").exists()
+    }
 
     assert {folder for folder, _ in (each.values for each in COMMANDS)} == applications
 

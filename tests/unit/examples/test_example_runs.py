@@ -24,7 +24,9 @@ OUT = ("--out", "127.0.0.1:7002")
 
 
 def application(module: Any, source: str = "", *more: str) -> Any:
-    return module.application_setup([*(("--in", f"{source}@127.0.0.1:7010") if source else ()), *OUT, *more])
+    return module.application_setup(
+        [*(("--in", f"{source}@127.0.0.1:7010") if source else ()), *OUT, *more]
+    )
 
 
 def per_key(text: str) -> dict[str, list[int]]:
@@ -38,20 +40,30 @@ def per_key(text: str) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("batches", [1, 5])
 def test_word_count_counts_the_bill_of_rights(examples: Path, batches: int) -> None:
-    lines = [line for line in (examples / "word_count/bill_of_rights.txt").read_bytes().split(b"\n") if line]
+    lines = [
+        line
+        for line in (examples / "word_count/bill_of_rights.txt").read_bytes().split(b"\n")
+        if line
+    ]
     expected = json.loads((examples / "word_count/bill_of_rights_word_counts.json").read_text())
 
-    run = run_local(application(word_count, "Split and Count"), {"Split and Count": lines}, batches=batches)
+    run = run_local(
+        application(word_count, "Split and Count"), {"Split and Count": lines}, batches=batches
+    )
 
     assert len(run.outputs) == 482
-    assert per_key(run.text) == {word: list(range(1, count + 1)) for word, count in expected.items()}
+    assert per_key(run.text) == {
+        word: list(range(1, count + 1)) for word, count in expected.items()
+    }
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_alphabet_totals_every_letter(examples: Path, tasks: int) -> None:
     messages = (examples / "alphabet/alphabet_votes.msg").read_bytes()
 
-    run = run_local(application(alphabet, "Votes"), {"Votes": Wire(messages)}, batches=4, tasks=tasks)
+    run = run_local(
+        application(alphabet, "Votes"), {"Votes": Wire(messages)}, batches=4, tasks=tasks
+    )
 
     assert len(run.outputs) == 10_000
     assert per_key(run.text) == alphabet_oracle.running_totals(messages)
@@ -62,31 +74,44 @@ def test_celsius_converts_its_file(examples: Path) -> None:
 
     run = run_local(application(celsius, "Celsius"), {"Celsius": Wire(frames)})
 
-    assert sorted(run.text.splitlines()) == sorted((examples / "celsius/celsius_expected.txt").read_text().splitlines())
+    assert sorted(run.text.splitlines()) == sorted(
+        (examples / "celsius/celsius_expected.txt").read_text().splitlines()
+    )
 
 
 def test_stateless_alerts_are_the_listed_ones(examples: Path) -> None:
     run = run_local(application(alerts_stateless, "", "--transactions", "25"))
 
-    assert sorted(run.text.splitlines()) == sorted((examples / "alerts_stateless/first_alerts.txt").read_text().splitlines())
+    assert sorted(run.text.splitlines()) == sorted(
+        (examples / "alerts_stateless/first_alerts.txt").read_text().splitlines()
+    )
 
 
 def test_stateful_alerts_are_the_listed_ones_in_order_per_user(examples: Path) -> None:
     run = run_local(application(alerts_stateful, "", "--transactions", "31"))
 
     def by_user(text: str) -> list[str]:
-        return sorted(text.splitlines(), key=lambda line: line.rpartition(": ")[0])  # stable: a user's own order stays
+        # stable: a user's own order stays
+        return sorted(text.splitlines(), key=lambda line: line.rpartition(": ")[0])
 
     assert by_user(run.text) == by_user((examples / "alerts_stateful/first_alerts.txt").read_text())
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_market_spread_rejects_what_the_oracle_expects_however_the_streams_interleave(examples: Path, seed: int) -> None:
+def test_market_spread_rejects_what_the_oracle_expects_however_the_streams_interleave(
+    examples: Path, seed: int
+) -> None:
     opening = (examples / "market_spread/350_symbols_initial_nbbo.msg").read_bytes()
     market = Market.of(opening, reject_share=0.2, seed=seed)
     streams = {
-        "Market Data": (QUOTE_FRAME.size, b"".join(first(market.quote_blocks(), QUOTE_FRAME.size, 7_000))),
-        "Orders": (ORDER_FRAME.size, b"".join(first(market.order_blocks(), ORDER_FRAME.size, 4_000))),
+        "Market Data": (
+            QUOTE_FRAME.size,
+            b"".join(first(market.quote_blocks(), QUOTE_FRAME.size, 7_000)),
+        ),
+        "Orders": (
+            ORDER_FRAME.size,
+            b"".join(first(market.order_blocks(), ORDER_FRAME.size, 4_000)),
+        ),
     }
     oracle = Oracle()
     oracle.feed_quotes(opening + streams["Market Data"][1])

@@ -1,4 +1,6 @@
-"""Market Spread's data and its oracle: the streams are as promised, and the oracle sees every kind of fault."""
+"""Market Spread's data and its oracle: the streams are as promised, and the oracle sees every kind
+of fault.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from market_spread_data import ORDER_FRAME, ORDERS_PER_BLOCK, QUOTE_FRAME, Market, first, order_id, wide_quote
+from market_spread_data import (
+    ORDER_FRAME,
+    ORDERS_PER_BLOCK,
+    QUOTE_FRAME,
+    Market,
+    first,
+    order_id,
+    wide_quote,
+)
 from market_spread_oracle import Oracle
 
 REJECTION = struct.Struct(">BI6s4sddddQ")
@@ -17,7 +27,9 @@ ORDERS, ROUNDS = 5_000, 20
 
 @pytest.fixture(scope="module")
 def opening() -> bytes:
-    return (Path(__file__).resolve().parents[3] / "examples/market_spread/350_symbols_initial_nbbo.msg").read_bytes()
+    return (
+        Path(__file__).resolve().parents[3] / "examples/market_spread/350_symbols_initial_nbbo.msg"
+    ).read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +40,11 @@ def market(opening: bytes) -> Market:
 @pytest.fixture(scope="module")
 def sent(market: Market, opening: bytes) -> tuple[bytes, bytes]:
     """The quotes and the orders of a small run."""
-    quotes = opening + market.fence() + b"".join(first(market.quote_blocks(), QUOTE_FRAME.size, ROUNDS * 350))
+    quotes = (
+        opening
+        + market.fence()
+        + b"".join(first(market.quote_blocks(), QUOTE_FRAME.size, ROUNDS * 350))
+    )
     orders = market.probe(0) + b"".join(first(market.order_blocks(), ORDER_FRAME.size, ORDERS))
     return quotes, orders
 
@@ -43,7 +59,9 @@ def oracle(sent: tuple[bytes, bytes]) -> Oracle:
 
 @pytest.fixture(scope="module")
 def rejections(sent: tuple[bytes, bytes], opening: bytes) -> list[bytes]:
-    """What a right application may answer: the streams are interleaved by chance behind the opening quotes."""
+    """What a right application may answer: the streams are interleaved by chance behind the opening
+    quotes.
+    """
     chance = random.Random(5)
     quotes, out = list(QUOTE_FRAME.iter_unpack(sent[0])), []
     latest = {symbol: (bid, offer) for _, _, symbol, _, bid, offer in quotes[:351]}
@@ -54,7 +72,9 @@ def rejections(sent: tuple[bytes, bytes], opening: bytes) -> list[bytes]:
         ahead = until
         bid, offer = latest[symbol]
         if offer - bid >= 0.05 or (offer - bid) / ((bid + offer) / 2) >= 0.05:
-            out.append(REJECTION.pack(side, account, number, symbol, quantity, price, bid, offer, 7))
+            out.append(
+                REJECTION.pack(side, account, number, symbol, quantity, price, bid, offer, 7)
+            )
     return out
 
 
@@ -66,7 +86,10 @@ def test_the_opening_quotes_have_fifteen_rejecting_symbols(market: Market) -> No
 def test_the_same_seed_makes_the_same_streams(opening: bytes, sent: tuple[bytes, bytes]) -> None:
     again = Market.of(opening, reject_share=0.05, seed=3)
 
-    assert b"".join(first(again.order_blocks(), ORDER_FRAME.size, ORDERS)) == sent[1][ORDER_FRAME.size :]
+    assert (
+        b"".join(first(again.order_blocks(), ORDER_FRAME.size, ORDERS))
+        == sent[1][ORDER_FRAME.size :]
+    )
     assert sent[0].endswith(b"".join(first(again.quote_blocks(), QUOTE_FRAME.size, ROUNDS * 350)))
 
 
@@ -77,12 +100,18 @@ def test_frames_have_wallaroos_sizes_and_headers(sent: tuple[bytes, bytes]) -> N
 
 
 def test_order_ids_go_on_from_block_to_block(market: Market) -> None:
-    lasts = [(bytes(block[10:16]), bytes(block[-47:-41])) for block in islice(market.order_blocks(), 3)]
+    lasts = [
+        (bytes(block[10:16]), bytes(block[-47:-41])) for block in islice(market.order_blocks(), 3)
+    ]
 
-    assert lasts == [(order_id(n * ORDERS_PER_BLOCK), order_id((n + 1) * ORDERS_PER_BLOCK - 1)) for n in range(3)]
+    assert lasts == [
+        (order_id(n * ORDERS_PER_BLOCK), order_id((n + 1) * ORDERS_PER_BLOCK - 1)) for n in range(3)
+    ]
 
 
-def test_the_streams_of_many_blocks_pass_the_oracles_own_checks(market: Market, opening: bytes) -> None:
+def test_the_streams_of_many_blocks_pass_the_oracles_own_checks(
+    market: Market, opening: bytes
+) -> None:
     oracle = Oracle()
     oracle.feed_quotes(opening + market.fence())
     for quotes in first(market.quote_blocks(), QUOTE_FRAME.size, 150_000):
@@ -105,7 +134,8 @@ def test_any_interleaving_of_the_streams_is_right(oracle: Oracle, rejections: li
 
 
 def test_symbols_may_overtake_each_other(oracle: Oracle, rejections: list[bytes]) -> None:
-    by_symbol = sorted(rejections, key=lambda payload: payload[11:15])  # stable: a symbol's own order stays
+    # stable: a symbol's own order stays
+    by_symbol = sorted(rejections, key=lambda payload: payload[11:15])
 
     assert oracle.judge(by_symbol).is_right
 
@@ -113,7 +143,11 @@ def test_symbols_may_overtake_each_other(oracle: Oracle, rejections: list[bytes]
 def _swapped(rejections: list[bytes]) -> list[bytes]:
     """Two rejections of one symbol with different quotes change places."""
     one = rejections[0]
-    other = next(at for at, payload in enumerate(rejections) if payload[11:15] == one[11:15] and payload[31:47] != one[31:47])
+    other = next(
+        at
+        for at, payload in enumerate(rejections)
+        if payload[11:15] == one[11:15] and payload[31:47] != one[31:47]
+    )
     return [rejections[other], *rejections[1:other], one, *rejections[other + 1 :]]
 
 
@@ -128,13 +162,18 @@ def _requoted(payload: bytes, bid: float, offer: float) -> bytes:
         ("twice", lambda good: [*good, good[-1]]),
         ("behind a later order of the symbol", _swapped),
         ("at a quote that was never made", lambda good: [_requoted(good[0], 1.0, 2.0), *good[1:]]),
-        ("at an older quote than the rejection before", lambda good: [*good[:-1], _requoted(good[-1], 0.0, 0.0)]),
+        (
+            "at an older quote than the rejection before",
+            lambda good: [*good[:-1], _requoted(good[-1], 0.0, 0.0)],
+        ),
         ("not what was ordered", lambda good: [bytes([good[0][0] ^ 3]) + good[0][1:], *good[1:]]),
         ("never to be rejected", lambda good: [*good, good[0][:5] + b"??????" + good[0][11:]]),
         ("of a wrong length", lambda good: [*good, good[0][:-1]]),
     ],
 )
-def test_the_oracle_names_the_fault(oracle: Oracle, rejections: list[bytes], fault: str, spoil: object) -> None:
+def test_the_oracle_names_the_fault(
+    oracle: Oracle, rejections: list[bytes], fault: str, spoil: object
+) -> None:
     judgement = oracle.judge(spoil(rejections))  # type: ignore[operator]  # the parameters are functions
 
     assert fault in judgement.faults
@@ -142,7 +181,9 @@ def test_the_oracle_names_the_fault(oracle: Oracle, rejections: list[bytes], fau
     assert fault in str(judgement)
 
 
-def test_the_oracle_refuses_data_whose_answer_depends_on_the_interleaving(oracle: Oracle, market: Market) -> None:
+def test_the_oracle_refuses_data_whose_answer_depends_on_the_interleaving(
+    oracle: Oracle, market: Market
+) -> None:
     flip = QUOTE_FRAME.pack(42, 2, market.rejecting[0], b" " * 21, 10.0, 10.01)
 
     with pytest.raises(ValueError, match="verdict"):

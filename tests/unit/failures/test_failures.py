@@ -1,4 +1,6 @@
-"""What is counted, sampled and written of events that fail, and what stops the run whatever the policy."""
+"""What is counted, sampled and written of events that fail, and what stops the run whatever the
+policy.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ def decode(payload: bytes) -> str:
 
 
 def letter(
-    event: Any = "x", step: Any = parse, key: Any = None, error: Exception | None = None, source: str = ""
+    event: Any = "x",
+    step: Any = parse,
+    key: Any = None,
+    error: Exception | None = None,
+    source: str = "",
 ) -> dict[str, Any]:
     made = letter_of("app", 7, step, source, key, event, error or raised(ValueError("no")))
     assert json.loads(as_line(made)) == made
@@ -50,7 +56,9 @@ def build(policy: str, *steps: Any, key: Any = None, sink: Any = None) -> Any:
     for step in steps:
         pipeline = pipeline.key_by(step) if step.kind == "key_extractor" else pipeline.to(step)
     letters = sink or (wallaroo.FileSinkConfig("dead.jsonl") if policy == "dead-letter" else None)
-    return wallaroo.build_application("app", pipeline.to_sink(wallaroo.StdoutSinkConfig()), dead_letters=letters)
+    return wallaroo.build_application(
+        "app", pipeline.to_sink(wallaroo.StdoutSinkConfig()), dead_letters=letters
+    )
 
 
 @wallaroo.decoder(name="text")
@@ -63,7 +71,8 @@ def same(event: Any) -> str:
     return "k"
 
 
-# -- letters ---------------------------------------------------------------------------------------------------------------------
+# -- letters
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_letter_holds_what_a_person_and_a_program_need() -> None:
@@ -82,7 +91,12 @@ def test_a_letter_holds_what_a_person_and_a_program_need() -> None:
         "error",
         "traceback",
     ]
-    assert (made["application"], made["step"], made["kind"], made["batch"]) == ("app", "parse", "computation", 7)
+    assert (made["application"], made["step"], made["kind"], made["batch"]) == (
+        "app",
+        "parse",
+        "computation",
+        7,
+    )
     assert made["error"] == "ValueError: no"
     assert pickle.loads(base64.b64decode(made["event_pickle"])) == "x"
 
@@ -97,10 +111,15 @@ def test_a_letter_of_a_decoder_holds_the_whole_frame() -> None:
 def test_a_huge_frame_is_cut_and_its_length_kept() -> None:
     made = letter(event=bytes(EVENT_BYTES_MAX + 1), step=decode)
 
-    assert (len(made["frame_hex"]), made["frame_bytes"]) == (2 * EVENT_BYTES_MAX, EVENT_BYTES_MAX + 1)
+    assert (len(made["frame_hex"]), made["frame_bytes"]) == (
+        2 * EVENT_BYTES_MAX,
+        EVENT_BYTES_MAX + 1,
+    )
 
 
-@pytest.mark.parametrize("event", ["x" * EVENT_BYTES_MAX, lambda: None], ids=["huge", "not picklable"])
+@pytest.mark.parametrize(
+    "event", ["x" * EVENT_BYTES_MAX, lambda: None], ids=["huge", "not picklable"]
+)
 def test_an_event_that_is_huge_or_cannot_be_pickled_is_only_described(event: Any) -> None:
     made = letter(event=event)
 
@@ -110,7 +129,13 @@ def test_an_event_that_is_huge_or_cannot_be_pickled_is_only_described(event: Any
 
 @pytest.mark.parametrize(
     ("key", "shown"),
-    [("é", "é"), (7, 7), (b"ab", "b'ab'"), (2**64, str(2**64)), ("k" * 2000, "'" + "k" * 199 + "… (2002 characters)")],
+    [
+        ("é", "é"),
+        (7, 7),
+        (b"ab", "b'ab'"),
+        (2**64, str(2**64)),
+        ("k" * 2000, "'" + "k" * 199 + "… (2002 characters)"),
+    ],
 )
 def test_a_key_is_plain_json(key: Any, shown: Any) -> None:
     assert letter(key=key)["key"] == shown
@@ -131,7 +156,8 @@ def test_an_exception_whose_text_raises_is_described_all_the_same() -> None:
     assert letter(error=raised(Mute()))["error"] == "Mute whose text raised RuntimeError"
 
 
-# -- counts and samples ----------------------------------------------------------------------------------------------------------
+# -- counts and samples
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_first_failures_and_then_every_power_of_ten_are_sampled() -> None:
@@ -152,28 +178,43 @@ def test_counts_of_tasks_add_up_and_the_last_sample_is_kept() -> None:
     counts, samples = gather_failures([report(1, 2), report(0, 3)])
     counted = error_counts(counts, {"parse": samples[-1].event})
 
-    assert [(each.step, each.skipped, each.dead_lettered, each.last) for each in counted] == [("parse", 5, 0, "event 1")]
+    assert [(each.step, each.skipped, each.dead_lettered, each.last) for each in counted] == [
+        ("parse", 5, 0, "event 1")
+    ]
 
 
 def test_a_batch_full_of_failures_says_a_few_lines_and_how_many_more_there_are() -> None:
-    samples = [Sample(step, "skip", "a.py:1", "'x'", "ValueError: no", 1) for step in ("a", "a", "a", "b", "c", "d")]
-    lines = list(failure_lines(4, {("a", "skip"): 1000, ("b", "skip"): 1, ("c", "skip"): 1, ("d", "skip"): 1}, samples))
+    samples = [
+        Sample(step, "skip", "a.py:1", "'x'", "ValueError: no", 1)
+        for step in ("a", "a", "a", "b", "c", "d")
+    ]
+    lines = list(
+        failure_lines(
+            4, {("a", "skip"): 1000, ("b", "skip"): 1, ("c", "skip"): 1, ("d", "skip"): 1}, samples
+        )
+    )
 
     assert len(lines) == LINES_MAX + 1
     assert lines[0] == "batch 4: step 'a' failed at a.py:1: ValueError: no; event skipped: 'x'"
     assert "step 'b'" in lines[1]
     assert "step 'c'" in lines[2]
-    assert lines[-1] == "batch 4: 1,000 more events failed and were skipped or written as dead letters"
+    assert (
+        lines[-1] == "batch 4: 1,000 more events failed and were skipped or written as dead letters"
+    )
 
 
-# -- what a run does -------------------------------------------------------------------------------------------------------------
+# -- what a run does
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_local_run_gives_its_dead_letters_and_counts() -> None:
     done = run_local(build("dead-letter", parse), {"in": [b"1", b"x", b"2", b"y"]}, batches=2)
 
     assert done.outputs == [b"1", b"2"]
-    assert [(made["batch"], made["event"], made["source"]) for made in done.dead_letters] == [(0, "'x'", "in"), (1, "'y'", "in")]
+    assert [(made["batch"], made["event"], made["source"]) for made in done.dead_letters] == [
+        (0, "'x'", "in"),
+        (1, "'y'", "in"),
+    ]
     assert done.errors == {"parse": 2}
 
 

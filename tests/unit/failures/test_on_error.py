@@ -1,4 +1,6 @@
-"""``on_error`` from the decorator to the plan: what can be said, what is refused, where it shows."""
+"""``on_error`` from the decorator to the plan: what can be said, what is refused, where it
+shows.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def application(policy: str, sink: Any = None) -> Application:
         return payload
 
     pipeline = wallaroo.source("in", wallaroo.FileSourceConfig("in", "in.txt", decode)).to(parse)
-    return wallaroo.build_application("parsing", pipeline.to_sink(wallaroo.StdoutSinkConfig()), dead_letters=sink)
+    return wallaroo.build_application(
+        "parsing", pipeline.to_sink(wallaroo.StdoutSinkConfig()), dead_letters=sink
+    )
 
 
 @pytest.mark.parametrize("kind", DECORATORS)
@@ -57,7 +61,8 @@ def test_a_step_stops_the_run_unless_told_otherwise() -> None:
 @pytest.mark.parametrize("given", ["ignore", None, 1, ["skip"]], ids=repr)
 def test_an_unknown_policy_is_refused_with_the_known_ones(kind: str, given: Any) -> None:
     with pytest.raises(
-        WallarooParameterError, match=r"on_error=.* is unknown\. Choose one of 'stop', 'skip', 'dead-letter'\."
+        WallarooParameterError,
+        match=r"on_error=.* is unknown\. Choose one of 'stop', 'skip', 'dead-letter'\.",
     ) as caught:
         DECORATORS[kind](on_error=given)
 
@@ -100,7 +105,9 @@ def test_a_file_in_form_of_lines_gets_no_empty_lines() -> None:
 
 
 def test_something_else_than_a_sink_is_refused() -> None:
-    with pytest.raises(WallarooParameterError, match=r"dead_letters='dead\.jsonl' is not a sink configuration"):
+    with pytest.raises(
+        WallarooParameterError, match=r"dead_letters='dead\.jsonl' is not a sink configuration"
+    ):
         application("dead-letter", "dead.jsonl")
 
 

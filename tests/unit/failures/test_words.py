@@ -1,4 +1,6 @@
-"""Failed events as a person sees them: in the table, the log line and the summary; and the option that says where they go."""
+"""Failed events as a person sees them: in the table, the log line and the summary; and the option
+that says where they go.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_the_log_line_has_the_counts_by_step() -> None:
 
 
 def test_the_summary_has_the_last_failure_too() -> None:
-    assert "  failed in parse: 1,204 skipped; last at a.py:7: ValueError: no: 'x'\n" in summary(FAILED)
+    assert "  failed in parse: 1,204 skipped; last at a.py:7: ValueError: no: 'x'\n" in summary(
+        FAILED
+    )
 
 
 def test_the_table_has_a_row_for_each_step_that_failed() -> None:
@@ -63,7 +67,9 @@ def test_the_status_counts_committed_batches_and_keeps_the_last_failure() -> Non
         sample = Sample("parse", "skip", "a.py:7", f"event {number}", "ValueError: no", 1)
         meter.events_failed({("parse", "skip"): 2}, [sample])
 
-    assert meter.status(1.0).errors == (ErrorCount("parse", 4, 0, "a.py:7: ValueError: no: event 2"),)
+    assert meter.status(1.0).errors == (
+        ErrorCount("parse", 4, 0, "a.py:7: ValueError: no: event 2"),
+    )
 
 
 @pytest.fixture
@@ -90,7 +96,9 @@ def test_run_gives_the_application_the_dead_letter_sink_of_the_command_line(
     assert (letters.name, letters.config.label) == ("dead-letters", "file dead.jsonl")
 
 
-def test_run_says_at_once_that_dead_letters_have_no_sink(prices: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_says_at_once_that_dead_letters_have_no_sink(
+    prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", str(prices), "--quiet"]) != 0
 
     said = capsys.readouterr().err

@@ -45,7 +45,9 @@ class Source:
     def payloads(self) -> list[bytes]:
         """Everything published so far."""
         chunks = self.reader.chunks(Position(), self.reader.head().position)
-        return [payload for chunk in chunks for payload in frame_splitter(self.framing)(chunk.frames)]
+        return [
+            payload for chunk in chunks for payload in frame_splitter(self.framing)(chunk.frames)
+        ]
 
     def wait_for(self, events: int) -> list[bytes]:
         """Wait for that many events, and be sure that there are no more."""

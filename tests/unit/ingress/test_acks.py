@@ -34,7 +34,9 @@ def test_a_sender_is_told_what_is_safe_and_continues_there_after_kills(running: 
     while True:
         client, count = begin(running, "orders")
         while count < total:
-            client.sendall(b"".join(frame(b"%d" % number) for number in range(count, min(total, count + 50))))
+            client.sendall(
+                b"".join(frame(b"%d" % number) for number in range(count, min(total, count + 50)))
+            )
             count = count_of(client)
             if kills < 3 and count > kills * 90:
                 kills += 1
@@ -119,12 +121,23 @@ for number in range(sum(streams.counts.values()), 40):
 """
 
 
-FAULTS = ["streams.fsync:2", "streams.rename:1", "streams.rename:3", "streams.sync_folder:2", "spool.remove:2", "spool.append:25"]
+FAULTS = [
+    "streams.fsync:2",
+    "streams.rename:1",
+    "streams.rename:3",
+    "streams.sync_folder:2",
+    "spool.remove:2",
+    "spool.append:25",
+]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_counts_are_exact_after_a_kill_at_any_point(tmp_path: Path, fault: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src"), "WALLAROO_FAULT": fault}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
+        "WALLAROO_FAULT": fault,
+    }
     command = [sys.executable, "-c", STREAMS, str(tmp_path)]
     killed = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
     assert killed.returncode == -9, killed.stderr

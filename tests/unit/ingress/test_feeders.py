@@ -28,7 +28,13 @@ class Totals:
     """Counts with an attribute that a restart must keep."""
 
     def __init__(self, last: int, delay_s: float = 0.0, fails_at: int = -1):
-        self.last, self.delay_s, self.fails_at, self.total, self.calls = last, delay_s, fails_at, 0, 0
+        self.last, self.delay_s, self.fails_at, self.total, self.calls = (
+            last,
+            delay_s,
+            fails_at,
+            0,
+            0,
+        )
 
     def initial_value(self) -> tuple[int, int]:
         return (0, 0)
@@ -71,7 +77,11 @@ def values(running: Running, name: str) -> list[Any]:
 
 
 def test_a_generator_is_fed_until_it_ends(running: Running) -> None:
-    running.start(GenSourceConfig("Totals", Totals(20_000)), GenSourceConfig("Nothing", Nothing()), sys_path=[ROOT])  # type: ignore[arg-type]
+    running.start(
+        GenSourceConfig("Totals", Totals(20_000)),
+        GenSourceConfig("Nothing", Nothing()),
+        sys_path=[ROOT],
+    )  # type: ignore[arg-type]
     wait_until(ends(running, "Totals"))
     wait_until(ends(running, "Nothing"))
     assert values(running, "Totals") == expected(20_000)
@@ -90,7 +100,9 @@ def test_a_killed_generator_continues_exactly_with_its_attributes(running: Runni
 
 
 def test_a_generator_waits_for_the_backlog(running: Running) -> None:
-    running.start(GenSourceConfig("Totals", Totals(100_000)), sys_path=[ROOT], backlog_bytes_max=50_000)  # type: ignore[arg-type]
+    running.start(
+        GenSourceConfig("Totals", Totals(100_000)), sys_path=[ROOT], backlog_bytes_max=50_000
+    )  # type: ignore[arg-type]
     source = running.source("Totals")
     wait_until(lambda: source.reader.head().is_paused)
     assert source.reader.head().position.byte < 200_000
@@ -105,7 +117,10 @@ def test_a_generators_exception_is_a_user_error_behind_everything_it_made(runnin
         wait_until(ends(running, "Totals"))
     assert caught.value.step == "Totals"
     assert "test_feeders.py:" in caught.value.place
-    assert (caught.value.cause, caught.value.event) == ("KeyError: 'no such symbol'", "behind (5, 15)")
+    assert (caught.value.cause, caught.value.event) == (
+        "KeyError: 'no such symbol'",
+        "behind (5, 15)",
+    )
     assert values(running, "Totals") == expected(5)
     assert "KeyError: 'no such symbol'" in running.source("Totals").reader.head().error
 
@@ -133,7 +148,9 @@ LINES = {
 
 @pytest.mark.parametrize("skip_empty", [False, True])
 @pytest.mark.parametrize("content", LINES)
-def test_every_line_of_a_file_is_a_payload_from_any_resume_on(tmp_path: Path, content: bytes, skip_empty: bool) -> None:
+def test_every_line_of_a_file_is_a_payload_from_any_resume_on(
+    tmp_path: Path, content: bytes, skip_empty: bool
+) -> None:
     path = tmp_path / "lines.txt"
     path.write_bytes(content)
     config = FileSourceConfig("Lines", str(path), skip_empty=skip_empty)
@@ -151,10 +168,14 @@ def test_a_file_of_lines_is_fed_and_ends(running: Running, tmp_path: Path) -> No
     assert running.source("Lines").payloads() == [b"line %d" % number for number in range(100_000)]
 
 
-def test_a_file_of_frames_that_ends_inside_one_is_an_error_behind_the_whole_ones(running: Running, tmp_path: Path) -> None:
+def test_a_file_of_frames_that_ends_inside_one_is_an_error_behind_the_whole_ones(
+    running: Running, tmp_path: Path
+) -> None:
     (tmp_path / "in.msg").write_bytes(b"\0\0\0\1a" * 1000 + b"\0\0\0\2b")
     running.start(FileSourceConfig("Frames", str(tmp_path / "in.msg"), same, form="frames"))  # type: ignore[arg-type]
-    with pytest.raises(PeerError, match="ends inside a frame: the last 5 bytes, from byte 5000 on, are not whole"):
+    with pytest.raises(
+        PeerError, match="ends inside a frame: the last 5 bytes, from byte 5000 on, are not whole"
+    ):
         wait_until(ends(running, "Frames"))
     assert running.source("Frames").payloads() == [b"a"] * 1000
 

@@ -41,6 +41,8 @@ def test_an_ingress_killed_while_it_starts_is_started_again(tmp_path: Path) -> N
 
 def test_one_that_is_always_killed_is_given_up_with_a_clear_word(tmp_path: Path) -> None:
     feeders = Murdered(kills=START_TRIES)
-    with pytest.raises(PeerError, match=r"ingress was killed \(SIGKILL\) while it started, several times"):
+    with pytest.raises(
+        PeerError, match=r"ingress was killed \(SIGKILL\) while it started, several times"
+    ):
         feeders.start([tcp()], tmp_path, log=lambda line: None)
     assert feeders.starts == START_TRIES

@@ -22,7 +22,18 @@ from wallaroo.range_server import server as ranges
 from wallaroo.range_server import session as conversation
 from wallaroo.range_server.client import RemoteSpool
 from wallaroo.range_server.server import RangeConfig, RangeServer, write_range_config
-from wallaroo.range_server.wire import ANSWER, CLIENT_HELLO, LOST, MAGIC, OK, REFUSED, REQUEST, SERVER_HELLO, VERSION, proof_of
+from wallaroo.range_server.wire import (
+    ANSWER,
+    CLIENT_HELLO,
+    LOST,
+    MAGIC,
+    OK,
+    REFUSED,
+    REQUEST,
+    SERVER_HELLO,
+    VERSION,
+    proof_of,
+)
 from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of
 
 SECRET = b"s" * 32
@@ -98,7 +109,9 @@ def greeted(address: tuple[str, int], secret: bytes = SECRET) -> socket.socket:
     sock = socket.create_connection(address, timeout=10)
     challenge = SERVER_HELLO.unpack(receive(sock, SERVER_HELLO.size))[2]
     own = b"o" * 32
-    sock.sendall(CLIENT_HELLO.pack(MAGIC, VERSION, own, proof_of(b"client", secret, challenge, own)))
+    sock.sendall(
+        CLIENT_HELLO.pack(MAGIC, VERSION, own, proof_of(b"client", secret, challenge, own))
+    )
     status, length = ANSWER.unpack(receive(sock, ANSWER.size))
     assert (status, receive(sock, length)) == (OK, proof_of(b"server", secret, challenge, own))
     return sock
@@ -129,7 +142,9 @@ def test_all_kinds_of_sources_under_a_root_are_served(running: Running) -> None:
     assert set(feeders.pids) == {"ingress", "range server"}
     for name, to in (("In", source.reader.head().position), ("Another", end)):
         remote = RemoteSpool(feeders.range_address, feeders.range_secret, name)
-        assert list(remote.chunks(Position(), to)) == list(SpoolReader(folder_of(running.root, name)).chunks(Position(), to))
+        assert list(remote.chunks(Position(), to)) == list(
+            SpoolReader(folder_of(running.root, name)).chunks(Position(), to)
+        )
 
 
 def test_without_being_asked_to_nothing_is_served(running: Running) -> None:
@@ -158,7 +173,9 @@ def test_a_configuration_is_its_owners_alone_and_does_not_show_the_secret(tmp_pa
     assert SECRET.hex() not in repr(config)
 
 
-def test_it_is_killed_and_comes_back_on_its_port_with_its_secret_and_the_ingress_goes_on(running: Running) -> None:
+def test_it_is_killed_and_comes_back_on_its_port_with_its_secret_and_the_ingress_goes_on(
+    running: Running,
+) -> None:
     running.start(tcp(), serve_on="127.0.0.1")
     end = write(running.root, "Another", 3)
     feeders = running.feeders
@@ -169,7 +186,11 @@ def test_it_is_killed_and_comes_back_on_its_port_with_its_secret_and_the_ingress
             pid = feeders.pids["range server"]
             os.kill(pid, how)
             wait_until(lambda: feeders.poll() or feeders.pids["range server"] != pid)  # noqa: B023  # used at once
-            assert (feeders.range_address, feeders.range_secret, feeders.pids["ingress"]) == (address, secret, ingress)
+            assert (feeders.range_address, feeders.range_secret, feeders.pids["ingress"]) == (
+                address,
+                secret,
+                ingress,
+            )
             assert len(list(RemoteSpool(address, secret, "Another").chunks(Position(), end))) == 3
             client.sendall(b"\0\0\0\1a")
             running.source().wait_for(number)
@@ -186,7 +207,16 @@ def test_the_ingress_is_killed_and_ranges_are_served_all_the_same(running: Runni
     assert feeders.range_address is not None
     server, ingress = feeders.pids["range server"], feeders.pids["ingress"]
     os.kill(ingress, signal.SIGKILL)
-    assert len(list(RemoteSpool(feeders.range_address, feeders.range_secret, "Another").chunks(Position(), end))) == 3
+    assert (
+        len(
+            list(
+                RemoteSpool(feeders.range_address, feeders.range_secret, "Another").chunks(
+                    Position(), end
+                )
+            )
+        )
+        == 3
+    )
     wait_until(lambda: feeders.poll() or feeders.pids["ingress"] != ingress)
     assert feeders.pids["range server"] == server
 
@@ -200,7 +230,16 @@ def test_batches_under_way_are_served_after_the_feeding_has_stopped(running: Run
     assert list(feeders.pids) == ["range server"]
     os.kill(feeders.pids["range server"], signal.SIGKILL)
     wait_until(lambda: feeders.poll() or "SIGKILL" in "".join(running.log))
-    assert len(list(RemoteSpool(feeders.range_address, feeders.range_secret, "Another").chunks(Position(), end))) == 3
+    assert (
+        len(
+            list(
+                RemoteSpool(feeders.range_address, feeders.range_secret, "Another").chunks(
+                    Position(), end
+                )
+            )
+        )
+        == 3
+    )
     pid = feeders.pids["range server"]
     feeders.stop()
     assert feeders.pids == {}
@@ -211,17 +250,31 @@ def test_batches_under_way_are_served_after_the_feeding_has_stopped(running: Run
 def test_a_port_that_is_taken_or_a_host_that_is_elsewhere_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(PeerError, match=f"ranges cannot be served on 127.0.0.1:{port}: Address already in use"):
-            Feeders().start([], tmp_path, log=lambda line: None, serve_on="127.0.0.1", serve_port=port)
-    with pytest.raises(PeerError, match=r"cannot be served on 192\.0\.2\.1:0: .*Name an address of this host"):
+        with pytest.raises(
+            PeerError, match=f"ranges cannot be served on 127.0.0.1:{port}: Address already in use"
+        ):
+            Feeders().start(
+                [], tmp_path, log=lambda line: None, serve_on="127.0.0.1", serve_port=port
+            )
+    with pytest.raises(
+        PeerError, match=r"cannot be served on 192\.0\.2\.1:0: .*Name an address of this host"
+    ):
         Feeders().start([], tmp_path, log=lambda line: None, serve_on="192.0.2.1")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), MAGIC + b"\xff" * 200, SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32)]
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        os.urandom(4096),
+        MAGIC + b"\xff" * 200,
+        SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32),
+    ],
 )
-def test_garbage_is_turned_away_with_one_line_and_harms_nobody(running: Running, garbage: bytes) -> None:
+def test_garbage_is_turned_away_with_one_line_and_harms_nobody(
+    running: Running, garbage: bytes
+) -> None:
     running.start(serve_on="127.0.0.1")
     end = write(running.root, "Another", 20)
     address = running.feeders.range_address
@@ -234,9 +287,14 @@ def test_garbage_is_turned_away_with_one_line_and_harms_nobody(running: Running,
         receive(client, SERVER_HELLO.size)
         wait_until(lambda: running.log)
         assert is_closed(client)
-    assert [first, *reading] == list(SpoolReader(folder_of(running.root, "Another")).chunks(Position(), end))
+    assert [first, *reading] == list(
+        SpoolReader(folder_of(running.root, "Another")).chunks(Position(), end)
+    )
     assert len(running.log) == 1
-    assert re.match(r"range server: closed 127.0.0.1:\d+: it does not begin as a reader of this version does; ", running.log[0])
+    assert re.match(
+        r"range server: closed 127.0.0.1:\d+: it does not begin as a reader of this version does; ",
+        running.log[0],
+    )
 
 
 def test_a_look_whether_somebody_listens_is_not_worth_a_line(
@@ -249,7 +307,9 @@ def test_a_look_whether_somebody_listens_is_not_worth_a_line(
     assert capfd.readouterr().err == ""
 
 
-def test_a_proof_counts_for_one_connection_only(threaded: Callable[[], Thread], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_proof_counts_for_one_connection_only(
+    threaded: Callable[[], Thread], capfd: pytest.CaptureFixture[str]
+) -> None:
     thread = threaded()
     with (
         socket.create_connection(thread.address, timeout=10) as heard,
@@ -257,7 +317,11 @@ def test_a_proof_counts_for_one_connection_only(threaded: Callable[[], Thread], 
     ):
         challenge = SERVER_HELLO.unpack(receive(heard, SERVER_HELLO.size))[2]
         receive(other, SERVER_HELLO.size)
-        other.sendall(CLIENT_HELLO.pack(MAGIC, VERSION, b"o" * 32, proof_of(b"client", SECRET, challenge, b"o" * 32)))
+        other.sendall(
+            CLIENT_HELLO.pack(
+                MAGIC, VERSION, b"o" * 32, proof_of(b"client", SECRET, challenge, b"o" * 32)
+            )
+        )
         status, length = ANSWER.unpack(receive(other, ANSWER.size))
         assert (status, receive(other, length)) == (REFUSED, b"it refused this run's secret")
         assert is_closed(other)
@@ -265,9 +329,21 @@ def test_a_proof_counts_for_one_connection_only(threaded: Callable[[], Thread], 
 
 
 @pytest.mark.parametrize(
-    "name", [b"../In.spool", b"/In.spool", b"a/../In.spool", b"..", b"head", b"In.spool/head", b"\0.spool", b"\xff"]
+    "name",
+    [
+        b"../In.spool",
+        b"/In.spool",
+        b"a/../In.spool",
+        b"..",
+        b"head",
+        b"In.spool/head",
+        b"\0.spool",
+        b"\xff",
+    ],
 )
-def test_a_name_that_leads_out_of_the_root_is_refused(threaded: Callable[[], Thread], name: bytes) -> None:
+def test_a_name_that_leads_out_of_the_root_is_refused(
+    threaded: Callable[[], Thread], name: bytes
+) -> None:
     with greeted(threaded().address) as client:
         status, length = ask(client, name)
         assert status == REFUSED
@@ -275,8 +351,13 @@ def test_a_name_that_leads_out_of_the_root_is_refused(threaded: Callable[[], Thr
         assert is_closed(client)
 
 
-@pytest.mark.parametrize("request_", [REQUEST.pack(0, 0, 1), REQUEST.pack(256, 0, 1), REQUEST.pack(8, 5, 5) + b"In.spool"])
-def test_a_request_that_cannot_be_is_refused(threaded: Callable[[], Thread], request_: bytes) -> None:
+@pytest.mark.parametrize(
+    "request_",
+    [REQUEST.pack(0, 0, 1), REQUEST.pack(256, 0, 1), REQUEST.pack(8, 5, 5) + b"In.spool"],
+)
+def test_a_request_that_cannot_be_is_refused(
+    threaded: Callable[[], Thread], request_: bytes
+) -> None:
     with greeted(threaded().address) as client:
         client.sendall(request_)
         receive(client, 1 << 20)
@@ -294,11 +375,16 @@ def test_after_an_error_the_connection_still_serves(threaded: Callable[[], Threa
 
 
 def test_a_client_that_never_proves_itself_is_dismissed(
-    threaded: Callable[[], Thread], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    threaded: Callable[[], Thread],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(conversation, "GREETING_S_MAX", 0.05)
     thread = threaded()
-    with socket.create_connection(thread.address, timeout=10) as silent, greeted(thread.address) as proved:
+    with (
+        socket.create_connection(thread.address, timeout=10) as silent,
+        greeted(thread.address) as proved,
+    ):
         receive(silent, SERVER_HELLO.size)
         silent.sendall(b"wlr")
         assert is_closed(silent)
@@ -324,7 +410,10 @@ def test_the_longest_idle_connection_makes_room_for_a_new_one(
 
 
 def test_where_all_are_busy_a_new_reader_waits_and_then_gets_its_range(
-    threaded: Callable[[], Thread], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    threaded: Callable[[], Thread],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(ranges, "CONNECTIONS_MAX", 2)
     thread = threaded()
@@ -333,10 +422,19 @@ def test_where_all_are_busy_a_new_reader_waits_and_then_gets_its_range(
     for client in busy:
         assert ask(client, b"In.spool", high=end.byte) == (OK, end.byte)
     read: list[object] = []
-    reader = threading.Thread(target=lambda: read.extend(RemoteSpool(thread.address, SECRET, "In").chunks(Position(), end)))
+    reader = threading.Thread(
+        target=lambda: read.extend(
+            RemoteSpool(thread.address, SECRET, "In").chunks(Position(), end)
+        )
+    )
     reader.start()
     said: list[str] = []
-    wait_until(lambda: said.append(capfd.readouterr().err) or "2 readers are busy; more have to wait" in "".join(said))
+    wait_until(
+        lambda: (
+            said.append(capfd.readouterr().err)
+            or "2 readers are busy; more have to wait" in "".join(said)
+        )
+    )
     busy[0].close()
     reader.join(10)
     assert len(read) == 100
@@ -353,13 +451,24 @@ def test_a_reader_that_does_not_read_keeps_nobody_waiting(running: Running) -> N
     for client in slow:
         assert ask(client, b"Large.spool", high=end.byte) == (OK, end.byte)
     began = time.monotonic()
-    assert len(list(RemoteSpool(feeders.range_address, feeders.range_secret, "Large").chunks(Position(), end))) == 300
+    assert (
+        len(
+            list(
+                RemoteSpool(feeders.range_address, feeders.range_secret, "Large").chunks(
+                    Position(), end
+                )
+            )
+        )
+        == 300
+    )
     assert time.monotonic() - began < 5
     for client in slow:
         client.close()
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks the kernel's accounts in /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="asks the kernel's accounts in /proc"
+)
 def test_a_large_range_does_not_pass_through_the_servers_memory(running: Running) -> None:
     running.start(serve_on="127.0.0.1")
     end = write(running.root, "Large", 1000)
@@ -371,14 +480,19 @@ def test_a_large_range_does_not_pass_through_the_servers_memory(running: Running
         return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
     before = peak_bytes()
-    for _ in RemoteSpool(feeders.range_address, feeders.range_secret, "Large").chunks(Position(), end):
+    for _ in RemoteSpool(feeders.range_address, feeders.range_secret, "Large").chunks(
+        Position(), end
+    ):
         pass
     assert end.byte == pytest.approx(100e6, rel=0.01)
     assert peak_bytes() - before < 4e6
 
 
 def test_a_segment_that_vanishes_under_a_reader_is_told_when_it_asks_again(
-    threaded: Callable[[], Thread], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    threaded: Callable[[], Thread],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     writer = SpoolWriter(folder_of(tmp_path, "Cut"), is_durable=False, segment_bytes_max=20_000_000)
     for number in range(400):

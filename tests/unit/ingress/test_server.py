@@ -1,4 +1,6 @@
-"""The ingress, from the outside: frames go in by TCP and come out of the spool; nothing is lost, nobody harmed."""
+"""The ingress, from the outside: frames go in by TCP and come out of the spool; nothing is lost,
+nobody harmed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from wallaroo.spool import write_tail
 from wallaroo.steps import Decoder
 
 
-def test_frames_of_many_clients_and_sources_are_spooled_in_each_clients_order(running: Running) -> None:
+def test_frames_of_many_clients_and_sources_are_spooled_in_each_clients_order(
+    running: Running,
+) -> None:
     running.start(tcp("A"), tcp("B b"))
     clients = [(name, running.connect(name)) for name in ("A", "B b") for _ in range(20)]
     for number in range(5):
@@ -33,14 +37,18 @@ def test_frames_of_many_clients_and_sources_are_spooled_in_each_clients_order(ru
         assert payloads.count(b"") == 100
         for index, (owner, _) in enumerate(clients):
             mine = [payload for payload in payloads if payload.startswith(b"%d " % index)]
-            assert mine == ([b"%d %d" % (index, number) for number in range(5)] if owner == name else [])
+            assert mine == (
+                [b"%d %d" % (index, number) for number in range(5)] if owner == name else []
+            )
     assert running.source("A").reader.head().connections == 20
 
 
 @pytest.mark.parametrize("length_fmt", ["B", "<H", "=i", "!Q", ">4xI"])
 def test_any_header_is_read_however_the_bytes_arrive(running: Running, length_fmt: str) -> None:
     framing = Framing(struct.calcsize(length_fmt), length_fmt)
-    decoder: Decoder[bytes] = Decoder(lambda payload: payload, "any", framing.header_length, length_fmt)
+    decoder: Decoder[bytes] = Decoder(
+        lambda payload: payload, "any", framing.header_length, length_fmt
+    )
     running.start(TCPSourceConfig("In", "127.0.0.1", "0", decoder))
     payloads = [bytes([number]) * number for number in range(40)]
     with running.connect() as client:
@@ -52,7 +60,15 @@ def test_any_header_is_read_however_the_bytes_arrive(running: Running, length_fm
 
 def test_a_frame_larger_than_any_buffer_arrives_whole(running: Running) -> None:
     running.start(tcp(max_size=5_000_000))
-    payloads = [b"small", os.urandom(3_000_000), b"", os.urandom(70_000), os.urandom(65_532), os.urandom(65_533), b"last"]
+    payloads = [
+        b"small",
+        os.urandom(3_000_000),
+        b"",
+        os.urandom(70_000),
+        os.urandom(65_532),
+        os.urandom(65_533),
+        b"last",
+    ]
     with running.connect() as client:
         client.sendall(b"".join(len(payload).to_bytes(4, "big") + payload for payload in payloads))
     source = running.source(framing=Framing(max_size=5_000_000))
@@ -103,11 +119,18 @@ def test_a_backlog_at_its_bound_slows_the_sender_and_nothing_is_dropped(running:
 def test_a_port_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(PeerError, match=f"source 'In' cannot listen on 127.0.0.1:{port}: Address already in use"):
-            Feeders().start([TCPSourceConfig("In", "127.0.0.1", port, same)], tmp_path, log=lambda line: None)
+        with pytest.raises(
+            PeerError,
+            match=f"source 'In' cannot listen on 127.0.0.1:{port}: Address already in use",
+        ):
+            Feeders().start(
+                [TCPSourceConfig("In", "127.0.0.1", port, same)], tmp_path, log=lambda line: None
+            )
 
 
-def test_a_killed_ingress_is_started_again_on_the_same_port_and_published_events_stay(running: Running) -> None:
+def test_a_killed_ingress_is_started_again_on_the_same_port_and_published_events_stay(
+    running: Running,
+) -> None:
     running.start(tcp(), is_durable=True)
     before = dict(running.feeders.addresses)
     with running.connect() as client:
@@ -125,11 +148,17 @@ def test_a_killed_ingress_is_started_again_on_the_same_port_and_published_events
 def test_it_leaves_when_its_parent_is_gone(running: Running, tmp_path: Path) -> None:
     running.start(tcp())
     command = [sys.executable, "-m", "wallaroo.ingress", str(tmp_path / "other.json")]
-    text = (tmp_path / "ingress.json").read_text().replace(str(tmp_path / "In.spool"), str(tmp_path / "Other.spool"))
+    text = (
+        (tmp_path / "ingress.json")
+        .read_text()
+        .replace(str(tmp_path / "In.spool"), str(tmp_path / "Other.spool"))
+    )
     (tmp_path / "other.json").write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
     for end in ("stdin", "SIGTERM"):
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "ACKS {}\n"

@@ -40,9 +40,17 @@ class Market:
 
 
 class Book:
-    """A checkpoint that is being written: ``write`` is one batch, two tasks, snapshots in rotation."""
+    """A checkpoint that is being written: ``write`` is one batch, two tasks, snapshots in
+    rotation.
+    """
 
-    def __init__(self, root: Path, retain: int, packing: Packing, steps: tuple[str, ...] = ("count", "market")):
+    def __init__(
+        self,
+        root: Path,
+        retain: int,
+        packing: Packing,
+        steps: tuple[str, ...] = ("count", "market"),
+    ):
         self.root, self._packing, self._steps = root, packing, steps
         self._checkpoint = open_checkpoint(root, is_durable=False)
         self._housekeeping = Housekeeping(self._checkpoint, KEY_GROUPS, retain)
@@ -56,11 +64,26 @@ class Book:
         batch, committed = (last.batch + 1, last.batch) if last else (0, -1)
         deltas, snapshots = [], []
         for task in range(2):
-            state = TaskState(self._checkpoint.view_root, KEY_GROUPS, groups_of_task(task, 2, KEY_GROUPS), self._steps)
-            state.catch_up(History(self._checkpoint.storage, (), committed, self._checkpoint.commits.read))
-            deltas.append(state.write_delta(self._touched(state, values, task), f"{batch}.0.{task}.x", self._checkpoint.storage))
+            state = TaskState(
+                self._checkpoint.view_root,
+                KEY_GROUPS,
+                groups_of_task(task, 2, KEY_GROUPS),
+                self._steps,
+            )
+            state.catch_up(
+                History(self._checkpoint.storage, (), committed, self._checkpoint.commits.read)
+            )
+            deltas.append(
+                state.write_delta(
+                    self._touched(state, values, task),
+                    f"{batch}.0.{task}.x",
+                    self._checkpoint.storage,
+                )
+            )
             if last:
-                snapshots += state.write_snapshots(due_groups(batch, KEY_GROUPS), committed, "x", self._checkpoint.storage)
+                snapshots += state.write_snapshots(
+                    due_groups(batch, KEY_GROUPS), committed, "x", self._checkpoint.storage
+                )
             state.close()
         self.last = Commit(
             batch=batch,
@@ -77,11 +100,15 @@ class Book:
         self.expected[batch] = self._now
         return batch
 
-    def _touched(self, state: TaskState, values: dict[tuple[str, Key], Any], task: int) -> dict[str, KeyedState]:
+    def _touched(
+        self, state: TaskState, values: dict[tuple[str, Key], Any], task: int
+    ) -> dict[str, KeyedState]:
         first, end = groups_of_task(task, 2, KEY_GROUPS)
         touched = {}
         for step in self._steps:
-            keyed = KeyedState(StateComputation(dict, step, dict), state.reader(step), self._packing)
+            keyed = KeyedState(
+                StateComputation(dict, step, dict), state.reader(step), self._packing
+            )
             for (name, key), value in values.items():
                 if name == step and first <= state._locate(key)[0] < end:
                     keyed.load(key)
@@ -111,7 +138,9 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Book]]:
 
 @pytest.fixture
 def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """A user's module: importable to write the checkpoint with, and gone again before anything reads it."""
+    """A user's module: importable to write the checkpoint with, and gone again before anything
+    reads it.
+    """
     file = tmp_path / "quotes_application.py"
     file.write_text(APPLICATION)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -121,7 +150,9 @@ def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mod
 
 @pytest.fixture
 def forget(application: ModuleType) -> Callable[[], Path]:
-    """Make the application as good as never imported; return the file that a new import would make."""
+    """Make the application as good as never imported; return the file that a new import would
+    make.
+    """
 
     def run() -> Path:
         sys.modules.pop("quotes_application", None)

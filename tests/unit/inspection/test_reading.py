@@ -25,12 +25,23 @@ def found(state: StateAt) -> dict[tuple[str, Any], Any]:
 
 def fill(book: Any, batches: int, seed: int = 7) -> None:
     chance = random.Random(seed)
-    keys = [f"key {number}" for number in range(60)] + [f"key {number}".encode() for number in range(20)] + list(range(20))
+    keys = (
+        [f"key {number}" for number in range(60)]
+        + [f"key {number}".encode() for number in range(20)]
+        + list(range(20))
+    )
     for batch in range(batches):
-        book.write({(chance.choice(("count", "market")), chance.choice(keys)): (batch, number) for number in range(9)})
+        book.write(
+            {
+                (chance.choice(("count", "market")), chance.choice(keys)): (batch, number)
+                for number in range(9)
+            }
+        )
 
 
-def test_every_retained_commit_reads_as_it_was_through_two_rotations_of_snapshots(begin: Callable[..., Any]) -> None:
+def test_every_retained_commit_reads_as_it_was_through_two_rotations_of_snapshots(
+    begin: Callable[..., Any],
+) -> None:
     book = begin(retain=5)
     fill(book, 140)
     reader = CheckpointReader(book.root)
@@ -45,7 +56,9 @@ def test_a_young_checkpoint_reads_without_snapshots(begin: Callable[..., Any]) -
     book = begin()
     fill(book, 3)
     reader = CheckpointReader(book.root)
-    assert [found(reader.at(batch)) for batch in range(3)] == [book.expected[batch] for batch in range(3)]
+    assert [found(reader.at(batch)) for batch in range(3)] == [
+        book.expected[batch] for batch in range(3)
+    ]
 
 
 def test_what_counts_as_retained_is_exactly_what_opens(begin: Callable[..., Any]) -> None:
@@ -106,7 +119,9 @@ def test_a_commit_that_vanishes_before_it_is_open_is_no_longer_retained(
             super().__init__(commit, history, groups)
 
     monkeypatch.setattr(inspect, "StateAt", Racing)
-    with pytest.raises(CheckpointError, match=r"commit 69 is no longer retained in .*Retained: 20[89]"):
+    with pytest.raises(
+        CheckpointError, match=r"commit 69 is no longer retained in .*Retained: 20[89]"
+    ):
         CheckpointReader(book.root).at(69)
 
 
@@ -115,8 +130,15 @@ def test_changes_are_what_two_states_differ_in(begin: Callable[..., Any]) -> Non
     fill(book, 80)
     reader = CheckpointReader(book.root)
     old, new = book.expected[70], book.expected[79]
-    expected = {key: (old.get(key), new.get(key)) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
-    seen = {(change.step, change.key): (_load(change.old), _load(change.new)) for change in changes(reader.at(70), reader.at(79))}
+    expected = {
+        key: (old.get(key), new.get(key))
+        for key in old.keys() | new.keys()
+        if old.get(key) != new.get(key)
+    }
+    seen = {
+        (change.step, change.key): (_load(change.old), _load(change.new))
+        for change in changes(reader.at(70), reader.at(79))
+    }
     assert seen == expected
     assert {(b, a) for a, b in expected.values()} == {
         (_load(change.old), _load(change.new)) for change in changes(reader.at(79), reader.at(70))
@@ -127,7 +149,9 @@ def _load(raw: bytes | None) -> Any:
     return None if raw is None else pickle.loads(raw)
 
 
-def test_a_key_is_found_whether_or_not_the_files_tell_how_many_groups_there_are(begin: Callable[..., Any]) -> None:
+def test_a_key_is_found_whether_or_not_the_files_tell_how_many_groups_there_are(
+    begin: Callable[..., Any],
+) -> None:
     book = begin()
     book.write({("count", "only"): 1})
     state = CheckpointReader(book.root).at()
@@ -142,7 +166,11 @@ def test_the_reader_knows_the_version_that_runs_write() -> None:
 
 def test_the_command_line_loads_where_lmdb_is_missing_so_that_doctor_can_say_so() -> None:
     program = "import sys; sys.modules['lmdb'] = None; import wallaroo.cli.state"
-    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
 
 
 def test_reading_takes_no_lock_and_writes_nothing(begin: Callable[..., Any]) -> None:
@@ -162,7 +190,9 @@ def test_reading_takes_no_lock_and_writes_nothing(begin: Callable[..., Any]) -> 
         ("[]", "is damaged. Restore it"),
     ],
 )
-def test_a_folder_that_cannot_be_read_is_a_clear_error(tmp_path: Path, content: str | None, text: str) -> None:
+def test_a_folder_that_cannot_be_read_is_a_clear_error(
+    tmp_path: Path, content: str | None, text: str
+) -> None:
     if content is not None:
         (tmp_path / "format.json").write_text(content)
     with pytest.raises(CheckpointError, match=text):

@@ -69,11 +69,14 @@ Pair = namedtuple("Pair", "left right")
 POINT = {"$class": f"{__name__}.Point", "x": 1, "tags": {"$set": ["a", "b"]}}
 
 BY_VALUE, BY_NAME = {"$class": f"{__name__}.Side", "$args": [1]}, {"$ref": f"{__name__}.Side.BUY"}
-BUY = BY_NAME if sys.version_info < (3, 11, 4) else BY_VALUE  # how that Python pickles a member of an enum
+# how that Python pickles a member of an enum
+BUY = BY_NAME if sys.version_info < (3, 11, 4) else BY_VALUE
 
 
 def both_ways(value: Any) -> Any:
-    """The form of a value seen through its pickle, after checking that the real object has the same one."""
+    """The form of a value seen through its pickle, after checking that the real object has the same
+    one.
+    """
     form = plain(load_safely(pickle.dumps(value, 5)))
     assert form == plain(value)
     assert json.loads(json.dumps(form, allow_nan=False)) == form
@@ -97,7 +100,10 @@ def both_ways(value: Any) -> Any:
         (Counter("aab"), {"a": 2, "b": 1}),
         (defaultdict(list, a=[1]), {"a": [1]}),
         (Decimal("1.50"), {"$class": "decimal.Decimal", "value": "1.50"}),
-        (uuid.UUID(int=5), {"$class": "uuid.UUID", "value": "00000000-0000-0000-0000-000000000005"}),
+        (
+            uuid.UUID(int=5),
+            {"$class": "uuid.UUID", "value": "00000000-0000-0000-0000-000000000005"},
+        ),
         (
             datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC),
             {"$class": "datetime.datetime", "value": "2024-01-02 00:00:00+00:00"},
@@ -128,7 +134,9 @@ def test_objects_inside_of_objects_carry_their_class() -> None:
     assert shown.value["by_id"]["$dict"][0][0] == 7
 
 
-def test_a_frozen_dataclass_with_slots_is_pickled_without_names_so_only_its_class_knows_them() -> None:
+def test_a_frozen_dataclass_with_slots_is_pickled_without_names_so_only_its_class_knows_them() -> (
+    None
+):
     raw = pickle.dumps(Nameless(1, "a"), 5)
     assert show(load_safely(raw)).value == {"$state": [1, "a"]}
     assert show(pickle.loads(raw)).value == {"x": 1, "y": "a"}
@@ -154,7 +162,9 @@ class Bomb:
         return os.system, (f"touch {os.environ['BOMB_FILE']}",)
 
 
-def test_nothing_that_a_pickle_names_is_called(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_that_a_pickle_names_is_called(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BOMB_FILE", str(tmp_path / "exploded"))
     raw = pickle.dumps({"a": Bomb()}, 5)
     form = plain(load_safely(raw))
@@ -165,7 +175,10 @@ def test_nothing_that_a_pickle_names_is_called(tmp_path: Any, monkeypatch: pytes
     assert (tmp_path / "exploded").exists()  # the bomb is a real one
 
 
-@pytest.mark.parametrize("raw", [b"", b"\x00\x01", b"plain text", b"\x80\x05garbage.", pickle.dumps(1) + b".", b"\x80\x05N"])
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"\x00\x01", b"plain text", b"\x80\x05garbage.", pickle.dumps(1) + b".", b"\x80\x05N"],
+)
 def test_bytes_that_are_no_pickle_are_shown_in_hex(raw: bytes) -> None:
     shown = show(load_safely(raw))
     assert shown.is_packed

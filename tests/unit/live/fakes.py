@@ -25,10 +25,26 @@ STATUS = RunStatus(
     outputs_per_s=1_204.0,
     tasks=2,
     sources=(
-        SourceStatus("Orders", "tcp 127.0.0.1:7010", 7_706_000, 7_560_000, 146_000, 6_716_000, 1, False, False),
-        SourceStatus("NBBO", "tcp 127.0.0.1:7011", 7_706_000, 7_560_000, 146_000, 8_322_000, 0, True, False),
+        SourceStatus(
+            "Orders",
+            "tcp 127.0.0.1:7010",
+            7_706_000,
+            7_560_000,
+            146_000,
+            6_716_000,
+            1,
+            False,
+            False,
+        ),
+        SourceStatus(
+            "NBBO", "tcp 127.0.0.1:7011", 7_706_000, 7_560_000, 146_000, 8_322_000, 0, True, False
+        ),
     ),
-    sinks=(SinkLine("tcp-7002", "tcp 127.0.0.1:7002", 72_310, "127.0.0.1:7002 (connection refused)", 4_096),),
+    sinks=(
+        SinkLine(
+            "tcp-7002", "tcp 127.0.0.1:7002", 72_310, "127.0.0.1:7002 (connection refused)", 4_096
+        ),
+    ),
     latency=(
         PipelineLatency("Orders", 72_310, 512.3, 901.0, 1_120.0, 1_404.0, 12_480.0),
         PipelineLatency("Market Data", 40, 4.25, 8.0, 9.5, 9.5, 9.51),
@@ -40,9 +56,13 @@ STATUS = RunStatus(
 
 
 class FakeHandle:
-    """Ends at `stop`, or after ``ends_after`` waits, perhaps with an error; ``wait`` really waits."""
+    """Ends at `stop`, or after ``ends_after`` waits, perhaps with an error; ``wait`` really
+    waits.
+    """
 
-    def __init__(self, *, ends_after: int | None = None, fails_with: WallarooError | None = None) -> None:
+    def __init__(
+        self, *, ends_after: int | None = None, fails_with: WallarooError | None = None
+    ) -> None:
         self._ends_after, self._fails_with = ends_after, fails_with
         self.waits = self.stops = 0
         self.is_deaf = False  # hears stop() and goes on
@@ -57,7 +77,13 @@ class FakeHandle:
         return {}
 
     def status(self) -> RunStatus:
-        state = ("failed" if self._fails_with else "stopped") if self._ended.is_set() else "stopping" if self.stops else "running"
+        state = (
+            ("failed" if self._fails_with else "stopped")
+            if self._ended.is_set()
+            else "stopping"
+            if self.stops
+            else "running"
+        )
         return replace(STATUS, state=state)
 
     def stop(self) -> None:

@@ -1,6 +1,8 @@
-"""A program for the tests: ``wallaroo run`` with its real command line, signals and views, and a handle that runs nothing.
+"""A program for the tests: ``wallaroo run`` with its real command line, signals and views, and a
+handle that runs nothing.
 
-Its first argument says how the handle behaves: ``obeys``, ``deaf``, ``ends``, ``user-error``, ``peer-error`` or ``slow-start``.
+Its first argument says how the handle behaves: ``obeys``, ``deaf``, ``ends``, ``user-error``,
+``peer-error`` or ``slow-start``.
 """
 
 from __future__ import annotations
@@ -21,12 +23,18 @@ def run(app: Any, options: RunOptions) -> FakeHandle:
     if behaviour == "slow-start":
         print("SPARK STARTS", file=sys.stderr, flush=True)
         threading.Event().wait(0.5)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark, too, takes SIGINT over when it starts
+    # Spark, too, takes SIGINT over when it starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if behaviour == "user-error":
-        error = UserCodeError("Count words", "words.py:12", "b'\\x00'", "ValueError: not a word", "Traceback ...")
+        error = UserCodeError(
+            "Count words", "words.py:12", "b'\\x00'", "ValueError: not a word", "Traceback ..."
+        )
         return FakeHandle(ends_after=1, fails_with=error)
     if behaviour == "peer-error":
-        return FakeHandle(ends_after=1, fails_with=PeerError("port 7010 is taken. Stop what listens there, or choose another."))
+        return FakeHandle(
+            ends_after=1,
+            fails_with=PeerError("port 7010 is taken. Stop what listens there, or choose another."),
+        )
     handle = FakeHandle(ends_after=1 if behaviour == "ends" else None)
     handle.is_deaf = behaviour == "deaf"
     return handle

@@ -29,15 +29,22 @@ def screen(status: RunStatus, width: int = 110) -> str:
 
 def row(text: str, first: str) -> str:
     """The line that begins so, its columns one space apart."""
-    return next(" ".join(line.split()) for line in text.splitlines() if line.strip().startswith(first))
+    return next(
+        " ".join(line.split()) for line in text.splitlines() if line.strip().startswith(first)
+    )
 
 
 def test_the_table_heads_with_application_state_time_batches_and_tasks() -> None:
-    assert screen(STATUS).splitlines()[0].strip() == "Market Spread running  1 min 03 s, 61 batches, 2 tasks"
+    assert (
+        screen(STATUS).splitlines()[0].strip()
+        == "Market Spread running  1 min 03 s, 61 batches, 2 tasks"
+    )
 
 
 def test_the_table_shows_rates_backlog_and_batch_time() -> None:
-    assert row(screen(STATUS), "251,400") == "251,400 249,870 1,204 292,000 (14.3 MiB) 912 ms 874 ms"
+    assert (
+        row(screen(STATUS), "251,400") == "251,400 249,870 1,204 292,000 (14.3 MiB) 912 ms 874 ms"
+    )
 
 
 def test_the_table_shows_each_source_with_connections_and_why_it_is_paused() -> None:
@@ -66,7 +73,16 @@ def test_a_temporary_checkpoint_is_called_so() -> None:
 
 
 def test_a_starting_run_has_a_table_too() -> None:
-    empty = replace(STATUS, state="starting", sources=(), sinks=(), latency=(), waiting_for="", batches=0, last_batch=-1)
+    empty = replace(
+        STATUS,
+        state="starting",
+        sources=(),
+        sinks=(),
+        latency=(),
+        waiting_for="",
+        batches=0,
+        last_batch=-1,
+    )
     assert "starting" in screen(empty)
     assert "waiting" not in screen(empty)
 
@@ -90,7 +106,9 @@ def test_the_table_of_one_worker_shows_no_workers_but_what_moved_to_it() -> None
 
 
 def test_of_very_many_workers_the_table_shows_the_first_and_sums_up_the_rest() -> None:
-    many = tuple(WorkerStatus(f"w{n:03}", "", 1, 1, tuple(range(n, n + 1 + n % 2))) for n in range(100))
+    many = tuple(
+        WorkerStatus(f"w{n:03}", "", 1, 1, tuple(range(n, n + 1 + n % 2))) for n in range(100)
+    )
     text = screen(replace(STATUS, workers=many))
     assert f"w{WORKERS_SHOWN - 1:03}" in text
     assert f"w{WORKERS_SHOWN:03}" not in text
@@ -105,15 +123,19 @@ def test_a_narrow_terminal_wraps_words_and_keeps_numbers_whole() -> None:
 
 def test_the_log_line_is_one_line_with_the_key_facts() -> None:
     assert log_line(STATUS) == (
-        "Market Spread running 1 min 03 s | in 251,400/s, done 249,870/s, out 1,204/s | backlog 292,000 events (14.3 MiB)"
+        "Market Spread running 1 min 03 s | in 251,400/s, done 249,870/s, out 1,204/s | backlog "
+        "292,000 events (14.3 MiB)"
         " | 61 batches, last 912 ms, median 874 ms | latency of Orders p50 512 ms, p99 1,120 ms"
-        " | latency of Market Data p50 4.25 ms, p99 9.5 ms | source NBBO paused: backlog at its bound"
+        " | latency of Market Data p50 4.25 ms, p99 9.5 ms | source NBBO paused: backlog at its "
+        "bound"
         " | waiting for tcp-7002: 127.0.0.1:7002 (connection refused)"
     )
 
 
 def test_the_log_line_says_how_key_groups_are_spread_over_several_workers() -> None:
-    assert " | 2 workers: 43 to 85 key groups each | waiting for" in log_line(replace(STATUS, workers=WORKERS, moved=MOVED))
+    assert " | 2 workers: 43 to 85 key groups each | waiting for" in log_line(
+        replace(STATUS, workers=WORKERS, moved=MOVED)
+    )
     assert "worker" not in log_line(replace(STATUS, workers=WORKERS[:1]))
 
 
@@ -144,22 +166,30 @@ def test_the_summary_of_a_run_that_did_nothing_leaves_out_what_there_is_not() ->
     assert not any(word in text for word in ("left over", "waiting for", "latency"))
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0.0 s"), (8.24, "8.2 s"), (63, "1 min 03 s"), (7500, "2 h 05 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0.0 s"), (8.24, "8.2 s"), (63, "1 min 03 s"), (7500, "2 h 05 min")]
+)
 def test_a_duration_has_at_most_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0 ms"), (99.9, "99.9 ms"), (1_120, "1,120 ms"), (12_480, "12.5 s")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 ms"), (99.9, "99.9 ms"), (1_120, "1,120 ms"), (12_480, "12.5 s")]
+)
 def test_a_latency_has_three_digits(value: float, text: str) -> None:
     assert milliseconds(value) == text
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1023, "1,023 B"), (5_872_025, "5.6 MiB"), (2**41, "2.0 TiB")])
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1,023 B"), (5_872_025, "5.6 MiB"), (2**41, "2.0 TiB")]
+)
 def test_bytes_are_shown_in_the_largest_fitting_unit(count: int, text: str) -> None:
     assert size(count) == text
 
 
-def test_the_line_view_prints_at_once_when_the_state_changes_and_else_only_every_few_seconds() -> None:
+def test_the_line_view_prints_at_once_when_the_state_changes_and_else_only_every_few_seconds() -> (
+    None
+):
     stream = io.StringIO()
     view = LineView(stream, every_s=3600)
     for state in ("running", "running", "running", "stopping"):
@@ -173,10 +203,15 @@ def test_the_line_view_says_at_once_and_once_what_the_cluster_moved() -> None:
     view = LineView(stream, every_s=3600)
     for moved in ("", MOVED, MOVED, "more"):
         view.show(replace(STATUS, moved=moved))
-    assert [line.partition(" ")[2] for line in stream.getvalue().splitlines()[1:]] == [MOVED, "more"]
+    assert [line.partition(" ")[2] for line in stream.getvalue().splitlines()[1:]] == [
+        MOVED,
+        "more",
+    ]
 
 
-@pytest.mark.parametrize(("groups", "text"), [([], ""), ([7], "7"), ([5, 4, 9, 6], "4-6, 9"), (range(64), "0-63")])
+@pytest.mark.parametrize(
+    ("groups", "text"), [([], ""), ([7], "7"), ([5, 4, 9, 6], "4-6, 9"), (range(64), "0-63")]
+)
 def test_key_groups_are_shown_as_ranges(groups: list[int], text: str) -> None:
     assert group_ranges(groups) == text
 
@@ -185,7 +220,9 @@ def test_scattered_key_groups_are_cut_off() -> None:
     assert group_ranges(range(0, 32768, 2)).endswith("14 and 16376 more ranges")
 
 
-@pytest.mark.parametrize(("counts", "text"), [([1], "1 key group each"), ([0, 128], "0 to 128 key groups each")])
+@pytest.mark.parametrize(
+    ("counts", "text"), [([1], "1 key group each"), ([0, 128], "0 to 128 key groups each")]
+)
 def test_a_spread_names_the_least_and_the_most(counts: list[int], text: str) -> None:
     assert spread(counts) == text
 

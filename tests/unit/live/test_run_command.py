@@ -35,17 +35,38 @@ def parsed(*words: str) -> tuple[argparse.Namespace, list[str]]:
     return command.parse(parser.parse_args(["run", *words]))
 
 
-# -- options ---------------------------------------------------------------------------------------------------------------------
+# -- options
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_applications_options_reach_it_unchanged_and_in_order() -> None:
-    application = ["--in", "Split and Count@127.0.0.1:7010", "-o", "127.0.0.1:7002", "--step=-5", "word", "--i"]
+    application = [
+        "--in",
+        "Split and Count@127.0.0.1:7010",
+        "-o",
+        "127.0.0.1:7002",
+        "--step=-5",
+        "word",
+        "--i",
+    ]
     options, rest = parsed("words.py", *application)
     assert (options.app, rest) == ("words.py", application)
 
 
 def test_own_options_may_stand_before_and_among_the_applications() -> None:
-    options, rest = parsed("--tasks", "3", "words.py", "--in", "a@h:1", "--batch-time", "0.5", "-o", "h:2", "--checkpoint", "/c")
+    options, rest = parsed(
+        "--tasks",
+        "3",
+        "words.py",
+        "--in",
+        "a@h:1",
+        "--batch-time",
+        "0.5",
+        "-o",
+        "h:2",
+        "--checkpoint",
+        "/c",
+    )
     assert (options.tasks, options.batch_time, options.checkpoint) == (3, 0.5, Path("/c"))
     assert rest == ["--in", "a@h:1", "-o", "h:2"]
 
@@ -67,8 +88,19 @@ def test_an_option_before_the_application_is_not_reset_by_what_follows() -> None
 
 def test_the_defaults_suit_one_machine() -> None:
     options, rest = parsed("words.py")
-    assert (options.master, options.checkpoint, options.tasks, options.batch_time) == ("local[*]", None, None, 1.0)
-    assert (options.key_groups, options.log_level, options.fresh, options.summary, rest) == (128, "error", False, None, [])
+    assert (options.master, options.checkpoint, options.tasks, options.batch_time) == (
+        "local[*]",
+        None,
+        None,
+        1.0,
+    )
+    assert (options.key_groups, options.log_level, options.fresh, options.summary, rest) == (
+        128,
+        "error",
+        False,
+        None,
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,17 +113,22 @@ def test_the_defaults_suit_one_machine() -> None:
         (["--log-level", "loud"], "invalid choice"),
     ],
 )
-def test_an_impossible_value_is_a_wrong_command_line(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_value_is_a_wrong_command_line(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as exit_:
         parsed("words.py", *words)
     assert exit_.value.code == 2
     assert why in capsys.readouterr().err
 
 
-# -- starting from nothing -------------------------------------------------------------------------------------------------------
+# -- starting from nothing
+# --------------------------------------------------------------------------------------------------
 
 
-def test_fresh_over_a_checkpoint_needs_a_yes_where_nobody_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_over_a_checkpoint_needs_a_yes_where_nobody_can_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "commits").mkdir()
     monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115  # closed with the process
     options, _ = parsed("words.py", "--fresh", "--checkpoint", str(tmp_path))
@@ -101,13 +138,16 @@ def test_fresh_over_a_checkpoint_needs_a_yes_where_nobody_can_be_asked(tmp_path:
     command.confirm_fresh(options)
 
 
-def test_fresh_over_an_empty_or_absent_checkpoint_asks_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fresh_over_an_empty_or_absent_checkpoint_asks_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for directory in (tmp_path, tmp_path / "absent"):
         command.confirm_fresh(parsed("words.py", "--fresh", "--checkpoint", str(directory))[0])
     assert capsys.readouterr().err == ""
 
 
-# -- a whole run -----------------------------------------------------------------------------------------------------------------
+# -- a whole run
+# --------------------------------------------------------------------------------------------------
 
 
 def stub(behaviour: str, *words: str) -> list[str]:
@@ -135,7 +175,9 @@ def finished(behaviour: str, *words: str) -> subprocess.CompletedProcess[str]:
 @contextmanager
 def running(behaviour: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(stub(behaviour, *words), cwd=ROOT, env=environment(), **streams) as process:
+    with subprocess.Popen(
+        stub(behaviour, *words), cwd=ROOT, env=environment(), **streams
+    ) as process:
         try:
             yield process
         finally:
@@ -158,7 +200,10 @@ def test_a_run_whose_sources_end_exits_with_0_and_a_summary() -> None:
     ended = finished("ends")
     lines = ended.stderr.splitlines()
     assert ended.returncode == 0
-    assert lines[0] == "starting words.py on local[*], temporary checkpoint (keep one with --checkpoint DIR)"
+    assert (
+        lines[0]
+        == "starting words.py on local[*], temporary checkpoint (keep one with --checkpoint DIR)"
+    )
     assert "Market Spread running" in lines[1]
     assert any(line.startswith("Market Spread: stopped after") for line in lines)
     assert ended.stdout == ""
@@ -169,7 +214,9 @@ def test_quiet_prints_nothing() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_an_error_in_a_users_function_exits_with_3_and_is_the_last_word_once_without_traceback() -> None:
+def test_an_error_in_a_users_function_exits_with_3_and_is_the_last_word_once_without_traceback() -> (
+    None
+):
     ended = finished("user-error")
     assert ended.returncode == 3
     assert ended.stderr.endswith(
@@ -184,14 +231,21 @@ def test_an_error_in_a_users_function_exits_with_3_and_is_the_last_word_once_wit
 def test_any_other_error_exits_with_1() -> None:
     ended = finished("peer-error", "--quiet")
     assert ended.returncode == 1
-    assert ended.stderr == "wallaroo: error: port 7010 is taken. Stop what listens there, or choose another.\n"
+    assert (
+        ended.stderr
+        == "wallaroo: error: port 7010 is taken. Stop what listens there, or choose another.\n"
+    )
 
 
 def test_the_summary_file_holds_the_last_status_of_a_failed_run_too(tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
     finished("user-error", "--summary", str(file))
     written = json.loads(file.read_text())
-    assert (written["state"], written["batches"], written["latency"][0]["p99_ms"]) == ("failed", 61, 1120.0)
+    assert (written["state"], written["batches"], written["latency"][0]["p99_ms"]) == (
+        "failed",
+        61,
+        1120.0,
+    )
 
 
 def test_the_runs_own_error_comes_before_one_about_the_summary_file(tmp_path: Path) -> None:
@@ -220,13 +274,20 @@ def test_a_view_that_fails_does_not_leave_the_run_behind() -> None:
             raise OSError("the terminal is gone")
 
     handle = FakeHandle()
-    with command.StopSignals(lambda: None) as signals, pytest.raises(OSError, match="terminal is gone"):
+    with (
+        command.StopSignals(lambda: None) as signals,
+        pytest.raises(OSError, match="terminal is gone"),
+    ):
         command.watch(handle, Broken(), signals)
     assert handle.stops == 1
 
 
-@pytest.mark.parametrize(("label", "view"), [("stdout", LineView), ("tcp 127.0.0.1:7002", LiveView)])
-def test_output_on_the_same_terminal_makes_way_for_no_table(label: str, view: type, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("label", "view"), [("stdout", LineView), ("tcp 127.0.0.1:7002", LiveView)]
+)
+def test_output_on_the_same_terminal_makes_way_for_no_table(
+    label: str, view: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -238,11 +299,14 @@ def test_output_on_the_same_terminal_makes_way_for_no_table(label: str, view: ty
     assert type(command._view(parsed("words.py")[0], status)) is view
 
 
-# -- signals ---------------------------------------------------------------------------------------------------------------------
+# -- signals
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_stops_at_the_batch_boundary_and_exits_with_0(number: signal.Signals) -> None:
+def test_the_first_signal_stops_at_the_batch_boundary_and_exits_with_0(
+    number: signal.Signals,
+) -> None:
     with running("obeys") as process:
         assert process.stderr is not None
         read_until(process.stderr.fileno(), b"Market Spread running")
@@ -265,7 +329,9 @@ def test_the_second_signal_ends_at_once_with_130(number: signal.Signals) -> None
         assert b"Traceback" not in process.stderr.read()
 
 
-def test_a_run_that_takes_several_looks_to_stop_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_takes_several_looks_to_stop_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(command, "POLL_S", 0.001)
     handle = FakeHandle(ends_after=4)
     handle.is_deaf = True
@@ -284,14 +350,17 @@ def test_a_signal_while_spark_starts_is_obeyed_once_it_has_started() -> None:
         assert process.wait(DEADLINE_S) == 0
 
 
-# -- the terminal ----------------------------------------------------------------------------------------------------------------
+# -- the terminal
+# --------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def on_a_terminal(behaviour: str, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     ours, theirs = pty.openpty()
     streams = {"stdin": theirs, "stdout": subprocess.PIPE, "stderr": theirs}
-    with subprocess.Popen(stub(behaviour, *words), cwd=ROOT, env=environment(), **streams) as process:
+    with subprocess.Popen(
+        stub(behaviour, *words), cwd=ROOT, env=environment(), **streams
+    ) as process:
         os.close(theirs)
         try:
             yield process, ours

@@ -1,4 +1,6 @@
-"""The in-process runner as tests use it: values, wires, batches, attempts, generators, single steps."""
+"""The in-process runner as tests use it: values, wires, batches, attempts, generators, single
+steps.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import wallaroo
 from tests.conformance.apps import properties
 from tests.conformance.apps.steps import pass_on, text
 from wallaroo.errors import UserCodeError
-from wallaroo.testing import LocalApplication, VirtualClock, Wire, run_local, run_state_step, run_step
+from wallaroo.testing import (
+    LocalApplication,
+    VirtualClock,
+    Wire,
+    run_local,
+    run_state_step,
+    run_step,
+)
 
 
 class UpTo:
@@ -67,7 +76,9 @@ def test_an_unknown_source_is_told_with_the_known_ones() -> None:
 def test_a_generator_needs_no_input_and_an_endless_one_is_cut() -> None:
     application = closed(wallaroo.GenSourceConfig("numbers", UpTo(5)))
 
-    assert run_local(application).outputs == [b"%d" % number for number in (1, 1, 2, 2, 3, 3, 4, 4, 5, 5)]
+    assert run_local(application).outputs == [
+        b"%d" % number for number in (1, 1, 2, 2, 3, 3, 4, 4, 5, 5)
+    ]
     assert run_local(application, limit=2, batches=2).outputs == [b"1", b"1", b"2", b"2"]
     assert run_local(closed(wallaroo.GenSourceConfig("numbers", UpTo(0)))).outputs == []
 
@@ -76,7 +87,9 @@ def test_a_batch_takes_what_it_is_told_and_the_rest_waits() -> None:
     running = LocalApplication(properties.totals())
     running.send("in", b"a", b"b", b"a")
 
-    assert running.batch(2) == {"stdout": [b"a 1", b"b 1"]} or running.result().by_sink == {"stdout": [b"b 1", b"a 1"]}
+    assert running.batch(2) == {"stdout": [b"a 1", b"b 1"]} or running.result().by_sink == {
+        "stdout": [b"b 1", b"a 1"]
+    }
     assert running.waiting == 1
     assert running.batch() == {"stdout": [b"a 2"]}
     assert running.batch() == {"stdout": []}
@@ -90,7 +103,11 @@ def test_an_attempt_leaves_nothing_behind() -> None:
     attempt = running.attempt()
 
     assert attempt.outputs == {0: [b"a 1"]}
-    assert (running.waiting, running.result().state("total"), running.result().outputs) == (1, {}, [])
+    assert (running.waiting, running.result().state("total"), running.result().outputs) == (
+        1,
+        {},
+        [],
+    )
     assert running.batch() == {"stdout": [b"a 1"]}
 
 
@@ -128,7 +145,9 @@ def test_one_state_step_by_itself_copies_what_it_is_given() -> None:
     begun = properties.Total()
     begun.count = 5
 
-    outputs, after = run_state_step(properties.total, [("a", "a"), ("b", "b"), ("a", "a")], {"a": begun})
+    outputs, after = run_state_step(
+        properties.total, [("a", "a"), ("b", "b"), ("a", "a")], {"a": begun}
+    )
 
     assert outputs == [("a", "a 6"), ("b", "b 1"), ("a", "a 7")]
     assert (after["a"].count, after["b"].count, begun.count) == (7, 1, 5)

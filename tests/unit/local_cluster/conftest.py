@@ -12,11 +12,16 @@ import pytest
 
 @pytest.fixture
 def spawn() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start Python with a program; it prints ``ready`` once it may be used, and is gone after the test."""
+    """Start Python with a program; it prints ``ready`` once it may be used, and is gone after the
+    test.
+    """
     children = []
 
     def start(program: str = "", **options: object) -> subprocess.Popen[bytes]:
-        code = f"import os, signal, subprocess, sys, time\n{program}\nprint('ready', flush=True)\ntime.sleep(60)"
+        code = (
+            f"import os, signal, subprocess, sys, time\n{program}\nprint('ready', "
+            f"flush=True)\ntime.sleep(60)"
+        )
         child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, **options)  # type: ignore[call-overload]
         children.append(child)
         assert child.stdout.readline() == b"ready\n"

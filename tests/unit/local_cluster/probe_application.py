@@ -1,4 +1,5 @@
-"""A PySpark application: for every line on its stdin it runs a job with a shuffle, and prints the workers that took its tasks.
+"""A PySpark application: for every line on its stdin it runs a job with a shuffle, and prints the
+workers that took its tasks.
 
 Where it runs: started by a test, with the master's address and Spark settings as arguments.
 """
@@ -21,7 +22,9 @@ def pairs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def counted(numbers: Iterable[tuple[int, int]]) -> Iterator[tuple[str, int]]:
-    """Say where this task runs, and how many numbers reached it; take long enough for the other workers to get a task."""
+    """Say where this task runs, and how many numbers reached it; take long enough for the other
+    workers to get a task.
+    """
     time.sleep(0.05)
     yield os.environ["WALLAROO_WORKER"], sum(1 for _ in numbers)
 

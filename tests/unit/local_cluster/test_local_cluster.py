@@ -1,4 +1,6 @@
-"""Spark's own Master and Workers, commanded from a terminal, under a PySpark application that runs all the while."""
+"""Spark's own Master and Workers, commanded from a terminal, under a PySpark application that runs
+all the while.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ SETTINGS = (
     "spark.decommission.enabled=true",
     "spark.shuffle.io.retryWait=1s",
 )
-JOIN_S = 90.0  # Worker, executor and Python worker start one after the other; on a busy machine each takes its time
+# Worker, executor and Python worker start one after the other; on a busy machine each takes its
+# time
+JOIN_S = 90.0
 
 
 def command(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -48,7 +52,9 @@ class Probe:
         line = (sys.executable, str(APPLICATION), url, *SETTINGS)
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
         with open(log, "wb") as errors:
-            self._child = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment)
+            self._child = subprocess.Popen(
+                line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
+            )
 
     def workers(self) -> set[str]:
         """Run a job; the workers that took its tasks."""
@@ -100,27 +106,45 @@ def probe(cluster: LocalCluster) -> Iterator[Probe]:
         probe.kill()
 
 
-def test_workers_take_the_tasks_of_an_application_and_the_status_shows_it(cluster: LocalCluster, probe: Probe) -> None:
+def test_workers_take_the_tasks_of_an_application_and_the_status_shows_it(
+    cluster: LocalCluster, probe: Probe
+) -> None:
     assert probe.workers() == {"worker-1"}
 
     shown = command("status", "--json", folder=cluster.folder)
 
     status = json.loads(shown.stdout)
-    assert (status["state"], status["url"], status["applications"]) == ("alive", cluster.url, ["probe"])
+    assert (status["state"], status["url"], status["applications"]) == (
+        "alive",
+        cluster.url,
+        ["probe"],
+    )
     (worker,) = status["workers"]
-    assert (worker["name"], worker["state"], worker["cores"], worker["host"]) == ("worker-1", "alive", 1, host_of_worker(1))
+    assert (worker["name"], worker["state"], worker["cores"], worker["host"]) == (
+        "worker-1",
+        "alive",
+        1,
+        host_of_worker(1),
+    )
     assert worker["executors"] == [{"application": "probe", "memory_mb": 512}]
     assert processes.identify(worker["pid"])
 
 
-def test_a_second_start_in_the_same_folder_is_refused_and_changes_nothing(cluster: LocalCluster, probe: Probe) -> None:
+def test_a_second_start_in_the_same_folder_is_refused_and_changes_nothing(
+    cluster: LocalCluster, probe: Probe
+) -> None:
     refused = command("start", folder=cluster.folder)
     assert refused.returncode == 1
-    assert f"A cluster is running in {cluster.folder}, at {cluster.url}. `wallaroo cluster add-worker" in refused.stderr
+    assert (
+        f"A cluster is running in {cluster.folder}, at {cluster.url}. `wallaroo cluster add-worker"
+        in refused.stderr
+    )
     assert probe.workers() == {"worker-1"}
 
 
-def test_a_worker_joins_and_leaves_under_a_running_application(cluster: LocalCluster, probe: Probe) -> None:
+def test_a_worker_joins_and_leaves_under_a_running_application(
+    cluster: LocalCluster, probe: Probe
+) -> None:
     joined = command("add-worker", folder=cluster.folder)
     assert joined.stdout.startswith("worker-2 joined"), joined.stderr
     assert "2 workers with 2 cores" in joined.stdout
@@ -133,7 +157,9 @@ def test_a_worker_joins_and_leaves_under_a_running_application(cluster: LocalClu
     probe.run_until({"worker-1"})
 
 
-def test_a_killed_worker_is_gone_with_all_it_started_and_can_be_started_again(cluster: LocalCluster, probe: Probe) -> None:
+def test_a_killed_worker_is_gone_with_all_it_started_and_can_be_started_again(
+    cluster: LocalCluster, probe: Probe
+) -> None:
     name = cluster.add_worker()
     probe.run_until({"worker-1", name})
     worker = cluster._record().workers[-1]
@@ -159,7 +185,10 @@ def test_a_killed_master_is_started_again_and_finds_workers_and_application(
     assert probe.workers() == {"worker-1"}
     with pytest.raises(PeerError, match=r"The master is dead. `wallaroo cluster restart-master"):
         cluster.add_worker()
-    with pytest.raises(PeerError, match=r"cannot leave in order: the master at .* does not answer. --kill needs none"):
+    with pytest.raises(
+        PeerError,
+        match=r"cannot leave in order: the master at .* does not answer. --kill needs none",
+    ):
         cluster.remove_worker("worker-1")
 
     restarted = command("restart-master", folder=cluster.folder)
@@ -179,7 +208,10 @@ def test_stop_ends_everything_and_leaves_the_logs(cluster: LocalCluster, probe: 
 
     assert stopped.stdout.startswith("Ended 2 processes"), stopped.stderr
     assert processes.marked(*cluster._daemons.marks) == []
-    assert {path.name for path in (cluster.folder / "logs").iterdir()} >= {"master.log", "worker-1.log"}
+    assert {path.name for path in (cluster.folder / "logs").iterdir()} >= {
+        "master.log",
+        "worker-1.log",
+    }
     assert not (cluster.folder / "local").exists()
     assert "Nothing was running" in command("stop", folder=cluster.folder).stdout
 

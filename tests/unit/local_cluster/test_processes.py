@@ -16,7 +16,9 @@ from wallaroo.local_cluster import processes
 from wallaroo.local_cluster.processes import Process
 
 Spawn = Callable[..., subprocess.Popen[bytes]]
-on_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="marks are read from /proc")
+on_proc = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="marks are read from /proc"
+)
 
 
 def identified(child: subprocess.Popen[bytes]) -> Process:
@@ -25,7 +27,9 @@ def identified(child: subprocess.Popen[bytes]) -> Process:
     return process
 
 
-def test_a_process_is_running_until_it_has_ended_even_if_nobody_has_waited_for_it(spawn: Spawn) -> None:
+def test_a_process_is_running_until_it_has_ended_even_if_nobody_has_waited_for_it(
+    spawn: Spawn,
+) -> None:
     child = spawn()
     process = identified(child)
     assert processes.is_running(process)
@@ -69,8 +73,14 @@ def test_a_process_that_heeds_sigterm_is_not_killed(spawn: Spawn) -> None:
 
 @on_proc
 def test_marks_find_a_child_that_lost_its_parent(spawn: Spawn, tmp_path: Path) -> None:
-    start = "open(os.environ['PID'], 'w').write(str(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL).pid))"
-    parent = spawn(start, env={**os.environ, "PID": str(tmp_path / "pid"), "MARK": str(tmp_path), "NUMBER": "1"})
+    start = (
+        "open(os.environ['PID'], 'w').write(str(subprocess.Popen(['sleep', '60'], "
+        "stdout=subprocess.DEVNULL).pid))"
+    )
+    parent = spawn(
+        start,
+        env={**os.environ, "PID": str(tmp_path / "pid"), "MARK": str(tmp_path), "NUMBER": "1"},
+    )
     child = int((tmp_path / "pid").read_text())
     both = {parent.pid, child}
     assert {process.pid for process in processes.with_descendants([identified(parent)])} == both

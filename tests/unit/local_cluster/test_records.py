@@ -38,7 +38,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "cluster"
 
 
-# -- the record ------------------------------------------------------------------------------------------------------------------
+# -- the record
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -52,10 +53,16 @@ def test_a_name_is_not_used_twice() -> None:
     assert record.next_number == 4
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 2}', '{"format": 1, "master": {"pid": 1}, "workers": []}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"format": 2}', '{"format": 1, "master": {"pid": 1}, "workers": []}'],
+)
 def test_a_damaged_record_names_the_cure(tmp_path: Path, text: str) -> None:
     (tmp_path / state.RECORD).write_text(text)
-    with pytest.raises(PeerError, match=r"cluster.json cannot be read .* `wallaroo cluster stop --dir .*` ends what runs"):
+    with pytest.raises(
+        PeerError,
+        match=r"cluster.json cannot be read .* `wallaroo cluster stop --dir .*` ends what runs",
+    ):
         LocalCluster.attach(tmp_path)
 
 
@@ -68,18 +75,24 @@ def test_a_folder_with_other_files_is_not_made_a_cluster(tmp_path: Path) -> None
 
 
 def test_without_a_cluster_commands_say_how_to_start_one(folder: Path) -> None:
-    with pytest.raises(PeerError, match=r"There is no cluster in .* `wallaroo cluster start --dir .*` starts one"):
+    with pytest.raises(
+        PeerError, match=r"There is no cluster in .* `wallaroo cluster start --dir .*` starts one"
+    ):
         LocalCluster.attach(folder)
 
 
-def test_the_default_folder_is_the_users_own_and_needs_no_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_default_folder_is_the_users_own_and_needs_no_option(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert state.default_folder() == tmp_path / "wallaroo" / "cluster"
     assert state.command("stop", state.default_folder().resolve()) == "`wallaroo cluster stop`"
     assert state.command("stop", Path("/a b")) == "`wallaroo cluster stop --dir '/a b'`"
 
 
-def test_two_commands_do_not_change_a_cluster_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_commands_do_not_change_a_cluster_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state, "LOCK_WAIT_S", 0.1)
     with state.locked(tmp_path):
         with pytest.raises(PeerError, match="Another command has been changing the cluster"):
@@ -87,14 +100,18 @@ def test_two_commands_do_not_change_a_cluster_at_once(tmp_path: Path, monkeypatc
                 pytest.fail("both hold it")
 
 
-# -- after the machine was started anew, or the folder was damaged -----------------------------------------------------------------
+# -- after the machine was started anew, or the folder was damaged
+# -----------------------------------------------------------------
 
 
 def stale(folder: Path, child: subprocess.Popen[bytes]) -> None:
     """A record of processes that have ended, the pid of which is now somebody else's."""
     folder.mkdir()
     process = Process(child.pid, "another boot", 1)
-    state.write(folder, replace(RECORD, master=process, workers=(replace(RECORD.workers[0], process=process),)))
+    state.write(
+        folder,
+        replace(RECORD, master=process, workers=(replace(RECORD.workers[0], process=process),)),
+    )
 
 
 def test_a_stale_record_is_told_from_a_running_cluster(folder: Path, spawn: Spawn) -> None:
@@ -108,7 +125,9 @@ def test_a_stale_record_is_told_from_a_running_cluster(folder: Path, spawn: Spaw
     assert child.poll() is None
 
 
-def test_a_worker_of_a_stale_record_is_forgotten_without_a_signal(folder: Path, spawn: Spawn) -> None:
+def test_a_worker_of_a_stale_record_is_forgotten_without_a_signal(
+    folder: Path, spawn: Spawn
+) -> None:
     child = spawn()
     stale(folder, child)
     cluster = LocalCluster.attach(folder)
@@ -119,7 +138,9 @@ def test_a_worker_of_a_stale_record_is_forgotten_without_a_signal(folder: Path, 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="marks are read from /proc")
 @pytest.mark.parametrize("damage", ["no record", "half a record", "no folder"])
-def test_stop_ends_what_runs_also_without_its_record(folder: Path, fake_spark: FakeSpark, damage: str) -> None:
+def test_stop_ends_what_runs_also_without_its_record(
+    folder: Path, fake_spark: FakeSpark, damage: str
+) -> None:
     fake_spark("exec sleep 60")
     folder.mkdir()
     with Daemons(folder).start_master(1, 2) as child:
@@ -142,13 +163,17 @@ def test_a_folder_that_cannot_be_had_is_named(tmp_path: Path, place: str) -> Non
         LocalCluster.start(tmp_path / place)
 
 
-# -- daemons that do not come up -------------------------------------------------------------------------------------------------
+# -- daemons that do not come up
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("script", "text"),
     [
-        ("echo 'JAVA_HOME is not set' >&2; exit 1", r"master did not start: there is no Java .* `wallaroo doctor`"),
+        (
+            "echo 'JAVA_HOME is not set' >&2; exit 1",
+            r"master did not start: there is no Java .* `wallaroo doctor`",
+        ),
         (
             "echo 'a b ERROR Master: the disk is full.'; exit 1",
             r"ended while it started \(the disk is full\)\. Its log is .*/logs/",
@@ -172,12 +197,19 @@ def test_a_master_that_does_not_come_up_is_one_sentence_and_leaves_nothing(
 
 def test_a_port_that_is_taken_is_named(folder: Path) -> None:
     with standing_server(b"") as port:
-        with pytest.raises(PortTakenError, match=rf"Somebody else listens on 127.0.0.1:{port}.*--port"):
+        with pytest.raises(
+            PortTakenError, match=rf"Somebody else listens on 127.0.0.1:{port}.*--port"
+        ):
             LocalCluster.start(folder, port=port)
 
 
-def test_a_free_port_that_somebody_else_takes_first_is_not_the_end(folder: Path, fake_spark: FakeSpark) -> None:
-    fake_spark('echo x >> "$WALLAROO_CLUSTER/tries"; echo "java.net.BindException: bind(..) failed"; exit 1')
+def test_a_free_port_that_somebody_else_takes_first_is_not_the_end(
+    folder: Path, fake_spark: FakeSpark
+) -> None:
+    fake_spark(
+        'echo x >> "$WALLAROO_CLUSTER/tries"; echo "java.net.BindException: bind(..) failed"; '
+        "exit 1"
+    )
     with pytest.raises(PortTakenError):
         LocalCluster.start(folder)
     assert (folder / "tries").read_text() == "x\n" * local.PORT_TRIES
@@ -193,19 +225,32 @@ def test_without_spark_the_cure_is_pip(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_daemon_gets_nothing_from_the_shell_that_steers_spark_or_python(
     folder: Path, fake_spark: FakeSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("SPARK_WORKER_DIR", "SPARK_LOCAL_DIRS", "PYSPARK_PYTHON", "PYTHONPATH", "WALLAROO_WORKER"):
+    for name in (
+        "SPARK_WORKER_DIR",
+        "SPARK_LOCAL_DIRS",
+        "PYSPARK_PYTHON",
+        "PYTHONPATH",
+        "WALLAROO_WORKER",
+    ):
         monkeypatch.setenv(name, "of the shell")
     fake_spark("env")
     folder.mkdir()
     started = Daemons(folder)
-    assert started.start_worker("worker-7", "127.0.0.8", 1, "1g", "spark://127.0.0.1:1").wait(10) == 0
+    assert (
+        started.start_worker("worker-7", "127.0.0.8", 1, "1g", "spark://127.0.0.1:1").wait(10) == 0
+    )
     said = started.log("worker-7").read_text().splitlines()
     assert not any("of the shell" in line for line in said)
-    assert {"WALLAROO_WORKER=worker-7", "SPARK_LOCAL_IP=127.0.0.8", f"SPARK_LOCAL_DIRS={folder}/local/worker-7"} <= set(said)
+    assert {
+        "WALLAROO_WORKER=worker-7",
+        "SPARK_LOCAL_IP=127.0.0.8",
+        f"SPARK_LOCAL_DIRS={folder}/local/worker-7",
+    } <= set(said)
     assert f"PATH={os.environ['PATH']}" in said
 
 
-# -- what Spark says -------------------------------------------------------------------------------------------------------------
+# -- what Spark says
+# --------------------------------------------------------------------------------------------------
 
 
 class standing_server:
@@ -241,7 +286,9 @@ def test_a_page_that_is_not_the_masters_yet_is_no_answer(body: bytes) -> None:
 
 
 def test_of_two_workers_with_one_name_the_living_one_counts() -> None:
-    dead, alive = (standing.Registered("worker-1", word, f"http://{word}") for word in ("DEAD", "ALIVE"))
+    dead, alive = (
+        standing.Registered("worker-1", word, f"http://{word}") for word in ("DEAD", "ALIVE")
+    )
     for workers in ((dead, alive), (alive, dead)):
         assert standing.MasterView("ALIVE", workers, ()).worker("worker-1") == alive
     assert standing.MasterView("ALIVE", (dead,), ()).worker("worker-2") is None

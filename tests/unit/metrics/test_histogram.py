@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallaroo.metrics.histogram import ABSOLUTE_ERROR_MS, BUCKETS_MAX, RELATIVE_ERROR, VALUE_MAX_MS, LatencyHistogram
+from wallaroo.metrics.histogram import (
+    ABSOLUTE_ERROR_MS,
+    BUCKETS_MAX,
+    RELATIVE_ERROR,
+    VALUE_MAX_MS,
+    LatencyHistogram,
+)
 
 latencies = st.one_of(st.floats(0, 5), st.floats(0, 5_000), st.floats(0, VALUE_MAX_MS))
 weighted = st.lists(st.tuples(latencies, st.integers(1, 40)), min_size=1, max_size=60)
@@ -27,7 +33,9 @@ def exact(records: list[tuple[float, int]], q: int) -> float:
 
 
 @given(weighted, per_mille)
-def test_a_quantile_is_within_its_error_bound_of_the_sorted_list(records: list[tuple[float, int]], q: int) -> None:
+def test_a_quantile_is_within_its_error_bound_of_the_sorted_list(
+    records: list[tuple[float, int]], q: int
+) -> None:
     (answer,) = histogram_of(records).quantiles(q)
     truth = exact(records, q)
     assert abs(answer - truth) <= max(RELATIVE_ERROR * truth, ABSOLUTE_ERROR_MS) * (1 + 1e-9)
@@ -46,12 +54,18 @@ def test_the_count_and_both_ends_are_exact(records: list[tuple[float, int]]) -> 
 
 
 @given(weighted, weighted)
-def test_merging_equals_recording_everything_in_one(some: list[tuple[float, int]], more: list[tuple[float, int]]) -> None:
+def test_merging_equals_recording_everything_in_one(
+    some: list[tuple[float, int]], more: list[tuple[float, int]]
+) -> None:
     merged, together = histogram_of(some), histogram_of(some + more)
     merged.merge(histogram_of(more))
     wanted = (1, 500, 950, 990, 999, 1000)
     assert merged.quantiles(*wanted) == together.quantiles(*wanted)
-    assert (merged.count, merged.min_ms, merged.max_ms) == (together.count, together.min_ms, together.max_ms)
+    assert (merged.count, merged.min_ms, merged.max_ms) == (
+        together.count,
+        together.min_ms,
+        together.max_ms,
+    )
 
 
 @given(weighted)

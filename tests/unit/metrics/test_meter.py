@@ -25,7 +25,9 @@ def at_ms(seconds: float) -> int:
 
 
 def source(name: str, events_in: int) -> SourceStatus:
-    return SourceStatus(name, f"tcp {name}", events_in, 0, events_in, events_in * 50, 1, False, False)
+    return SourceStatus(
+        name, f"tcp {name}", events_in, 0, events_in, events_in * 50, 1, False, False
+    )
 
 
 def sink(name: str, waiting_for: str = "") -> SinkLine:
@@ -40,16 +42,23 @@ def meter() -> RunMeter:
 def test_batches_add_up_to_totals_rates_and_durations(meter: RunMeter) -> None:
     meter.enter("running")
     for batch in range(4):
-        meter.batch_done(batch, at_ns(batch), at_ns(batch + 1), {"a": 600, "b": 400}, {"out": 50}, {})
+        meter.batch_done(
+            batch, at_ns(batch), at_ns(batch + 1), {"a": 600, "b": 400}, {"out": 50}, {}
+        )
     status = meter.status(START_S + 4)
     assert (status.state, status.batches, status.last_batch) == ("running", 4, 3)
     assert (status.events_done, status.outputs) == (4000, 200)
     assert (status.batch_ms, status.batch_ms_median) == (1000, 1000)
-    assert (status.events_done_per_s, status.outputs_per_s) == (pytest.approx(1000), pytest.approx(50))
+    assert (status.events_done_per_s, status.outputs_per_s) == (
+        pytest.approx(1000),
+        pytest.approx(50),
+    )
 
 
 def test_latency_runs_from_receipt_to_the_moment_the_output_left(meter: RunMeter) -> None:
-    meter.batch_done(0, at_ns(0), at_ns(1), {"a": 3}, {"out": 3}, {"Orders": [(at_ms(0.5), 2), (at_ms(0.9), 1)]})
+    meter.batch_done(
+        0, at_ns(0), at_ns(1), {"a": 3}, {"out": 3}, {"Orders": [(at_ms(0.5), 2), (at_ms(0.9), 1)]}
+    )
     assert meter.status(START_S + 1).latency == ()
     meter.output_left(0, at_ns(1.5))
     (latency,) = meter.status(START_S + 2).latency
@@ -73,7 +82,9 @@ def test_a_batch_whose_sinks_published_at_commit_left_when_it_committed(meter: R
 
 def test_a_batch_that_left_takes_all_before_it_along(meter: RunMeter) -> None:
     for batch in range(3):
-        meter.batch_done(batch, at_ns(batch), at_ns(batch + 1), {}, {"out": 1}, {"Orders": [(at_ms(batch), 1)]})
+        meter.batch_done(
+            batch, at_ns(batch), at_ns(batch + 1), {}, {"out": 1}, {"Orders": [(at_ms(batch), 1)]}
+        )
     meter.output_left(1, at_ns(4))
     assert meter.status(START_S + 4).latency[0].count == 2
     assert meter.waiting_batches == 1
@@ -90,13 +101,18 @@ def test_saying_twice_that_a_batch_left_counts_once(meter: RunMeter) -> None:
 def test_latency_is_kept_apart_by_pipeline(meter: RunMeter) -> None:
     receipts = {"Orders": [(at_ms(0.9), 1)], "Quotes": [(at_ms(0.5), 1)]}
     meter.batch_done(0, at_ns(0), at_ns(1), {}, {}, receipts)
-    assert {one.pipeline: round(one.max_ms) for one in meter.status(START_S + 1).latency} == {"Orders": 100, "Quotes": 500}
+    assert {one.pipeline: round(one.max_ms) for one in meter.status(START_S + 1).latency} == {
+        "Orders": 100,
+        "Quotes": 500,
+    }
 
 
 def test_an_absent_receiver_costs_bounded_memory_and_no_measurement(meter: RunMeter) -> None:
     batches = WAITING_BATCHES_MAX * 3
     for batch in range(batches):
-        meter.batch_done(batch, at_ns(batch), at_ns(batch + 1), {}, {"out": 10}, {"Orders": [(at_ms(batch), 10)]})
+        meter.batch_done(
+            batch, at_ns(batch), at_ns(batch + 1), {}, {"out": 10}, {"Orders": [(at_ms(batch), 10)]}
+        )
     assert meter.waiting_batches == WAITING_BATCHES_MAX
     meter.output_left(batches - 1, at_ns(batches))
     (latency,) = meter.status(START_S + batches).latency
@@ -107,7 +123,14 @@ def test_an_absent_receiver_costs_bounded_memory_and_no_measurement(meter: RunMe
 @given(st.integers(1, 6 * RECEIPTS_MAX))
 def test_folding_receipts_keeps_their_count_and_the_oldest(receipts: int) -> None:
     meter = RunMeter("Shop", START_S)
-    meter.batch_done(0, at_ns(0), at_ns(9), {}, {"out": 1}, {"Orders": [(at_ms(0) + n, 2) for n in range(receipts)]})
+    meter.batch_done(
+        0,
+        at_ns(0),
+        at_ns(9),
+        {},
+        {"out": 1},
+        {"Orders": [(at_ms(0) + n, 2) for n in range(receipts)]},
+    )
     assert len(meter._waiting[0].receipts["Orders"]) <= RECEIPTS_MAX
     meter.output_left(0, at_ns(10))
     (latency,) = meter.status(START_S + 10).latency
@@ -133,13 +156,18 @@ def test_what_the_whole_run_waits_for_goes_before_what_sinks_wait_for(meter: Run
     assert meter.status(START_S).waiting_for == "free disk space"
 
 
-def test_workers_and_what_moved_between_them_are_in_the_status_as_told_last(meter: RunMeter) -> None:
+def test_workers_and_what_moved_between_them_are_in_the_status_as_told_last(
+    meter: RunMeter,
+) -> None:
     assert (meter.status(START_S).workers, meter.status(START_S).moved) == ((), "")
     workers = (WorkerStatus("worker-1", "127.0.0.2", 1, 2, (0, 1)),)
     meter.set_workers(())
     meter.set_workers(workers)
     meter.set_moved("key groups moved: 2 of 4")
-    assert (meter.status(START_S).workers, meter.status(START_S).moved) == (workers, "key groups moved: 2 of 4")
+    assert (meter.status(START_S).workers, meter.status(START_S).moved) == (
+        workers,
+        "key groups moved: 2 of 4",
+    )
 
 
 def test_a_recovered_run_knows_the_batch_it_continues_after() -> None:
@@ -150,14 +178,21 @@ def test_a_recovered_run_knows_the_batch_it_continues_after() -> None:
 def test_a_new_run_has_no_last_batch_and_takes_its_tasks_as_they_come(meter: RunMeter) -> None:
     meter.set_tasks(6)
     status = meter.status(START_S - 1)
-    assert (status.state, status.last_batch, status.tasks, status.elapsed_s) == ("starting", -1, 6, 0.0)
+    assert (status.state, status.last_batch, status.tasks, status.elapsed_s) == (
+        "starting",
+        -1,
+        6,
+        0.0,
+    )
 
 
 def test_reading_the_status_while_batches_report_is_safe(meter: RunMeter) -> None:
     def report() -> None:
         for batch in range(400):
             left = [(at_ms(0) - batch * 37 - n, 1) for n in range(20)]
-            meter.batch_done(batch, at_ns(batch), at_ns(batch + 1), {"a": 1}, {}, {f"p{batch % 50}": left})
+            meter.batch_done(
+                batch, at_ns(batch), at_ns(batch + 1), {"a": 1}, {}, {f"p{batch % 50}": left}
+            )
 
     thread = threading.Thread(target=report)
     thread.start()

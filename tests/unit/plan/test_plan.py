@@ -29,14 +29,22 @@ def shape(pipeline: Any) -> list[str]:
     """One line a stage: level, steps, exit."""
     made = plan(pipeline)
     return [
-        f"{stage.level} {'+'.join(step.step_name for step in stage.steps) or '-'} {leave(stage.exit)}" for stage in made.stages
+        f"{stage.level} {'+'.join(step.step_name for step in stage.steps) or '-'} "
+        f"{leave(stage.exit)}"
+        for stage in made.stages
     ]
 
 
 def leave(exit_: ToExchange | ToSinks) -> str:
     if isinstance(exit_, ToSinks):
         return f"sinks {','.join(map(str, exit_.sinks))}"
-    how = "same key" if exit_.keeps_key else exit_.extractor.step_name if exit_.extractor else "collect"
+    how = (
+        "same key"
+        if exit_.keeps_key
+        else exit_.extractor.step_name
+        if exit_.extractor
+        else "collect"
+    )
     return f"> {exit_.stage} by {how}{' raw' if exit_.is_raw else ''}"
 
 
@@ -70,11 +78,17 @@ def test_sides_merged_behind_their_own_key_by_meet_in_one_stage() -> None:
 
 
 def test_steps_behind_a_key_by_run_behind_the_shuffle() -> None:
-    assert shape(tcp("in").key_by(first_letter).to(shout).to(count).to_sink(SINK))[1] == "1 shout+count sinks 0"
+    assert (
+        shape(tcp("in").key_by(first_letter).to(shout).to(count).to_sink(SINK))[1]
+        == "1 shout+count sinks 0"
+    )
 
 
 def test_state_steps_of_one_key_are_fused() -> None:
-    assert shape(tcp("in").key_by(first_letter).to(count).to(count_again).to_sink(SINK))[1] == "1 count+count again sinks 0"
+    assert (
+        shape(tcp("in").key_by(first_letter).to(count).to(count_again).to_sink(SINK))[1]
+        == "1 count+count again sinks 0"
+    )
 
 
 def test_a_second_key_by_with_state_behind_it_is_a_second_shuffle() -> None:
@@ -89,15 +103,23 @@ def test_a_second_key_by_with_state_behind_it_is_a_second_shuffle() -> None:
 def test_a_key_by_that_another_follows_before_any_state_is_left_out_and_said_so() -> None:
     again = tcp("in").key_by(first_letter).to(shout).key_by(last_letter).to(count).to_sink(SINK)
     assert shape(again) == ["0 shout > 1 by last_letter", "1 count sinks 0"]
-    assert plan(again).notes == ("key_by 'first_letter' shuffles nothing: key_by 'last_letter' follows before any state step.",)
+    assert plan(again).notes == (
+        "key_by 'first_letter' shuffles nothing: key_by 'last_letter' follows before any state "
+        "step.",
+    )
 
 
 def test_a_key_by_in_front_of_a_collect_is_left_out() -> None:
-    assert shape(tcp("in").key_by(first_letter).collect().to(count).to_sink(SINK)) == ["0 - > 1 by collect", "1 count sinks 0"]
+    assert shape(tcp("in").key_by(first_letter).collect().to(count).to_sink(SINK)) == [
+        "0 - > 1 by collect",
+        "1 count sinks 0",
+    ]
 
 
 def test_a_key_by_without_state_behind_it_is_left_out_on_both_sides_of_a_merge() -> None:
-    merged = tcp("a").key_by(first_letter).merge(tcp("b").key_by(last_letter)).to(shout).to_sink(SINK)
+    merged = (
+        tcp("a").key_by(first_letter).merge(tcp("b").key_by(last_letter)).to(shout).to_sink(SINK)
+    )
     assert shape(merged) == ["0 shout sinks 0", "0 shout sinks 0"]
     assert len(plan(merged).notes) == 2
 
@@ -112,11 +134,20 @@ def test_a_collect_is_never_left_out() -> None:
 
 
 def test_steps_behind_a_merge_without_a_key_are_copied_into_both_stages() -> None:
-    assert shape(tcp("a").to(shout).merge(tcp("b")).to(whisper).to_sink(SINK)) == ["0 shout+whisper sinks 0", "0 whisper sinks 0"]
+    assert shape(tcp("a").to(shout).merge(tcp("b")).to(whisper).to_sink(SINK)) == [
+        "0 shout+whisper sinks 0",
+        "0 whisper sinks 0",
+    ]
 
 
 def test_keyed_streams_merged_behind_their_steps_meet_by_the_key_they_have() -> None:
-    merged = tcp("a").key_by(first_letter).to(shout).merge(tcp("b").key_by(last_letter).to(whisper)).to(count)
+    merged = (
+        tcp("a")
+        .key_by(first_letter)
+        .to(shout)
+        .merge(tcp("b").key_by(last_letter).to(whisper))
+        .to(count)
+    )
     assert shape(merged.to_sink(SINK)) == [
         "0 - > 1 by first_letter raw",
         "1 shout > 4 by same key",
@@ -157,7 +188,11 @@ def test_sinks_are_named_by_kind_and_all_get_everything() -> None:
 def test_sources_keep_their_label_and_decoder() -> None:
     config = wallaroo.FileSourceConfig("lines", "in.txt")
     made = plan(wallaroo.source("label", config).to_sink(SINK))
-    assert (made.sources[0].pipeline, made.sources[0].config, made.sources[0].decoder) == ("label", config, config.decoder)
+    assert (made.sources[0].pipeline, made.sources[0].config, made.sources[0].decoder) == (
+        "label",
+        config,
+        config.decoder,
+    )
 
 
 def test_a_pipeline_of_thousands_of_steps_is_planned() -> None:
@@ -170,7 +205,12 @@ def test_a_pipeline_of_thousands_of_steps_is_planned() -> None:
 MANY: dict[str, Any] = {
     "unkeyed": tcp("a").to(shout).to_sink(SINK),
     "collect": tcp("a").collect().to(count).to_sink(SINK),
-    "several keys": tcp("a").key_by(first_letter).to(count).key_by(last_letter).to(count_again).to_sink(SINK),
+    "several keys": tcp("a")
+    .key_by(first_letter)
+    .to(count)
+    .key_by(last_letter)
+    .to(count_again)
+    .to_sink(SINK),
     "merge of merges": tcp("a")
     .merge(tcp("b"))
     .merge(tcp("c").key_by(first_letter).to(shout).merge(tcp("d").to(whisper)))
@@ -186,13 +226,17 @@ def test_plans_obey_the_laws_of_the_model(pipeline: Any) -> None:
     assert [stage.id for stage in made.stages] == list(range(len(made.stages)))
     for stage in made.stages:
         assert stage.why.endswith(".")
-        producers = [other for other in made.stages if isinstance(other.exit, ToExchange) and other.exit.stage == stage.id]
+        producers = [
+            other
+            for other in made.stages
+            if isinstance(other.exit, ToExchange) and other.exit.stage == stage.id
+        ]
         if isinstance(stage.entry, SourceEntry):
             assert (stage.level, producers) == (0, [])
             assert not any(step.is_stateful for step in stage.steps)
         else:
             assert stage.entry == ExchangeEntry()
             assert stage.level == 1 + max(producer.level for producer in producers)
-    assert sorted(stage.entry.source for stage in made.stages if isinstance(stage.entry, SourceEntry)) == list(
-        range(len(made.sources))
-    )
+    assert sorted(
+        stage.entry.source for stage in made.stages if isinstance(stage.entry, SourceEntry)
+    ) == list(range(len(made.sources)))

@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 
 import wallaroo
-from tests.unit.check.checked_steps import SINK, Total, count, count_again, decode, encode, first_letter, last_letter, shout, tcp
+from tests.unit.check.checked_steps import (
+    SINK,
+    Total,
+    count,
+    count_again,
+    decode,
+    encode,
+    first_letter,
+    last_letter,
+    shout,
+    tcp,
+)
 from wallaroo.plan.json import Verdict, compare, dumps
 from wallaroo.plan.model import Plan
 
@@ -38,7 +49,9 @@ def test_the_description_is_stable_json_without_addresses() -> None:
     there = plan(keyed(port=7010).to(count).to_sink(SINK))
     assert dumps(there) == dumps(BASE)
     described = json.loads(dumps(BASE))
-    assert described["states"] == {"count": {"class": f"{Total.__module__}.Total", "keys": ["first_letter"]}}
+    assert described["states"] == {
+        "count": {"class": f"{Total.__module__}.Total", "keys": ["first_letter"]}
+    }
     assert described["steps"] == {"count": "state_computation"}
 
 
@@ -52,7 +65,10 @@ def test_an_equal_plan_is_compatible() -> None:
         (keyed().to(shout).to(count).to_sink(SINK), "Step 'shout' is new."),
         (keyed().to(count).to(count_again).to_sink(SINK), "Step 'count again' is new."),
         (keyed().to(count).to_sinks([SINK, SINK]), "Sink 'stdout-2' is new."),
-        (tcp("in").merge(tcp("b")).key_by(first_letter).to(count).to_sink(SINK), "Source 'b' is new."),
+        (
+            tcp("in").merge(tcp("b")).key_by(first_letter).to(count).to_sink(SINK),
+            "Source 'b' is new.",
+        ),
         (keyed().merge(tcp("b").key_by(last_letter)).to(count).to_sink(SINK), "Source 'b' is new."),
         (keyed().to(count).collect().to_sink(SINK), "The same steps are laid out in other stages."),
     ],
@@ -63,7 +79,10 @@ def test_what_only_adds_is_compatible_with_new_steps(pipeline: Any, reason: str)
 
 def test_a_stateless_step_may_go() -> None:
     found = compare(dumps(plan(keyed().to(shout).to(count).to_sink(SINK))), dumps(BASE))
-    assert (found.verdict, found.reasons) == (Verdict.CHANGED, ("Step 'shout' is gone; it kept nothing.",))
+    assert (found.verdict, found.reasons) == (
+        Verdict.CHANGED,
+        ("Step 'shout' is gone; it kept nothing.",),
+    )
 
 
 def with_header(length: int, fmt: str) -> Any:
@@ -74,17 +93,44 @@ def with_header(length: int, fmt: str) -> Any:
 @pytest.mark.parametrize(
     ("pipeline", "reason"),
     [
-        (keyed().to(count_again).to_sink(SINK), "State step 'count' is gone or renamed: its state would be lost."),
-        (keyed("other").to(count).to_sink(SINK), "Source 'in' is gone, and input it has accepted may not be processed yet."),
-        (tcp("in").key_by(last_letter).to(count).to_sink(SINK), "was kept by first_letter, now it is kept by last_letter."),
-        (tcp("in").collect().to(count).to_sink(SINK), "was kept by first_letter, now it is kept by collect()."),
-        (keyed().to(wallaroo.state_computation("count", OtherTotal)(count.function)).to_sink(SINK), "OtherTotal."),
         (
-            wallaroo.source("in", wallaroo.FileSourceConfig("in", "in.txt", decode)).key_by(first_letter).to(count).to_sink(SINK),
-            "Source 'in' was a tcp source and is a file source now: their positions do not compare.",
+            keyed().to(count_again).to_sink(SINK),
+            "State step 'count' is gone or renamed: its state would be lost.",
         ),
-        (with_header(2, ">H"), "Source 'in' has another header than the frames it has accepted (4 bytes, '>I')."),
-        (keyed().to(count).to_sink(wallaroo.TCPSinkConfig("127.0.0.1", 7002, encode)), "Sink 'stdout' is gone"),
+        (
+            keyed("other").to(count).to_sink(SINK),
+            "Source 'in' is gone, and input it has accepted may not be processed yet.",
+        ),
+        (
+            tcp("in").key_by(last_letter).to(count).to_sink(SINK),
+            "was kept by first_letter, now it is kept by last_letter.",
+        ),
+        (
+            tcp("in").collect().to(count).to_sink(SINK),
+            "was kept by first_letter, now it is kept by collect().",
+        ),
+        (
+            keyed()
+            .to(wallaroo.state_computation("count", OtherTotal)(count.function))
+            .to_sink(SINK),
+            "OtherTotal.",
+        ),
+        (
+            wallaroo.source("in", wallaroo.FileSourceConfig("in", "in.txt", decode))
+            .key_by(first_letter)
+            .to(count)
+            .to_sink(SINK),
+            "Source 'in' was a tcp source and is a file source now: their positions do not "
+            "compare.",
+        ),
+        (
+            with_header(2, ">H"),
+            "Source 'in' has another header than the frames it has accepted (4 bytes, '>I').",
+        ),
+        (
+            keyed().to(count).to_sink(wallaroo.TCPSinkConfig("127.0.0.1", 7002, encode)),
+            "Sink 'stdout' is gone",
+        ),
     ],
 )
 def test_what_loses_or_reinterprets_is_incompatible(pipeline: Any, reason: str) -> None:
@@ -104,14 +150,23 @@ def test_another_application_and_other_key_groups_are_incompatible() -> None:
 
 def test_another_format_is_incompatible() -> None:
     old = dumps(BASE).replace('"format": 1', '"format": 0')
-    assert compare(old, dumps(BASE)).reasons == ("The plan was written in format 0, this version writes 1.",)
+    assert compare(old, dumps(BASE)).reasons == (
+        "The plan was written in format 0, this version writes 1.",
+    )
 
 
 def test_all_reasons_are_given() -> None:
     _, reasons = against(tcp("other").to_sink(wallaroo.TCPSinkConfig("127.0.0.1", 7002, encode)))
-    assert ("Source 'in' is gone" in reasons, "Sink 'stdout' is gone" in reasons, "State step 'count'" in reasons) == (True,) * 3
+    assert (
+        "Source 'in' is gone" in reasons,
+        "Sink 'stdout' is gone" in reasons,
+        "State step 'count'" in reasons,
+    ) == (True,) * 3
 
 
 def test_keys_are_found_through_a_meeting_of_keyed_streams() -> None:
     merged = keyed("a").to(shout).merge(tcp("b").key_by(last_letter).to(shout)).to(count)
-    assert json.loads(dumps(plan(merged.to_sink(SINK))))["states"]["count"]["keys"] == ["first_letter", "last_letter"]
+    assert json.loads(dumps(plan(merged.to_sink(SINK))))["states"]["count"]["keys"] == [
+        "first_letter",
+        "last_letter",
+    ]

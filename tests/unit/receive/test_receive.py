@@ -56,14 +56,26 @@ def frames(*payloads: bytes) -> bytes:
 
 
 def test_frames_are_printed_as_lines_and_the_command_ends_at_the_count() -> None:
-    code, out, messages = command("--form", "frames", "--count", "3", fed=frames(b"one", b"", b"three"))
+    code, out, messages = command(
+        "--form", "frames", "--count", "3", fed=frames(b"one", b"", b"three")
+    )
     assert (code, out) == (0, b"one\n\nthree\n")
     assert messages.startswith("Listening on 127.0.0.1:")
     assert "3 frames on 1 connection" in messages
 
 
 def test_another_header_is_understood() -> None:
-    code, out, _ = command("--form", "frames", "--header-length", "2", "--length-fmt", "<H", "--count", "1", fed=b"\3\0abc")
+    code, out, _ = command(
+        "--form",
+        "frames",
+        "--header-length",
+        "2",
+        "--length-fmt",
+        "<H",
+        "--count",
+        "1",
+        fed=b"\3\0abc",
+    )
     assert (code, out) == (0, b"abc\n")
 
 
@@ -74,7 +86,9 @@ def test_raw_bytes_come_out_as_they_are_and_into_a_file(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_when_the_time_is_over_is_said_with_exit_code_1() -> None:
-    code, _, messages = command("--form", "lines", "--count", "5", "--timeout", "0.5", "--no-write", fed=b"a\nb\nhalf")
+    code, _, messages = command(
+        "--form", "lines", "--count", "5", "--timeout", "0.5", "--no-write", fed=b"a\nb\nhalf"
+    )
     assert code == 1
     assert "3 of 5 lines missing" in messages
     assert "1 connection ended inside a message" in messages
@@ -86,10 +100,15 @@ def test_what_is_missing_when_the_time_is_over_is_said_with_exit_code_1() -> Non
         (["--listen", "127.0.0.1:0", "--count", "3"], "add --form frames"),
         (["--listen", "127.0.0.1:0", "--resume"], "use it with --out FILE"),
         (["--listen", "nowhere"], "not of the form HOST:PORT"),
-        (["--listen", "127.0.0.1:0", "--form", "frames", "--length-fmt", ">H"], "reads 2 bytes, the header has 4"),
+        (
+            ["--listen", "127.0.0.1:0", "--form", "frames", "--length-fmt", ">H"],
+            "reads 2 bytes, the header has 4",
+        ),
     ],
 )
-def test_a_wrong_option_is_said_with_its_cure(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_option_is_said_with_its_cure(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     args = arguments(*options)
     assert args.handler(args) == 2
     assert said in capsys.readouterr().err
@@ -119,7 +138,12 @@ def test_simultaneous_and_successive_connections_are_all_taken() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_frames_cut_anywhere_come_out_whole(size: int) -> None:
-    stream, cut, buffer, found = frames(b"a", b"", b"bcd" * 5), frame_cutter(4, ">I"), bytearray(), []
+    stream, cut, buffer, found = (
+        frames(b"a", b"", b"bcd" * 5),
+        frame_cutter(4, ">I"),
+        bytearray(),
+        [],
+    )
     for place in range(0, len(stream), size):
         buffer += stream[place : place + size]
         found += cut(buffer)
@@ -133,8 +157,12 @@ def test_an_address_may_be_ipv6_and_nonsense_is_refused() -> None:
         parse_address("7002")
 
 
-def test_connections_that_replace_each_other_at_once_leave_the_last_one(eventually: Callable[..., None]) -> None:
-    """The egress came anew twice before the receiver looked: what the older connections brought is sent again on the last one."""
+def test_connections_that_replace_each_other_at_once_leave_the_last_one(
+    eventually: Callable[..., None],
+) -> None:
+    """The egress came anew twice before the receiver looked: what the older connections brought is
+    sent again on the last one.
+    """
     receiver = Receiver(is_resuming=True)
     connections = [socket.create_connection(receiver.address) for _ in range(3)]
     for number, connection in enumerate(connections):

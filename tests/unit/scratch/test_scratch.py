@@ -1,4 +1,6 @@
-"""Scratch folders of killed runs go away; those of living runs, and what is no scratch folder, stay."""
+"""Scratch folders of killed runs go away; those of living runs, and what is no scratch folder,
+stay.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ class OtherRun:
 
     def __init__(self, parent: Path):
         self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN, str(parent)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", RUN, str(parent)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout is not None
         self.folder = Path(self.process.stdout.readline().strip())
@@ -75,7 +80,9 @@ def test_the_folder_of_a_killed_run_is_removed_and_that_of_a_living_one_is_not(
     assert list(tmp_path.iterdir()) == [living.folder]
 
 
-def test_what_is_no_scratch_folder_of_ours_stays(tmp_path: Path, other_run: Callable[[], OtherRun]) -> None:
+def test_what_is_no_scratch_folder_of_ours_stays(
+    tmp_path: Path, other_run: Callable[[], OtherRun]
+) -> None:
     dead = other_run().kill()
     unmarked = tmp_path / "wallaroo-verify-words"
     shutil.copytree(dead, unmarked)
@@ -106,7 +113,9 @@ def test_what_is_no_scratch_folder_of_ours_stays(tmp_path: Path, other_run: Call
         assert (folder / "spool" / "deep" / "file").exists()
 
 
-def test_folders_of_another_user_stay(tmp_path: Path, other_run: Callable[[], OtherRun], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_another_user_stay(
+    tmp_path: Path, other_run: Callable[[], OtherRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
     dead = other_run().kill()
     own_id = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: own_id + 1)

@@ -36,15 +36,27 @@ def wrong(root: Path, files: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({"wallaroo/engine/a.py": "import socket\n"}, "src/wallaroo/engine/a.py:1: engine is pure: no socket"),
-        ({"wallaroo/graph/a.py": "from os import path\n"}, "src/wallaroo/graph/a.py:1: graph is pure: no os"),
+        (
+            {"wallaroo/engine/a.py": "import socket\n"},
+            "src/wallaroo/engine/a.py:1: engine is pure: no socket",
+        ),
+        (
+            {"wallaroo/graph/a.py": "from os import path\n"},
+            "src/wallaroo/graph/a.py:1: graph is pure: no os",
+        ),
         (
             {"wallaroo/graph/a.py": "from wallaroo.plan import b\n", "wallaroo/plan/b.py": ""},
             "graph must not know wallaroo.plan.b",
         ),
         ({"wallaroo/state/a.py": "import pyspark.sql\n"}, "pyspark belongs into wallaroo.spark"),
-        ({"wallaroo/spark/a.py": "from wallaroo.cli import main\n"}, "nobody imports the command line"),
-        ({"wallaroo/state/a.py": "def f():\n    import json\n"}, "src/wallaroo/state/a.py:2: import of json inside a function"),
+        (
+            {"wallaroo/spark/a.py": "from wallaroo.cli import main\n"},
+            "nobody imports the command line",
+        ),
+        (
+            {"wallaroo/state/a.py": "def f():\n    import json\n"},
+            "src/wallaroo/state/a.py:2: import of json inside a function",
+        ),
         (
             {
                 "wallaroo/a.py": "from wallaroo import b\n",
@@ -72,12 +84,19 @@ def test_right_imports_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/".join(["", "root", "x"]), "/".join(["", "home", "ann", "x"]), "'" + "/".join(["", "work"]) + "'"]
+    "path",
+    [
+        "/".join(["", "root", "x"]),
+        "/".join(["", "home", "ann", "x"]),
+        "'" + "/".join(["", "work"]) + "'",
+    ],
 )
 def test_a_machines_path_is_found(path: str) -> None:
     assert list(check_text.complaints("f", f"see {path} there"))
 
 
-@pytest.mark.parametrize("path", ["/tmp/x", "a/work/b", "/workers", "/rootless", "https://example.org/work"])
+@pytest.mark.parametrize(
+    "path", ["/tmp/x", "a/work/b", "/workers", "/rootless", "https://example.org/work"]
+)
 def test_other_paths_are_left_alone(path: str) -> None:
     assert not list(check_text.complaints("f", f"see {path} there"))

@@ -14,7 +14,16 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.cli.send import add_parser
-from wallaroo.cli.sending import SendOptions, of_bytes, of_frames, of_lines, of_numbers, of_payloads, send, slices
+from wallaroo.cli.sending import (
+    SendOptions,
+    of_bytes,
+    of_frames,
+    of_lines,
+    of_numbers,
+    of_payloads,
+    send,
+    slices,
+)
 from wallaroo.cli.sending_acked import send_acknowledged
 from wallaroo.errors import PeerError
 from wallaroo.framing import Framing, frame, frame_splitter
@@ -55,7 +64,9 @@ def to(*receivers: Receiver) -> str:
     return ",".join(f"{host}:{port}" for host, port in (receiver.address for receiver in receivers))
 
 
-def test_lines_are_framed_without_newlines_and_empty_ones_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_framed_without_newlines_and_empty_ones_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "a").write_bytes(b"one\r\n\ntwo")
     (tmp_path / "b").write_bytes(b"three\n")
     receiver = Receiver()
@@ -67,13 +78,29 @@ def test_lines_are_framed_without_newlines_and_empty_ones_left_out(tmp_path: Pat
 def test_empty_lines_are_sent_when_kept(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"one\n\ntwo\n")
     receiver = Receiver()
-    assert command("--to", to(receiver), "--file", str(tmp_path / "a"), "--keep-empty", "--quiet") == 0
+    assert (
+        command("--to", to(receiver), "--file", str(tmp_path / "a"), "--keep-empty", "--quiet") == 0
+    )
     assert receiver.payloads() == [b"one", b"", b"two"]
 
 
 def test_numbers_go_round_the_targets_by_batch() -> None:
     first, second = Receiver(), Receiver()
-    assert command("--to", to(first, second), "--numbers", "10", "--batch-size", "3", "--repeat", "2", "--count", "17") == 0
+    assert (
+        command(
+            "--to",
+            to(first, second),
+            "--numbers",
+            "10",
+            "--batch-size",
+            "3",
+            "--repeat",
+            "2",
+            "--count",
+            "17",
+        )
+        == 0
+    )
     assert first.payloads() == [b"1", b"2", b"3", b"7", b"8", b"9", b"1", b"2", b"3", b"7"]
     assert second.payloads() == [b"4", b"5", b"6", b"10", b"4", b"5", b"6"]
 
@@ -90,7 +117,11 @@ def test_frames_and_raw_bytes_are_sent_as_they_are(tmp_path: Path) -> None:
 
 def test_a_rate_is_kept_by_schedule_and_duration_ends_it() -> None:
     receiver = Receiver()
-    sent = send([receiver.address], lambda: of_numbers(1000), SendOptions(rate=2000, duration_s=0.25, repeat=0))
+    sent = send(
+        [receiver.address],
+        lambda: of_numbers(1000),
+        SendOptions(rate=2000, duration_s=0.25, repeat=0),
+    )
     assert 0.24 < sent.seconds < 1.0
     assert sent.messages <= 2000 * 0.25 + 20
     assert sent.messages >= 2000 * (sent.seconds - sent.lag_s) * 0.5
@@ -98,7 +129,11 @@ def test_a_rate_is_kept_by_schedule_and_duration_ends_it() -> None:
 
 
 def test_messages_are_cut_alike_however_they_are_batched() -> None:
-    blocks = [of_payloads([b"x" * number for number in range(50)]), of_lines(b""), of_payloads([b"y"])]
+    blocks = [
+        of_payloads([b"x" * number for number in range(50)]),
+        of_lines(b""),
+        of_payloads([b"y"]),
+    ]
     whole = b"".join(block.content for block in blocks)
     for batch_size in (None, 1, 7, 1000):
         parts = list(slices(lambda: blocks, SendOptions(batch_size=batch_size)))
@@ -108,7 +143,9 @@ def test_messages_are_cut_alike_however_they_are_batched() -> None:
     assert list(of_bytes(b"x" * 600_000).ends) == [262144, 524288, 600000]
 
 
-def test_half_a_frame_is_refused_before_anything_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_half_a_frame_is_refused_before_anything_is_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(PeerError, match="byte 5: a frame's payload of 9 bytes is cut off"):
         of_frames(frame(b"a") + b"\0\0\0\x09b")
     (tmp_path / "a").write_bytes(b"abcdefgh")
@@ -128,7 +165,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("arguments", WRONG)
-def test_a_wrong_option_is_told_in_words(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_option_is_told_in_words(
+    arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(*arguments.split()) == 2
     assert WRONG[arguments] in capsys.readouterr().err
 
@@ -162,7 +201,9 @@ def test_an_acknowledged_stream_is_complete_after_kills_of_the_ingress(running: 
     messages = of_payloads([b"%d" % number for number in range(3000)])
     target = running.feeders.ack_addresses["In"]
     sending = threading.Thread(
-        target=send_acknowledged, args=(target, "numbers", messages), kwargs={"rate": 4000, "on_count": counts.append}
+        target=send_acknowledged,
+        args=(target, "numbers", messages),
+        kwargs={"rate": 4000, "on_count": counts.append},
     )
     sending.start()
     for kill in (500, 1500):

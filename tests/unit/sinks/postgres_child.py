@@ -1,6 +1,7 @@
 """A driver in miniature, to be killed: stages, records and commits batches as the real one does.
 
-Arguments: dsn, table, ledger, folder, number of batches.  Run again with the same arguments it goes on where it was.
+Arguments: dsn, table, ledger, folder, number of batches.  Run again with the same arguments it goes
+on where it was.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ DRAIN_SECONDS = 20.0
 
 
 def rows_of(batch: int, task: int) -> list[tuple[str, int]]:
-    """What a task writes: small batches ride in the token, every third is large enough for a file."""
-    return [(f"task {task}", batch * 10_000 + number) for number in range(2000 if batch % 3 == 1 else 4)]
+    """What a task writes: small batches ride in the token, every third is large enough for a
+    file.
+    """
+    return [
+        (f"task {task}", batch * 10_000 + number) for number in range(2000 if batch % 3 == 1 else 4)
+    ]
 
 
 def stage(config: PostgresSinkConfig, staging: Path, batch: int) -> list[Any]:

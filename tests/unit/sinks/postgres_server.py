@@ -1,4 +1,6 @@
-"""A PostgreSQL server of the tests' own: a private cluster on a free loopback port, stopped by its process id."""
+"""A PostgreSQL server of the tests' own: a private cluster on a free loopback port, stopped by its
+process id.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ OWNER = "postgres"  # the server refuses to run as root
 
 def programs() -> Path:
     """The folder of the newest installed server's programs."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3])
+    )
     return found[-1].parent if found else Path(shutil.which("initdb") or "initdb").resolve().parent
 
 
@@ -33,7 +37,11 @@ class Server:
     def __init__(self, folder: Path, port: int):
         self.folder, self.port = folder, port
         self.dsn = f"host=127.0.0.1 port={port} user={OWNER} dbname=postgres"
-        self._as = {"user": OWNER, "group": pwd.getpwnam(OWNER).pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+        self._as = (
+            {"user": OWNER, "group": pwd.getpwnam(OWNER).pw_gid, "extra_groups": []}
+            if os.geteuid() == 0
+            else {}
+        )
         self._process: subprocess.Popen[bytes] | None = None
 
     def create(self) -> None:
@@ -48,11 +56,26 @@ class Server:
 
     def start(self) -> None:
         """Start and wait until connections are accepted."""
-        settings = (f"port={self.port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={self.folder}", "fsync=off")
-        command = [str(programs() / "postgres"), "-D", str(self.folder / "cluster"), *(f"--{setting}" for setting in settings)]
+        settings = (
+            f"port={self.port}",
+            "listen_addresses=127.0.0.1",
+            f"unix_socket_directories={self.folder}",
+            "fsync=off",
+        )
+        command = [
+            str(programs() / "postgres"),
+            "-D",
+            str(self.folder / "cluster"),
+            *(f"--{setting}" for setting in settings),
+        ]
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(  # type: ignore[call-overload]
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, **self._as
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.folder,
+                **self._as,
             )
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
@@ -64,7 +87,9 @@ class Server:
                 time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT: fast, in order.  SIGQUIT: at once, as in a crash; the next start recovers from the log."""
+        """SIGINT: fast, in order.  SIGQUIT: at once, as in a crash; the next start recovers from
+        the log.
+        """
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(START_SECONDS_MAX)

@@ -1,6 +1,7 @@
 """An application for the tests: words from a generator, counted, every count a row of PostgreSQL.
 
-Arguments: ``--dsn DSN --table TABLE --words COUNT --gate FILE``; the second half of the words waits until FILE exists.
+Arguments: ``--dsn DSN --table TABLE --words COUNT --gate FILE``; the second half of the words waits
+until FILE exists.
 """
 
 from __future__ import annotations
@@ -67,7 +68,13 @@ def as_row(counted: tuple[str, int]) -> tuple[str, int]:
 
 def application_setup(args: list[str]) -> object:
     """Build the application."""
-    dsn, table, words, gate = (args[args.index(option) + 1] for option in ("--dsn", "--table", "--words", "--gate"))
-    numbers = wallaroo.source("numbers", wallaroo.GenSourceConfig("numbers", Numbers(int(words), gate)))
+    dsn, table, words, gate = (
+        args[args.index(option) + 1] for option in ("--dsn", "--table", "--words", "--gate")
+    )
+    numbers = wallaroo.source(
+        "numbers", wallaroo.GenSourceConfig("numbers", Numbers(int(words), gate))
+    )
     sink = PostgresSinkConfig(dsn, table, ("word", "total"), as_row)
-    return wallaroo.build_application("Words", numbers.to(to_word).key_by(word_of).to(count).to_sink(sink))
+    return wallaroo.build_application(
+        "Words", numbers.to(to_word).key_by(word_of).to(count).to_sink(sink)
+    )

@@ -14,7 +14,10 @@ from wallaroo.sinks.stdout import StdoutSinkConfig
 from wallaroo.sinks.tcp.config import TCPSinkConfig
 
 
-@pytest.mark.parametrize("config", [TCPSinkConfig("127.0.0.1", 7002), FileSinkConfig("out", form="lines"), StdoutSinkConfig()])
+@pytest.mark.parametrize(
+    "config",
+    [TCPSinkConfig("127.0.0.1", 7002), FileSinkConfig("out", form="lines"), StdoutSinkConfig()],
+)
 def test_a_configuration_travels(config: SinkConfig) -> None:
     assert pickle.loads(pickle.dumps(config)) == config
 
@@ -30,7 +33,9 @@ def test_what_is_no_port_is_refused_with_the_cure(port: object) -> None:
         TCPSinkConfig("127.0.0.1", port)  # type: ignore[arg-type]  # the mistake under test
 
 
-def test_stdout_prints_a_batch_when_it_commits_and_never_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stdout_prints_a_batch_when_it_commits_and_never_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = StdoutSinkConfig()
     committer = config.committer("s", tmp_path, False)
     committer.recover(-1, ())

@@ -28,7 +28,9 @@ def staged(config: FileSinkConfig, staging: Path, batch: int, *parts: list[bytes
     return tokens
 
 
-def opened(config: FileSinkConfig, staging: Path, batch: int = -1, tokens: list[object] | None = None) -> FileCommitter:
+def opened(
+    config: FileSinkConfig, staging: Path, batch: int = -1, tokens: list[object] | None = None
+) -> FileCommitter:
     committer = config.committer("s", staging, True)
     committer.recover(batch, tokens or [])
     return committer
@@ -37,7 +39,9 @@ def opened(config: FileSinkConfig, staging: Path, batch: int = -1, tokens: list[
 def committed(path: Path) -> bytes:
     """What an exact reader sees."""
     if path.suffix:
-        return path.read_bytes()[: json.loads(path.with_name(path.name + ".committed").read_text())["length"]]
+        return path.read_bytes()[
+            : json.loads(path.with_name(path.name + ".committed").read_text())["length"]
+        ]
     return b"".join(part.read_bytes() for part in sorted(path.glob("part-*")))
 
 
@@ -52,8 +56,13 @@ def staging(tmp_path: Path) -> Path:
     return tmp_path / "staging"
 
 
-@pytest.mark.parametrize(("form", "expected"), [("raw", b"abc"), ("lines", b"a\nbc\n"), ("frames", b"\0\0\0\1a\0\0\0\2bc")])
-def test_outputs_are_written_in_the_chosen_form_and_order(path: Path, staging: Path, form: str, expected: bytes) -> None:
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [("raw", b"abc"), ("lines", b"a\nbc\n"), ("frames", b"\0\0\0\1a\0\0\0\2bc")],
+)
+def test_outputs_are_written_in_the_chosen_form_and_order(
+    path: Path, staging: Path, form: str, expected: bytes
+) -> None:
     config = FileSinkConfig(path, form=form)
     committer = opened(config, staging)
     committer.commit(0, staged(config, staging, 0, [b"a"], [], [b"bc"]))
@@ -73,7 +82,9 @@ def test_a_batch_committed_again_changes_nothing(path: Path, staging: Path) -> N
     assert committed(path) == b"012"
 
 
-def test_recovery_publishes_the_last_commit_and_removes_what_nobody_committed(path: Path, staging: Path) -> None:
+def test_recovery_publishes_the_last_commit_and_removes_what_nobody_committed(
+    path: Path, staging: Path
+) -> None:
     config = FileSinkConfig(path)
     opened(config, staging)
     last = staged(config, staging, 0, [b"x" * 20_000])
@@ -83,7 +94,9 @@ def test_recovery_publishes_the_last_commit_and_removes_what_nobody_committed(pa
     assert list(staging.iterdir()) == []
 
 
-def test_output_of_another_run_is_neither_mixed_nor_destroyed_unless_asked_for(path: Path, staging: Path) -> None:
+def test_output_of_another_run_is_neither_mixed_nor_destroyed_unless_asked_for(
+    path: Path, staging: Path
+) -> None:
     config = FileSinkConfig(path)
     opened(config, staging).commit(0, staged(config, staging, 0, [b"old"]))
     with pytest.raises(PeerError, match="overwrite=True"):
@@ -133,15 +146,31 @@ committer.recover(number, tokens)
 """
 
 
-def killed_at(point: str, path: Path, staging: Path, number: int, tokens: list[object], is_overwriting: bool = False) -> bool:
+def killed_at(
+    point: str,
+    path: Path,
+    staging: Path,
+    number: int,
+    tokens: list[object],
+    is_overwriting: bool = False,
+) -> bool:
     """Let a process recover the sink; whether it died at the point."""
-    command = [sys.executable, "-c", COMMIT, json.dumps([str(path), str(staging), number, tokens, is_overwriting])]
+    command = [
+        sys.executable,
+        "-c",
+        COMMIT,
+        json.dumps([str(path), str(staging), number, tokens, is_overwriting]),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "WALLAROO_FAULT": point}
     return subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("point", ["file.write:1", "file.write:2", "file.fsync:1", "file.rename:1", "file.renamed:1"])
-def test_a_driver_killed_at_any_point_of_a_commit_finishes_it_at_its_next_start(path: Path, staging: Path, point: str) -> None:
+@pytest.mark.parametrize(
+    "point", ["file.write:1", "file.write:2", "file.fsync:1", "file.rename:1", "file.renamed:1"]
+)
+def test_a_driver_killed_at_any_point_of_a_commit_finishes_it_at_its_next_start(
+    path: Path, staging: Path, point: str
+) -> None:
     config = FileSinkConfig(path)
     opened(config, staging).commit(0, staged(config, staging, 0, [b"zero"]))
     tokens = staged(config, staging, 1, [b"one"], [b"two"])
@@ -152,7 +181,9 @@ def test_a_driver_killed_at_any_point_of_a_commit_finishes_it_at_its_next_start(
     assert path.is_dir() or path.read_bytes() == b"zeroonetwothree"
 
 
-def test_a_driver_killed_while_it_cuts_what_nobody_committed_cuts_it_at_its_next_start(tmp_path: Path, staging: Path) -> None:
+def test_a_driver_killed_while_it_cuts_what_nobody_committed_cuts_it_at_its_next_start(
+    tmp_path: Path, staging: Path
+) -> None:
     path = tmp_path / "out.txt"
     config = FileSinkConfig(path)
     tokens = staged(config, staging, 0, [b"zero"])
@@ -164,7 +195,9 @@ def test_a_driver_killed_while_it_cuts_what_nobody_committed_cuts_it_at_its_next
     assert path.read_bytes() == committed(path) == b"zero"
 
 
-def test_a_driver_killed_while_it_wipes_old_output_wipes_it_at_its_next_start(tmp_path: Path, staging: Path) -> None:
+def test_a_driver_killed_while_it_wipes_old_output_wipes_it_at_its_next_start(
+    tmp_path: Path, staging: Path
+) -> None:
     path = tmp_path / "out.txt"
     config = FileSinkConfig(path, overwrite=True)
     opened(config, staging).commit(0, staged(config, staging, 0, [b"old"]))

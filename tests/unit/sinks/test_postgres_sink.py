@@ -1,4 +1,6 @@
-"""The PostgreSQL sink against a real server: each row exactly once and in order, whatever is killed and whenever."""
+"""The PostgreSQL sink against a real server: each row exactly once and in order, whatever is killed
+and whenever.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,28 @@ from wallaroo.sinks.postgres import table as postgres_table
 ROOT = Path(__file__).parents[3]
 BATCHES = 5
 FAULTS = (
-    *("commit.before:1", "commit.after:1", "commit.after:3", "postgres.lineage:1", "postgres.handed:2"),
+    *(
+        "commit.before:1",
+        "commit.after:1",
+        "commit.after:3",
+        "postgres.lineage:1",
+        "postgres.handed:2",
+    ),
     "postgres.lineage.sync_folder:1",
-    *("postgres.begin:1", "postgres.begin:4", "postgres.copied:1", "postgres.copied:3", "postgres.committed:1"),
-    *("postgres.committed:4", "postgres.left:2", "outbox.pending:1", "outbox.pending.rename:1", "outbox.pending.remove:2"),
+    *(
+        "postgres.begin:1",
+        "postgres.begin:4",
+        "postgres.copied:1",
+        "postgres.copied:3",
+        "postgres.committed:1",
+    ),
+    *(
+        "postgres.committed:4",
+        "postgres.left:2",
+        "outbox.pending:1",
+        "outbox.pending.rename:1",
+        "outbox.pending.remove:2",
+    ),
 )
 pytestmark = pytest.mark.postgres
 Eventually = Callable[..., None]
@@ -44,11 +64,21 @@ class Place:
     """A table, a ledger and an outbox of one test."""
 
     def __init__(self, server: Server, folder: Path, name: str):
-        self.server, self.folder, self.table, self.ledger = server, folder, f"{name}_rows", f"{name}_ledger"
+        self.server, self.folder, self.table, self.ledger = (
+            server,
+            folder,
+            f"{name}_rows",
+            f"{name}_ledger",
+        )
         self.staging = folder / "staging"
         self.staging.mkdir()
-        self.config = PostgresSinkConfig(server.dsn, self.table, ("key", "value"), ledger=self.ledger)
-        server.ask(f"CREATE TABLE {self.table} (id bigint GENERATED ALWAYS AS IDENTITY, key text, value bigint)")
+        self.config = PostgresSinkConfig(
+            server.dsn, self.table, ("key", "value"), ledger=self.ledger
+        )
+        server.ask(
+            f"CREATE TABLE {self.table} (id bigint GENERATED ALWAYS AS IDENTITY, key text, value "
+            f"bigint)"
+        )
 
     def opened(self, batch: int = -1, tokens: list[Any] | None = None) -> SinkCommitter:
         committer = self.config.committer("s", self.staging, True)
@@ -59,10 +89,15 @@ class Place:
         return stage(self.config, self.staging, batch)
 
     def rows(self) -> list[tuple[str, int]]:
-        return [(key, value) for key, value in self.server.ask(f"SELECT key, value FROM {self.table} ORDER BY id")]
+        return [
+            (key, value)
+            for key, value in self.server.ask(f"SELECT key, value FROM {self.table} ORDER BY id")
+        ]
 
     def ledger_batches(self) -> list[int]:
-        return [batch for (batch,) in self.server.ask(f"SELECT batch FROM {self.ledger} ORDER BY batch")]
+        return [
+            batch for (batch,) in self.server.ask(f"SELECT batch FROM {self.ledger} ORDER BY batch")
+        ]
 
     def run_child(self, fault: str = "") -> int:
         arguments = (self.server.dsn, self.table, self.ledger, str(self.folder), str(BATCHES))
@@ -81,7 +116,9 @@ def place(server: Server, tmp_path: Path, request: pytest.FixtureRequest) -> Pla
 
 
 def expected(batches: int) -> list[tuple[str, int]]:
-    return [row for batch in range(batches) for task in range(TASKS) for row in rows_of(batch, task)]
+    return [
+        row for batch in range(batches) for task in range(TASKS) for row in rows_of(batch, task)
+    ]
 
 
 def test_batches_arrive_in_order_and_the_outbox_is_empty_behind_them(place: Place) -> None:
@@ -92,7 +129,11 @@ def test_batches_arrive_in_order_and_the_outbox_is_empty_behind_them(place: Plac
     committer.close(DRAIN_SECONDS)
     assert place.rows() == expected(6)
     status = committer.status()
-    assert (status.committed_batch, status.outputs, status.pending_bytes) == (6, len(expected(6)), 0)
+    assert (status.committed_batch, status.outputs, status.pending_bytes) == (
+        6,
+        len(expected(6)),
+        0,
+    )
     assert sorted(status.sent_at_ns) == [0, 1, 2, 3, 4, 5]
     assert sorted(path.name for path in place.staging.rglob("*") if path.is_file()) == ["lineage"]
 
@@ -110,21 +151,31 @@ def test_a_batch_committed_again_puts_nothing(place: Place) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_driver_killed_at_any_point_and_started_again_puts_every_row_once_and_in_order(place: Place, fault: str) -> None:
+def test_a_driver_killed_at_any_point_and_started_again_puts_every_row_once_and_in_order(
+    place: Place, fault: str
+) -> None:
     assert place.run_child(fault) == -signal.SIGKILL, "the fault point was never passed"
     assert place.run_child() == 0
     assert place.rows() == expected(BATCHES)
 
 
 def test_a_driver_killed_again_and_again_puts_every_row_once_and_in_order(place: Place) -> None:
-    faults = ["postgres.copied:1", "postgres.committed:1", "postgres.committed:1", "postgres.committed:2", "postgres.begin:2"]
+    faults = [
+        "postgres.copied:1",
+        "postgres.committed:1",
+        "postgres.committed:1",
+        "postgres.committed:2",
+        "postgres.begin:2",
+    ]
     assert [place.run_child(fault) for fault in faults] == [-signal.SIGKILL] * len(faults)
     assert place.run_child() == 0
     assert place.rows() == expected(BATCHES)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["in order", "crash"])
-def test_a_server_that_restarts_between_batches_costs_nothing_and_repeats_nothing(place: Place, how: signal.Signals) -> None:
+def test_a_server_that_restarts_between_batches_costs_nothing_and_repeats_nothing(
+    place: Place, how: signal.Signals
+) -> None:
     committer = place.opened()
     for batch in range(12):
         committer.commit(batch, place.staged(batch))
@@ -135,14 +186,20 @@ def test_a_server_that_restarts_between_batches_costs_nothing_and_repeats_nothin
     assert place.rows() == expected(12)
 
 
-def test_connections_that_break_at_random_moments_lose_and_repeat_nothing(place: Place, eventually: Eventually) -> None:
+def test_connections_that_break_at_random_moments_lose_and_repeat_nothing(
+    place: Place, eventually: Eventually
+) -> None:
     committer = place.opened()
     broken = 0
     with psycopg.connect(place.server.dsn, autocommit=True) as other:
         for batch in range(60):
             committer.commit(batch, place.staged(batch))
-            mine = "datname = 'postgres' AND pid <> pg_backend_pid() AND application_name = 'wallaroo'"
-            found = other.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}".encode())
+            mine = (
+                "datname = 'postgres' AND pid <> pg_backend_pid() AND application_name = 'wallaroo'"
+            )
+            found = other.execute(
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}".encode()
+            )
             broken += len(found.fetchall())
     eventually(lambda: committer.status().committed_batch == 59, "all batches are in the table", 30)
     committer.close(DRAIN_SECONDS)
@@ -150,7 +207,9 @@ def test_connections_that_break_at_random_moments_lose_and_repeat_nothing(place:
     assert place.rows() == expected(60)
 
 
-def test_while_the_server_is_away_commits_return_and_rows_wait_over_a_restart(place: Place, eventually: Eventually) -> None:
+def test_while_the_server_is_away_commits_return_and_rows_wait_over_a_restart(
+    place: Place, eventually: Eventually
+) -> None:
     place.server.stop()
     try:
         committer = place.opened()
@@ -159,7 +218,10 @@ def test_while_the_server_is_away_commits_return_and_rows_wait_over_a_restart(pl
         for batch in range(4):
             committer.commit(batch, tokens[batch])
         assert time.monotonic() - began < 2
-        eventually(lambda: "Connection refused" in committer.status().waiting_for, "the status says what is waited for")
+        eventually(
+            lambda: "Connection refused" in committer.status().waiting_for,
+            "the status says what is waited for",
+        )
         assert committer.backlog() == committer.status().pending_bytes > 0
         assert committer.status().committed_batch == -1
         committer.close(0)
@@ -172,9 +234,14 @@ def test_while_the_server_is_away_commits_return_and_rows_wait_over_a_restart(pl
     assert place.rows() == expected(5)
 
 
-def test_closing_does_not_wait_for_a_locked_table_and_the_next_run_goes_on(place: Place, eventually: Eventually) -> None:
+def test_closing_does_not_wait_for_a_locked_table_and_the_next_run_goes_on(
+    place: Place, eventually: Eventually
+) -> None:
     committer = place.opened()
-    eventually(lambda: place.server.ask(f"SELECT to_regclass('{place.ledger}')") != [(None,)], "the committer is connected")
+    eventually(
+        lambda: place.server.ask(f"SELECT to_regclass('{place.ledger}')") != [(None,)],
+        "the committer is connected",
+    )
     tokens = place.staged(0)
     with psycopg.connect(place.server.dsn) as other:
         other.execute(f"LOCK TABLE {place.table} IN ACCESS EXCLUSIVE MODE".encode())
@@ -207,7 +274,9 @@ def test_aborted_and_forgotten_output_never_comes_and_leaves_no_file(place: Plac
     assert list(place.staging.glob("*.out")) == []
 
 
-def test_the_ledger_keeps_the_last_batches_only(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ledger_keeps_the_last_batches_only(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(postgres_table, "LEDGER_BATCHES_KEPT", 3)
     committer = place.opened()
     for batch in range(8):
@@ -216,23 +285,36 @@ def test_the_ledger_keeps_the_last_batches_only(place: Place, monkeypatch: pytes
     assert place.ledger_batches() == [5, 6, 7]
 
 
-def test_a_missing_table_ends_the_run_with_the_cure(server: Server, tmp_path: Path, eventually: Eventually) -> None:
+def test_a_missing_table_ends_the_run_with_the_cure(
+    server: Server, tmp_path: Path, eventually: Eventually
+) -> None:
     committer = PostgresSinkConfig(server.dsn, "nowhere", ("a",)).committer("s", tmp_path, True)
     committer.recover(-1, [])
     eventually(lambda: "nowhere" in committer.status().waiting_for, "the error is known")
-    with pytest.raises(PeerError, match=r'refuses rows for table nowhere: relation "nowhere" does not exist.*Change the table'):
+    with pytest.raises(
+        PeerError,
+        match=(
+            r'refuses rows for table nowhere: relation "nowhere" does not exist.*Change the '
+            r"table"
+        ),
+    ):
         committer.backlog()
     with pytest.raises(PeerError, match="nowhere"):
         committer.close(0)
 
 
-def test_a_row_the_table_refuses_ends_the_run_and_comes_when_the_table_takes_it(place: Place) -> None:
+def test_a_row_the_table_refuses_ends_the_run_and_comes_when_the_table_takes_it(
+    place: Place,
+) -> None:
     place.server.ask(f"ALTER TABLE {place.table} ADD CHECK (value < 10000)")
     committer = place.opened()
     committer.commit(0, place.staged(0))
     tokens = place.staged(1)
     committer.commit(1, tokens)
-    with pytest.raises(PeerError, match=f"refuses batch 1 for table {place.table}.*violates check.*line 1.*Nothing is lost"):
+    with pytest.raises(
+        PeerError,
+        match=f"refuses batch 1 for table {place.table}.*violates check.*line 1.*Nothing is lost",
+    ):
         committer.close(DRAIN_SECONDS)
     with pytest.raises(PeerError, match="violates check"):
         committer.commit(2, [])
@@ -249,7 +331,9 @@ def test_a_checkpoint_that_was_set_back_is_refused(place: Place) -> None:
     committer.commit(1, place.staged(1))
     committer.close(DRAIN_SECONDS)
     again = place.opened(0, first)
-    with pytest.raises(CheckpointError, match="output of batch 1, but its checkpoint ends with batch 0"):
+    with pytest.raises(
+        CheckpointError, match="output of batch 1, but its checkpoint ends with batch 0"
+    ):
         again.close(DRAIN_SECONDS)
     assert place.rows() == expected(2)
 
@@ -259,15 +343,22 @@ def _commit_and_close(committer: SinkCommitter, tokens: list[Any]) -> None:
     committer.close(DRAIN_SECONDS)
 
 
-def test_a_second_run_on_a_copy_of_the_checkpoint_is_noticed(place: Place, tmp_path: Path, eventually: Eventually) -> None:
+def test_a_second_run_on_a_copy_of_the_checkpoint_is_noticed(
+    place: Place, tmp_path: Path, eventually: Eventually
+) -> None:
     committer = place.opened()
     shutil.copytree(place.staging, tmp_path / "copy")
     copied = place.config.committer("s", tmp_path / "copy", True)
     copied.recover(-1, [])
-    eventually(lambda: place.server.ask(f"SELECT to_regclass('{place.ledger}')") != [(None,)], "one is connected")
+    eventually(
+        lambda: place.server.ask(f"SELECT to_regclass('{place.ledger}')") != [(None,)],
+        "one is connected",
+    )
     committer.commit(0, place.staged(0))
     committer.close(DRAIN_SECONDS)
-    with pytest.raises(CheckpointError, match=r"another batch 0 of sink 's'|output of batch 0, but its checkpoint"):
+    with pytest.raises(
+        CheckpointError, match=r"another batch 0 of sink 's'|output of batch 0, but its checkpoint"
+    ):
         _commit_and_close(copied, stage(place.config, tmp_path / "copy", 1))
     assert place.rows() == expected(1)
 
@@ -295,7 +386,9 @@ def test_a_dsn_that_cannot_be_read_is_refused_at_once(tmp_path: Path) -> None:
         PostgresSinkConfig("host", "t", ("a",)).committer("s", tmp_path, True)
 
 
-def test_without_psycopg_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_psycopg_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for name in ("committer", "table"):
         monkeypatch.delitem(sys.modules, f"wallaroo.connectors.postgres_{name}", raising=False)

@@ -32,8 +32,26 @@ def server() -> Iterator[Server]:
 
 def start(server: Server, folder: Path) -> subprocess.Popen[bytes]:
     """Start the application as a user does."""
-    options = ["--master", "local[2]", "--batch-time", "0.3", "--checkpoint", str(folder / "checkpoint"), "--log-level", "error"]
-    own = ["--dsn", server.dsn, "--table", "totals", "--words", str(WORDS), "--gate", str(folder / "gate")]
+    options = [
+        "--master",
+        "local[2]",
+        "--batch-time",
+        "0.3",
+        "--checkpoint",
+        str(folder / "checkpoint"),
+        "--log-level",
+        "error",
+    ]
+    own = [
+        "--dsn",
+        server.dsn,
+        "--table",
+        "totals",
+        "--words",
+        str(WORDS),
+        "--gate",
+        str(folder / "gate"),
+    ]
     with (folder / "run.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "wallaroo", "run", *options, str(APPLICATION), *own],
@@ -50,13 +68,18 @@ def rows(server: Server) -> int:
 
 def expected() -> dict[str, list[int]]:
     """Per word its counts in order: 1, 2, 3, ..."""
-    return {word: list(range(1, count + 1)) for word, count in Counter(map(word_at, range(WORDS))).items()}
+    return {
+        word: list(range(1, count + 1))
+        for word, count in Counter(map(word_at, range(WORDS))).items()
+    }
 
 
 def test_word_count_with_a_killed_driver_ends_with_the_oracles_table(
     server: Server, tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
-    server.ask("CREATE TABLE totals (id bigint GENERATED ALWAYS AS IDENTITY, word text, total bigint)")
+    server.ask(
+        "CREATE TABLE totals (id bigint GENERATED ALWAYS AS IDENTITY, word text, total bigint)"
+    )
     process = start(server, tmp_path)
     try:
         eventually(lambda: rows(server) > 0, "the first half comes", FIRST_ROWS_SECONDS_MAX)

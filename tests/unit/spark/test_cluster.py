@@ -1,4 +1,6 @@
-"""Layouts as batches get them, without a cluster: what Spark is asked for, and what follows from where tasks ran."""
+"""Layouts as batches get them, without a cluster: what Spark is asked for, and what follows from
+where tasks ran.
+"""
 
 from __future__ import annotations
 
@@ -34,23 +36,34 @@ class Layout:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Two hosts, a and b, with a core each."""
     monkeypatch.setattr(module, "Layout", Layout)
-    context: Any = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(conf=dict)), getConf=dict)
+    context: Any = SimpleNamespace(
+        _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(conf=dict)), getConf=dict
+    )
     cleaner: Any = SimpleNamespace(forget=lambda rdds: None)
     deployment: Any = None
     made = Cluster(context, deployment, 4, Place(is_local=False), cleaner, lambda: JOB)
     for host in ("a", "b"):
-        assert made._joined(Seen(host, (host,), 1), lambda host=host: Greeting(f"worker-{host}", host)) is None
+        assert (
+            made._joined(Seen(host, (host,), 1), lambda host=host: Greeting(f"worker-{host}", host))
+            is None
+        )
     return made
 
 
 def batch(cluster: Cluster, *workers: str) -> Any:
     """Run a batch of which task 0, 1, ... ran on these workers; return its layout."""
     layout = cluster.layout(2)
-    cluster.batch_done(JOB, [TaskReport(0, task, "x", {}, worker=worker) for task, worker in enumerate(workers)], 0.1)
+    cluster.batch_done(
+        JOB,
+        [TaskReport(0, task, "x", {}, worker=worker) for task, worker in enumerate(workers)],
+        0.1,
+    )
     return layout
 
 
-def test_a_layout_is_filled_once_and_used_as_long_as_tasks_run_where_they_are_wanted(cluster: Cluster) -> None:
+def test_a_layout_is_filled_once_and_used_as_long_as_tasks_run_where_they_are_wanted(
+    cluster: Cluster,
+) -> None:
     layouts = [batch(cluster, "worker-a", "worker-b") for _ in range(3 * STRAYS[0])]
     assert layouts[0].hosts == ("a", "b")
     assert len(set(map(id, layouts))) == 1
@@ -58,7 +71,9 @@ def test_a_layout_is_filled_once_and_used_as_long_as_tasks_run_where_they_are_wa
 
 
 def test_a_layout_that_tasks_keep_straying_from_is_made_anew(cluster: Cluster) -> None:
-    """What holds a task to its host was put elsewhere, when its host was busy: it would stay there for ever."""
+    """What holds a task to its host was put elsewhere, when its host was busy: it would stay there
+    for ever.
+    """
     layouts = [batch(cluster, "worker-b", "worker-b") for _ in range(STRAYS[0] + 1)]
     assert len(set(map(id, layouts))) == 2
     assert layouts[0].forgotten == 1

@@ -25,7 +25,9 @@ def test_a_joiner_is_told_with_the_first_batch_that_began_with_it() -> None:
     meter.changed(ONE, ALL_ONE)
     assert meter.batch_done(ALL_ONE, 0, 0.5, TWO) is None  # had begun before
     meter.batch_begins()
-    assert meter.batch_done(HALVES, 24, 0.7, TWO) == Move(("two",), (), 64, 128, 1024, pytest.approx(0.2))
+    assert meter.batch_done(HALVES, 24, 0.7, TWO) == Move(
+        ("two",), (), 64, 128, 1024, pytest.approx(0.2)
+    )
 
 
 def test_the_batch_that_waited_for_a_lost_host_is_part_of_the_pause() -> None:

@@ -10,7 +10,9 @@ from wallaroo.runtime.pacing import EVENTS_MIN, Pacer
 from wallaroo.spark.control import EVENTS_FIRST
 
 
-def settled(fixed_s: float, per_event_s: float, target_s: float, chunk: int, seed: int = 7) -> list[tuple[int, float]]:
+def settled(
+    fixed_s: float, per_event_s: float, target_s: float, chunk: int, seed: int = 7
+) -> list[tuple[int, float]]:
     """Let a pacer face an endless backlog of chunks; return the last 20 of 80 batches."""
     noise = random.Random(seed)
     pacer, took = Pacer(target_s), []
@@ -23,7 +25,9 @@ def settled(fixed_s: float, per_event_s: float, target_s: float, chunk: int, see
 
 
 @pytest.mark.parametrize(("per_event_s", "chunk"), [(1.3e-6, 1_100), (4e-5, 460), (1e-3, 10)])
-def test_batches_settle_about_the_target_whatever_an_event_costs(per_event_s: float, chunk: int) -> None:
+def test_batches_settle_about_the_target_whatever_an_event_costs(
+    per_event_s: float, chunk: int
+) -> None:
     last = settled(0.15, per_event_s, 1.0, chunk)
     assert 0.5 < sum(seconds for _, seconds in last) / len(last) < 1.5
 
@@ -37,7 +41,8 @@ def test_a_target_below_the_fixed_cost_does_not_starve_the_batches() -> None:
 def test_batches_that_end_at_coarse_chunks_count_as_full() -> None:
     pacer = Pacer(1.0)
     pacer.events_max = 1_700
-    assert pacer.batch_took(1_380, 0.2, 0.05, 1) > 1_700  # three chunks of 460: the fourth did not fit
+    # three chunks of 460: the fourth did not fit
+    assert pacer.batch_took(1_380, 0.2, 0.05, 1) > 1_700
 
 
 def test_a_batch_that_took_all_there_was_says_nothing() -> None:
@@ -51,7 +56,13 @@ def test_an_empty_batch_says_nothing_however_long_it_took() -> None:
 
 def test_quick_code_gets_a_task_per_thousands_of_events() -> None:
     pacer = Pacer(1.0)
-    assert [pacer.tasks(events, 8) for events in (0, 1, 10_000, 20_000, 1_000_000)] == [1, 1, 1, 2, 8]
+    assert [pacer.tasks(events, 8) for events in (0, 1, 10_000, 20_000, 1_000_000)] == [
+        1,
+        1,
+        1,
+        2,
+        8,
+    ]
 
 
 def test_slow_code_gets_all_tasks_for_few_events() -> None:
@@ -72,7 +83,9 @@ def test_a_slow_batch_of_hardly_any_events_does_not_make_events_look_slow() -> N
 def test_batches_that_waited_for_a_lost_host_do_not_make_the_next_ones_tiny() -> None:
     pacer = Pacer(1.0)
     for _ in range(10):
-        pacer.batch_took(pacer.events_max, 0.1 + 2e-6 * pacer.events_max, 2e-6 * pacer.events_max, 2)
+        pacer.batch_took(
+            pacer.events_max, 0.1 + 2e-6 * pacer.events_max, 2e-6 * pacer.events_max, 2
+        )
     before = pacer.events_max
     for _ in range(3):
         pacer.batch_took(2_000, 50.0, 0.01, 2)

@@ -30,7 +30,11 @@ def held_by(placement: tuple[str, ...], members: tuple[Member, ...], batch: int)
 
 def owners(placement: tuple[str, ...]) -> dict[int, str]:
     tasks = len(placement)
-    return {group: host for task, host in enumerate(placement) for group in range(*groups_of_task(task, tasks, GROUPS))}
+    return {
+        group: host
+        for task, host in enumerate(placement)
+        for group in range(*groups_of_task(task, tasks, GROUPS))
+    }
 
 
 def moved(before: tuple[str, ...], after: tuple[str, ...]) -> int:
@@ -39,7 +43,9 @@ def moved(before: tuple[str, ...], after: tuple[str, ...]) -> int:
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=20), st.integers(1, GROUPS))
 def test_every_task_has_a_host_and_shares_follow_cores(cores: list[int], tasks: int) -> None:
-    members = tuple(Member(f"host{number}", f"host{number}", count) for number, count in enumerate(cores))
+    members = tuple(
+        Member(f"host{number}", f"host{number}", count) for number, count in enumerate(cores)
+    )
     placement = spread(tasks, GROUPS, members, Copies({}), 0)
     assert len(placement) == tasks
     given_out = Counter(placement)
@@ -69,7 +75,8 @@ def test_a_joiner_gets_its_share_and_no_more_moves(count: int) -> None:
     after = spread(2 * (count + 1), GROUPS, new, held_by(before, old, 9), 10)
     joiners = sum(host == f"host{count}" for host in owners(after).values())
     assert GROUPS / (count + 1) * 0.8 <= joiners <= GROUPS / (count + 1) * 1.2
-    assert moved(before, after) <= 2 * joiners  # ranges of tasks shift a little: more tasks, smaller ranges
+    # ranges of tasks shift a little: more tasks, smaller ranges
+    assert moved(before, after) <= 2 * joiners
 
 
 def test_key_groups_of_a_lost_host_go_where_an_older_copy_is() -> None:

@@ -58,7 +58,11 @@ def test_the_same_application_goes_on_without_a_word(checkpoint: Checkpoint) -> 
 def test_a_renamed_state_step_is_refused_before_anything_is_touched(checkpoint: Checkpoint) -> None:
     before = (checkpoint.root / "plan.json").read_text()
     with pytest.raises(
-        CheckpointError, match=r"State step 'count' is gone or renamed(.|\n)*Nothing was touched.*--allow-incompatible"
+        CheckpointError,
+        match=(
+            r"State step 'count' is gone or renamed(.|\n)*Nothing was "
+            r"touched.*--allow-incompatible"
+        ),
     ):
         judge(checkpoint, plan("total"), allow_incompatible=False)
     assert (checkpoint.root / "plan.json").read_text() == before
@@ -88,4 +92,6 @@ def test_key_groups_cannot_change_even_if_dropping_is_allowed(checkpoint: Checkp
 def test_a_start_says_what_it_continues_from() -> None:
     assert describe(None, (), ()) == "nothing committed yet: state begins empty"
     text = describe(Commit(7, {"lines": [10, 2]}, time_ms=1_000), (), ())
-    assert text.startswith("continuing from commit 7 of 1970-01-01 00:00:01 UTC: 2 events are in the state")
+    assert text.startswith(
+        "continuing from commit 7 of 1970-01-01 00:00:01 UTC: 2 events are in the state"
+    )

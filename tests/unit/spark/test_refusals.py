@@ -26,10 +26,14 @@ def settings() -> Settings:
 @pytest.fixture
 def context(settings: Settings) -> Any:
     scheduler = SimpleNamespace(conf=lambda: settings)
-    return SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scheduler), getConf=lambda: dict(settings))
+    return SimpleNamespace(
+        _jsc=SimpleNamespace(sc=lambda: scheduler), getConf=lambda: dict(settings)
+    )
 
 
-def test_tasks_wait_for_their_own_hosts_while_some_host_is_refused(context: Any, settings: Settings) -> None:
+def test_tasks_wait_for_their_own_hosts_while_some_host_is_refused(
+    context: Any, settings: Settings
+) -> None:
     refused = Refusals(context)
     refused.add("a", "no library")
     refused.add("b", "no checkpoint")
@@ -48,7 +52,9 @@ def test_a_reason_is_news_once(context: Any) -> None:
     assert refused.add("a", "no checkpoint")
 
 
-def test_a_refused_host_is_asked_again_after_a_while(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_host_is_asked_again_after_a_while(
+    context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = Refusals(context)
     assert refused.may_join("a")
     refused.add("a", "no library")

@@ -31,7 +31,9 @@ def project(folder: Path) -> Path:
     (folder / "lib" / "table.csv").write_text("1,2\n")
     (folder / "lib" / ".hidden").write_text("secret")
     (folder / "notes" / "readme.txt").write_text("no package")
-    (folder / "app.py").write_text("import helper\nfrom lib.deep import FACTOR\nprint(helper.twice(FACTOR))\n")
+    (folder / "app.py").write_text(
+        "import helper\nfrom lib.deep import FACTOR\nprint(helper.twice(FACTOR))\n"
+    )
     (folder / "helper.py").write_text("def twice(x):\n    return 2 * x\n")
     (folder / "broken.py").write_text("def (:\n")
     return folder
@@ -47,12 +49,18 @@ def shipped(tmp_path: Path) -> list[Path]:
 def test_an_application_runs_from_what_was_shipped_alone(tmp_path: Path) -> None:
     package, application = shipped(tmp_path)
     ran = subprocess.run(
-        [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(application)!r}); import app"],
+        [sys.executable, "-P", "-c", (
+            f"import sys; sys.path.insert(0, {str(application)!r}); "
+            f"import app"
+        )],
         capture_output=True, text=True, cwd="/", check=True,
     )  # fmt: skip
     assert ran.stdout == "14\n"
     found = subprocess.run(
-        [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(package)!r}); import wallaroo.runtime.task as w; print(w.__file__)"],
+        [sys.executable, "-P", "-c", (
+            f"import sys; sys.path.insert(0, {str(package)!r}); import "
+            f"wallaroo.runtime.task as w; print(w.__file__)"
+        )],
         capture_output=True, text=True, cwd="/", check=True,
     )  # fmt: skip
     assert found.stdout.startswith(str(package))
@@ -62,11 +70,20 @@ def test_modules_and_packages_go_and_nothing_else(tmp_path: Path) -> None:
     with zipfile.ZipFile(shipped(tmp_path)[1]) as content:
         names = set(content.namelist())
     sources = {name for name in names if not name.endswith(".pyc")}
-    assert sources == {"app.py", "broken.py", "helper.py", "lib/__init__.py", "lib/deep/__init__.py", "lib/table.csv"}
+    assert sources == {
+        "app.py",
+        "broken.py",
+        "helper.py",
+        "lib/__init__.py",
+        "lib/deep/__init__.py",
+        "lib/table.csv",
+    }
     assert names - sources == {"app.pyc", "helper.pyc", "lib/__init__.pyc", "lib/deep/__init__.pyc"}
 
 
-def test_a_folder_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shipping, "BYTES_MAX", 10)
     with pytest.raises(PeerError, match="folder of its own"):
         shipped(tmp_path)

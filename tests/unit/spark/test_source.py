@@ -33,7 +33,11 @@ def test_a_large_backlog_is_shared_in_proportion(tmp_path: Path) -> None:
 
 
 def test_the_smallest_bound_still_moves_every_source_that_has_something(tmp_path: Path) -> None:
-    readers = {"a": spool(tmp_path / "a", 90), "b": spool(tmp_path / "b", 1), "c": spool(tmp_path / "c", 0)}
+    readers = {
+        "a": spool(tmp_path / "a", 90),
+        "b": spool(tmp_path / "b", 1),
+        "c": spool(tmp_path / "c", 0),
+    }
     ends = plan_offsets({"a": [0, 0], "b": [0, 0], "c": [0, 0]}, readers, 1)
     assert [events for _, events in ends.values()] == [10, 10, 0]
 
@@ -44,7 +48,9 @@ def test_nothing_new_gives_the_very_same_offsets(tmp_path: Path) -> None:
     assert plan_offsets(first, readers, 1_000) == first
 
 
-def test_a_query_begins_with_a_batch_without_events_and_a_held_one_takes_none(tmp_path: Path) -> None:
+def test_a_query_begins_with_a_batch_without_events_and_a_held_one_takes_none(
+    tmp_path: Path,
+) -> None:
     spool(folder_of(tmp_path, "a"), 3)
     write_control(tmp_path / "control", Control(1_000, is_held=True))
     options = {

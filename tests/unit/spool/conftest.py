@@ -34,13 +34,23 @@ class Served:
         self._sources += 1
         return f"source {self._sources}"
 
-    def fill(self, sizes: Sequence[int], segment_bytes_max: int = 1 << 26) -> tuple[str, list[Position]]:
+    def fill(
+        self, sizes: Sequence[int], segment_bytes_max: int = 1 << 26
+    ) -> tuple[str, list[Position]]:
         """Write one chunk per size; return the source's name and all boundaries."""
         source = self.new_source()
-        writer = SpoolWriter(self.folder(source), is_durable=False, segment_bytes_max=segment_bytes_max)
+        writer = SpoolWriter(
+            self.folder(source), is_durable=False, segment_bytes_max=segment_bytes_max
+        )
         boundaries = [writer.position]
         for number, size in enumerate(sizes):
-            writer.append(bytes([number % 251]) * size, size, receipt_ns=number, connection=7, resume=b"%d" % number)
+            writer.append(
+                bytes([number % 251]) * size,
+                size,
+                receipt_ns=number,
+                connection=7,
+                resume=b"%d" % number,
+            )
             boundaries.append(writer.position)
         writer.publish()
         writer.close()
@@ -56,7 +66,9 @@ class Served:
         return RemoteSpool(address or self.address, self.secret, source)
 
     def both(self, source: str, start: Position, end: Position) -> tuple[list[Chunk], list[Chunk]]:
-        return list(self.local(source).chunks(start, end)), list(self.remote(source).chunks(start, end))
+        return list(self.local(source).chunks(start, end)), list(
+            self.remote(source).chunks(start, end)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +86,9 @@ def no_connection_is_left() -> Iterator[None]:
 
 
 class Proxy:
-    """Stands between readers and a server; cuts connections after so many bytes of the server's, in order of connections."""
+    """Stands between readers and a server; cuts connections after so many bytes of the server's, in
+    order of connections.
+    """
 
     def __init__(self, target: tuple[str, int], cuts: Sequence[int] = (), cuts_all_at: int = NEVER):
         self._target, self._cuts, self._cuts_all_at = target, list(cuts), cuts_all_at

@@ -1,4 +1,6 @@
-"""Kill the writer at every write, fsync, rename and removal: what was published is intact, and the writer continues."""
+"""Kill the writer at every write, fsync, rename and removal: what was published is intact, and the
+writer continues.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +36,34 @@ writer.publish()
 SMALL = (200, 0)  # bytes of a segment and of a frame: many segments
 LARGE = (10 * INDEX_STRIDE_BYTES, INDEX_STRIDE_BYTES // 2)  # an index entry for every two frames
 POINTS = {
-    **dict.fromkeys(["spool.append", "spool.fsync", "spool.head", "spool.roll", "spool.rolled", "spool.sync_folder"], SMALL),
+    **dict.fromkeys(
+        [
+            "spool.append",
+            "spool.fsync",
+            "spool.head",
+            "spool.roll",
+            "spool.rolled",
+            "spool.sync_folder",
+        ],
+        SMALL,
+    ),
     **dict.fromkeys(["spool.remove", "spool.removed"], SMALL),
     "spool.index": LARGE,
 }
 
 
-def run_writer(folder: Path, fault: str, sizes: tuple[int, int] = SMALL) -> subprocess.CompletedProcess[str]:
+def run_writer(
+    folder: Path, fault: str, sizes: tuple[int, int] = SMALL
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": SRC, "WALLAROO_FAULT": fault}
     command = [sys.executable, "-c", WRITER, str(folder), *map(str, sizes)]
     return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_any_point_nothing_published_is_lost_and_the_log_goes_on(tmp_path: Path, point: str) -> None:
+def test_killed_at_any_point_nothing_published_is_lost_and_the_log_goes_on(
+    tmp_path: Path, point: str
+) -> None:
     for nth in (1, 2, 5):
         folder, sizes = tmp_path / str(nth), POINTS[point]
         killed = run_writer(folder, f"{point}:{nth}", sizes)
@@ -56,7 +72,9 @@ def test_killed_at_any_point_nothing_published_is_lost_and_the_log_goes_on(tmp_p
         published = max(printed, default=Position())
         writer = SpoolWriter(folder, is_durable=True, segment_bytes_max=sizes[0])
         assert writer.position >= published
-        assert writer.last_resume == (b"%d" % (writer.position.events - 1) if writer.position.events else b"")
+        assert writer.last_resume == (
+            b"%d" % (writer.position.events - 1) if writer.position.events else b""
+        )
         writer.close()
         assert run_writer(folder, "", sizes).returncode == 0
         start = min(Position(*map(int, path.stem.split("-"))) for path in folder.glob("*.chunks"))
@@ -65,7 +83,9 @@ def test_killed_at_any_point_nothing_published_is_lost_and_the_log_goes_on(tmp_p
         assert frames == [b"frame %03d" % number for number in range(start.events, 40)]
 
 
-@pytest.mark.parametrize("point", ["spool.truncate", "spool.drop", "spool.dropped", "spool.fsync", "spool.head"])
+@pytest.mark.parametrize(
+    "point", ["spool.truncate", "spool.drop", "spool.dropped", "spool.fsync", "spool.head"]
+)
 def test_killed_while_it_recovers_it_recovers_all_the_same(tmp_path: Path, point: str) -> None:
     assert run_writer(tmp_path, "spool.append:30").returncode == -9
     last = max(tmp_path.glob("*.chunks"))

@@ -12,21 +12,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.spool import Head, Position, SpoolFullError, SpoolReader, SpoolWriter, folder_of, read_tail, write_tail
+from wallaroo.spool import (
+    Head,
+    Position,
+    SpoolFullError,
+    SpoolReader,
+    SpoolWriter,
+    folder_of,
+    read_tail,
+    write_tail,
+)
 
 
 def filled(folder: Path, sizes: list[int], segment_bytes_max: int = 1 << 26) -> SpoolWriter:
     """Append one chunk per size; chunk i holds ``size`` events and as many bytes."""
     writer = SpoolWriter(folder, is_durable=False, segment_bytes_max=segment_bytes_max)
     for number, size in enumerate(sizes):
-        writer.append(bytes([number % 251]) * size, size, receipt_ns=number, connection=number % 7, resume=str(number).encode())
+        writer.append(
+            bytes([number % 251]) * size,
+            size,
+            receipt_ns=number,
+            connection=number % 7,
+            resume=str(number).encode(),
+        )
     writer.publish()
     return writer
 
 
 def everything(folder: Path) -> list[tuple[int, bytes]]:
     reader = SpoolReader(folder)
-    return [(chunk.receipt_ns, chunk.frames) for chunk in reader.chunks(first_of(folder), reader.head().position)]
+    return [
+        (chunk.receipt_ns, chunk.frames)
+        for chunk in reader.chunks(first_of(folder), reader.head().position)
+    ]
 
 
 def first_of(folder: Path) -> Position:
@@ -73,7 +91,11 @@ def test_the_head_tells_what_the_writer_said(tmp_path: Path) -> None:
     pieces=st.integers(1, 9),
 )
 def test_advance_and_split_agree_with_counting(
-    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], segment_bytes_max: int, events_max: int, pieces: int
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: list[int],
+    segment_bytes_max: int,
+    events_max: int,
+    pieces: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("spool")
     filled(folder, sizes, segment_bytes_max).close()
@@ -82,14 +104,21 @@ def test_advance_and_split_agree_with_counting(
     here = Position()
     while here != reader.head().position:
         there = reader.advance(here, events_max)
-        wanted = max(end for end in ends if end <= here.events + events_max or end == ends[ends.index(here.events) + 1])
+        wanted = max(
+            end
+            for end in ends
+            if end <= here.events + events_max or end == ends[ends.index(here.events) + 1]
+        )
         assert there.events == wanted
         parts = reader.split(here, there, pieces)
         assert len(parts) <= pieces
         assert [parts[0][0], parts[-1][1]] == [here, there]
         assert all(left[1] == right[0] for left, right in pairwise(parts))
         assert all(low.events < high.events for low, high in parts)
-        assert sum(chunk.events for low, high in parts for chunk in reader.chunks(low, high)) == there.events - here.events
+        assert (
+            sum(chunk.events for low, high in parts for chunk in reader.chunks(low, high))
+            == there.events - here.events
+        )
         here = there
     assert reader.advance(here, events_max) == here
     assert reader.split(here, here, pieces) == []
@@ -121,7 +150,9 @@ def test_a_writer_continues_where_the_last_one_stopped(tmp_path: Path) -> None:
     assert [frames for _, frames in everything(tmp_path)] == [b"\0\0\0", b"\1\1\1\1", b"xyz"]
 
 
-def test_a_tail_torn_at_any_byte_is_cut_off_and_whole_chunks_behind_the_head_are_kept(tmp_path: Path) -> None:
+def test_a_tail_torn_at_any_byte_is_cut_off_and_whole_chunks_behind_the_head_are_kept(
+    tmp_path: Path,
+) -> None:
     writer = filled(tmp_path / "whole", [3])
     published = writer.position
     writer.append(b"second", 6, 1, resume=b"kept")
@@ -137,8 +168,12 @@ def test_a_tail_torn_at_any_byte_is_cut_off_and_whole_chunks_behind_the_head_are
         (folder / "head").write_bytes((tmp_path / "whole" / "head").read_bytes())
         (folder / source.name).write_bytes(source.read_bytes()[: header + cut])
         writer = SpoolWriter(folder, is_durable=False)
-        assert writer.position == (last if cut == last.byte else kept if cut >= kept.byte else published)
-        assert writer.last_resume == (b"" if cut == last.byte else b"kept" if cut >= kept.byte else b"0")
+        assert writer.position == (
+            last if cut == last.byte else kept if cut >= kept.byte else published
+        )
+        assert writer.last_resume == (
+            b"" if cut == last.byte else b"kept" if cut >= kept.byte else b"0"
+        )
         writer.append(b"after", 1, 3)
         writer.publish()
         writer.close()
@@ -146,13 +181,17 @@ def test_a_tail_torn_at_any_byte_is_cut_off_and_whole_chunks_behind_the_head_are
 
 
 @pytest.mark.parametrize("offset", [0, 5, 33, 60, 70])
-def test_a_changed_byte_below_the_head_is_an_error_that_names_file_and_byte(tmp_path: Path, offset: int) -> None:
+def test_a_changed_byte_below_the_head_is_an_error_that_names_file_and_byte(
+    tmp_path: Path, offset: int
+) -> None:
     filled(tmp_path, [20, 20]).close()
     path = next(tmp_path.glob("*.chunks"))
     content = bytearray(path.read_bytes())
     content[offset] ^= 64
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=rf"{path.name} is corrupt at byte {0 if offset < 32 else 32}"):
+    with pytest.raises(
+        CheckpointError, match=rf"{path.name} is corrupt at byte {0 if offset < 32 else 32}"
+    ):
         everything(tmp_path)
 
 
@@ -182,7 +221,9 @@ def test_a_newer_format_is_refused_in_words(tmp_path: Path, name: str) -> None:
     for at in (0, 1024) if name == "head" else (0,):
         content[at + (16 if name == "head" else 8)] = 9
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match="format version 9; this version of wallaroo reads up to 1"):
+    with pytest.raises(
+        CheckpointError, match="format version 9; this version of wallaroo reads up to 1"
+    ):
         SpoolWriter(tmp_path, is_durable=False)
 
 
@@ -225,7 +266,9 @@ def test_only_whole_segments_below_the_tail_are_removed(tmp_path: Path) -> None:
     assert SpoolWriter(tmp_path, is_durable=False).last_resume == b"5"
 
 
-def test_a_full_disk_stores_nothing_and_the_same_append_succeeds_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_stores_nothing_and_the_same_append_succeeds_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = filled(tmp_path, [3])
 
     def half(fd: int, parts: list[bytes], offset: int) -> int:
@@ -236,7 +279,10 @@ def test_a_full_disk_stores_nothing_and_the_same_append_succeeds_later(tmp_path:
 
     with monkeypatch.context() as patch:
         patch.setattr("wallaroo.spool.writer.os.pwritev", half)
-        patch.setattr("wallaroo.spool.writer._write_rest", lambda fd, record, written, offset: full(fd, record, offset))
+        patch.setattr(
+            "wallaroo.spool.writer._write_rest",
+            lambda fd, record, written, offset: full(fd, record, offset),
+        )
         with pytest.raises(SpoolFullError, match="Free disk space"):
             writer.append(b"next", 1, 1)
     writer.append(b"next", 1, 1)

@@ -1,4 +1,6 @@
-"""Reading over the network gives what reading the files gives: real servers in processes of their own, real sockets, real kills."""
+"""Reading over the network gives what reading the files gives: real servers in processes of their
+own, real sockets, real kills.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ BEGIN = Position()
     ends=st.tuples(st.integers(0, 40), st.integers(0, 40)),
 )
 def test_any_range_is_what_a_local_reader_reads(
-    served: Served, sizes: list[int], segment_bytes_max: int, window_bytes: int, ends: tuple[int, int]
+    served: Served,
+    sizes: list[int],
+    segment_bytes_max: int,
+    window_bytes: int,
+    ends: tuple[int, int],
 ) -> None:
     source, boundaries = served.fill(sizes, segment_bytes_max)
     start, end = (boundaries[min(at, len(sizes))] for at in sorted(ends))
@@ -58,7 +64,9 @@ def test_any_source_name_is_found(served: Served) -> None:
         writer.append(name.encode(), 1, 0)
         writer.publish()
         writer.close()
-        assert [chunk.frames for chunk in served.remote(name).chunks(BEGIN, writer.position)] == [name.encode()]
+        assert [chunk.frames for chunk in served.remote(name).chunks(BEGIN, writer.position)] == [
+            name.encode()
+        ]
 
 
 def test_it_travels_without_showing_the_secret(served: Served) -> None:
@@ -82,7 +90,12 @@ def test_a_range_that_was_removed_gives_the_local_readers_error(served: Served) 
     end = writer.position
     writer.close()
     texts = []
-    for reader in (served.local(source), served.remote(source), served.local("never there"), served.remote("never there")):
+    for reader in (
+        served.local(source),
+        served.remote(source),
+        served.local("never there"),
+        served.remote("never there"),
+    ):
         with pytest.raises(CheckpointError, match="no longer holds byte 0 of the log") as caught:
             list(reader.chunks(BEGIN, end))
         texts.append(str(caught.value))
@@ -90,7 +103,9 @@ def test_a_range_that_was_removed_gives_the_local_readers_error(served: Served) 
 
 
 @pytest.mark.parametrize("offset", [0, 33, 60, 150])
-def test_a_changed_byte_on_the_way_or_on_the_disk_is_found_by_the_reader(served: Served, offset: int) -> None:
+def test_a_changed_byte_on_the_way_or_on_the_disk_is_found_by_the_reader(
+    served: Served, offset: int
+) -> None:
     source, boundaries = served.fill([20, 20, 200])
     path = next(served.folder(source).glob("*.chunks"))
     content = bytearray(path.read_bytes())
@@ -103,14 +118,19 @@ def test_a_changed_byte_on_the_way_or_on_the_disk_is_found_by_the_reader(served:
     else:
         host, port = served.address
         bad = boundaries[2].byte if offset == 150 else 0
-        assert f"source '{source}', read from {host}:{port}, is corrupt at byte {bad} of the log" in str(caught.value)
+        assert (
+            f"source '{source}', read from {host}:{port}, is corrupt at byte {bad} of the log"
+            in str(caught.value)
+        )
     fine, ends = served.fill([4])
     assert len(list(served.remote(fine).chunks(BEGIN, ends[-1]))) == 1
 
 
 def test_bytes_of_another_place_are_not_taken_for_the_range(served: Served) -> None:
     source, boundaries = served.fill([20, 20])
-    with pytest.raises(CheckpointError, match=r"the checksum of a chunk differs|a chunk is not whole"):
+    with pytest.raises(
+        CheckpointError, match=r"the checksum of a chunk differs|a chunk is not whole"
+    ):
         list(served.remote(source).chunks(Position(3, 0), boundaries[-1]))
 
 
@@ -118,14 +138,19 @@ def test_a_file_that_ends_below_the_range_is_told(served: Served) -> None:
     source, boundaries = served.fill([20, 20])
     path = next(served.folder(source).glob("*.chunks"))
     os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(CheckpointError, match=f"{path.name} is corrupt at byte .*ends below the published head"):
+    with pytest.raises(
+        CheckpointError, match=f"{path.name} is corrupt at byte .*ends below the published head"
+    ):
         list(served.remote(source).chunks(BEGIN, boundaries[-1]))
 
 
 def test_a_wrong_secret_is_told_at_once(served: Served) -> None:
     source, boundaries = served.fill([1])
     began = time.monotonic()
-    with pytest.raises(PeerError, match=f"127.0.0.1:{served.address[1]} does not serve .*: it refused this run's secret"):
+    with pytest.raises(
+        PeerError,
+        match=f"127.0.0.1:{served.address[1]} does not serve .*: it refused this run's secret",
+    ):
         list(RemoteSpool(served.address, b"?" * 32, source).chunks(BEGIN, boundaries[-1]))
     assert time.monotonic() - began < remote_module.RETRY_S_MAX / 2
     assert len(list(served.remote(source).chunks(BEGIN, boundaries[-1]))) == 1
@@ -134,25 +159,42 @@ def test_a_wrong_secret_is_told_at_once(served: Served) -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        ((SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32), ANSWER.pack(OK, 32) + b"p" * 32), "cannot prove that it knows"),
+        (
+            (SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32), ANSWER.pack(OK, 32) + b"p" * 32),
+            "cannot prove that it knows",
+        ),
         ((SERVER_HELLO.pack(MAGIC, VERSION + 1, b"c" * 32),), "version 2, and not"),
         ((b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",), "it says b'HTTP/1.1'"),
-        ((SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32), ANSWER.pack(OK, 1 << 60)), "where 32 are asked for"),
-        ((SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32), ANSWER.pack(1, 1 << 60)), "where 32 are asked for"),
+        (
+            (SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32), ANSWER.pack(OK, 1 << 60)),
+            "where 32 are asked for",
+        ),
+        (
+            (SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32), ANSWER.pack(1, 1 << 60)),
+            "where 32 are asked for",
+        ),
     ],
 )
 def test_another_program_at_the_port_is_not_believed(words: tuple[bytes, ...], what: str) -> None:
     impostor = Impostor(*words)
-    with pytest.raises(PeerError, match=f"127.0.0.1:{impostor.address[1]} does not serve this run's spools: .*{what}"):
+    with pytest.raises(
+        PeerError,
+        match=f"127.0.0.1:{impostor.address[1]} does not serve this run's spools: .*{what}",
+    ):
         list(RemoteSpool(impostor.address, b"s" * 32, "In").chunks(BEGIN, Position(10, 1)))
     impostor.close()
 
 
-def test_a_server_that_stays_away_is_told_with_host_port_and_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stays_away_is_told_with_host_port_and_cure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = taken.getsockname()
     monkeypatch.setattr(remote_module, "RETRY_S_MAX", 0.2)
-    with pytest.raises(PeerError, match=rf"127.0.0.1:{address[1]} \(Connection refused\).*See that the driver is running"):
+    with pytest.raises(
+        PeerError,
+        match=rf"127.0.0.1:{address[1]} \(Connection refused\).*See that the driver is running",
+    ):
         list(RemoteSpool(address, b"s" * 32, "In").chunks(BEGIN, Position(10, 1)))
 
 
@@ -162,7 +204,9 @@ def test_a_host_without_an_address_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         list(RemoteSpool(("nowhere.invalid", 7), b"s" * 32, "In").chunks(BEGIN, Position(10, 1)))
 
 
-def test_a_server_that_takes_the_question_and_is_silent_is_told(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_takes_the_question_and_is_silent_is_told(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:  # connected by the kernel, never answered
         monkeypatch.setattr(remote_module, "RETRY_S_MAX", 0.2)
         with pytest.raises(PeerError, match=r"\(timed out\)"):
@@ -194,7 +238,10 @@ def test_a_connection_that_broke_while_idle_is_replaced_in_silence(served: Serve
 def test_ranges_read_in_turns_do_not_mix(served: Served) -> None:
     source, boundaries = served.fill([300_000] * 6)
     spool = served.remote(source)
-    left, right = spool.chunks(boundaries[0], boundaries[3]), spool.chunks(boundaries[3], boundaries[6])
+    left, right = (
+        spool.chunks(boundaries[0], boundaries[3]),
+        spool.chunks(boundaries[3], boundaries[6]),
+    )
     read = [next(reader) for _ in range(3) for reader in (left, right)]
     assert [chunk.receipt_ns for chunk in read] == [0, 3, 1, 4, 2, 5]
 
@@ -208,7 +255,9 @@ def test_a_range_left_in_the_middle_does_not_disturb_the_next(served: Served) ->
     assert remote == local
 
 
-def test_a_connection_cut_at_any_byte_loses_and_repeats_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_cut_at_any_byte_loses_and_repeats_nothing(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, boundaries = served.fill([10, 1, 30])
     monkeypatch.setattr(remote_module, "WINDOW_BYTES", 60)
     local = list(served.local(source).chunks(BEGIN, boundaries[-1]))
@@ -216,7 +265,9 @@ def test_a_connection_cut_at_any_byte_loses_and_repeats_nothing(served: Served, 
     whole = greeting + ANSWER.size + boundaries[-1].byte
     for cut in range(whole):
         proxy = Proxy(served.address, cuts=[cut])
-        assert list(served.remote(source, proxy.address).chunks(BEGIN, boundaries[-1])) == local, f"cut at byte {cut}"
+        assert list(served.remote(source, proxy.address).chunks(BEGIN, boundaries[-1])) == local, (
+            f"cut at byte {cut}"
+        )
         assert proxy.connections == 2
         proxy.close()
 
@@ -277,7 +328,9 @@ def test_readers_get_everything_while_the_writer_writes(served: Served) -> None:
     assert [found[number] == wanted for number in range(4)] == [True] * 4
 
 
-def test_a_server_killed_in_the_middle_is_started_again_and_the_reader_gets_all(tmp_path: Path) -> None:
+def test_a_server_killed_in_the_middle_is_started_again_and_the_reader_gets_all(
+    tmp_path: Path,
+) -> None:
     served = Served(tmp_path)
     is_over = threading.Event()
 

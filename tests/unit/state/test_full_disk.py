@@ -1,4 +1,6 @@
-"""A checkpoint on a disk that is really full, or really read-only: a small file system of its own, mounted for the test."""
+"""A checkpoint on a disk that is really full, or really read-only: a small file system of its own,
+mounted for the test.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,15 @@ def fill(folder: Path) -> Path:
     return ballast
 
 
-def test_a_full_disk_is_named_and_the_same_publish_works_when_there_is_room(small_disk: Path) -> None:
+def test_a_full_disk_is_named_and_the_same_publish_works_when_there_is_room(
+    small_disk: Path,
+) -> None:
     storage = LocalStorage(str(small_disk), is_durable=True)
     ballast = fill(small_disk)
-    with pytest.raises(PeerError, match=r"the checkpoint cannot be written: .*0: No space left on device.*Free or mount"):
+    with pytest.raises(
+        PeerError,
+        match=r"the checkpoint cannot be written: .*0: No space left on device.*Free or mount",
+    ):
         storage.publish("0", b"y" * 100_000)
     assert "0" not in storage.names("")
     ballast.unlink()
@@ -58,16 +65,22 @@ def test_a_full_disk_is_named_and_the_same_publish_works_when_there_is_room(smal
     assert storage.read("0") == b"y" * 100_000
 
 
-def test_a_full_disk_ends_a_views_catching_up_and_it_goes_on_when_there_is_room(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_ends_a_views_catching_up_and_it_goes_on_when_there_is_room(
+    small_disk: Path, tmp_path: Path
+) -> None:
     log = LocalStorage(str(tmp_path), is_durable=False)
     (tmp_path / "deltas").mkdir()
     entries = [Entry(0, b"s%d" % number, b"v" * 500) for number in range(1000)]
     log.publish("deltas/0", encode({0: entries}))
     commit = Commit(0, {}, deltas=(DeltaRef("deltas/0", 0, GROUPS, 0, len(entries)),))
     history = History(log, [commit], 0, lambda batch: commit)
-    View(small_disk / "view", GROUPS, 0, GROUPS).catch_up(History(log, [], -1, lambda batch: commit))
+    View(small_disk / "view", GROUPS, 0, GROUPS).catch_up(
+        History(log, [], -1, lambda batch: commit)
+    )
     ballast = fill(small_disk)
-    with pytest.raises(PeerError, match=r"the view of the state cannot be written: .*Free the disk"):
+    with pytest.raises(
+        PeerError, match=r"the view of the state cannot be written: .*Free the disk"
+    ):
         View(small_disk / "view", GROUPS, 0, GROUPS).catch_up(history)
     ballast.unlink()
     view = View(small_disk / "view", GROUPS, 0, GROUPS)
@@ -79,5 +92,7 @@ def test_a_full_disk_ends_a_views_catching_up_and_it_goes_on_when_there_is_room(
 def test_a_read_only_checkpoint_is_refused_at_the_start_with_its_name(small_disk: Path) -> None:
     open_checkpoint(small_disk / "state", is_durable=True).release()
     assert mount("-o", "remount,ro", str(small_disk))
-    with pytest.raises(PeerError, match=r"checkpoint folder .*state cannot be used: Read-only file system"):
+    with pytest.raises(
+        PeerError, match=r"checkpoint folder .*state cannot be used: Read-only file system"
+    ):
         open_checkpoint(small_disk / "state", is_durable=True)

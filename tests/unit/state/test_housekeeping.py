@@ -23,7 +23,9 @@ def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
     opened.release()
 
 
-def committed(checkpoint: Checkpoint, keeper: Housekeeping, batch: int, snapshots: tuple[SnapshotRef, ...]) -> None:
+def committed(
+    checkpoint: Checkpoint, keeper: Housekeeping, batch: int, snapshots: tuple[SnapshotRef, ...]
+) -> None:
     """Commit a batch with one delta and what snapshots are in force."""
     name = f"deltas/{batch}.delta"
     checkpoint.storage.publish(name, encode({}))
@@ -51,7 +53,9 @@ def test_without_snapshots_of_every_group_the_whole_log_stays(checkpoint: Checkp
     assert deltas(checkpoint) == list(range(SWEEP_EVERY + 1))
 
 
-def test_the_log_goes_up_to_the_oldest_snapshot_in_force_and_not_one_batch_further(checkpoint: Checkpoint) -> None:
+def test_the_log_goes_up_to_the_oldest_snapshot_in_force_and_not_one_batch_further(
+    checkpoint: Checkpoint,
+) -> None:
     keeper = Housekeeping(checkpoint, GROUPS, retain=1)
     in_force = (snapshot(checkpoint, 0, 5), snapshot(checkpoint, 1, 9))
     for batch in range(SWEEP_EVERY + 1):
@@ -67,7 +71,8 @@ def test_what_an_older_retained_commit_needs_stays(checkpoint: Checkpoint) -> No
         if batch in (3, 14):  # as tasks do: a snapshot of what was committed by the batch before
             in_force = (snapshot(checkpoint, 0, batch - 1), snapshot(checkpoint, 1, batch - 1))
         committed(checkpoint, keeper, batch, in_force)
-    assert deltas(checkpoint)[0] == 3  # commit 13, the oldest of four, stands on the snapshots of batch 2
+    # commit 13, the oldest of four, stands on the snapshots of batch 2
+    assert deltas(checkpoint)[0] == 3
     assert len(checkpoint.storage.names("snapshots")) == 4
 
 

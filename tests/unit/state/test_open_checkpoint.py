@@ -29,7 +29,11 @@ def hold(root: Path) -> subprocess.Popen[str]:
     """Open the checkpoint in a process of its own; return when it has it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", HOLD, str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
@@ -62,10 +66,14 @@ def test_a_new_folder_becomes_a_checkpoint_with_an_identity_that_lasts(tmp_path:
     second.release()
 
 
-def test_a_checkpoint_held_by_another_process_is_refused_and_its_holder_named(tmp_path: Path) -> None:
+def test_a_checkpoint_held_by_another_process_is_refused_and_its_holder_named(
+    tmp_path: Path,
+) -> None:
     holder = hold(tmp_path)
     try:
-        with pytest.raises(CheckpointError, match=f"is in use by process {holder.pid}. Stop that run"):
+        with pytest.raises(
+            CheckpointError, match=f"is in use by process {holder.pid}. Stop that run"
+        ):
             open_checkpoint(tmp_path, is_durable=False)
         with pytest.raises(CheckpointError, match="is in use"):
             open_checkpoint(tmp_path, is_durable=False, is_fresh=True)
@@ -93,9 +101,20 @@ def test_a_checkpoint_is_held_once_within_a_process_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damaged",
-    [b"", b"{", b"[]", b"7", b'{"version": 1}', b'{"id": "x"}', b'{"version": "one", "id": "x"}', b"\xff\xfe"],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"7",
+        b'{"version": 1}',
+        b'{"id": "x"}',
+        b'{"version": "one", "id": "x"}',
+        b"\xff\xfe",
+    ],
 )
-def test_a_damaged_identity_is_said_and_a_fresh_start_cures_it(damaged: bytes, tmp_path: Path) -> None:
+def test_a_damaged_identity_is_said_and_a_fresh_start_cures_it(
+    damaged: bytes, tmp_path: Path
+) -> None:
     open_checkpoint(tmp_path, is_durable=False).release()
     (tmp_path / "format.json").write_bytes(damaged)
 
@@ -110,7 +129,10 @@ def test_a_damaged_identity_is_said_and_a_fresh_start_cures_it(damaged: bytes, t
 def test_a_checkpoint_of_a_newer_version_asks_for_a_newer_program(tmp_path: Path) -> None:
     (tmp_path / "format.json").write_text(json.dumps({"version": 2, "id": "x"}))
 
-    with pytest.raises(CheckpointError, match=r"format version 2; this program reads up to 1. Use a newer wallaroo-spark"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"format version 2; this program reads up to 1. Use a newer wallaroo-spark",
+    ):
         open_checkpoint(tmp_path, is_durable=False)
 
 
@@ -152,7 +174,9 @@ def test_a_first_run_that_died_at_its_very_start_is_no_obstacle(tmp_path: Path) 
 def test_a_file_in_place_of_the_folder_is_said(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
 
-    with pytest.raises(PeerError, match=r"state cannot be used: File exists. Choose a writable folder"):
+    with pytest.raises(
+        PeerError, match=r"state cannot be used: File exists. Choose a writable folder"
+    ):
         open_checkpoint(tmp_path / "state", is_durable=False)
 
 
@@ -170,7 +194,9 @@ def test_a_disk_that_is_full_or_read_only_is_said_and_the_lock_given_back(
         patched.setattr(Path, "mkdir", no_space)
         (tmp_path / "format.json").write_text(json.dumps({"version": 1, "id": "x"}))
         patched.setattr(Path, "mkdir", _only_the_root(tmp_path, no_space))
-        with pytest.raises(PeerError, match=r"cannot be written: No space left on device. Free or mount the disk"):
+        with pytest.raises(
+            PeerError, match=r"cannot be written: No space left on device. Free or mount the disk"
+        ):
             open_checkpoint(tmp_path, is_durable=False)
 
     open_checkpoint(tmp_path, is_durable=False).release()
@@ -215,16 +241,25 @@ open_checkpoint(pathlib.Path(sys.argv[1]), is_durable=False, is_fresh=True)
 """
 
 
-@pytest.mark.parametrize("fault", [*(f"checkpoint.empty:{nth}" for nth in (1, 2, len(FOLDERS) + 2)), "checkpoint.emptied:1"])
-def test_a_fresh_start_that_was_killed_is_finished_by_the_next_start(tmp_path: Path, fault: str) -> None:
-    """Half a checkpoint is none: output progress without its commits would pass for a later run's."""
+@pytest.mark.parametrize(
+    "fault",
+    [*(f"checkpoint.empty:{nth}" for nth in (1, 2, len(FOLDERS) + 2)), "checkpoint.emptied:1"],
+)
+def test_a_fresh_start_that_was_killed_is_finished_by_the_next_start(
+    tmp_path: Path, fault: str
+) -> None:
+    """Half a checkpoint is none: output progress without its commits would pass for a later
+    run's.
+    """
     old = open_checkpoint(tmp_path, is_durable=False)
     old.commits.publish(Commit(3, {"in": [7, 1]}))
     old.storage.publish("plan.json", b"{}")
     (tmp_path / "outbox" / "tcp").mkdir()
     old.release()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "WALLAROO_FAULT": fault}
-    killed = subprocess.run([sys.executable, "-c", FRESH, str(tmp_path)], env=environment, check=False, timeout=30)
+    killed = subprocess.run(
+        [sys.executable, "-c", FRESH, str(tmp_path)], env=environment, check=False, timeout=30
+    )
     assert killed.returncode == -signal.SIGKILL
 
     new = open_checkpoint(tmp_path, is_durable=False)

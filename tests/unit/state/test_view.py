@@ -36,11 +36,19 @@ class Log:
             (root / folder).mkdir(parents=True)
         self.commits = CommitLog(self.storage)
 
-    def write(self, batch: int, *entries: Entry, snapshots: tuple[SnapshotRef, ...] = (), line: str = "") -> None:
+    def write(
+        self, batch: int, *entries: Entry, snapshots: tuple[SnapshotRef, ...] = (), line: str = ""
+    ) -> None:
         """``line`` tells commits of one number apart: it becomes part of the id."""
         file = f"deltas/{batch}{line}.delta"
         self.storage.publish(file, encode({3: list(entries)}))
-        commit = Commit(batch, {}, (DeltaRef(file, 0, GROUPS, 0, len(entries)),), snapshots, id=line and f"{line}{batch}")
+        commit = Commit(
+            batch,
+            {},
+            (DeltaRef(file, 0, GROUPS, 0, len(entries)),),
+            snapshots,
+            id=line and f"{line}{batch}",
+        )
         self.commits.publish(commit)
 
     def at(self, batch: int) -> History:
@@ -90,8 +98,14 @@ def test_two_long_keys_that_begin_alike_are_two_entries(tmp_path: Path, log: Log
     view = View(tmp_path / "view", GROUPS, 0, GROUPS)
     view.catch_up(log.at(0))
 
-    assert (view.read(3, 0, one), view.read(3, 0, two), view.read(3, 1, one)) == (b"1", b"2", b"other step")
-    assert sorted(view.entries(3)) == sorted([Entry(0, one, b"1"), Entry(0, two, b"2"), Entry(1, one, b"other step")])
+    assert (view.read(3, 0, one), view.read(3, 0, two), view.read(3, 1, one)) == (
+        b"1",
+        b"2",
+        b"other step",
+    )
+    assert sorted(view.entries(3)) == sorted(
+        [Entry(0, one, b"1"), Entry(0, two, b"2"), Entry(1, one, b"other step")]
+    )
     assert list(view.entries(4)) == []
     view.close()
 
@@ -125,7 +139,9 @@ def caught_up(root: Path, history: History) -> CatchUp:
     return done
 
 
-def test_a_version_of_a_line_that_was_rolled_back_is_not_taken_for_the_new_one_of_its_number(tmp_path: Path, log: Log) -> None:
+def test_a_version_of_a_line_that_was_rolled_back_is_not_taken_for_the_new_one_of_its_number(
+    tmp_path: Path, log: Log
+) -> None:
     """Batch 1 was committed, rolled back by hand, and committed again as another batch."""
     log.write(0, Entry(0, b"sx", b"0"), line="old")
     log.write(1, Entry(0, b"sx", b"1"), Entry(0, b"sgone", b"1"), line="old")
@@ -139,7 +155,9 @@ def test_a_version_of_a_line_that_was_rolled_back_is_not_taken_for_the_new_one_o
     assert read(tmp_path / "view", log.at(1), b"sgone") is None
 
 
-def test_a_version_of_a_line_that_was_rolled_back_is_no_base_for_later_batches(tmp_path: Path, log: Log) -> None:
+def test_a_version_of_a_line_that_was_rolled_back_is_no_base_for_later_batches(
+    tmp_path: Path, log: Log
+) -> None:
     """The view missed the moment at which both lines had the same number."""
     log.write(0, line="old")
     log.write(1, Entry(0, b"sx", b"rolled back"), line="old")
@@ -154,7 +172,9 @@ def test_a_version_of_a_line_that_was_rolled_back_is_no_base_for_later_batches(t
 
 
 def test_a_view_whose_commit_has_gone_begins_anew(tmp_path: Path, log: Log) -> None:
-    """Housekeeping may delete the commit that a snapshot was made of: whether the view's is that one nobody can tell."""
+    """Housekeeping may delete the commit that a snapshot was made of: whether the view's is that
+    one nobody can tell.
+    """
     log.write(0, Entry(0, b"sx", b"from the view"), line="a")
     assert read(tmp_path / "view", log.at(0)) == b"from the view"
     (tmp_path / "log" / "snapshots").mkdir()
@@ -182,15 +202,22 @@ def _without_id(text: bytes) -> bytes:
     return b"1 %d %08x\n" % (len(body), zlib.crc32(body)) + body
 
 
-def test_groups_are_cold_where_more_than_the_newest_commit_is_read(tmp_path: Path, log: Log) -> None:
-    """The very first batch is warm, as is the one behind the view's; a gap, a new host and a rollback are cold."""
+def test_groups_are_cold_where_more_than_the_newest_commit_is_read(
+    tmp_path: Path, log: Log
+) -> None:
+    """The very first batch is warm, as is the one behind the view's; a gap, a new host and a
+    rollback are cold.
+    """
     for batch in range(4):
         log.write(batch, Entry(0, b"sx", b"%d" % batch), line="a")
     warm = CatchUp(entries=1)
 
     assert caught_up(tmp_path / "view", log.at(0)) == warm
     assert caught_up(tmp_path / "view", log.at(1)) == warm
-    gap, new, back = (caught_up(tmp_path / f"{view}", log.at(at)) for view, at in (("view", 3), ("new", 3), ("view", 2)))
+    gap, new, back = (
+        caught_up(tmp_path / f"{view}", log.at(at))
+        for view, at in (("view", 3), ("new", 3), ("view", 2))
+    )
 
     entry = len(b"sx") + len(b"0") + 10
     assert gap == CatchUp(2, 1, 2 * entry)
@@ -202,7 +229,9 @@ def test_a_file_of_the_log_that_is_missing_is_named(tmp_path: Path, log: Log) ->
     log.write(0, Entry(0, b"sx", b"1"))
     log.storage.delete("deltas/0.delta")
 
-    with pytest.raises(CheckpointError, match=r"the checkpoint lacks .*deltas/0\.delta, which a commit refers to"):
+    with pytest.raises(
+        CheckpointError, match=r"the checkpoint lacks .*deltas/0\.delta, which a commit refers to"
+    ):
         read(tmp_path / "view", log.at(0))
 
 
@@ -214,7 +243,9 @@ def test_a_corrupt_delta_is_named_and_the_view_stays_as_it_was(tmp_path: Path, l
     whole = file.read_bytes()
     file.write_bytes(whole.replace(b"second", b"s_cond"))
 
-    with pytest.raises(CheckpointError, match=r"deltas/1\.delta is corrupt: the checksum of key group 3"):
+    with pytest.raises(
+        CheckpointError, match=r"deltas/1\.delta is corrupt: the checksum of key group 3"
+    ):
         read(tmp_path / "view", log.at(1))
 
     file.write_bytes(whole)

@@ -22,13 +22,20 @@ WORKERS = (
 )
 MOVED = "key groups moved: 32 of 128, state moved: 31 MB, pause 0.4 s"
 RUNNING = replace(
-    STATUS, application="Word Count", tasks=2, workers=WORKERS, moved=MOVED, errors=(ErrorCount("split into words", 3, 0, "x"),)
+    STATUS,
+    application="Word Count",
+    tasks=2,
+    workers=WORKERS,
+    moved=MOVED,
+    errors=(ErrorCount("split into words", 3, 0, "x"),),
 )
 
 
 def word_count() -> Plan:
     """The plan of the example, as ``wallaroo run`` makes it."""
-    return load_application(WORD_COUNT, ["--in", "Lines@127.0.0.1:7010", "--out", "127.0.0.1:7002"]).plan
+    return load_application(
+        WORD_COUNT, ["--in", "Lines@127.0.0.1:7010", "--out", "127.0.0.1:7002"]
+    ).plan
 
 
 class FakeRun:
@@ -41,7 +48,9 @@ class FakeRun:
         return self.now
 
 
-def get(address: tuple[str, int], path: str, *, method: str = "GET", host: str | None = None) -> tuple[int, Any, dict[str, str]]:
+def get(
+    address: tuple[str, int], path: str, *, method: str = "GET", host: str | None = None
+) -> tuple[int, Any, dict[str, str]]:
     """Ask over a real connection; return code, what the JSON says, and headers."""
     connection = http.client.HTTPConnection(*address, timeout=30)
     try:

@@ -46,7 +46,9 @@ def test_the_one_application_that_runs_here_is_found(start: Start, wallaroo: Com
     assert out.splitlines()[0].strip() == "Word Count running  1 min 03 s, 61 batches, 2 tasks"
 
 
-def test_a_person_reads_rates_backlog_latency_workers_and_what_moved(start: Start, wallaroo: Command) -> None:
+def test_a_person_reads_rates_backlog_latency_workers_and_what_moved(
+    start: Start, wallaroo: Command
+) -> None:
     start()
     rows = [" ".join(line.split()) for line in wallaroo("status")[1].splitlines()]
     assert "251,400 249,870 1,204 292,000 (14.3 MiB) 912 ms 874 ms" in rows
@@ -62,7 +64,9 @@ def test_one_worker_is_shown_too(start: Start, wallaroo: Command) -> None:
     assert "worker-1" in wallaroo("status")[1]
 
 
-def test_it_can_be_asked_by_address_and_by_checkpoint(book: Book, start: Start, wallaroo: Command) -> None:
+def test_it_can_be_asked_by_address_and_by_checkpoint(
+    book: Book, start: Start, wallaroo: Command
+) -> None:
     server = start()
     assert "Word Count running" in wallaroo("status", where(server))[1]
     assert "Word Count running" in wallaroo("status", book.root)[1]
@@ -74,20 +78,26 @@ def test_json_is_the_whole_status(start: Start, wallaroo: Command) -> None:
     assert (code, json.loads(out)) == (0, json.loads(json.dumps(status_json(RUNNING))))
 
 
-@pytest.mark.parametrize("words", [["partition"], ["partition-query", "--json"], ["--json", "partition"]])
+@pytest.mark.parametrize(
+    "words", [["partition"], ["partition-query", "--json"], ["--json", "partition"]]
+)
 def test_a_query_is_answered_in_json(start: Start, wallaroo: Command, words: list[str]) -> None:
     start()
     code, out, _ = wallaroo("status", *words)
     assert (code, json.loads(out)) == (0, answer("partition", word_count(), RUNNING))
 
 
-def test_where_and_query_may_stand_in_any_order(book: Book, start: Start, wallaroo: Command) -> None:
+def test_where_and_query_may_stand_in_any_order(
+    book: Book, start: Start, wallaroo: Command
+) -> None:
     start()
     for words in ((book.root, "source-ids"), ("source-ids", book.root)):
         assert json.loads(wallaroo("status", *words)[1]) == {"source_ids": ["Lines"]}
 
 
-def test_keys_that_are_left_out_are_spoken_of_beside_the_json(book: Book, start: Start, wallaroo: Command) -> None:
+def test_keys_that_are_left_out_are_spoken_of_beside_the_json(
+    book: Book, start: Start, wallaroo: Command
+) -> None:
     book.write({(COUNTER, word): {"n": 1} for word in ("the", "people", "of")})
     start()
     code, out, err = wallaroo("status", "state-entity", "--limit", 2)
@@ -96,7 +106,9 @@ def test_keys_that_are_left_out_are_spoken_of_beside_the_json(book: Book, start:
     assert wallaroo("status", "state-entity", "--limit", 3)[2] == ""
 
 
-def test_several_applications_are_listed_and_one_has_to_be_named(start: Start, tmp_path: Path, wallaroo: Command) -> None:
+def test_several_applications_are_listed_and_one_has_to_be_named(
+    start: Start, tmp_path: Path, wallaroo: Command
+) -> None:
     (tmp_path / "second").mkdir()
     first, second = start(), start(root=tmp_path / "second")
     code, out, err = wallaroo("status", "--json")
@@ -130,22 +142,35 @@ def test_a_process_number_that_went_to_another_process_is_seen_by_the_port(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    announce(tmp_path, Presence(os.getpid(), f"127.0.0.1:{port}", "Word Count", 1.0, socket.gethostname(), ""))
+    announce(
+        tmp_path,
+        Presence(os.getpid(), f"127.0.0.1:{port}", "Word Count", 1.0, socket.gethostname(), ""),
+    )
     assert wallaroo("status")[0] == 1
     assert list(registry.iterdir()) == []
 
 
-def test_a_registry_that_belongs_to_everybody_is_not_believed(start: Start, registry: Path, wallaroo: Command) -> None:
+def test_a_registry_that_belongs_to_everybody_is_not_believed(
+    start: Start, registry: Path, wallaroo: Command
+) -> None:
     start()
     registry.chmod(0o777)
     assert wallaroo("status")[0] == 1
 
 
-def test_a_checkpoint_whose_run_was_killed_says_so_in_a_sentence(book: Book, gone: int, wallaroo: Command) -> None:
-    announce(book.root, Presence(gone, "127.0.0.1:1", "Word Count", 1.0, socket.gethostname(), str(book.root)))
+def test_a_checkpoint_whose_run_was_killed_says_so_in_a_sentence(
+    book: Book, gone: int, wallaroo: Command
+) -> None:
+    announce(
+        book.root,
+        Presence(gone, "127.0.0.1:1", "Word Count", 1.0, socket.gethostname(), str(book.root)),
+    )
     code, _, err = wallaroo("status", book.root)
     assert code == 1
-    assert f"Word Count no longer runs: process {gone}, which used {book.root}, has ended without a stop." in err
+    assert (
+        f"Word Count no longer runs: process {gone}, which used {book.root}, has ended without a "
+        f"stop." in err
+    )
 
 
 def test_a_checkpoint_that_nobody_uses_says_so(book: Book, wallaroo: Command) -> None:
@@ -163,7 +188,10 @@ def test_an_address_where_nothing_listens_is_told(wallaroo: Command) -> None:
         port = closed.getsockname()[1]
     code, _, err = wallaroo("status", f"127.0.0.1:{port}")
     assert code == 1
-    assert f"no application answers at 127.0.0.1:{port}: Connection refused. It has ended, or listens elsewhere." in err
+    assert (
+        f"no application answers at 127.0.0.1:{port}: Connection refused. It has ended, or "
+        f"listens elsewhere." in err
+    )
 
 
 @contextmanager
@@ -185,7 +213,10 @@ def stranger(says: bytes) -> Iterator[str]:
         thread.join(10)
 
 
-@pytest.mark.parametrize("says", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.0 200 OK\r\n\r\n<html>", b"HTTP/1.0 200 OK\r\n\r\n\xff"])
+@pytest.mark.parametrize(
+    "says",
+    [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.0 200 OK\r\n\r\n<html>", b"HTTP/1.0 200 OK\r\n\r\n\xff"],
+)
 def test_something_else_at_the_address_is_called_so(wallaroo: Command, says: bytes) -> None:
     with stranger(says) as address:
         code, _, err = wallaroo("status", address)
@@ -202,33 +233,53 @@ def test_a_run_that_does_not_answer_is_told() -> None:
 def test_another_version_is_told_with_the_way_to_read_it_anyway(wallaroo: Command) -> None:
     with stranger(b'HTTP/1.0 200 OK\r\n\r\n{"application": "x"}') as address:
         code, _, err = wallaroo("status", address)
-    assert (code, "runs in another version of wallaroo-spark. --json shows its status" in err) == (1, True)
+    assert (code, "runs in another version of wallaroo-spark. --json shows its status" in err) == (
+        1,
+        True,
+    )
 
 
-def test_what_the_application_cannot_tell_is_passed_on(book: Book, start: Start, wallaroo: Command) -> None:
+def test_what_the_application_cannot_tell_is_passed_on(
+    book: Book, start: Start, wallaroo: Command
+) -> None:
     book.write({(COUNTER, "the"): {"n": 1}})
     for delta in (book.root / "deltas").iterdir():
         delta.write_bytes(b"nothing")
     start()
     code, _, err = wallaroo("status", "state-entity-count")
-    assert (code, "cannot answer:" in err, "truncated or not a state file" in err) == (1, True, True)
+    assert (code, "cannot answer:" in err, "truncated or not a state file" in err) == (
+        1,
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["weather"], "'weather' is neither HOST:PORT, nor a folder, nor a query. Queries: cluster-status, partition,"),
+        (
+            ["weather"],
+            "'weather' is neither HOST:PORT, nor a folder, nor a query. Queries: cluster-status, "
+            "partition,",
+        ),
         (["partition", "source-ids"], "partition and source-ids were given. Give one of them."),
-        (["127.0.0.1:1", "127.0.0.1:2"], "127.0.0.1:1 and 127.0.0.1:2 were given. Give one of them."),
+        (
+            ["127.0.0.1:1", "127.0.0.1:2"],
+            "127.0.0.1:1 and 127.0.0.1:2 were given. Give one of them.",
+        ),
     ],
 )
-def test_words_that_cannot_be_understood_are_an_error_of_the_command_line(wallaroo: Command, words: list[str], text: str) -> None:
+def test_words_that_cannot_be_understood_are_an_error_of_the_command_line(
+    wallaroo: Command, words: list[str], text: str
+) -> None:
     code, _, err = wallaroo("status", *words)
     assert (code, text in err) == (2, True)
 
 
 @pytest.mark.parametrize("limit", ["0", "100001"])
-def test_a_limit_out_of_bounds_is_refused(wallaroo: Command, capsys: pytest.CaptureFixture[str], limit: str) -> None:
+def test_a_limit_out_of_bounds_is_refused(
+    wallaroo: Command, capsys: pytest.CaptureFixture[str], limit: str
+) -> None:
     with pytest.raises(SystemExit) as caught:
         wallaroo("status", "state-entity", "--limit", limit)
     assert caught.value.code == 2
@@ -250,7 +301,10 @@ def test_help_lists_the_queries(wallaroo: Command, capsys: pytest.CaptureFixture
         ("0.0.0.0:4000", "elsewhere.example", ("elsewhere.example", 4000)),
     ],
 )
-def test_a_run_that_listens_everywhere_is_asked_where_it_runs(http: str, host: str, address: tuple[str, int]) -> None:
+def test_a_run_that_listens_everywhere_is_asked_where_it_runs(
+    http: str, host: str, address: tuple[str, int]
+) -> None:
     presence = Presence(0, http, "Word Count", 1.0, host)
     assert presence.address == address
-    assert presence.is_alive is (host == "elsewhere.example")  # of another machine it cannot be known
+    # of another machine it cannot be known
+    assert presence.is_alive is (host == "elsewhere.example")

@@ -25,7 +25,9 @@ from wallaroo.status_api.server import StatusServer
 
 
 def counted(book: Book) -> None:
-    book.write({(COUNTER, "the"): {"n": 1}, (COUNTER, b"\x00raw"): {"n": 1}, (COUNTER, -7): {"n": 1}})
+    book.write(
+        {(COUNTER, "the"): {"n": 1}, (COUNTER, b"\x00raw"): {"n": 1}, (COUNTER, -7): {"n": 1}}
+    )
     book.write({(COUNTER, "the"): {"n": 2}})
 
 
@@ -48,12 +50,16 @@ def test_status_is_the_whole_status_as_it_is_now(book: Book) -> None:
         server.close()
 
 
-@pytest.mark.parametrize("path", ["/partition", "/partition-query", "/partition/", "/partition?x=1"])
+@pytest.mark.parametrize(
+    "path", ["/partition", "/partition-query", "/partition/", "/partition?x=1"]
+)
 def test_a_query_is_answered_under_both_names(start: Start, path: str) -> None:
     assert get(start().address, path)[:2] == (200, answer("partition", word_count(), RUNNING))
 
 
-def test_state_entities_are_listed_as_text_numbers_and_written_bytes(book: Book, start: Start) -> None:
+def test_state_entities_are_listed_as_text_numbers_and_written_bytes(
+    book: Book, start: Start
+) -> None:
     counted(book)
     code, body, headers = get(start().address, "/state-entity")
     assert (code, list(body)) == (200, [COUNTER])
@@ -110,13 +116,19 @@ def test_nothing_but_get_is_allowed(start: Start, method: str) -> None:
     assert (code, headers["Allow"]) == (405, "GET")
 
 
-@pytest.mark.parametrize(("name", "code"), [("localhost", 200), ("127.0.0.1", 200), ("evil.example", 403), ("[", 500)])
-def test_a_server_on_loopback_answers_loopback_names_only(start: Start, name: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "code"), [("localhost", 200), ("127.0.0.1", 200), ("evil.example", 403), ("[", 500)]
+)
+def test_a_server_on_loopback_answers_loopback_names_only(
+    start: Start, name: str, code: int
+) -> None:
     address = start().address
     assert get(address, "/source-ids", host=f"{name}:{address[1]}")[0] == code
 
 
-def test_an_error_of_the_run_is_told_to_who_asks(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_run_is_told_to_who_asks(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = start()
 
     def broken(run: FakeRun) -> Any:
@@ -133,7 +145,9 @@ def test_nonsense_is_refused_in_json(start: Start) -> None:
     assert json.loads(said.partition(b"\r\n\r\n")[2] or said)["error"].startswith("Bad")
 
 
-def test_more_connections_than_there_may_be_are_hung_up_on_and_the_server_goes_on(start: Start, eventually: Any) -> None:
+def test_more_connections_than_there_may_be_are_hung_up_on_and_the_server_goes_on(
+    start: Start, eventually: Any
+) -> None:
     address = start().address
     idle = [socket.create_connection(address, 10) for _ in range(server_module.CONNECTIONS_MAX)]
     try:
@@ -167,11 +181,17 @@ def test_many_can_ask_at_once(book: Book, start: Start) -> None:
     assert codes == [200] * 8
 
 
-def test_a_run_says_where_it_answers_until_it_is_closed(book: Book, start: Start, registry: Path) -> None:
+def test_a_run_says_where_it_answers_until_it_is_closed(
+    book: Book, start: Start, registry: Path
+) -> None:
     server = start()
     file = book.root / "run.json"
     said = json.loads(file.read_text())
-    assert (said["pid"], said["http"], said["application"]) == (os.getpid(), f"127.0.0.1:{server.address[1]}", "Word Count")
+    assert (said["pid"], said["http"], said["application"]) == (
+        os.getpid(),
+        f"127.0.0.1:{server.address[1]}",
+        "Word Count",
+    )
     assert said["started_at"] == RUNNING.started_at
     (registered,) = registry.iterdir()
     for one in (file, registered):
@@ -185,7 +205,9 @@ def test_a_run_says_where_it_answers_until_it_is_closed(book: Book, start: Start
         get(server.address, "/")
 
 
-def test_a_run_without_a_users_folder_of_its_own_runs_on(start: Start, registry: Path, tmp_path: Path) -> None:
+def test_a_run_without_a_users_folder_of_its_own_runs_on(
+    start: Start, registry: Path, tmp_path: Path
+) -> None:
     registry.mkdir(mode=0o777)
     registry.chmod(0o777)
     assert get(start().address, "/")[0] == 200
@@ -194,7 +216,9 @@ def test_a_run_without_a_users_folder_of_its_own_runs_on(start: Start, registry:
 
 def test_a_taken_port_is_told_with_a_cure(book: Book, start: Start) -> None:
     port = start().address[1]
-    with pytest.raises(PeerError, match=rf"cannot listen on 127\.0\.0\.1:{port}: .* Choose another port"):
+    with pytest.raises(
+        PeerError, match=rf"cannot listen on 127\.0\.0\.1:{port}: .* Choose another port"
+    ):
         start(port=port)
 
 
@@ -231,15 +255,22 @@ def test_closing_ends_a_reading_of_state_that_is_under_way(
     assert seen == [(503, {"error": "the run is ending."})]
 
 
-def test_a_reading_that_is_killed_is_told_to_who_asks(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_that_is_killed_is_told_to_who_asks(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     killed = tmp_path / "killed"
     killed.write_text("#!/bin/sh\nkill -9 $$\n")
     killed.chmod(0o700)
     monkeypatch.setattr("sys.executable", str(killed))
-    assert get(start().address, "/state-entity")[:2] == (503, {"error": "the state could not be read: it was killed."})
+    assert get(start().address, "/state-entity")[:2] == (
+        503,
+        {"error": "the state could not be read: it was killed."},
+    )
 
 
-def test_a_reading_that_takes_too_long_is_given_up(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_that_takes_too_long_is_given_up(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     endless = tmp_path / "endless"
     endless.write_text("#!/bin/sh\nexec sleep 60\n")
     endless.chmod(0o700)

@@ -14,7 +14,16 @@ import wallaroo
 from tests.unit.check.checked_steps import SINK, count, first_letter, last_letter, shout, tcp
 from wallaroo.metrics.status import WorkerStatus
 from wallaroo.plan.model import Plan
-from wallaroo.status_api.queries import FROM_STATE, FROM_STATUS, QUERIES, answer, query_of, shares, status_json, status_of
+from wallaroo.status_api.queries import (
+    FROM_STATE,
+    FROM_STATUS,
+    QUERIES,
+    answer,
+    query_of,
+    shares,
+    status_json,
+    status_of,
+)
 
 LINES = "stage 0 (source Lines)"
 
@@ -29,12 +38,17 @@ def test_cluster_status_names_the_workers_and_says_whether_events_are_processed(
 
 @pytest.mark.parametrize("state", ["starting", "stopping", "stopped", "failed"])
 def test_a_run_that_does_not_run_processes_no_messages(state: str) -> None:
-    assert answer("cluster-status", word_count(), replace(RUNNING, state=state))["processing_messages"] is False
+    assert (
+        answer("cluster-status", word_count(), replace(RUNNING, state=state))["processing_messages"]
+        is False
+    )
 
 
 def test_partition_lists_key_groups_by_state_step_and_tasks_by_stateless_stage() -> None:
     assert answer("partition", word_count(), RUNNING) == {
-        "state_partitions": {COUNTER: {"worker-1": list(range(96)), "worker-2": list(range(96, 128))}},
+        "state_partitions": {
+            COUNTER: {"worker-1": list(range(96)), "worker-2": list(range(96, 128))}
+        },
         "stateless_partitions": {LINES: {"worker-1": [0, 1], "worker-2": []}},
     }
 
@@ -47,7 +61,9 @@ def test_partition_count_has_the_same_shape_with_numbers() -> None:
 
 
 def test_a_local_run_has_one_worker_with_everything() -> None:
-    alone = replace(RUNNING, workers=(WorkerStatus("here", "here", 4, 8, tuple(range(128))),), tasks=4)
+    alone = replace(
+        RUNNING, workers=(WorkerStatus("here", "here", 4, 8, tuple(range(128))),), tasks=4
+    )
     assert answer("partition-count", word_count(), alone) == {
         "state_partitions": {COUNTER: {"here": 128}},
         "stateless_partitions": {LINES: {"here": 4}},
@@ -70,14 +86,18 @@ def test_before_the_first_batch_tasks_are_parted_by_cores() -> None:
 
 def test_stateless_partition_count_counts_the_tasks() -> None:
     busy = replace(RUNNING, tasks=8)
-    assert answer("stateless-partition-count", word_count(), busy) == {LINES: {"worker-1": 6, "worker-2": 2}}
+    assert answer("stateless-partition-count", word_count(), busy) == {
+        LINES: {"worker-1": 6, "worker-2": 2}
+    }
 
 
 def test_source_ids_are_the_sources_names_one_each() -> None:
     assert answer("source-ids", merged(), RUNNING) == {"source_ids": ["a", "b"]}
 
 
-def test_each_state_step_lists_all_key_groups_and_each_stage_without_state_is_named_by_number_and_content() -> None:
+def test_each_state_step_lists_all_key_groups_and_each_stage_without_state_is_named_by_number_and_content() -> (
+    None
+):
     counts = answer("partition-count", merged(), RUNNING)
     assert list(counts["state_partitions"]) == ["count"]
     assert list(counts["stateless_partitions"]) == ["stage 0 (source a)", "stage 1 (source b)"]
@@ -85,11 +105,20 @@ def test_each_state_step_lists_all_key_groups_and_each_stage_without_state_is_na
 
 def test_a_stage_behind_a_shuffle_without_state_is_named_by_its_steps() -> None:
     plan = wallaroo.build_application("All", tcp("a").collect().to(shout).to_sink(SINK)).plan
-    assert list(answer("stateless-partition", plan, RUNNING)) == ["stage 0 (source a)", "stage 1 (shout)"]
+    assert list(answer("stateless-partition", plan, RUNNING)) == [
+        "stage 0 (source a)",
+        "stage 1 (shout)",
+    ]
 
 
 def merged() -> Plan:
-    both = tcp("a", 7010).merge(tcp("b", 7011).to(shout)).key_by(first_letter).to(count).key_by(last_letter)
+    both = (
+        tcp("a", 7010)
+        .merge(tcp("b", 7011).to(shout))
+        .key_by(first_letter)
+        .to(count)
+        .key_by(last_letter)
+    )
     return wallaroo.build_application("Votes", both.to_sink(SINK)).plan
 
 
@@ -110,7 +139,10 @@ def test_shares_add_up_and_are_within_one_of_their_weight(number: int, weights: 
     assert sum(parts) == number
     total = sum(weights)
     if total:
-        assert all(abs(part - number * weight / total) < 1 for part, weight in zip(parts, weights, strict=True))
+        assert all(
+            abs(part - number * weight / total) < 1
+            for part, weight in zip(parts, weights, strict=True)
+        )
 
 
 def test_nobody_gets_a_share_where_nobody_is() -> None:

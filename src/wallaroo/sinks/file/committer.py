@@ -1,10 +1,11 @@
-"""The committers of file sinks: a directory with a file per batch, or one growing file with a sidecar.
+"""The committers of file sinks: a directory with a file per batch, or one growing file with a
+sidecar.
 
 Where it runs: driver.
 
-The rule for readers stands in ``file_sink``.  The law of the single file: the bytes of a batch are on disk before ``.committed``
-names them.  What stands behind the committed length is cut off before anything is appended, so committing a batch again writes
-the same bytes to the same place.
+The rule for readers stands in ``file_sink``.  The law of the single file: the bytes of a batch are
+on disk before ``.committed`` names them.  What stands behind the committed length is cut off before
+anything is appended, so committing a batch again writes the same bytes to the same place.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from typing import Any
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
-from wallaroo.sinks.staging import StagedToken, fsync_directory, read_staged, remove_litter, remove_staged
+from wallaroo.sinks.staging import (
+    StagedToken,
+    fsync_directory,
+    read_staged,
+    remove_litter,
+    remove_staged,
+)
 
 FORMAT = 1  # of the sidecar
 
@@ -31,12 +38,19 @@ class FileCommitter(SinkCommitter):
 
     def __init__(self, target: Path, staging: Path, is_durable: bool, is_overwriting: bool):
         staging.mkdir(parents=True, exist_ok=True)
-        self._target, self._staging, self._is_durable, self._is_overwriting = target, staging, is_durable, is_overwriting
+        self._target, self._staging, self._is_durable, self._is_overwriting = (
+            target,
+            staging,
+            is_durable,
+            is_overwriting,
+        )
         self._status = SinkStatus()
 
     @abstractmethod
     def _holds_output(self) -> bool:
-        """Whether the target has output that this checkpoint did not write, given that it has committed nothing."""
+        """Whether the target has output that this checkpoint did not write, given that it has
+        committed nothing.
+        """
 
     @abstractmethod
     def _wipe(self) -> None:
@@ -51,12 +65,15 @@ class FileCommitter(SinkCommitter):
         """Remove what a crash left in the target."""
 
     def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Publish the last committed batch if that was not finished; remove what nobody committed."""
+        """Publish the last committed batch if that was not finished; remove what nobody
+        committed.
+        """
         try:
             if batch < 0 and self._holds_output():
                 if not self._is_overwriting:
                     raise PeerError(
-                        f"{self._target} holds output of another run. Move it away, choose another path, or say "
+                        f"{self._target} holds output of another run. Move it away, choose "
+                        f"another path, or say "
                         f"FileSinkConfig(..., overwrite=True)."
                     )
                 self._wipe()
@@ -95,7 +112,8 @@ class FileCommitter(SinkCommitter):
 
     def _failed(self, error: OSError) -> PeerError:
         return PeerError(
-            f"The file sink cannot write {error.filename or self._target}: {error.strerror or error}. "
+            f"The file sink cannot write {error.filename or self._target}: "
+            f"{error.strerror or error}. "
             f"Free space or correct the permissions, then run again."
         )
 
@@ -202,7 +220,15 @@ class SingleFileCommitter(FileCommitter):
         body = json.dumps({"batch": batch, "length": length})
         partial = self._sidecar.with_name(self._sidecar.name + ".tmp")
         with partial.open("w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "batch": batch, "length": length, "crc": zlib.crc32(body.encode())}, file)
+            json.dump(
+                {
+                    "format": FORMAT,
+                    "batch": batch,
+                    "length": length,
+                    "crc": zlib.crc32(body.encode()),
+                },
+                file,
+            )
             if self._is_durable:
                 file.flush()
                 fault_point("file.fsync")
@@ -219,7 +245,8 @@ class SingleFileCommitter(FileCommitter):
             found = json.loads(self._sidecar.read_text(encoding="utf-8"))
             if found["format"] > FORMAT:
                 raise CheckpointError(
-                    f"{self._sidecar} has format {found['format']}; this version of wallaroo reads up to "
+                    f"{self._sidecar} has format {found['format']}; this version of wallaroo "
+                    f"reads up to "
                     f"{FORMAT}. Run the version that wrote it."
                 )
             batch, length = found["batch"], found["length"]
@@ -229,7 +256,8 @@ class SingleFileCommitter(FileCommitter):
             return -1, 0
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
-                f"{self._sidecar} is damaged ({error}), so which part of {self._target} is committed is "
+                f"{self._sidecar} is damaged ({error}), so which part of {self._target} is "
+                f"committed is "
                 f"unknown. Restore it; or move both files away, to begin an empty one."
             ) from error
         return batch, length

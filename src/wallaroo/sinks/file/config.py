@@ -4,11 +4,12 @@ Where it runs: the configuration travels; its writer runs in workers, its commit
 
 The rule for readers:
 
-* A *directory* (the path has no suffix) holds one file per batch with output, ``part-<batch>``.  It appears whole, by
-  rename, and never changes.  Read ``part-*`` in order of name and nothing else: no batch is ever partial or repeated.
-* A *single file* (the path has a suffix, ``out.txt``) grows by one batch at a time.  ``out.txt.committed`` says how long its
-  committed part is (``length``, bytes).  A reader that must be exact reads up to there; what stands behind it may be cut off
-  again after a crash.
+* A *directory* (the path has no suffix) holds one file per batch with output, ``part-<batch>``.  It
+  appears whole, by rename, and never changes.  Read ``part-*`` in order of name and nothing else:
+  no batch is ever partial or repeated.
+* A *single file* (the path has a suffix, ``out.txt``) grows by one batch at a time.
+  ``out.txt.committed`` says how long its committed part is (``length``, bytes).  A reader that must
+  be exact reads up to there; what stands behind it may be cut off again after a crash.
 """
 
 from __future__ import annotations
@@ -58,11 +59,12 @@ class FormWriter(StagedWriter):
 class FileSinkConfig(SinkConfig):
     """Write outputs to files, exactly once.
 
-    ``path`` with a suffix (``out.txt``) is one growing file; without, a directory with one file per batch.  How to read
-    either exactly stands at the head of this module and in docs/sinks.md.  ``form`` is ``raw`` (outputs one behind the
-    other), ``lines`` (a newline behind each) or ``frames`` (their length before each, 4 bytes, big endian).  The path is the
-    driver's.  Batches are numbered per checkpoint: a run that begins anew refuses a path that holds output already, or with
-    ``overwrite=True`` removes that output first.
+    ``path`` with a suffix (``out.txt``) is one growing file; without, a directory with one file per
+    batch.  How to read either exactly stands at the head of this module and in docs/sinks.md.
+    ``form`` is ``raw`` (outputs one behind the other), ``lines`` (a newline behind each) or
+    ``frames`` (their length before each, 4 bytes, big endian).  The path is the driver's.  Batches
+    are numbered per checkpoint: a run that begins anew refuses a path that holds output already, or
+    with ``overwrite=True`` removes that output first.
     """
 
     kind: ClassVar[str] = "file"

@@ -1,17 +1,22 @@
-"""The driver's side of a PostgreSQL sink: a thread that puts committed batches into the table, in order.
+"""The driver's side of a PostgreSQL sink: a thread that puts committed batches into the table, in
+order.
 
 Where it runs: driver.
 
 The law:
 
-* ``commit`` hands a batch to the thread first (latency) and writes it to the pending list before it returns.  If the driver
-  dies in between, the checkpoint's last commit still has the tokens, and ``recover`` hands the batch over again.
-* The thread puts one batch after the other and forgets a batch only when the server has confirmed its transaction.  What it
-  cannot know (a connection broke during COMMIT, the driver died behind it) it does again: the ledger makes that harmless.
-* The *lineage* is a random name in the staging folder, as old as the folder.  Batches start at 0 again with a fresh checkpoint,
-  whose folder is new: its ledger lines are its own.  So a lineage may only be made where nothing was committed through it yet.
-* What passes (server away, restarting, full) is tried again without end.  What does not (no such table, a value that does not
-  fit) ends the run; the batch stays in the list, and the next run goes on with it.
+* ``commit`` hands a batch to the thread first (latency) and writes it to the pending list before it
+  returns.  If the driver dies in between, the checkpoint's last commit still has the tokens, and
+  ``recover`` hands the batch over again.
+* The thread puts one batch after the other and forgets a batch only when the server has confirmed
+  its transaction.  What it cannot know (a connection broke during COMMIT, the driver died behind
+  it) it does again: the ledger makes that harmless.
+* The *lineage* is a random name in the staging folder, as old as the folder.  Batches start at 0
+  again with a fresh checkpoint, whose folder is new: its ledger lines are its own.  So a lineage
+  may only be made where nothing was committed through it yet.
+* What passes (server away, restarting, full) is tried again without end.  What does not (no such
+  table, a value that does not fit) ends the run; the batch stays in the list, and the next run goes
+  on with it.
 """
 
 from __future__ import annotations
@@ -32,7 +37,13 @@ from wallaroo.faults import fault_point
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.postgres.table import Table, complete_dsn, first_line, is_passing
-from wallaroo.sinks.staging import StagedToken, fsync_directory, read_staged, remove_litter, remove_staged
+from wallaroo.sinks.staging import (
+    StagedToken,
+    fsync_directory,
+    read_staged,
+    remove_litter,
+    remove_staged,
+)
 from wallaroo.sinks.tcp.pending import PendingList
 from wallaroo.sinks.tcp.queue import Batch
 
@@ -42,7 +53,9 @@ STOP_SECONDS = 3.0  # for the thread to end after its statement was cancelled
 
 
 def open_lineage(staging: Path, is_new: bool, is_durable: bool) -> str:
-    """Read the folder's lineage; make one where nothing was committed through it yet (``is_new``)."""
+    """Read the folder's lineage; make one where nothing was committed through it yet
+    (``is_new``).
+    """
     path = staging / LINEAGE
     if path.exists():
         if found := path.read_text(encoding="ascii", errors="replace").strip():
@@ -53,8 +66,10 @@ def open_lineage(staging: Path, is_new: bool, is_durable: bool) -> str:
         )
     if not is_new:
         raise CheckpointError(
-            f"{staging} holds committed output, but no file '{LINEAGE}': it was removed, or another "
-            f"kind of sink wrote the output. Restore the folder, configure the sink as it was, or start over with --fresh."
+            f"{staging} holds committed output, but no file '{LINEAGE}': it was removed, or "
+            f"another "
+            f"kind of sink wrote the output. Restore the folder, configure the sink as it was, or "
+            f"start over with --fresh."
         )
     partial = path.with_suffix(".tmp")
     with partial.open("w", encoding="ascii") as file:
@@ -86,10 +101,14 @@ class PostgresCommitter(SinkCommitter):
         self._broken: WallarooError | None = None
         self._is_closing = False
         self._status = SinkStatus()
-        self._thread = threading.Thread(target=self._live, name=f"wallaroo-postgres-{target.sink}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._live, name=f"wallaroo-postgres-{target.sink}", daemon=True
+        )
 
     def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Take up what an earlier run committed and did not put; remove what nobody committed; begin to put."""
+        """Take up what an earlier run committed and did not put; remove what nobody committed;
+        begin to put.
+        """
         pending = list(self._list.batches())
         made = _batch(batch, tokens)
         lineage = open_lineage(self._staging, not pending and made is None, self._is_durable)
@@ -101,13 +120,18 @@ class PostgresCommitter(SinkCommitter):
         if made is not None and batch not in self._pending:
             self._pending[batch] = made
             self._list.add(made)
-        remove_litter(self._staging, {token["file"] for found in self._pending.values() for token in found.tokens})
+        remove_litter(
+            self._staging,
+            {token["file"] for found in self._pending.values() for token in found.tokens},
+        )
         self._last = batch
         self._note_committed()
         self._thread.start()
 
     def commit(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Hand a committed batch over; again for the same batch does nothing.  Returns before the rows are in the table."""
+        """Hand a committed batch over; again for the same batch does nothing.  Returns before the
+        rows are in the table.
+        """
         made = _batch(batch, tokens)
         with self._state:
             self._refuse_broken()
@@ -134,13 +158,16 @@ class PostgresCommitter(SinkCommitter):
             return self._status.copy()
 
     def backlog(self) -> int:
-        """Bytes of rows that are not in the table yet; raises what the thread ended with: a run without input ends too."""
+        """Bytes of rows that are not in the table yet; raises what the thread ended with: a run
+        without input ends too.
+        """
         with self._state:
             self._refuse_broken()
             return self._pending_bytes()
 
     def close(self, drain_seconds: float) -> None:
-        """Wait until everything is in the table, at most so long, then stop; the rest stays in the outbox for the next run.
+        """Wait until everything is in the table, at most so long, then stop; the rest stays in the
+        outbox for the next run.
 
         Raises what the thread ended with, once.
         """
@@ -148,7 +175,9 @@ class PostgresCommitter(SinkCommitter):
         with self._state:
             if self._is_closing:
                 return
-            while self._pending and self._broken is None and (rest := deadline - time.monotonic()) > 0:
+            while (
+                self._pending and self._broken is None and (rest := deadline - time.monotonic()) > 0
+            ):
                 self._state.wait(rest)
             self._is_closing = True
             self._state.notify_all()
@@ -178,13 +207,17 @@ class PostgresCommitter(SinkCommitter):
         except WallarooError as error:
             self._break(error)
         except Exception as error:  # noqa: BLE001  # the thread's gate: the driver is told instead of waiting for ever
-            what = f"The thread of sink '{self._target.sink}' ended: {type(error).__name__}: {error}."
+            what = (
+                f"The thread of sink '{self._target.sink}' ended: {type(error).__name__}: {error}."
+            )
             self._break(InternalError(what))
         finally:
             self._disconnect()
 
     def _try(self) -> None:
-        """Connect and put until told to stop; return early, after a pause, where trying again can help."""
+        """Connect and put until told to stop; return early, after a pause, where trying again can
+        help.
+        """
         try:
             self._connect()
             while (batch := self._next()) is not None:
@@ -245,14 +278,18 @@ class PostgresCommitter(SinkCommitter):
         what = f"batch {self._in_hand.batch} for" if self._in_hand else "rows for"
         where = f" ({error.diag.context})" if error.diag.context else ""
         return PeerError(
-            f"PostgreSQL refuses {what} table {self._target.table}: {first_line(error)}{where}. Nothing is lost: "
-            f"committed rows wait in {self._staging}. Change the table so that it takes them, then run again."
+            f"PostgreSQL refuses {what} table {self._target.table}: {first_line(error)}{where}. "
+            f"Nothing is lost: "
+            f"committed rows wait in {self._staging}. Change the table so that it takes them, "
+            f"then run again."
         )
 
     def _set_back(self, found: int, known: int) -> CheckpointError:
         return CheckpointError(
-            f"Sink '{self._target.sink}' has output of batch {found}, but its checkpoint ends with batch {known}: it "
-            f"was set back to an older commit or copy, and would put the same rows again. Restore the newer "
+            f"Sink '{self._target.sink}' has output of batch {found}, but its checkpoint ends "
+            f"with batch {known}: it "
+            f"was set back to an older commit or copy, and would put the same rows again. Restore "
+            f"the newer "
             f"one; or start over with --fresh."
         )
 
@@ -261,4 +298,10 @@ def _batch(batch: int, tokens: Sequence[Any]) -> Batch | None:
     staged: tuple[StagedToken, ...] = tuple(token for token in tokens if token is not None)
     if not staged:
         return None
-    return Batch(batch, 0, sum(token["bytes"] for token in staged), sum(token["outputs"] for token in staged), staged)
+    return Batch(
+        batch,
+        0,
+        sum(token["bytes"] for token in staged),
+        sum(token["outputs"] for token in staged),
+        staged,
+    )

@@ -1,7 +1,7 @@
 """PostgresSinkConfig: outputs as rows of a PostgreSQL table, exactly once.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.  Only the driver talks to the
-server, and only it needs psycopg.
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Only the driver talks to the server, and only it needs psycopg.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from wallaroo.steps import Encoder
 class PostgresSinkConfig(SinkConfig):
     """Append outputs to a PostgreSQL table, each exactly once, in order.
 
-    ``dsn`` is what libpq takes: ``host=... dbname=... user=...`` or a ``postgresql://`` address; empty: the PG* environment
-    variables of the driver.  ``table`` may be ``schema.table``; it exists.  ``columns`` are the ones that rows have values for.
-    The encoder returns a tuple with one value per column (``None`` writes nothing); without an encoder the outputs are such
-    tuples.
+    ``dsn`` is what libpq takes: ``host=... dbname=... user=...`` or a ``postgresql://`` address;
+    empty: the PG* environment variables of the driver.  ``table`` may be ``schema.table``; it
+    exists.  ``columns`` are the ones that rows have values for. The encoder returns a tuple with
+    one value per column (``None`` writes nothing); without an encoder the outputs are such tuples.
 
-    A batch is one transaction, with a line in the table ``ledger``, which is made where it is missing.  While the server is away
-    rows wait in the outbox.  Needs psycopg 3 where the driver runs: ``pip install 'wallaroo-spark[postgres]'``.
+    A batch is one transaction, with a line in the table ``ledger``, which is made where it is
+    missing.  While the server is away rows wait in the outbox.  Needs psycopg 3 where the driver
+    runs: ``pip install 'wallaroo-spark[postgres]'``.
     """
 
     kind: ClassVar[str] = "postgres"
@@ -40,11 +41,20 @@ class PostgresSinkConfig(SinkConfig):
 
     def __post_init__(self) -> None:
         columns = self.columns
-        if isinstance(columns, str) or not columns or not all(isinstance(name, str) and name for name in columns):
-            raise self._wrong(f"columns={columns!r} are no names of columns.", "Give a tuple: columns=('word', 'total').")
+        if (
+            isinstance(columns, str)
+            or not columns
+            or not all(isinstance(name, str) and name for name in columns)
+        ):
+            raise self._wrong(
+                f"columns={columns!r} are no names of columns.",
+                "Give a tuple: columns=('word', 'total').",
+            )
         for name in (self.table, self.ledger):
             if not isinstance(name, str) or not all(name.split(".")) or name.count(".") > 1:
-                raise self._wrong(f"{name!r} is no name of a table.", "Give 'table' or 'schema.table'.")
+                raise self._wrong(
+                    f"{name!r} is no name of a table.", "Give 'table' or 'schema.table'."
+                )
         object.__setattr__(self, "columns", tuple(columns))
         inner = self.encoder or AS_IT_IS
         if isinstance(inner, RowEncoder):
@@ -53,7 +63,9 @@ class PostgresSinkConfig(SinkConfig):
             object.__setattr__(self, "encoder", RowEncoder(inner, tuple(columns)))
 
     def _wrong(self, what: str, cure: str) -> WallarooParameterError:
-        return WallarooParameterError(Problem(f"PostgresSinkConfig(table={self.table!r})", "", what, cure))
+        return WallarooParameterError(
+            Problem(f"PostgresSinkConfig(table={self.table!r})", "", what, cure)
+        )
 
     @property
     def label(self) -> str:
@@ -65,9 +77,12 @@ class PostgresSinkConfig(SinkConfig):
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        """Put rows from the driver; raises PeerError where psycopg is missing or the dsn cannot be read."""
+        """Put rows from the driver; raises PeerError where psycopg is missing or the dsn cannot be
+        read.
+        """
         try:
-            from wallaroo.sinks.postgres.committer import PostgresCommitter  # it imports psycopg, which is optional
+            # it imports psycopg, which is optional
+            from wallaroo.sinks.postgres.committer import PostgresCommitter
         except ImportError as error:
             raise PeerError(
                 f"Sink '{sink}' ({self.label}) needs psycopg 3, which cannot be imported: {error}. "

@@ -1,9 +1,11 @@
-"""Rows for PostgreSQL: Python values as lines of COPY's text format, the encoder that makes them, and where they go.
+"""Rows for PostgreSQL: Python values as lines of COPY's text format, the encoder that makes them,
+and where they go.
 
 Where it runs: workers (pure).
 
-The format (PostgreSQL's manual, "COPY", text format): columns between tabs, a newline behind the row, ``\\N`` for NULL; inside of
-a value backslash, tab, newline and carriage return stand behind a backslash.  A raw tab or newline is therefore always a border.
+The format (PostgreSQL's manual, "COPY", text format): columns between tabs, a newline behind the
+row, ``\\N`` for NULL; inside of a value backslash, tab, newline and carriage return stand behind a
+backslash.  A raw tab or newline is therefore always a border.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ class Target:
 
 def _text(value: str) -> str:
     if "\0" in value:
-        raise ValueError("PostgreSQL's text cannot hold the character NUL; remove it, or use a bytea column and bytes")
+        raise ValueError(
+            "PostgreSQL's text cannot hold the character NUL; remove it, or use a bytea column "
+            "and bytes"
+        )
     return str.translate(value, ESCAPES)
 
 
@@ -75,7 +80,8 @@ class _Writers(dict[type[Any], Callable[[Any], str]]):
                 self[kind] = WRITERS[base]
                 return WRITERS[base]
         raise TypeError(
-            f"a {kind.__name__} cannot be written to PostgreSQL; turn it into str, int, float, bool, bytes, Decimal, "
+            f"a {kind.__name__} cannot be written to PostgreSQL; turn it into str, int, float, "
+            f"bool, bytes, Decimal, "
             f"a date or time, UUID, None, or a dict or list (written as JSON)"
         )
 
@@ -89,8 +95,8 @@ def copy_row(values: Sequence[Any]) -> bytes:
     >>> copy_row(("tab\there", None, 3, True))
     b'tab\\there\t\\N\t3\tt\n'
 
-    Dicts and lists become JSON, bytes the hexadecimal form of ``bytea``.  Raises TypeError for what has no form, ValueError for
-    text PostgreSQL cannot hold (NUL, lone surrogates).
+    Dicts and lists become JSON, bytes the hexadecimal form of ``bytea``.  Raises TypeError for what
+    has no form, ValueError for text PostgreSQL cannot hold (NUL, lone surrogates).
     """
     return ("\t".join([_writers[type(value)](value) for value in values]) + "\n").encode()
 
@@ -102,7 +108,8 @@ class _RowFunction:
         self.__wrapped__, self._columns = function, columns
         self.__name__ = getattr(function, "__name__", "row")
         if hasattr(function, "__code__"):
-            self.__code__ = function.__code__  # an error is looked for in the user's file, not in this one
+            # an error is looked for in the user's file, not in this one
+            self.__code__ = function.__code__
 
     def __call__(self, event: Any) -> bytes | None:
         row = self.__wrapped__(event)
@@ -117,18 +124,25 @@ class _RowFunction:
     def _wanted(self) -> str:
         count = len(self._columns)
         return (
-            f"an encoder for PostgreSQL must return a tuple of {count} value{'s' * (count > 1)}, for the "
+            f"an encoder for PostgreSQL must return a tuple of {count} value{'s' * (count > 1)}, "
+            f"for the "
             f"column{'s' * (count > 1)} {', '.join(self._columns)}"
         )
 
 
 class RowEncoder(Encoder[Any]):
-    """An encoder whose tuples leave as rows of the sink's columns; name and place are the user's."""
+    """An encoder whose tuples leave as rows of the sink's columns; name and place are the
+    user's.
+    """
 
     def __init__(self, inner: Encoder[Any], columns: tuple[str, ...]):
         super().__init__(_RowFunction(inner.function, columns), inner.step_name, inner.on_error)
         self.inner, self.columns = inner, columns
-        self.__module__, self.__qualname__, self.__doc__ = inner.__module__, inner.__qualname__, inner.__doc__
+        self.__module__, self.__qualname__, self.__doc__ = (
+            inner.__module__,
+            inner.__qualname__,
+            inner.__doc__,
+        )
 
     @property
     def place(self) -> str:

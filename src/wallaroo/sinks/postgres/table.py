@@ -2,10 +2,12 @@
 
 Where it runs: driver, in the committer's thread; only ``cancel`` may come from another one.
 
-The law: a batch is one transaction that first writes its line in the ledger and then all its rows.  The ledger's key is (sink,
-lineage, batch), so of two transactions for one batch the second waits for the first and then finds the line: nothing is put
-twice, also where a connection broke while its COMMIT was on the way and nobody knows whether it arrived.  The line keeps count
-and checksum: a line for *other* rows under the same number means that somebody else writes under this lineage, and is an error.
+The law: a batch is one transaction that first writes its line in the ledger and then all its rows.
+The ledger's key is (sink, lineage, batch), so of two transactions for one batch the second waits
+for the first and then finds the line: nothing is put twice, also where a connection broke while its
+COMMIT was on the way and nobody knows whether it arrived.  The line keeps count and checksum: a
+line for *other* rows under the same number means that somebody else writes under this lineage, and
+is an error.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ from wallaroo.faults import fault_point
 from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.tcp.queue import Batch
 
-LEDGER_BATCHES_KEPT = 100  # lines per sink and lineage; needed is one, the rest is for people who look
+# lines per sink and lineage; needed is one, the rest is for people who look
+LEDGER_BATCHES_KEPT = 100
 PIECE_BYTES = 1 << 18  # handed to libpq at once
 CONNECT_SECONDS = 5
 CANCEL_SECONDS = 2
-# A server that vanished without a word is noticed within about half a minute rather than the system's two hours.
+# A server that vanished without a word is noticed within about half a minute rather than the
+# system's two hours.
 DEFAULTS: dict[str, Any] = {
     "connect_timeout": CONNECT_SECONDS,
     "keepalives_idle": 10,
@@ -36,8 +40,10 @@ DEFAULTS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-# Classes of SQLSTATE (manual, appendix A) that pass by themselves or by somebody's work on the server: connection, authorisation,
-# no such database, rollback, resources (a full disk), locks, intervention (a shutdown), system errors.
+# Classes of SQLSTATE (manual, appendix A) that pass by themselves or by somebody's work on the
+# server: connection, authorisation,
+# no such database, rollback, resources (a full disk), locks, intervention (a shutdown), system
+# errors.
 PASSING = frozenset({"08", "28", "3D", "40", "53", "55", "57", "58"})
 READ_ONLY = "25006"  # a standby: after a failover the name leads to the new primary
 
@@ -65,7 +71,9 @@ def complete_dsn(dsn: str) -> str:
             f"The dsn of the PostgreSQL sink cannot be read: {first_line(error)}. Write it as "
             f"'host=db.example dbname=sales user=writer' or 'postgresql://writer@db.example/sales'."
         ) from error
-    return make_conninfo(**{**DEFAULTS, "fallback_application_name": "wallaroo", **given, "client_encoding": "utf8"})
+    return make_conninfo(
+        **{**DEFAULTS, "fallback_application_name": "wallaroo", **given, "client_encoding": "utf8"}
+    )
 
 
 def _identifier(name: str) -> sql.Identifier:
@@ -88,10 +96,15 @@ class Table:
         self._connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         if is_durable:  # a confirmed batch is forgotten here, so the server must have it on disk
             self._connection.execute(
-                "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+                "SELECT set_config('synchronous_commit', 'on', false) WHERE "
+                "current_setting('synchronous_commit') = 'off'"
             )
         self._make_ledger()
-        with self._connection.transaction(), self._connection.cursor() as cursor, cursor.copy(self._copy()):
+        with (
+            self._connection.transaction(),
+            self._connection.cursor() as cursor,
+            cursor.copy(self._copy()),
+        ):
             pass  # no rows: shows that the table is there, has the columns, and that we may insert
 
     def _make_ledger(self) -> None:
@@ -102,8 +115,10 @@ class Table:
             self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (name,))
             self._connection.execute(
                 sql.SQL(
-                    "CREATE TABLE IF NOT EXISTS {} (sink text, lineage text, batch bigint, row_count bigint NOT NULL, crc bigint "
-                    "NOT NULL, committed_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (sink, lineage, batch))"
+                    "CREATE TABLE IF NOT EXISTS {} (sink text, lineage text, batch bigint, "
+                    "row_count bigint NOT NULL, crc bigint "
+                    "NOT NULL, committed_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY "
+                    "(sink, lineage, batch))"
                 ).format(_identifier(self._target.ledger))
             )
 
@@ -114,13 +129,17 @@ class Table:
     def last(self) -> int:
         """The last batch of this lineage that is in the table, -1 without any."""
         found = self._connection.execute(
-            sql.SQL("SELECT max(batch) FROM {} WHERE sink = %s AND lineage = %s").format(_identifier(self._target.ledger)),
+            sql.SQL("SELECT max(batch) FROM {} WHERE sink = %s AND lineage = %s").format(
+                _identifier(self._target.ledger)
+            ),
             (self._target.sink, self._target.lineage),
         ).fetchone()
         return -1 if found is None or found[0] is None else int(found[0])
 
     def put(self, batch: Batch, parts: Iterable[memoryview]) -> bool:
-        """Put a batch's rows, ``parts`` in order; False where they are there already (then ``parts`` is not touched)."""
+        """Put a batch's rows, ``parts`` in order; False where they are there already (then
+        ``parts`` is not touched).
+        """
         with self._connection.transaction(), self._connection.cursor() as cursor:
             fault_point("postgres.begin")
             if not self._enter(cursor, batch):
@@ -136,24 +155,36 @@ class Table:
     def _enter(self, cursor: psycopg.Cursor[Any], batch: Batch) -> bool:
         """Write the batch's line; False where it is there."""
         target, ledger = self._target, _identifier(self._target.ledger)
-        key, content = (target.sink, target.lineage, batch.batch), (batch.outputs, fingerprint(batch))
-        insert = "INSERT INTO {} (sink, lineage, batch, row_count, crc) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+        key, content = (
+            (target.sink, target.lineage, batch.batch),
+            (batch.outputs, fingerprint(batch)),
+        )
+        insert = (
+            "INSERT INTO {} (sink, lineage, batch, row_count, crc) VALUES (%s, %s, %s, %s, "
+            "%s) ON CONFLICT DO NOTHING"
+        )
         if cursor.execute(sql.SQL(insert).format(ledger), (*key, *content)).rowcount:
             old = "DELETE FROM {} WHERE sink = %s AND lineage = %s AND batch <= %s"
-            cursor.execute(sql.SQL(old).format(ledger), (*key[:2], batch.batch - LEDGER_BATCHES_KEPT))
+            cursor.execute(
+                sql.SQL(old).format(ledger), (*key[:2], batch.batch - LEDGER_BATCHES_KEPT)
+            )
             return True
         same = "SELECT row_count, crc FROM {} WHERE sink = %s AND lineage = %s AND batch = %s"
         found = cursor.execute(sql.SQL(same).format(ledger), key).fetchone()
         if found != content:
             raise CheckpointError(
-                f"Table {target.table} holds another batch {batch.batch} of sink '{target.sink}': a copy of "
-                f"this checkpoint was run, or it was set back to an older commit. Go on with the checkpoint "
+                f"Table {target.table} holds another batch {batch.batch} of sink '{target.sink}': "
+                f"a copy of "
+                f"this checkpoint was run, or it was set back to an older commit. Go on with the "
+                f"checkpoint "
                 f"that wrote the table, or start over with --fresh."
             )
         return False
 
     def cancel(self) -> None:
-        """End what the server does for us at this moment, as far as it can be reached; the thread that waits gets an error."""
+        """End what the server does for us at this moment, as far as it can be reached; the thread
+        that waits gets an error.
+        """
         with suppress(psycopg.Error):
             self._connection.cancel_safe(timeout=CANCEL_SECONDS)
 

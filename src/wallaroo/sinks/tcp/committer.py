@@ -2,10 +2,11 @@
 
 Where it runs: driver.
 
-The law: a batch is handed to the egress first (latency) and written to the pending list before ``commit`` returns.  If the
-driver dies in between, the checkpoint's last commit still has the tokens, and ``recover`` hands the batch over again; the
-egress's own progress says how much of it had left.  Offsets are fixed by order alone (a batch begins where the one before it
-ended), so both runs mean the same bytes.
+The law: a batch is handed to the egress first (latency) and written to the pending list before
+``commit`` returns.  If the driver dies in between, the checkpoint's last commit still has the
+tokens, and ``recover`` hands the batch over again; the egress's own progress says how much of it
+had left.  Offsets are fixed by order alone (a batch begins where the one before it ended), so both
+runs mean the same bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from wallaroo.sinks.tcp.process import EgressProcess
 from wallaroo.sinks.tcp.queue import Batch
 
 READY_SECONDS = 30.0  # a new process on a crowded machine, or an earlier egress that still finishes
-STOP_SECONDS = 3.0  # orderly end of the egress: it finishes the output in hand for at most one second
+# orderly end of the egress: it finishes the output in hand for at most one second
+STOP_SECONDS = 3.0
 
 
 class OutboxCommitter(SinkCommitter):
@@ -58,17 +60,26 @@ class OutboxCommitter(SinkCommitter):
     def recover(self, batch: int, tokens: Sequence[Any]) -> None:
         """Take up what an earlier run committed and did not send; remove what nobody committed."""
         self._take_up(batch, tokens)
-        remove_litter(self._staging, {token["file"] for found in self._pending.values() for token in found.tokens})
+        remove_litter(
+            self._staging,
+            {token["file"] for found in self._pending.values() for token in found.tokens},
+        )
 
     def _take_up(self, batch: int, tokens: Sequence[Any]) -> None:
         ready = self._await_ready()
-        self._released, self._end, self._left = ready["released_batch"], ready["released_end"], ready["accepted"]
+        self._released, self._end, self._left = (
+            ready["released_batch"],
+            ready["released_end"],
+            ready["accepted"],
+        )
         for found in list(self._list.batches()):
             if found.batch <= self._released:
                 self._list.remove(found)
             else:
                 self._note(found)
-        if batch > max(self._released, max(self._pending, default=-1)) and (made := self._made(batch, tokens)):
+        if batch > max(self._released, max(self._pending, default=-1)) and (
+            made := self._made(batch, tokens)
+        ):
             self._note(made)
             self._list.add(made)
         self._last = max(batch, self._released, max(self._pending, default=-1))
@@ -78,7 +89,9 @@ class OutboxCommitter(SinkCommitter):
             self._egress.say(message)
 
     def commit(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Hand a committed batch over; again for the same batch does nothing.  Returns before the output left."""
+        """Hand a committed batch over; again for the same batch does nothing.  Returns before the
+        output left.
+        """
         if not self._is_recovered:
             self._take_up(-1, ())  # not recover(): the batch at hand is staged already
         self._refuse_broken()
@@ -109,7 +122,9 @@ class OutboxCommitter(SinkCommitter):
             return self._status.copy()
 
     def close(self, drain_seconds: float) -> None:
-        """Wait until everything has left, at most so long, then stop; what is left stays in the outbox for the next run."""
+        """Wait until everything has left, at most so long, then stop; what is left stays in the
+        outbox for the next run.
+        """
         deadline = time.monotonic() + drain_seconds
         with self._state:
             while self._pending and not self._broken and (rest := deadline - time.monotonic()) > 0:
@@ -122,7 +137,13 @@ class OutboxCommitter(SinkCommitter):
         staged: tuple[StagedToken, ...] = tuple(token for token in tokens if token is not None)
         if not staged:
             return None
-        return Batch(batch, self._end, sum(token["bytes"] for token in staged), sum(token["outputs"] for token in staged), staged)
+        return Batch(
+            batch,
+            self._end,
+            sum(token["bytes"] for token in staged),
+            sum(token["outputs"] for token in staged),
+            staged,
+        )
 
     def _note(self, batch: Batch) -> None:
         self._pending[batch.batch] = self._unsent[batch.batch] = batch
@@ -178,13 +199,18 @@ class OutboxCommitter(SinkCommitter):
     def _await_ready(self) -> Message:
         deadline = time.monotonic() + READY_SECONDS
         with self._state:
-            while self._ready is None and not self._broken and (rest := deadline - time.monotonic()) > 0:
+            while (
+                self._ready is None
+                and not self._broken
+                and (rest := deadline - time.monotonic()) > 0
+            ):
                 self._state.wait(rest)
             self._refuse_broken()
             if self._ready is None:
                 why = self._status.waiting_for or "see egress.log in " + str(self._staging)
                 raise PeerError(
-                    f"The sending process of tcp {self._label} did not start within {READY_SECONDS:.0f} s: "
+                    f"The sending process of tcp {self._label} did not start within "
+                    f"{READY_SECONDS:.0f} s: "
                     f"waiting for {why}. End the process that uses this checkpoint, or run again."
                 )
             return self._ready

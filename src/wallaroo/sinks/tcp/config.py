@@ -20,11 +20,12 @@ from wallaroo.steps import Encoder
 class TCPSinkConfig(SinkConfig):
     """Send outputs to a TCP receiver at ``host:port``, in order; framing is the encoder's business.
 
-    The application connects to the receiver and tries again every 250 ms while it is absent; nothing is dropped meanwhile.
-    Exactly once as long as the receiver stays up, whatever is killed on this side.  Plain TCP acknowledges nothing, so where
-    the *receiver* dies, what its machine had confirmed and it had not read yet is lost, and what was not confirmed is sent
-    again, from the beginning of an output on. ``resume=True`` closes that gap with a receiver that says how many bytes it
-    has (``wallaroo receive --resume``; see docs/sinks.md).
+    The application connects to the receiver and tries again every 250 ms while it is absent;
+    nothing is dropped meanwhile. Exactly once as long as the receiver stays up, whatever is killed
+    on this side.  Plain TCP acknowledges nothing, so where the *receiver* dies, what its machine
+    had confirmed and it had not read yet is lost, and what was not confirmed is sent again, from
+    the beginning of an output on. ``resume=True`` closes that gap with a receiver that says how
+    many bytes it has (``wallaroo receive --resume``; see docs/sinks.md).
 
     ``port`` may be text, as ``tcp_parse_output_addrs`` gives it.
     """

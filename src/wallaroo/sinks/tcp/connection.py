@@ -2,10 +2,11 @@
 
 Where it runs: egress.
 
-Plain TCP tells an application nothing about what arrived, but the kernel knows two numbers per connection: how many bytes
-the other side has confirmed (``tcpi_bytes_acked``) and how many it still holds (``SIOCOUTQ``).  Their sum is what ``send``
-ever took, exact to the byte, and it stays readable through any descriptor of the connection, also after the process that
-sent has been killed.  Where the kernel does not count (anything but Linux), both are None and the egress falls back on its
+Plain TCP tells an application nothing about what arrived, but the kernel knows two numbers per
+connection: how many bytes the other side has confirmed (``tcpi_bytes_acked``) and how many it still
+holds (``SIOCOUTQ``).  Their sum is what ``send`` ever took, exact to the byte, and it stays
+readable through any descriptor of the connection, also after the process that sent has been killed.
+Where the kernel does not count (anything but Linux), both are None and the egress falls back on its
 own record.
 """
 
@@ -19,7 +20,8 @@ import struct
 import sys
 from dataclasses import dataclass
 
-BYTES_ACKED_AT = 120  # offset of tcpi_bytes_acked in struct tcp_info (include/uapi/linux/tcp.h), Linux 4.1 and later
+# offset of tcpi_bytes_acked in struct tcp_info (include/uapi/linux/tcp.h), Linux 4.1 and later
+BYTES_ACKED_AT = 120
 TCP_INFO_BYTES = 256
 
 if sys.platform == "linux":
@@ -72,7 +74,9 @@ class Connection:
         self.start, self.base = start, counters[0] if counters else 0
 
     def give_into_custody(self, keeper: int) -> None:
-        """Send a second descriptor of it through the Unix socket ``keeper`` (a descriptor), with what is known of it."""
+        """Send a second descriptor of it through the Unix socket ``keeper`` (a descriptor), with
+        what is known of it.
+        """
         custody = json.dumps({"start": self.start, "base": self.base}).encode()
         with socket.socket(fileno=os.dup(keeper)) as channel:
             socket.send_fds(channel, [custody], [self.sock.fileno()])
@@ -83,13 +87,17 @@ class Connection:
         return None if counters is None else self.start + sum(counters) - self.base
 
     def acked(self) -> int | None:
-        """Offset behind the last byte the other side's kernel confirmed; None where ours does not count."""
+        """Offset behind the last byte the other side's kernel confirmed; None where ours does not
+        count.
+        """
         counters = _counters(self.sock)
         return None if counters is None else self.start + counters[0] - self.base
 
 
 def begin_connect(host: str, port: int) -> socket.socket:
-    """Start connecting without waiting; the socket becomes writable when it is decided.  Raises OSError where it is at once."""
+    """Start connecting without waiting; the socket becomes writable when it is decided.  Raises
+    OSError where it is at once.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, kind, protocol)
     try:

@@ -1,4 +1,5 @@
-"""Reaching the receiver: one attempt to connect at a time, and again after a while where it is absent.
+"""Reaching the receiver: one attempt to connect at a time, and again after a while where it is
+absent.
 
 Where it runs: egress.
 """
@@ -41,7 +42,8 @@ class Dialer:
         sock, self.sock = self.sock, None
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code == 0 and sock.getsockname() == sock.getpeername():
-            code = errno.ECONNREFUSED  # a port in the ephemeral range can connect to itself while nobody listens
+            # a port in the ephemeral range can connect to itself while nobody listens
+            code = errno.ECONNREFUSED
         if code == 0:
             return Connection(sock)
         sock.close()

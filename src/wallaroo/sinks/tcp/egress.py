@@ -1,8 +1,11 @@
-"""The egress: one process per TCP sink that sends committed output, in order, over a connection that stays open.
+"""The egress: one process per TCP sink that sends committed output, in order, over a connection
+that stays open.
 
-Where it runs: a process of its own, started by the sink's committer: ``python -m wallaroo.sinks.tcp.egress CONFIG``.
+Where it runs: a process of its own, started by the sink's committer: ``python -m
+wallaroo.sinks.tcp.egress CONFIG``.
 
-The law: one egress at a time per outbox, by a lock that dies with its process.  What it does stands in ``egress_loop``.
+The law: one egress at a time per outbox, by a lock that dies with its process.  What it does stands
+in ``egress_loop``.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from wallaroo.sinks.tcp.progress import ProgressFile
 
 
 def locked(path: Path, pipe: Pipe) -> int:
-    """Take the outbox's lock, waiting for an egress of an earlier run to finish; return the descriptor that holds it."""
+    """Take the outbox's lock, waiting for an egress of an earlier run to finish; return the
+    descriptor that holds it.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,7 +46,10 @@ def main(text: str) -> int:
         pipe.say(ready=asdict(progress.progress))
         egress = Egress(config, progress, pipe)
         egress.run()
-    except (WallarooError, OSError) as error:  # the process's one gate: the committer tells the user
+    except (
+        WallarooError,
+        OSError,
+    ) as error:  # the process's one gate: the committer tells the user
         pipe.say(broken=f"{error}")
         return EXIT_BROKEN
     finally:

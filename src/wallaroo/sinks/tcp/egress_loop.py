@@ -5,16 +5,17 @@ Where it runs: egress.
 The law:
 
 * Only what the committer handed over is sent, in batch order.
-* A byte counts as sent when ``send`` took it.  After every send the place is recorded (``progress``), and before the first
-  byte of a connection a second descriptor of it goes to the committer.  Killed alone, the next egress takes that connection
-  over and asks the kernel how far it is: nothing lost, nothing twice, in the middle of an output too.  Killed together with
-  the driver, at most the last slice (``SLICE_BYTES``) between its send and its record is sent again: rather twice than
-  never.
-* When a connection breaks, what the other side's kernel had not confirmed is sent again on the next one.  A new connection
-  always begins where an output begins.  What a receiver's kernel confirmed and its process never read is lost, unless the
-  receiver resumes.
-* With ``is_resuming`` the receiver says at every connection how many bytes it has, and from time to time again: exactly
-  once.
+* A byte counts as sent when ``send`` took it.  After every send the place is recorded
+  (``progress``), and before the first byte of a connection a second descriptor of it goes to the
+  committer.  Killed alone, the next egress takes that connection over and asks the kernel how far
+  it is: nothing lost, nothing twice, in the middle of an output too.  Killed together with the
+  driver, at most the last slice (``SLICE_BYTES``) between its send and its record is sent again:
+  rather twice than never.
+* When a connection breaks, what the other side's kernel had not confirmed is sent again on the next
+  one.  A new connection always begins where an output begins.  What a receiver's kernel confirmed
+  and its process never read is lost, unless the receiver resumes.
+* With ``is_resuming`` the receiver says at every connection how many bytes it has, and from time to
+  time again: exactly once.
 * Without a driver (end of stdin) it finishes the output in hand, records, and ends.
 """
 
@@ -50,8 +51,11 @@ class Egress:
     def __init__(self, config: EgressConfig, progress: ProgressFile, pipe: Pipe):
         self._config, self._file, self._pipe = config, progress, pipe
         folder = Path(config.staging)
-        self._queue = SendQueue(progress.progress.accepted, lambda token: read_staged(folder, token))
-        # a resuming receiver has what it confirmed; else, without a connection, there is nothing better to ask than what was sent
+        self._queue = SendQueue(
+            progress.progress.accepted, lambda token: read_staged(folder, token)
+        )
+        # a resuming receiver has what it confirmed; else, without a connection, there is nothing
+        # better to ask than what was sent
         self._acked = progress.progress.acked if config.is_resuming else self._queue.offset
         self._dialer = Dialer(config.host, config.port)
         self._connection: Connection | None = None
@@ -68,7 +72,11 @@ class Egress:
         while self._pipe.is_open and not self._is_closing:
             self._turn()
         deadline = time.monotonic() + FINISH_SECONDS
-        while self._connection and self._connection.start >= 0 and (rest := self._queue.rest_of_output()):
+        while (
+            self._connection
+            and self._connection.start >= 0
+            and (rest := self._queue.rest_of_output())
+        ):
             if not self._may_send(self._connection, deadline):
                 break
             self._send(rest)
@@ -80,7 +88,12 @@ class Egress:
 
     def _turn(self) -> None:
         dialer = self._dialer
-        if self._is_started and self._connection is None and dialer.sock is None and not dialer.seconds_left():
+        if (
+            self._is_started
+            and self._connection is None
+            and dialer.sock is None
+            and not dialer.seconds_left()
+        ):
             reason = dialer.dial()
             if reason:
                 self._say_waiting(reason)
@@ -108,7 +121,9 @@ class Egress:
             is_greeting = self._config.is_resuming and self._connection.start < 0
             is_sending = self._queue.has_more() and not is_greeting
             poll.register(self._connection.sock, reads | (select.POLLOUT if is_sending else 0))
-            timeout = 1.0 if self._queue.is_empty() or self._config.is_resuming else ACK_POLL_SECONDS
+            timeout = (
+                1.0 if self._queue.is_empty() or self._config.is_resuming else ACK_POLL_SECONDS
+            )
         elif self._is_started:
             timeout = self._dialer.seconds_left()
         return poll.poll(timeout * 1000)
@@ -149,7 +164,9 @@ class Egress:
 
     def _adopt(self) -> None:
         config = self._config
-        connection = Connection(socket.socket(fileno=config.kept), config.kept_start, config.kept_base)
+        connection = Connection(
+            socket.socket(fileno=config.kept), config.kept_start, config.kept_base
+        )
         connection.sock.setblocking(False)
         accepted, acked = connection.accepted(), connection.acked()
         if accepted is None or acked is None:
@@ -164,7 +181,9 @@ class Egress:
             self._pipe.say(waiting=text)
 
     def _lose(self, reason: str) -> None:
-        """Leave a broken connection; go back to the first output the other side has not confirmed in full."""
+        """Leave a broken connection; go back to the first output the other side has not confirmed
+        in full.
+        """
         assert self._connection is not None
         connection, self._connection = self._connection, None
         if connection.start >= 0 and not self._config.is_resuming:
@@ -200,7 +219,8 @@ class Egress:
             if self._config.is_resuming or not self._connection.is_counted:
                 self._lose("connection closed by the receiver")
                 return False
-            self._connection.is_half_closed = True  # `nc` does that and reads on; if it is gone, the next send tells
+            # `nc` does that and reads on; if it is gone, the next send tells
+            self._connection.is_half_closed = True
         elif self._config.is_resuming:
             return self._heed(chunk)
         return True
@@ -222,7 +242,9 @@ class Egress:
     def _resume_at(self, connection: Connection, has: int) -> bool:
         if not self._queue.start <= has <= self._queue.end:
             held = f"{self._queue.start} to {self._queue.end}"
-            self._lose(f"the receiver has {has} bytes, this outbox holds {held}; it belongs to another run")
+            self._lose(
+                f"the receiver has {has} bytes, this outbox holds {held}; it belongs to another run"
+            )
             return False
         self._queue.seek(has)
         connection.begin(has)
@@ -264,7 +286,9 @@ class Egress:
             self._pipe.say(sent=batch.batch, t_ns=now, accepted=self._queue.offset)
 
     def _begin(self, connection: Connection) -> None:
-        """Before the first byte: begin where an output begins, and give the connection into custody."""
+        """Before the first byte: begin where an output begins, and give the connection into
+        custody.
+        """
         self._queue.seek(self._queue.boundary(self._queue.offset))
         connection.begin(self._queue.offset)
         fault_point("egress.keep")
@@ -285,7 +309,9 @@ class Egress:
         """Forget what the other side has confirmed, and say so; report the place now and then."""
         connection = self._connection
         if not self._config.is_resuming:
-            counted = connection.acked() if connection is not None and connection.start >= 0 else None
+            counted = (
+                connection.acked() if connection is not None and connection.start >= 0 else None
+            )
             if counted is not None:
                 self._acked = min(counted, self._queue.offset)
             elif connection is not None:
@@ -303,4 +329,10 @@ class Egress:
 
 def batch_of(message: Message) -> Batch:
     """The batch that a ``commit`` message hands over."""
-    return Batch(message["commit"], message["start"], message["bytes"], message["outputs"], tuple(message["tokens"]))
+    return Batch(
+        message["commit"],
+        message["start"],
+        message["bytes"],
+        message["outputs"],
+        tuple(message["tokens"]),
+    )

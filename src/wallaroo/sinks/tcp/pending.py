@@ -1,10 +1,11 @@
-"""The list of committed batches whose output has not left, as small files: ``pending/<batch>.json``.
+"""The list of committed batches whose output has not left, as small files:
+``pending/<batch>.json``.
 
 Where it runs: driver.
 
-The law: a batch's file is there (and on disk, in durable mode) before the next batch can commit, because the checkpoint
-names only its last commit's tokens; it goes away when the egress has released the batch, staged files first.  Published by
-rename, so it is whole or absent.
+The law: a batch's file is there (and on disk, in durable mode) before the next batch can commit,
+because the checkpoint names only its last commit's tokens; it goes away when the egress has
+released the batch, staged files first.  Published by rename, so it is whole or absent.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class PendingList:
             envelope = json.loads(path.read_text(encoding="utf-8"))
             if envelope["format"] > FORMAT:
                 raise CheckpointError(
-                    f"{path} has format {envelope['format']}; this version of wallaroo reads up to {FORMAT}. "
+                    f"{path} has format {envelope['format']}; this version of wallaroo reads up "
+                    f"to {FORMAT}. "
                     f"Run the version that wrote it."
                 )
             body = envelope["body"]
@@ -82,6 +84,7 @@ class PendingList:
             return Batch(**{**fields, "tokens": tuple(fields["tokens"])})
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
-                f"{path} is damaged ({error}). It lists committed output that has not left: restore it from "
+                f"{path} is damaged ({error}). It lists committed output that has not left: "
+                f"restore it from "
                 f"a copy of the checkpoint; or remove it, and that output is lost."
             ) from error

@@ -1,11 +1,13 @@
-"""What passes between a committer and its egress (a configuration, then JSON lines), and from a resuming receiver.
+"""What passes between a committer and its egress (a configuration, then JSON lines), and from a
+resuming receiver.
 
 Where it runs: the configuration travels; the pipe runs in the egress.
 
-To the egress: ``commit`` (a batch), ``start`` (everything an earlier run left has been handed over: connect), ``close``.  From
-the egress: ``ready`` (the progress it found), ``waiting`` (for what), ``kept`` (a connection is in custody), ``lost`` (a
-connection), ``accepted`` (the place), ``sent`` (a batch left, and when), ``released`` (a batch never has to be sent again),
-``broken`` (the outbox is damaged).
+To the egress: ``commit`` (a batch), ``start`` (everything an earlier run left has been handed over:
+connect), ``close``.  From the egress: ``ready`` (the progress it found), ``waiting`` (for what),
+``kept`` (a connection is in custody), ``lost`` (a connection), ``accepted`` (the place), ``sent``
+(a batch left, and when), ``released`` (a batch never has to be sent again), ``broken`` (the outbox
+is damaged).
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import Any
 Message = dict[str, Any]
 
 EXIT_BROKEN = 3  # the outbox itself is damaged; starting again would not help
-GREETING = b"WLRESUM1"  # a resuming receiver: this, then u64 bytes it has, then u64 bytes it has, as often as it likes
+# a resuming receiver: this, then u64 bytes it has, then u64 bytes it has, as often as it likes
+GREETING = b"WLRESUM1"
 OFFSET = struct.Struct(">Q")
 
 
@@ -68,7 +71,9 @@ class Pipe:
             self.is_open = False
 
     def hear(self) -> list[dict[str, Any]]:
-        """All complete messages that are there; at the end of the pipe ``is_open`` becomes False."""
+        """All complete messages that are there; at the end of the pipe ``is_open`` becomes
+        False.
+        """
         try:
             while chunk := os.read(0, 1 << 18):
                 self._partial += chunk

@@ -1,4 +1,5 @@
-"""The egress as its committer sees it: started, spoken to, heard in a thread, started again when it dies.
+"""The egress as its committer sees it: started, spoken to, heard in a thread, started again when it
+dies.
 
 Where it runs: driver.
 """
@@ -26,11 +27,17 @@ PACKAGE_ROOT = str(Path(__file__).parents[2])
 class EgressProcess:
     """Keeps one egress alive.
 
-    ``hear`` gets every message, in the listening thread; ``again`` says what a new egress has to be told first.  The keeper
-    holds a second descriptor of the egress's connection, so that the connection outlives the process.
+    ``hear`` gets every message, in the listening thread; ``again`` says what a new egress has to be
+    told first.  The keeper holds a second descriptor of the egress's connection, so that the
+    connection outlives the process.
     """
 
-    def __init__(self, config: EgressConfig, hear: Callable[[Message], None], again: Callable[[], Iterable[Message]]):
+    def __init__(
+        self,
+        config: EgressConfig,
+        hear: Callable[[Message], None],
+        again: Callable[[], Iterable[Message]],
+    ):
         self._config, self._hear, self._again = config, hear, again
         self._pipe_lock = threading.Lock()
         self._is_closing = self._is_abandoned = False
@@ -39,7 +46,9 @@ class EgressProcess:
         self._keeper, self._keeper_of_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._keeper.setblocking(False)
         self._process = self._start()
-        self._thread = threading.Thread(target=self._listen, name=f"egress {config.host}:{config.port}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._listen, name=f"egress {config.host}:{config.port}", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -55,7 +64,8 @@ class EgressProcess:
     def close(self, seconds: float) -> None:
         """Ask it to end; kill it where it does not within ``seconds``.
 
-        An egress that was killed is started once more even now: only with the connection in custody is its place known exactly.
+        An egress that was killed is started once more even now: only with the connection in custody
+        is its place known exactly.
         """
         self._is_closing = True
         self.say({"close": True})
@@ -76,16 +86,25 @@ class EgressProcess:
         descriptors = [config.keeper]
         if self._kept is not None:
             descriptor, custody = self._kept
-            config = replace(config, kept=descriptor, kept_start=custody["start"], kept_base=custody["base"])
+            config = replace(
+                config, kept=descriptor, kept_start=custody["start"], kept_base=custody["base"]
+            )
             descriptors.append(descriptor)
         environment = dict(os.environ)
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (PACKAGE_ROOT, environment.get("PYTHONPATH"))))
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (PACKAGE_ROOT, environment.get("PYTHONPATH")))
+        )
         if self._starts:
             environment.pop("WALLAROO_FAULT", None)  # a fault strikes once
         self._starts += 1
         try:
             with (Path(config.staging) / "egress.log").open("wb") as log:
-                command = [sys.executable, "-m", "wallaroo.sinks.tcp.egress", json.dumps(asdict(config))]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "wallaroo.sinks.tcp.egress",
+                    json.dumps(asdict(config)),
+                ]
                 return subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
@@ -98,7 +117,8 @@ class EgressProcess:
                 )
         except OSError as error:
             raise PeerError(
-                f"The sending process of tcp {config.host}:{config.port} cannot be started: {error}. "
+                f"The sending process of tcp {config.host}:{config.port} cannot be started: "
+                f"{error}. "
                 f"Free memory or processes, then run again."
             ) from error
 
@@ -125,7 +145,9 @@ class EgressProcess:
                 return
             if code > 0:  # it ended by itself: say where to look, and try again
                 log = f"{self._config.staging}/egress.log"
-                self._hear({"waiting": f"the sending process to restart (exit code {code}, see {log})"})
+                self._hear(
+                    {"waiting": f"the sending process to restart (exit code {code}, see {log})"}
+                )
             self._take_custody()
             time.sleep(max(0.0, RESTART_SECONDS - (time.monotonic() - started)))
             try:

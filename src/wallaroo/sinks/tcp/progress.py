@@ -1,11 +1,12 @@
-"""How far one sink's output has left: a small file that survives a SIGKILL between any two instructions.
+"""How far one sink's output has left: a small file that survives a SIGKILL between any two
+instructions.
 
 Where it runs: egress (one writer, under the outbox's lock).
 
-The law: the file has two slots, written in turn, each with a sequence number and a checksum; the valid slot with the higher
-number counts. A write that was cut short spoils one slot and leaves the one before it.  ``accepted`` holds as long as the
-machine has not restarted (what a socket took is delivered by the kernel, also after the process is gone); after a restart
-only ``acked`` holds.
+The law: the file has two slots, written in turn, each with a sequence number and a checksum; the
+valid slot with the higher number counts. A write that was cut short spoils one slot and leaves the
+one before it.  ``accepted`` holds as long as the machine has not restarted (what a socket took is
+delivered by the kernel, also after the process is gone); after a restart only ``acked`` holds.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class ProgressFile:
             progress.released_end,
             self._boot.encode(),
         )
-        os.pwrite(self._file, raw + zlib.crc32(raw).to_bytes(4, "big"), self._sequence % 2 * SLOT_BYTES)
+        os.pwrite(
+            self._file, raw + zlib.crc32(raw).to_bytes(4, "big"), self._sequence % 2 * SLOT_BYTES
+        )
         self.progress = progress
 
     def sync(self) -> None:
@@ -84,12 +87,15 @@ class ProgressFile:
         found, is_same_boot = Progress(), True
         slots = [os.pread(self._file, RECORD.size + 4, place * SLOT_BYTES) for place in (0, 1)]
         for slot in slots:
-            if len(slot) != RECORD.size + 4 or zlib.crc32(slot[:-4]) != int.from_bytes(slot[-4:], "big"):
+            if len(slot) != RECORD.size + 4 or zlib.crc32(slot[:-4]) != int.from_bytes(
+                slot[-4:], "big"
+            ):
                 continue
             magic, version, sequence, accepted, acked, batch, end, boot = RECORD.unpack(slot[:-4])
             if magic != MAGIC or version > VERSION:
                 raise CheckpointError(
-                    f"{path} was written by another version of wallaroo (format {version}, this one "
+                    f"{path} was written by another version of wallaroo (format {version}, this "
+                    f"one "
                     f"reads up to {VERSION}). Run the version that wrote it."
                 )
             if sequence > self._sequence:

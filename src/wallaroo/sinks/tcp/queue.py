@@ -1,10 +1,11 @@
-"""What an egress has to send: committed batches in order as one stream of bytes, and the place it is at.
+"""What an egress has to send: committed batches in order as one stream of bytes, and the place it
+is at.
 
 Where it runs: pure (reading staged output is the loader's business).
 
-Every byte of a sink's output has an *offset*, counted from the first byte the checkpoint ever committed.  ``offset`` is the
-next byte to hand to the socket.  Batches stay in the queue until they are released, so that the place can go back to what
-the other side confirmed.
+Every byte of a sink's output has an *offset*, counted from the first byte the checkpoint ever
+committed.  ``offset`` is the next byte to hand to the socket.  Batches stay in the queue until they
+are released, so that the place can go back to what the other side confirmed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class SendQueue:
         self._load = loader
         self._batches: deque[Batch] = deque()
         self._current: Batch | None = None
-        self._parts: list[tuple[int, Staged]] = []  # of the current batch: offset of the part, the part
+        # of the current batch: offset of the part, the part
+        self._parts: list[tuple[int, Staged]] = []
 
     @property
     def end(self) -> int:
@@ -71,7 +73,9 @@ class SendQueue:
         return True
 
     def views(self, limit: int) -> list[memoryview]:
-        """The next bytes to send, at most ``limit``, all of one batch; empty where nothing waits."""
+        """The next bytes to send, at most ``limit``, all of one batch; empty where nothing
+        waits.
+        """
         found: list[memoryview] = []
         for start, part in self._around(self.offset):
             if limit <= 0 or len(found) == VIEWS_MAX:
@@ -130,9 +134,13 @@ class SendQueue:
         return not self._batches
 
     def _around(self, offset: int) -> Sequence[tuple[int, Staged]]:
-        """The parts of the batch that holds ``offset``, read and verified when the place comes to it."""
+        """The parts of the batch that holds ``offset``, read and verified when the place comes to
+        it.
+        """
         if self._current is None or not self._current.start <= offset < self._current.end:
-            self._current = next((batch for batch in self._batches if batch.start <= offset < batch.end), None)
+            self._current = next(
+                (batch for batch in self._batches if batch.start <= offset < batch.end), None
+            )
             self._parts = []
             if self._current is not None:
                 start = self._current.start

@@ -1,4 +1,5 @@
-"""What a resuming receiver says: a greeting, then offsets: how many bytes it has, as often as it likes.
+"""What a resuming receiver says: a greeting, then offsets: how many bytes it has, as often as it
+likes.
 
 Where it runs: pure (in the egress).
 """
@@ -16,14 +17,18 @@ class ResumeStream:
         self._is_greeted = False
 
     def feed(self, chunk: bytes) -> list[int]:
-        """Return the offsets that are whole now, in order; a connection's first one came with its greeting.
+        """Return the offsets that are whole now, in order; a connection's first one came with its
+        greeting.
 
         Raises ValueError with words for people where the other side does not speak this.
         """
         self._rest += chunk
         if not self._is_greeted:
             if not GREETING.startswith(self._rest[: len(GREETING)]):
-                raise ValueError("the receiver does not speak the resume protocol; start it with --resume, or drop resume=True")
+                raise ValueError(
+                    "the receiver does not speak the resume protocol; start it with --resume, or "
+                    "drop resume=True"
+                )
             if len(self._rest) < len(GREETING):
                 return []
             self._is_greeted = True

@@ -1,7 +1,8 @@
-"""Failing events: a decoder, a computation and a state step raise for some events, and each of these is to be one dead letter.
+"""Failing events: a decoder, a computation and a state step raise for some events, and each of
+these is to be one dead letter.
 
-Where it runs: driver (building it) and workers.  An event says itself where it fails, so that every attempt fails alike.  Dead
-letters go to one growing file, ``--dead FILE``.
+Where it runs: driver (building it) and workers.  An event says itself where it fails, so that every
+attempt fails alike.  Dead letters go to one growing file, ``--dead FILE``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def application_setup(args: list[str]) -> object:
     readings = wallaroo.source("Readings", wallaroo.TCPSourceConfig(name, host, port, decode))
     counted = readings.to(check).key_by(key_of).to(count)
     sink = wallaroo.TCPSinkConfig(out_host, out_port, encode, resume=True)
-    return wallaroo.build_application("Verify Dead Letters", counted.to_sink(sink), dead_letters=wallaroo.FileSinkConfig(dead))
+    return wallaroo.build_application(
+        "Verify Dead Letters", counted.to_sink(sink), dead_letters=wallaroo.FileSinkConfig(dead)
+    )
 
 
 def fail_at(place: int, event: Event) -> None:

@@ -2,8 +2,9 @@
 
 Where it runs: driver (building it) and workers.
 
-Where a batch mixed the outputs of two attempts of one task, an event would have gone to one lane in the first and to another one in the
-second: it would come out twice, or not at all, and the lanes would have counted another number of events than there were.
+Where a batch mixed the outputs of two attempts of one task, an event would have gone to one lane in
+the first and to another one in the second: it would come out twice, or not at all, and the lanes
+would have counted another number of events than there were.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def application_setup(args: list[str]) -> object:
     numbers = wallaroo.source("Dice", wallaroo.TCPSourceConfig(name, host, port, decode))
     thrown = numbers.to(throw).key_by(lane_of).to(count_in_lane).key_by(table_of).to(count_at_table)
     return wallaroo.build_application(
-        "Verify Dice", thrown.to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode, resume=True))
+        "Verify Dice",
+        thrown.to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode, resume=True)),
     )
 
 

@@ -1,7 +1,8 @@
 """Market spread: two streams meet at a symbol; where its spread is wide, orders are rejected.
 
-Where it runs: driver (building it) and workers.  Orders and quotes are numbered per symbol, so that a rejection can say which
-quote was its reason, and an oracle which interleavings of the two streams explain the output.
+Where it runs: driver (building it) and workers.  Orders and quotes are numbered per symbol, so that
+a rejection can say which quote was its reason, and an oracle which interleavings of the two streams
+explain the output.
 """
 
 from __future__ import annotations
@@ -31,8 +32,12 @@ def application_setup(args: list[str]) -> object:
     """Build the application: (orders + quotes) -> one market per symbol -> rejections."""
     inputs = {name: (host, port) for name, host, port in wallaroo.tcp_parse_input_addrs(args)}
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
-    orders = wallaroo.source("Orders", wallaroo.TCPSourceConfig("Orders", *inputs["Orders"], decode_order))
-    quotes = wallaroo.source("Quotes", wallaroo.TCPSourceConfig("Quotes", *inputs["Quotes"], decode_quote))
+    orders = wallaroo.source(
+        "Orders", wallaroo.TCPSourceConfig("Orders", *inputs["Orders"], decode_order)
+    )
+    quotes = wallaroo.source(
+        "Quotes", wallaroo.TCPSourceConfig("Quotes", *inputs["Quotes"], decode_quote)
+    )
     rejections = orders.merge(quotes).key_by(symbol_of).to(check)
     sink = wallaroo.TCPSinkConfig(out_host, out_port, encode, resume=True)
     return wallaroo.build_application("Verify Market Spread", rejections.to_sink(sink))

@@ -1,6 +1,7 @@
 """Windows per key: every event is answered with the last four values of its key.
 
-Where it runs: driver (building it) and workers.  The output goes to a resuming TCP receiver, and to files with ``--files DIR``.
+Where it runs: driver (building it) and workers.  The output goes to a resuming TCP receiver, and to
+files with ``--files DIR``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def application_setup(args: list[str]) -> object:
     if files:
         sinks.append(wallaroo.FileSinkConfig(files, encode))
     numbers = wallaroo.source("Sequence", wallaroo.TCPSourceConfig(name, host, port, decode))
-    return wallaroo.build_application("Verify Sequence", numbers.key_by(key_of).to(slide).to_sinks(sinks))
+    return wallaroo.build_application(
+        "Verify Sequence", numbers.key_by(key_of).to(slide).to_sinks(sinks)
+    )
 
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")

@@ -1,4 +1,6 @@
-"""Outbox and egress over real sockets and processes: nothing lost, nothing twice, in order, whatever is killed."""
+"""Outbox and egress over real sockets and processes: nothing lost, nothing twice, in order,
+whatever is killed.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,17 @@ class Job:
         self.number = 0
         self.expected: list[bytes] = []
 
-    def tokens(self, batch: int, count: int, size: int = 64, tasks: int = 2) -> list[StagedToken | None]:
+    def tokens(
+        self, batch: int, count: int, size: int = 64, tasks: int = 2
+    ) -> list[StagedToken | None]:
         made = []
         for task in range(tasks):
             frames = [frame(self.number + place, size) for place in range(count)]
             self.number += count
             self.expected += [one[4:] for one in frames]
-            writer = StagedWriter(WriteContext("s", batch, task, f"x{batch}", self.staging, self.is_durable))
+            writer = StagedWriter(
+                WriteContext("s", batch, task, f"x{batch}", self.staging, self.is_durable)
+            )
             writer.write(frames)
             made.append(writer.prepare())
         return made
@@ -84,7 +90,9 @@ def kill(committer: OutboxCommitter) -> None:
     until(lambda: committer.egress_pid != pid)
 
 
-def test_output_arrives_in_order_over_one_connection_and_nothing_stays_behind(tmp_path: Path) -> None:
+def test_output_arrives_in_order_over_one_connection_and_nothing_stays_behind(
+    tmp_path: Path,
+) -> None:
     job = Job(tmp_path)
     with Receiver(form="frames") as receiver:
         with committing(receiver.address[1], tmp_path) as committer:
@@ -117,7 +125,10 @@ def test_output_waits_for_an_absent_receiver_and_the_status_says_so(tmp_path: Pa
 
 def test_a_batch_committed_again_or_without_output_changes_nothing(tmp_path: Path) -> None:
     job = Job(tmp_path)
-    with Receiver(form="frames") as receiver, committing(receiver.address[1], tmp_path) as committer:
+    with (
+        Receiver(form="frames") as receiver,
+        committing(receiver.address[1], tmp_path) as committer,
+    ):
         tokens = job.tokens(0, 3)
         for _ in range(2):
             committer.commit(0, tokens)
@@ -128,9 +139,14 @@ def test_a_batch_committed_again_or_without_output_changes_nothing(tmp_path: Pat
         assert receiver.payloads == job.expected
 
 
-def test_killing_the_egress_again_and_again_neither_loses_nor_repeats_a_byte(tmp_path: Path) -> None:
+def test_killing_the_egress_again_and_again_neither_loses_nor_repeats_a_byte(
+    tmp_path: Path,
+) -> None:
     job = Job(tmp_path)
-    with Receiver(form="frames") as receiver, committing(receiver.address[1], tmp_path) as committer:
+    with (
+        Receiver(form="frames") as receiver,
+        committing(receiver.address[1], tmp_path) as committer,
+    ):
         for batch in range(8):
             committer.commit(batch, job.tokens(batch, 2000, size=1000))
             if batch % 2:
@@ -140,7 +156,15 @@ def test_killing_the_egress_again_and_again_neither_loses_nor_repeats_a_byte(tmp
         assert receiver.totals.connections <= 2  # the first egress may die before it began to send
 
 
-POINTS = ["egress.send", "egress.sent", "egress.progress", "egress.report", "egress.keep", "egress.release", "egress.fsync"]
+POINTS = [
+    "egress.send",
+    "egress.sent",
+    "egress.progress",
+    "egress.report",
+    "egress.keep",
+    "egress.release",
+    "egress.fsync",
+]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -166,7 +190,10 @@ def test_an_egress_killed_at_any_point_neither_loses_nor_repeats(
 def test_a_slow_receiver_is_waited_for_while_the_egress_dies(tmp_path: Path) -> None:
     """The kernel's buffers are full and the place is inside an output when the egress is killed."""
     job = Job(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as listener, committing(listener.getsockname()[1], tmp_path) as committer:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        committing(listener.getsockname()[1], tmp_path) as committer,
+    ):
         committer.commit(0, job.tokens(0, 300, size=80_000, tasks=1))
         peer, _ = listener.accept()
         left = [0]
@@ -186,9 +213,14 @@ def test_a_slow_receiver_is_waited_for_while_the_egress_dies(tmp_path: Path) -> 
         assert arrived == b"".join(frame(number, 80_000) for number in range(300))
 
 
-def test_what_a_broken_connection_did_not_deliver_is_sent_again_from_a_whole_output(tmp_path: Path) -> None:
+def test_what_a_broken_connection_did_not_deliver_is_sent_again_from_a_whole_output(
+    tmp_path: Path,
+) -> None:
     job = Job(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as listener, committing(listener.getsockname()[1], tmp_path) as committer:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        committing(listener.getsockname()[1], tmp_path) as committer,
+    ):
         committer.commit(0, job.tokens(0, 300, size=80_000, tasks=1))
         first, _ = listener.accept()
         first.settimeout(SECONDS)
@@ -205,10 +237,13 @@ def test_what_a_broken_connection_did_not_deliver_is_sent_again_from_a_whole_out
                     break
         (begin,) = struct.unpack_from(">Q", arrived, 4)
         is_whole = arrived == b"".join(frame(number, 80_000) for number in range(begin, 300))
-        assert is_whole, f"{len(arrived)} bytes from output {begin} on"  # not compared by pytest: its diff of 24 MB takes hours
+        # not compared by pytest: its diff of 24 MB takes hours
+        assert is_whole, f"{len(arrived)} bytes from output {begin} on"
 
 
-def test_output_sent_into_a_connection_whose_receiver_left_goes_to_the_next_one(tmp_path: Path) -> None:
+def test_output_sent_into_a_connection_whose_receiver_left_goes_to_the_next_one(
+    tmp_path: Path,
+) -> None:
     job = Job(tmp_path)
     with Receiver(form="frames") as first:
         port = first.address[1]
@@ -226,7 +261,10 @@ def test_output_sent_into_a_connection_whose_receiver_left_goes_to_the_next_one(
 
 def test_a_receiver_that_only_stops_writing_still_gets_everything(tmp_path: Path) -> None:
     job = Job(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as listener, committing(listener.getsockname()[1], tmp_path) as committer:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        committing(listener.getsockname()[1], tmp_path) as committer,
+    ):
         committer.recover(-1, ())
         peer, _ = listener.accept()
         with peer:
@@ -246,7 +284,10 @@ def test_the_next_run_sends_what_was_committed_and_had_not_left(tmp_path: Path) 
             committer.commit(batch, last := job.tokens(batch, 500))
         litter = job.tokens(3, 500)
         del job.expected[-1000:]
-    with Receiver(port=port, form="frames") as receiver, committing(port, tmp_path, is_durable=True) as committer:
+    with (
+        Receiver(port=port, form="frames") as receiver,
+        committing(port, tmp_path, is_durable=True) as committer,
+    ):
         committer.recover(2, last)
         job.number -= 1000
         committer.commit(3, job.tokens(3, 500))
@@ -255,7 +296,9 @@ def test_the_next_run_sends_what_was_committed_and_had_not_left(tmp_path: Path) 
     assert all(token and not (tmp_path / token["file"]).exists() for token in litter)
 
 
-def test_an_application_that_stops_right_after_its_egress_was_killed_goes_on_exactly(tmp_path: Path) -> None:
+def test_an_application_that_stops_right_after_its_egress_was_killed_goes_on_exactly(
+    tmp_path: Path,
+) -> None:
     job = Job(tmp_path)
     with Receiver(form="frames") as receiver:
         port = receiver.address[1]
@@ -269,7 +312,9 @@ def test_an_application_that_stops_right_after_its_egress_was_killed_goes_on_exa
         assert receiver.payloads == job.expected
 
 
-def test_a_driver_that_died_between_its_commit_and_the_sinks_commits_the_last_batch_again(tmp_path: Path) -> None:
+def test_a_driver_that_died_between_its_commit_and_the_sinks_commits_the_last_batch_again(
+    tmp_path: Path,
+) -> None:
     job = Job(tmp_path)
     with Receiver(form="frames") as receiver:
         for batch in range(3):
@@ -302,13 +347,17 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", ["", *FAULTS])
-def test_a_killed_driver_leaves_an_outbox_that_the_next_one_finishes(tmp_path: Path, fault: str) -> None:
+def test_a_killed_driver_leaves_an_outbox_that_the_next_one_finishes(
+    tmp_path: Path, fault: str
+) -> None:
     job = Job(tmp_path, is_durable=True)
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "WALLAROO_FAULT": fault}
     with Receiver(form="frames") as receiver:
         port = receiver.address[1]
         command = [sys.executable, "-c", DRIVER, str(port), str(tmp_path)]
-        with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as driver:
+        with subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        ) as driver:
             assert driver.stdin is not None
             assert driver.stdout is not None
             assert driver.stdout.readline() == b"ready\n"
@@ -328,7 +377,10 @@ def test_a_killed_driver_leaves_an_outbox_that_the_next_one_finishes(tmp_path: P
 
 def test_damaged_committed_output_stops_the_run_and_names_the_file(tmp_path: Path) -> None:
     job = Job(tmp_path)
-    with Receiver(form="frames") as receiver, committing(receiver.address[1], tmp_path, drain=0) as committer:
+    with (
+        Receiver(form="frames") as receiver,
+        committing(receiver.address[1], tmp_path, drain=0) as committer,
+    ):
         tokens = job.tokens(0, 1000)
         assert tokens[0] is not None
         (tmp_path / tokens[0]["file"]).write_bytes(b"WLOB")
@@ -344,18 +396,23 @@ def test_damaged_committed_output_stops_the_run_and_names_the_file(tmp_path: Pat
 @contextlib.contextmanager
 def resuming(port: int, saved: Path) -> Iterator[Receiver]:
     with saved.open("ab") as out:
-        with Receiver(port=port, out=out, is_keeping=False, is_resuming=True, resume_at=saved.stat().st_size) as receiver:
+        with Receiver(
+            port=port, out=out, is_keeping=False, is_resuming=True, resume_at=saved.stat().st_size
+        ) as receiver:
             yield receiver
 
 
-def test_a_resuming_receiver_that_dies_with_bytes_unread_misses_and_repeats_nothing(tmp_path: Path) -> None:
+def test_a_resuming_receiver_that_dies_with_bytes_unread_misses_and_repeats_nothing(
+    tmp_path: Path,
+) -> None:
     job, saved, port = Job(tmp_path), tmp_path / "saved", free_port()
     with committing(port, tmp_path / "outbox", resume=True) as committer:
         job.staging = tmp_path / "outbox"
         for batch in range(6):
             committer.commit(batch, job.tokens(batch, 2000, size=800))
             with resuming(port, saved) as receiver:
-                assert receiver.wait_for(200_000, SECONDS)  # and gone, in the middle of what is on its way
+                # and gone, in the middle of what is on its way
+                assert receiver.wait_for(200_000, SECONDS)
                 if batch % 2:
                     kill(committer)
         expected = b"".join(frame(number, 800) for number in range(job.number))
@@ -366,7 +423,9 @@ def test_a_resuming_receiver_that_dies_with_bytes_unread_misses_and_repeats_noth
     assert saved.read_bytes() == expected
 
 
-def test_what_a_resuming_receiver_never_confirmed_is_kept_when_the_egress_dies(tmp_path: Path) -> None:
+def test_what_a_resuming_receiver_never_confirmed_is_kept_when_the_egress_dies(
+    tmp_path: Path,
+) -> None:
     """Sockets took it all; then both ends of the connection went."""
     job, port = Job(tmp_path), free_port()
     with committing(port, tmp_path / "outbox", resume=True) as committer:
@@ -381,7 +440,9 @@ def test_what_a_resuming_receiver_never_confirmed_is_kept_when_the_egress_dies(t
         with resuming(port, tmp_path / "saved") as receiver:
             assert receiver.wait_for(job.number * len(frame(0, 64)), SECONDS)
             until(lambda: committer.backlog() == 0)
-    assert (tmp_path / "saved").read_bytes() == b"".join(frame(number, 64) for number in range(job.number))
+    assert (tmp_path / "saved").read_bytes() == b"".join(
+        frame(number, 64) for number in range(job.number)
+    )
 
 
 def test_a_receiver_of_another_run_is_refused_and_the_status_says_why(tmp_path: Path) -> None:

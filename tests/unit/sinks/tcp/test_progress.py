@@ -40,7 +40,9 @@ def test_a_record_that_was_cut_short_leaves_the_one_before(tmp_path: Path, count
     assert read(path) == Progress(count - 1)
 
 
-def test_after_a_restart_of_the_machine_only_what_was_confirmed_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_restart_of_the_machine_only_what_was_confirmed_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written(tmp_path / "p", Progress(30, 20, 4, 10))
     monkeypatch.setattr(module, "boot_id", lambda: "another boot")
     assert read(tmp_path / "p") == Progress(20, 20, 4, 10)

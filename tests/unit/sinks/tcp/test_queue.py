@@ -28,7 +28,11 @@ def queue_of(batches: list[list[list[bytes]]], offset: int = 0) -> tuple[SendQue
         for index, part in enumerate(batch):
             name = f"{number}-{index}"
             parts[name] = part
-            tokens.append(StagedToken(file=name, inline="", bytes=sum(map(len, part)), outputs=len(part), crc=0))
+            tokens.append(
+                StagedToken(
+                    file=name, inline="", bytes=sum(map(len, part)), outputs=len(part), crc=0
+                )
+            )
             stream += b"".join(part)
         queue.add(Batch(number, start, len(stream) - start, sum(map(len, batch)), tuple(tokens)))
     return queue, stream
@@ -44,7 +48,9 @@ def drained(queue: SendQueue, limit: int) -> bytes:
     return sent
 
 
-some_batches = st.lists(st.lists(st.lists(st.binary(max_size=5), max_size=4), max_size=3), max_size=4)
+some_batches = st.lists(
+    st.lists(st.lists(st.binary(max_size=5), max_size=4), max_size=3), max_size=4
+)
 
 
 @given(some_batches, st.integers(1, 7))
@@ -54,7 +60,9 @@ def test_any_slicing_gives_the_same_stream(batches: list[list[list[bytes]]], lim
 
 
 @given(some_batches, st.data())
-def test_a_boundary_is_where_an_output_begins(batches: list[list[list[bytes]]], data: st.DataObject) -> None:
+def test_a_boundary_is_where_an_output_begins(
+    batches: list[list[list[bytes]]], data: st.DataObject
+) -> None:
     queue, stream = queue_of(batches)
     starts, place = {0}, 0
     for batch in batches:

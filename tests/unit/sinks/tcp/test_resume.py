@@ -16,7 +16,9 @@ OFFSETS = st.lists(st.integers(0, 2**64 - 1), max_size=5)
 
 
 @given(OFFSETS, st.lists(st.integers(0, 60), max_size=8))
-def test_the_offsets_come_out_whole_and_in_order_however_they_are_split(offsets: list[int], cuts: list[int]) -> None:
+def test_the_offsets_come_out_whole_and_in_order_however_they_are_split(
+    offsets: list[int], cuts: list[int]
+) -> None:
     said = GREETING + struct.pack(f">{len(offsets)}Q", *offsets)
     edges = [0, *sorted(min(cut, len(said)) for cut in cuts), len(said)]
     stream = ResumeStream()

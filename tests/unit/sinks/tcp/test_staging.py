@@ -16,8 +16,12 @@ def writer(folder: Path, attempt: str = "a1") -> StagedWriter:
     return StagedWriter(WriteContext("s", 7, 3, attempt, folder, True))
 
 
-@pytest.mark.parametrize("outputs", [[b"one", b"", b"three"], [b"x" * 40_000] * 80], ids=["small", "large"])
-def test_what_was_staged_is_read_back_with_its_boundaries(tmp_path: Path, outputs: list[bytes]) -> None:
+@pytest.mark.parametrize(
+    "outputs", [[b"one", b"", b"three"], [b"x" * 40_000] * 80], ids=["small", "large"]
+)
+def test_what_was_staged_is_read_back_with_its_boundaries(
+    tmp_path: Path, outputs: list[bytes]
+) -> None:
     staging = writer(tmp_path)
     staging.write(outputs[:2])
     staging.write(outputs[2:])
@@ -55,7 +59,10 @@ def test_two_attempts_never_share_a_file(tmp_path: Path) -> None:
         staging = writer(tmp_path, attempt)
         staging.write([attempt.encode() * 10_000])
         tokens.append(staging.prepare())
-    assert [bytes(read_staged(tmp_path, token).body[:3]) for token in tokens if token] == [b"a/1", b"a 2"]
+    assert [bytes(read_staged(tmp_path, token).body[:3]) for token in tokens if token] == [
+        b"a/1",
+        b"a 2",
+    ]
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "empty"])

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallaroo.framing import FrameError, Framing, count_frames, frame, frame_splitter, frame_walker, framer
+from wallaroo.framing import (
+    FrameError,
+    Framing,
+    count_frames,
+    frame,
+    frame_splitter,
+    frame_walker,
+    framer,
+)
 
 FORMATS = [">I", "<H", "!Q", "B", "=i", ">4xI", "b", ">h", "<q", "I", ">HH"]
 
@@ -35,8 +43,15 @@ lengths = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 60)), max_size=1
 
 
 @settings(max_examples=200, deadline=None)
-@given(lengths=lengths, length_fmt=st.sampled_from(FORMATS), filler=st.sampled_from([b"\0", b"\5", b"z"]), cut=st.integers(0, 30))
-def test_walker_and_splitter_agree_with_their_plain_twin(lengths: list[int], length_fmt: str, filler: bytes, cut: int) -> None:
+@given(
+    lengths=lengths,
+    length_fmt=st.sampled_from(FORMATS),
+    filler=st.sampled_from([b"\0", b"\5", b"z"]),
+    cut=st.integers(0, 30),
+)
+def test_walker_and_splitter_agree_with_their_plain_twin(
+    lengths: list[int], length_fmt: str, filler: bytes, cut: int
+) -> None:
     framing = framing_of(length_fmt)
     payloads = [filler * length for length in lengths]
     frames = b"".join(map(framer(framing), payloads))
@@ -44,12 +59,19 @@ def test_walker_and_splitter_agree_with_their_plain_twin(lengths: list[int], len
     part = frames[: max(0, len(frames) - cut)]
     whole, end = plain_split(part, length_fmt)
     assert frame_walker(framing)(part, 0, len(part)) == (end, len(whole))
-    assert frame_walker(framing)(bytearray(b"xx" + part + b"\0" * 99), 2, 2 + len(part)) == (end + 2, len(whole))
+    assert frame_walker(framing)(bytearray(b"xx" + part + b"\0" * 99), 2, 2 + len(part)) == (
+        end + 2,
+        len(whole),
+    )
 
 
 @pytest.mark.parametrize("same", [1, 100])
-@pytest.mark.parametrize(("length_fmt", "bad"), [(">I", 11), (">i", -1), ("b", -128), ("<H", 65535)])
-def test_a_bad_length_is_told_with_the_good_frames_before_it(length_fmt: str, bad: int, same: int) -> None:
+@pytest.mark.parametrize(
+    ("length_fmt", "bad"), [(">I", 11), (">i", -1), ("b", -128), ("<H", 65535)]
+)
+def test_a_bad_length_is_told_with_the_good_frames_before_it(
+    length_fmt: str, bad: int, same: int
+) -> None:
     framing = framing_of(length_fmt, max_size=10)
     good = frame(b"1234567890", framing) * same
     with pytest.raises(FrameError) as walked:
@@ -71,8 +93,13 @@ def test_a_run_that_is_not_whole_is_refused_by_the_splitter(run: bytes) -> None:
         frame_splitter(Framing())(frame(b"x") + run)
 
 
-@pytest.mark.parametrize(("header_length", "length_fmt"), [(4, ">H"), (4, "nonsense"), (4, ">f"), (16, ">12xI"), (0, ""), (4, 7)])
-def test_a_format_that_cannot_frame_is_refused_in_words(header_length: int, length_fmt: str) -> None:
+@pytest.mark.parametrize(
+    ("header_length", "length_fmt"),
+    [(4, ">H"), (4, "nonsense"), (4, ">f"), (16, ">12xI"), (0, ""), (4, 7)],
+)
+def test_a_format_that_cannot_frame_is_refused_in_words(
+    header_length: int, length_fmt: str
+) -> None:
     with pytest.raises(ValueError, match="length_fmt"):
         frame_walker(Framing(header_length, length_fmt))
 
