@@ -18,7 +18,7 @@ class SourceNode:
     """Where a stream begins."""
 
     name: str
-    config: Any  # a source configuration (connectors/); checked by wallaroo.check
+    config: Any  # a source configuration ; checked by wallaroo.check
     place: str
 
 
@@ -62,7 +62,7 @@ class SinkNode:
     """The end of a pipeline: every event goes to all of its sinks."""
 
     upstream: Node
-    sinks: tuple[Any, ...]  # sink configurations (connectors/)
+    sinks: tuple[Any, ...]  # sink configurations
     place: str
 
 

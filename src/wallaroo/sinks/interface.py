@@ -122,7 +122,7 @@ class SinkCommitter(ABC):
 
 class SinkConfig(ABC):
     """A sink as users configure it; picklable.  Subclasses are frozen dataclasses in
-    ``connectors/``.
+    ``sinks/``.
     """
 
     kind: ClassVar[str] = "sink"

@@ -28,7 +28,7 @@ else:
 
 class SourceConfig(ABC, Generic[Event]):
     """A source of events of type ``Event`` as users configure it; picklable.  Subclasses are frozen
-    dataclasses in ``connectors/``.
+    dataclasses in ``sources/``.
     """
 
     kind: ClassVar[str] = "source"

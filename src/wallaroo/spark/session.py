@@ -16,8 +16,8 @@ from pathlib import Path
 from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 from pyspark.sql import SparkSession
 
-import wallaroo
 from wallaroo.errors import PeerError
+from wallaroo.package import PACKAGE_ROOT
 
 LOG4J = """\
 rootLogger.level = {level}
@@ -130,7 +130,7 @@ def open_session(
     if is_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # workers and the planner import this very package, installed or not
-    package = str(Path(wallaroo.__file__).parents[1])
+    package = str(PACKAGE_ROOT.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (package, os.environ.get("PYTHONPATH", "")))
     )

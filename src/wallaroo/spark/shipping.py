@@ -18,8 +18,8 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-import wallaroo
 from wallaroo.errors import PeerError
+from wallaroo.package import PACKAGE_ROOT
 
 BYTES_MAX = 100 * 1024 * 1024  # of an application's folder: beyond, it is not code that lies there
 SKIPPED = frozenset({"__pycache__", "site-packages", "node_modules"})
@@ -31,7 +31,7 @@ def ship(context: SparkContext, module_paths: Iterable[str], folder: Path) -> No
 
     Raises PeerError where an application's folder holds more than ``BYTES_MAX``.
     """
-    package = Path(wallaroo.__file__).parent
+    package = PACKAGE_ROOT
     context.addPyFile(
         str(_zipped(folder / f"{folder.name}.zip", package.parent, _files_below(package)))
     )
@@ -54,7 +54,7 @@ def modules_in(folder: Path) -> Iterator[Path]:
         elif (
             entry.is_dir()
             and (entry / "__init__.py").exists()
-            and entry != Path(wallaroo.__file__).parent
+            and entry != PACKAGE_ROOT
         ):
             found = _files_below(entry)
         else:

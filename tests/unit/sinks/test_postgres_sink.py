@@ -391,6 +391,6 @@ def test_without_psycopg_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for name in ("committer", "table"):
-        monkeypatch.delitem(sys.modules, f"wallaroo.connectors.postgres_{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"wallaroo.sinks.postgres.{name}", raising=False)
     with pytest.raises(PeerError, match=r"pip install 'wallaroo-spark\[postgres\]'"):
         PostgresSinkConfig("", "t", ("a",)).committer("s", tmp_path, True)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.inspect.conftest import Book
-from tests.unit.status.fakes import COUNTER, RUNNING, FakeRun, word_count
 
+from tests.unit.inspection.conftest import Book
+from tests.unit.status_api.fakes import COUNTER, RUNNING, FakeRun, word_count
 from wallaroo.engine.blocks import packing_of
 from wallaroo.metrics.status import RunStatus
 from wallaroo.state.view import close_environments

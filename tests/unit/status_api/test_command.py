@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.inspect.conftest import Book
-from tests.unit.status.conftest import Start
-from tests.unit.status.fakes import COUNTER, MOVED, RUNNING, word_count
 
+from tests.unit.inspection.conftest import Book
+from tests.unit.status_api.conftest import Start
+from tests.unit.status_api.fakes import COUNTER, MOVED, RUNNING, word_count
 from wallaroo.errors import PeerError
 from wallaroo.status_api.client import ask
 from wallaroo.status_api.discovery import Presence, announce

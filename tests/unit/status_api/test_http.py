@@ -14,10 +14,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.unit.inspect.conftest import Book
-from tests.unit.status.conftest import Start
-from tests.unit.status.fakes import COUNTER, RUNNING, FakeRun, get, word_count
 
+from tests.unit.inspection.conftest import Book
+from tests.unit.status_api.conftest import Start
+from tests.unit.status_api.fakes import COUNTER, RUNNING, FakeRun, get, word_count
 from wallaroo.errors import PeerError
 from wallaroo.status_api import server as server_module
 from wallaroo.status_api.queries import QUERIES, answer, status_json

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.status.fakes import COUNTER, RUNNING, WORKERS, word_count
 
 import wallaroo
 from tests.unit.check.checked_steps import SINK, count, first_letter, last_letter, shout, tcp
+from tests.unit.status_api.fakes import COUNTER, RUNNING, WORKERS, word_count
 from wallaroo.metrics.status import WorkerStatus
 from wallaroo.plan.model import Plan
 from wallaroo.status_api.queries import (
