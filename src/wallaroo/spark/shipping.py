@@ -51,11 +51,7 @@ def modules_in(folder: Path) -> Iterator[Path]:
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if entry.suffix == ".py" and entry.is_file():
             found: Iterable[Path] = (entry,)
-        elif (
-            entry.is_dir()
-            and (entry / "__init__.py").exists()
-            and entry != PACKAGE_ROOT
-        ):
+        elif entry.is_dir() and (entry / "__init__.py").exists() and entry != PACKAGE_ROOT:
             found = _files_below(entry)
         else:
             continue

@@ -1,0 +1,18 @@
+"""The boot id: what differs from one start of this machine to the next.
+
+Where it runs: everywhere.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Return the kernel's boot id; ``"boot"`` where the system has none."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return "boot"

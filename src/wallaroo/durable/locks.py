@@ -1,0 +1,43 @@
+"""Exclusive locks on files: held by a process, released by the kernel when it dies.
+
+Where it runs: everywhere that writes to disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from wallaroo.durable.whole_file import PRIVATE_FILE
+
+
+class LockedError(Exception):
+    """Another process holds the lock; ``holder`` is what it wrote about itself, perhaps empty."""
+
+    def __init__(self, path: Path, holder: str):
+        super().__init__(str(path), holder)
+        self.path = path
+        self.holder = holder
+
+
+def lock_file(path: Path, note: str = "") -> int:
+    """Lock ``path`` (made if absent) and write ``note`` into it; return the open descriptor.
+
+    The lock is released when the descriptor is closed or the process dies.  Raises LockedError where
+    another process holds it, OSError where the file cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(descriptor, 1024, 0).decode("utf-8", "replace").strip()
+        os.close(descriptor)
+        raise LockedError(path, holder) from error
+    except OSError:
+        os.close(descriptor)
+        raise
+    if note:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, note.encode(), 0)
+    return descriptor

@@ -1,0 +1,73 @@
+"""Identity of commits: what every file that belongs to a commit states, and how it is compared.
+
+Where it runs: everywhere; pure.
+
+The invariant: a batch number is used again after a rollback, an id is not.  Nothing that belongs to a
+commit is trusted because of its name or its number: its `CommitId` is part of the history of the
+checkpoint at hand, or it is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_BATCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CommitId:
+    """Names one commit: the checkpoint's id, the batch's number, and an id that is never reused."""
+
+    checkpoint: str
+    batch: int = NO_BATCH
+    id: str = ""
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was committed (`NO_BATCH` stands for the state before the first)."""
+        return self.batch > NO_BATCH
+
+    def to_json(self) -> dict[str, str | int]:
+        """Return the identity as it is written into files."""
+        return {"checkpoint": self.checkpoint, "batch": self.batch, "commit": self.id}
+
+    @staticmethod
+    def from_json(fields: dict[str, str | int]) -> CommitId:
+        """Undo `to_json`.  Raises KeyError, TypeError or ValueError for anything else."""
+        return CommitId(str(fields["checkpoint"]), int(fields["batch"]), str(fields["commit"]))
+
+
+@dataclass(frozen=True, slots=True)
+class CommitHistory:
+    """The commits that a checkpoint retains, oldest first; ``last`` is what a run goes on from."""
+
+    checkpoint: str
+    retained: tuple[CommitId, ...] = ()
+
+    @property
+    def last(self) -> CommitId:
+        return self.retained[-1] if self.retained else CommitId(self.checkpoint)
+
+    def contains(self, commit: CommitId) -> bool:
+        """Whether ``commit`` belongs to this history.
+
+        A commit older than the retained ones is taken for part of it if it names the same
+        checkpoint: what is older can no longer be checked.
+
+        >>> line = CommitHistory("c", (CommitId("c", 4, "x"), CommitId("c", 5, "y")))
+        >>> line.contains(CommitId("c", 5, "y")), line.contains(CommitId("c", 5, "z"))
+        (True, False)
+        >>> line.contains(CommitId("c", 6, "w")), line.contains(CommitId("c", 1, "v"))
+        (False, True)
+        >>> line.contains(CommitId("other", 1, "v")), line.contains(CommitId("c"))
+        (False, True)
+        """
+        if commit.checkpoint != self.checkpoint:
+            return False
+        if not commit.exists:
+            return True
+        if not self.retained or commit.batch > self.last.batch:
+            return False
+        if commit.batch < self.retained[0].batch:
+            return True
+        return commit in self.retained
