@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from wallaroo.api.place import user_place
 from wallaroo.graph.nodes import (
     CollectNode,
     KeyByNode,
@@ -32,6 +31,7 @@ from wallaroo.steps import (
     StateComputation,
     StateComputationMulti,
 )
+from wallaroo.user_frames import user_place
 
 T = TypeVar("T", covariant=True)
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
@@ -79,13 +79,13 @@ class Pipeline(Generic[T]):
     @overload
     def to(self: Pipeline[Event], computation: ComputationMulti[Event, U]) -> Pipeline[U]: ...
     def to(self, computation: Any) -> Pipeline[Any]:
-        """Add a step.  A state step needs ``key_by`` or ``collect`` in front of it."""
+        """Add a step.  A state step needs ``key_by`` or ``collect`` before it."""
         return type(self)(StepNode(self._node, computation, user_place()))
 
     def key_by(
         self: Pipeline[Event], key_extractor: KeyExtractor[Event, KeyU]
     ) -> KeyedPipeline[KeyU, Event]:
-        """Give every event a key: state steps behind it keep one state per key, and events of one
+        """Give every event a key: state steps after it keep one state per key, and events of one
         key keep their order.
         """
         return KeyedPipeline(KeyByNode(self._node, key_extractor, user_place()))

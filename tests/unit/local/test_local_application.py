@@ -62,7 +62,7 @@ def test_inputs_may_be_payloads_values_or_bytes_with_headers() -> None:
 def test_half_a_frame_is_refused() -> None:
     application = closed(wallaroo.TCPSourceConfig("in", "127.0.0.1", 7000, framed))
 
-    with pytest.raises(ValueError, match="the last frame is not whole: 3 bytes behind byte 3"):
+    with pytest.raises(ValueError, match="the last frame is not whole: 3 bytes after byte 3"):
         run_local(application, {"in": b"\0\1a\0\4b"})
 
 
