@@ -110,3 +110,24 @@ def test_an_output_of_state_that_cannot_cross_a_shuffle_names_the_state_step(run
 
     assert error.step == "second"
     assert "pickle" in error.cause
+
+
+@pytest.mark.parametrize("before", [b"int key", b"fine"])
+def test_a_key_that_equals_a_number_is_refused_whatever_came_before(
+    before: bytes, runner: Any
+) -> None:
+    error = failure(runner, failing.every_kind, before, b"float key that equals an int")
+
+    assert error.step == "extract"
+    assert error.cause == "TypeError: a key must be str, bytes or int, not float"
+
+
+@pytest.mark.parametrize("line", [b"thing", b"generator"])
+def test_an_object_without_text_is_not_written_to_a_sink_without_encoder(
+    line: bytes, runner: Any
+) -> None:
+    error = failure(runner, failing.no_text, b"fine", line)
+
+    assert error.step == "make a thing"
+    assert error.place.startswith(f"{SOURCE}:")
+    assert "no text, to a sink without an encoder; give the sink an encoder" in error.cause
