@@ -58,6 +58,17 @@ def resolve(module: str, qualname: str) -> Any:
     return found
 
 
+def _is_found(thing: Any) -> bool:
+    """Whether the module and name of a step or function lead to it."""
+    try:
+        found: Any = sys.modules[thing.__module__]
+        for part in thing.__qualname__.split("."):
+            found = getattr(found, part)
+    except (KeyError, AttributeError):
+        return False
+    return found is thing
+
+
 class _ByName(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if getattr(value, "__module__", None) == "__main__" and isinstance(
@@ -74,6 +85,10 @@ def pickle_by_name(value: Any) -> bytes:
     content = io.BytesIO()
     _ByName(content, 5).dump(value)
     return content.getvalue()
+
+
+def _of_function(cls: type[Step], module: str, qualname: str, options: tuple[Any, ...]) -> Step:
+    return cls(resolve(module, qualname), *options)
 
 
 def _by_value(cls: type[Step], function: bytes, options: tuple[Any, ...]) -> Step:
@@ -133,17 +148,14 @@ class Step:
 
     def is_importable(self) -> bool:
         """Whether another process finds this very step under its module and name."""
-        try:
-            found: Any = sys.modules[self.__module__]
-            for part in self.__qualname__.split("."):
-                found = getattr(found, part)
-        except (KeyError, AttributeError):
-            return False
-        return found is self
+        return _is_found(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_importable():
             return resolve, (importable_module(self.__module__), self.__qualname__)
+        if _is_found(self.function):
+            module = importable_module(self.__module__)
+            return _of_function, (type(self), module, self.__qualname__, self.options())
         import cloudpickle
 
         return _by_value, (type(self), cloudpickle.dumps(self.function), self.options())
@@ -184,6 +196,20 @@ class ComputationMulti(Step, Generic[In, Out]):
     def compute_multi(self, data: In) -> list[Out] | None:
         """Run the user's function."""
         return self.function(data)  # type: ignore[no-any-return]  # the user's value
+
+
+class Filter(Step, Generic[In]):
+    """One event in; it goes on if the function says so."""
+
+    kind = "filter"
+    is_computation = True
+
+
+class Peek(Step, Generic[In]):
+    """One event in; the function looks at it, and it goes on as it is."""
+
+    kind = "peek"
+    is_computation = True
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:

@@ -356,6 +356,8 @@ CASES = (
     Case("empty events and outputs", values.empty_outputs, {"in": ["", "a", "", "b"] * 5}, in_any_order(*["", "a", "", "b"] * 5)),
     _hooks("own packing, raw frames", hooks.raw_frames),
     _hooks("own packing, events", hooks.own_events),
+    Case("plain functions", shapes.plain_functions, {"in": ["x1 y x2", "x3", "", "x1"] * 2}, ordered_per_key(
+        out=["X1 1!", "X3 1!", "X1 2!", "X1 3!", "X3 2!", "X1 4!"])),
     Case("one object, emitted again and again", mutable.reused_object, {"in": LINES}, ordered_per_key(out=totals(LINES))),
     Case("events share an object", mutable.shared_object, {"in": LINES}, in_any_order(*(f"{line} 1" for line in LINES))),
     Case("a decoder that is not deterministic", mutable.random_decoder, {"in": LINES}, in_any_order(

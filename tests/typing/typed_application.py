@@ -149,6 +149,12 @@ reveal_type(length())  # T: Computation[str, int]
 reveal_type(lines.to(length))  # T: Pipeline[int]
 reveal_type(lines.to(split).to(length).to(positive))  # T: Pipeline[float]
 reveal_type(lines.to(show))  # T: Pipeline[str]
+reveal_type(lines.map(len))  # T: Pipeline[int]
+reveal_type(lines.map(len).filter(lambda size: size > 3).peek(print))  # T: Pipeline[int]
+reveal_type(lines.flat_map(str.split))  # T: Pipeline[str]
+reveal_type(lines.map(lambda text: (text, len(text))))  # T: Pipeline[tuple[str, int]]
+reveal_type(lines.key_by(word).map(len))  # T: KeyedPipeline[str, int]
+reveal_type(lines.key_by(word).filter(bool))  # T: KeyedPipeline[str, str]
 reveal_type(lines.key_by(word))  # T: KeyedPipeline[str, str]
 reveal_type(lines.key_by(word).to(count))  # T: KeyedPipeline[str, tuple[str, int]]
 reveal_type(lines.key_by(word).to(length).key_by(parity))  # T: KeyedPipeline[int, int]
@@ -166,6 +172,8 @@ wallaroo.TCPSourceConfig("lines", "", 0, encode)  # E: arg-type
 wallaroo.GenSourceConfig("generated", Total())  # E: arg-type
 wallaroo.source("pairs", wallaroo.GenSourceConfig("pairs", Pairing())).to(length)  # E: arg-type
 lines.to(count)  # E: call-overload
+numbers.map(len)  # E: arg-type
+lines.filter(chr)  # E: arg-type
 lines.to(count_to)  # E: call-overload
 lines.to(positive)  # E: arg-type
 numbers.key_by(word)  # E: arg-type

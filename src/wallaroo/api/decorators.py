@@ -204,19 +204,18 @@ def encoder(name: Any = None, *, on_error: str = STOP) -> Any:
     )
 
 
+def check_on_error(title: str, on_error: Any) -> None:
+    """Raise WallarooParameterError, a PipelineError, for a policy that there is not."""
+    if on_error not in ON_ERROR:
+        what = f"on_error={on_error!r} is unknown."
+        fix = f"Choose one of {', '.join(map(repr, ON_ERROR))}."
+        raise WallarooParameterError(Problem(title, user_place(), what, fix))
+
+
 def _decorate(
     decorator: str, name: Any, on_error: Any, make: Callable[[Callable[..., Any], str | None], Step]
 ) -> Any:
-    if on_error not in ON_ERROR:
-        what = f"on_error={on_error!r} is unknown."
-        raise WallarooParameterError(
-            Problem(
-                f"@{decorator}",
-                user_place(),
-                what,
-                f"Choose one of {', '.join(map(repr, ON_ERROR))}.",
-            )
-        )
+    check_on_error(f"@{decorator}", on_error)
     if callable(name):
         return make(name, None)
     if name is not None and not isinstance(name, str):
@@ -239,8 +238,8 @@ def _rejected(decorator: str, given: Any) -> WallarooParameterError:
 
 def _state_class(decorator: str, name: Any, state: type[S] | None) -> type[S]:
     if callable(name) or state is None:
-        cure = f"Write @{decorator}(name='...', state=YourStateClass)."
+        fix = f"Write @{decorator}(name='...', state=YourStateClass)."
         raise WallarooParameterError(
-            Problem(f"@{decorator}", user_place(), "needs the state's class.", cure)
+            Problem(f"@{decorator}", user_place(), "needs the state's class.", fix)
         )
     return state

@@ -8,6 +8,8 @@ from __future__ import annotations
 from wallaroo.engine.operators import (
     computation,
     computation_multi,
+    filter,
+    peek,
     state_computation,
     state_computation_multi,
 )
@@ -15,6 +17,8 @@ from wallaroo.engine.operators.interface import Build, Operator, Site
 from wallaroo.steps import (
     Computation,
     ComputationMulti,
+    Filter,
+    Peek,
     StateComputation,
     StateComputationMulti,
     Step,
@@ -23,6 +27,8 @@ from wallaroo.steps import (
 OPERATORS: dict[type[Step], Build] = {
     Computation: computation.build,
     ComputationMulti: computation_multi.build,
+    Filter: filter.build,
+    Peek: peek.build,
     StateComputation: state_computation.build,
     StateComputationMulti: state_computation_multi.build,
 }
