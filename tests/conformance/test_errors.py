@@ -5,6 +5,7 @@ exception.
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +123,14 @@ def test_a_key_that_equals_a_number_is_refused_whatever_came_before(
     assert error.cause == "TypeError: a key must be str, bytes or int, not float"
 
 
-@pytest.mark.parametrize("line", [b"thing", b"generator"])
+@pytest.mark.parametrize(
+    ("line", "is_collected"), [(b"thing", False), (b"generator", False), (b"thing", True)]
+)
 def test_an_object_without_text_is_not_written_to_a_sink_without_encoder(
-    line: bytes, runner: Any
+    line: bytes, is_collected: bool, runner: Any
 ) -> None:
-    error = failure(runner, failing.no_text, b"fine", line)
+    build = partial(failing.no_text, is_collected=is_collected)
+    error = failure(runner, build, b"fine", line)
 
     assert error.step == "make a thing"
     assert error.place.startswith(f"{SOURCE}:")

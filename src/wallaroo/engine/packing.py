@@ -82,10 +82,10 @@ class PickleStream:
         self._end = self._buffer.seek(-1, io.SEEK_CUR)  # the next value overwrites the STOP
 
     def _introduce(self, cls: type[Any]) -> None:
-        """Put the class in front of its first value, so that all values may refer to it."""
-        if len(self._classes) >= CLASSES_MAX or cls.__module__ == "builtins":
-            return
+        """Put the class before its first value, so that all values may refer to it."""
         self._classes.add(cls)
+        if len(self._memo) >= CLASSES_MAX or cls.__module__ == "builtins":
+            return
         self._pickler.memo = self._memo
         try:
             self._pickler.dump(cls)

@@ -22,7 +22,7 @@ from wallaroo.engine.operators.exits import (
 from wallaroo.engine.operators.interface import Emit, Operator, Site, StageTime
 from wallaroo.engine.operators.outputs import as_text
 from wallaroo.engine.operators.table import build_operator
-from wallaroo.plan.model import COLLECT_KEY, Plan, SourceEntry, Stage, ToSinks
+from wallaroo.plan.model import COLLECT_KEY, Plan, SourceEntry, Stage, ToExchange, ToSinks
 from wallaroo.steps import Encoder, Step
 
 Policy = Callable[[Step], OnError]
@@ -87,13 +87,18 @@ def build_output(
 
 def producer_of(plan: Plan, stage: Stage) -> Step:
     """Return the step that makes what leaves the stage: the one to name for an event that cannot
-    leave.
+    leave.  Where several meet in a stage without steps, it is one of them.
     """
     if stage.steps:
         return stage.steps[-1]
     if isinstance(stage.entry, SourceEntry):
         return plan.sources[stage.entry.source].decoder
-    return PASS_THROUGH  # what it passes on has been packed before
+    before = next(
+        other
+        for other in plan.stages
+        if isinstance(other.exit, ToExchange) and other.exit.stage == stage.id
+    )
+    return producer_of(plan, before)
 
 
 def _to_sink(plan: Plan, stage: Stage, sink: int, outputs: list[bytes], policy: Policy) -> Emit:

@@ -132,8 +132,10 @@ def make_thing(event: str) -> Any:
     return Thing() if event == "thing" else (_ for _ in event) if event == "generator" else event
 
 
-def no_text(inputs: Path, outputs: Path) -> Application:
+def no_text(inputs: Path, outputs: Path, *, is_collected: bool = False) -> Application:
     pipeline = source(inputs).to(make_thing)
+    if is_collected:
+        pipeline = pipeline.collect()
     return wallaroo.build_application(
         "no text",
         pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt", form="lines")),
