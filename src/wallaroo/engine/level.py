@@ -48,13 +48,12 @@ class Level:
         batch: int = -1,
     ):
         self.plan = plan
-        self.level = level
-        self.task = task
         self._packing = packing_of(plan.serializer)
+        self._unpack = {packing.kind: packing.unpack for packing in (FRAMES, self._packing)}
         self._receipt_ms = 0  # the newest so far
-        self._stages = [stage for stage in plan.stages if stage.level == level]
+        stages = [stage for stage in plan.stages if stage.level == level]
         self.outputs: dict[int, list[bytes]] = {
-            sink: [] for stage in self._stages for sink in sinks_of(stage)
+            sink: [] for stage in stages for sink in sinks_of(stage)
         }
         self.failures = self._watch_failures(batch)
         owners = tasks_by_group(tasks, plan.key_groups)
@@ -62,20 +61,20 @@ class Level:
             stage.id: Exchange(
                 stage.exit.stage, stage.id, task, owners, self._packing_of(stage.exit)
             )
-            for stage in self._stages
+            for stage in stages
             if isinstance(stage.exit, ToExchange)
         }
         self.states = {
             step.step_name: KeyedState(step, read_state(step.step_name), self._packing)
-            for stage in self._stages
+            for stage in stages
             for step in stage.steps
             if step.is_stateful
         }
-        self._built = {stage.id: self._build(stage) for stage in self._stages}
+        self._built = {stage.id: self._build(stage) for stage in stages}
         self._heads: dict[tuple[int, int], Keyed] = {}
         self._sources = {
             stage.entry.source: self._source_head(stage)
-            for stage in self._stages
+            for stage in stages
             if isinstance(stage.entry, SourceEntry)
         }
 
@@ -152,8 +151,7 @@ class Level:
         """Process a block that came through the shuffle."""
         if block.receipt_ms > self._receipt_ms:
             self._receipt_ms = block.receipt_ms
-        unpack = FRAMES.unpack if block.kind is Kind.FRAMES else self._packing.unpack
-        keys, values = unpack(block.packed)
+        keys, values = self._unpack[block.kind](block.packed)
         if block.times is not None:
             built = self._built[block.stage]
             emit_timed_events(built.emit, built.time)(keys, values, unpack_times(block.times))
