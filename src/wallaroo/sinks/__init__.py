@@ -5,7 +5,7 @@ Where it runs: everywhere; see below.
 A sink is three classes.  All outputs of a batch go through them in three verbs:
 
 1. **Write**, in the tasks: ``SinkConfig.writer(context)`` makes a ``SinkWriter``.  It gets encoded
-   outputs in order (``write``, many times), stages them where nobody sees them, and returns a
+   outputs in order (``write``, many times), stages them out of sight, and returns a
    *token* that says where (``prepare``).
 2. **Commit**, in the driver: once the batch and its tokens are recorded in the checkpoint,
    ``SinkCommitter.commit(commit, tokens)`` makes the output visible, tokens in output order.

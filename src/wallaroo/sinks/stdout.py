@@ -56,7 +56,7 @@ class StdoutCommitter(SinkCommitter):
         self._status.note_sent(commit.batch, time.time_ns())
 
     def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Nothing stands in the way."""
+        """Always possible."""
 
     def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
         """Nothing to do: what was printed stays, and is printed again when it is committed again."""

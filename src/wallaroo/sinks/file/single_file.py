@@ -82,7 +82,7 @@ class SingleFileCommitter(FileCommitter):
             )
         if self._tail_at(found.end.length) != found.end.tail:
             raise CheckpointError(
-                f"{self._place.target} was changed: what stands before byte {found.end.length} is "
+                f"{self._place.target} was changed: what is before byte {found.end.length} is "
                 f"not what was committed. {self._ways_out()}"
             )
 

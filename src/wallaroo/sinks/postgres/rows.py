@@ -3,8 +3,8 @@ and where they go.
 
 Where it runs: workers (pure).
 
-The format (PostgreSQL's manual, "COPY", text format): columns between tabs, a newline behind the
-row, ``\\N`` for NULL; inside of a value backslash, tab, newline and carriage return stand behind a
+The format (PostgreSQL's manual, "COPY", text format): columns between tabs, a newline after the
+row, ``\\N`` for NULL; inside of a value backslash, tab, newline and carriage return are preceded by a
 backslash.  A raw tab or newline is therefore always a border.
 """
 
@@ -33,7 +33,7 @@ class Target:
     columns: tuple[str, ...]
     ledger: str
     sink: str
-    lineage: str = ""  # set when the committer has read it
+    checkpoint: str = ""  # its id, known when the committer recovers
 
 
 def _text(value: str) -> str:
@@ -102,7 +102,7 @@ def copy_row(values: Sequence[Any]) -> bytes:
 
 
 class _RowFunction:
-    """The user's function, and behind it ``copy_row``; introspection sees the user's."""
+    """The user's function followed by ``copy_row``; introspection sees the user's."""
 
     def __init__(self, function: Callable[[Any], Any], columns: tuple[str, ...]):
         self.__wrapped__, self._columns = function, columns
