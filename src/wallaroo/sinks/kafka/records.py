@@ -24,7 +24,7 @@ NONE = -1
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-class Record(NamedTuple):
+class KafkaOutput(NamedTuple):
     """One record for Kafka; an encoder may return it, or a shorter tuple, or the value alone."""
 
     value: bytes | str | None  # None: a tombstone, which deletes the key in a compacted topic
@@ -35,7 +35,7 @@ class Record(NamedTuple):
 
 def pack(output: Any) -> bytes:
     """Return the staged form of what an encoder returned: a value, ``(value, key)``, ``(value, key,
-    partition)`` as in Wallaroo, or a `Record`.  Raises TypeError, in words, for anything else.
+    partition)`` as in Wallaroo, or a `KafkaOutput`.  Raises TypeError, in words, for anything else.
 
     >>> unpack(memoryview(pack(("v", 7, 2))))
     (b'v', b'7', 2, ())
@@ -43,12 +43,12 @@ def pack(output: Any) -> bytes:
     if type(output) is bytes:
         return HEAD.pack(NONE, NONE, len(output), 0) + output
     fields = output if isinstance(output, tuple) else (output,)
-    if not 1 <= len(fields) <= len(Record._fields):
+    if not 1 <= len(fields) <= len(KafkaOutput._fields):
         raise TypeError(
             f"an encoder for Kafka must return a value, (value, key) or (value, key, partition), "
             f"this one returned a tuple of {len(fields)}"
         )
-    record = Record(*fields)
+    record = KafkaOutput(*fields)
     if record.value is None and record.key is None:
         raise TypeError("a record without a value needs a key: it deletes the key's value")
     value = _bytes("value", record.value)

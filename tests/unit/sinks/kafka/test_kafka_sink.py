@@ -201,7 +201,7 @@ def test_keys_partitions_headers_and_tombstones_arrive_as_they_were_returned(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     from wallaroo.sinks.interface import WriteContext
-    from wallaroo.sinks.kafka.records import Record
+    from wallaroo.sinks.kafka.records import KafkaOutput
 
     config = KafkaSinkConfig(topic, [("127.0.0.1", broker.port)])
     assert config.encoder is not None
@@ -209,8 +209,8 @@ def test_keys_partitions_headers_and_tombstones_arrive_as_they_were_returned(
         "text",
         (b"one", "k"),
         ("two", 7, 2),
-        Record(None, "gone", 1),
-        Record("rich", "k", None, (("h", b"1"), ("none", None))),
+        KafkaOutput(None, "gone", 1),
+        KafkaOutput("rich", "k", None, (("h", b"1"), ("none", None))),
     ]
     committer = config.committer("s", tmp_path / "staging", True)
     committer.recover(history_to(-1), [])
