@@ -121,8 +121,8 @@ def ship_raw_frames(sketch: Sketch) -> Sketch:
             return replace(stage, exit=replace(leave, is_raw=True))
         notes[
             f"decoder '{decoder.step_name}' runs once for an event, and its events travel pickled. "
-            f"If it is a pure function, declare it pure: then undecoded frames travel, which is "
-            f"faster."
+            f"If it is a pure function, declare it pure (@wallaroo.decoder(pure=True)): then "
+            f"undecoded frames travel, which is faster."
         ] = None
         return stage
 
