@@ -92,9 +92,9 @@ def _keys_in_front(plan: Plan, name: str) -> set[str]:
         stage.id for stage in plan.stages if any(step.step_name == name for step in stage.steps)
     ]
     while todo:
-        behind = todo.pop()
+        following = todo.pop()
         for stage in plan.stages:
-            if not isinstance(stage.exit, ToExchange) or stage.exit.stage != behind:
+            if not isinstance(stage.exit, ToExchange) or stage.exit.stage != following:
                 continue
             if stage.exit.keeps_key:
                 todo.append(stage.id)
