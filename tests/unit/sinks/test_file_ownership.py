@@ -67,7 +67,7 @@ def test_a_checkpoint_that_has_committed_never_overwrites(path: Path, tmp_path: 
         assert everything(path.parent) == before
 
 
-def test_a_file_without_a_sidecar_is_refused_whoever_made_it(tmp_path: Path, staging: Path) -> None:
+def test_a_file_without_a_sidecar_is_refused(tmp_path: Path, staging: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("precious")
     for history in (history_to(), history_to(7)):

@@ -24,7 +24,13 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.sinks.staging import StagedToken, remove_orphans, remove_staged
-from wallaroo.sinks.target_record import begin_target, has_left, note_left, read_target
+from wallaroo.sinks.target_record import (
+    begin_target,
+    has_left,
+    last_left,
+    note_left,
+    read_target,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,9 @@ class FileCommitter(SinkCommitter):
         self.check_rollback(to, tokens)
         with self._disk_errors():
             self._roll_back(to)
+            left = last_left(self._place.staging)
+            if left is not None and to.exists and left.batch > to.batch:
+                note_left(self._place.staging, to)  # also where its output was moved away since
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""
