@@ -35,6 +35,8 @@ class PendingBatch:
     bytes: int
     outputs: int
     tokens: tuple[StagedToken, ...]
+    skipped_bytes: int = 0  # of output that was given up (``wallaroo sink skip``); else 0
+    skipped_outputs: int = 0  # -1: not known
 
     @property
     def batch(self) -> int:
@@ -68,6 +70,8 @@ class PendingBatch:
             "bytes": self.bytes,
             "outputs": self.outputs,
             "tokens": self.tokens,
+            "skipped_bytes": self.skipped_bytes,
+            "skipped_outputs": self.skipped_outputs,
         }
 
     @staticmethod
@@ -79,6 +83,8 @@ class PendingBatch:
             int(fields["bytes"]),
             int(fields["outputs"]),
             tuple(fields["tokens"]),
+            int(fields.get("skipped_bytes", 0)),
+            int(fields.get("skipped_outputs", 0)),
         )
 
 

@@ -13,6 +13,7 @@ from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.interface import SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.sinks.tcp.committer import OutboxCommitter
+from wallaroo.sinks.tcp.pipe import EgressConfig
 from wallaroo.steps import Encoder
 
 
@@ -31,6 +32,7 @@ class TCPSinkConfig(SinkConfig):
     """
 
     kind: ClassVar[str] = "tcp"
+    can_roll_back: ClassVar[bool] = True  # where nothing after the commit had begun to leave
     host: str
     port: int | str
     encoder: Encoder[Any] | None = None
@@ -62,5 +64,7 @@ class TCPSinkConfig(SinkConfig):
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> OutboxCommitter:
-        """Start the egress."""
-        return OutboxCommitter(self.host, int(self.port), self.resume, staging, is_durable)
+        """Open the outbox."""
+        return OutboxCommitter(
+            EgressConfig(self.host, int(self.port), str(staging), is_durable, self.resume)
+        )
