@@ -9,6 +9,7 @@ output has left, staged files first.  It is written whole and names its commit.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from collections.abc import Iterator, Sequence
@@ -115,8 +116,21 @@ class PendingList:
         for partial in self._folder.glob("*.tmp"):
             fault_point("outbox.pending.orphan")
             partial.unlink(missing_ok=True)
-        for path in sorted(self._folder.glob("*.json")):
-            yield _read(path)
+        for batch in self.numbers():
+            yield self.read(batch)
+
+    def numbers(self) -> list[int]:
+        """Numbers of all pending batches in order."""
+        return sorted(int(path.stem) for path in self._folder.glob("[0-9]*.json"))
+
+    def read(self, batch: int) -> PendingBatch:
+        """One pending batch.  Raises CheckpointError where its file is damaged."""
+        return _read(self._path(batch))
+
+    def set_aside(self, batch: int) -> None:
+        """Move a damaged file out of the list, if there is one; it is kept for people."""
+        with contextlib.suppress(FileNotFoundError):
+            self._path(batch).rename(self._path(batch).with_suffix(".damaged"))
 
     def _path(self, batch: int) -> Path:
         return self._folder / f"{batch:012d}.json"

@@ -31,12 +31,14 @@ import socket
 import time
 from pathlib import Path
 
+from wallaroo.errors import CheckpointError
 from wallaroo.faults import fault_point
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.staging import Staged, StagedToken, read_staged
 from wallaroo.sinks.tcp.connection import Connection
 from wallaroo.sinks.tcp.dialer import Dialer
 from wallaroo.sinks.tcp.ending import Ending
+from wallaroo.sinks.tcp.outbox import skip_command
 from wallaroo.sinks.tcp.pipe import EgressConfig, Message, Pipe
 from wallaroo.sinks.tcp.progress import ProgressFile
 from wallaroo.sinks.tcp.queue import SendQueue
@@ -151,7 +153,13 @@ class Egress:
 
     def _load(self, token: StagedToken) -> Staged:
         self._pipe.send(alive=True)  # a large part takes its time
-        return read_staged(Path(self._config.staging), token)
+        staging = Path(self._config.staging)
+        try:
+            return read_staged(staging, token)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{error} Or give that output up: {skip_command(staging, self._queue.batch)}"
+            ) from error
 
     def _serve(self, connection: Connection, events: int) -> None:
         if events & (select.POLLERR | select.POLLNVAL):
