@@ -6,7 +6,8 @@ wallaroo.sinks.tcp.egress CONFIG``.
 
 The invariant: one egress at a time per outbox, by a lock that is released when its process ends.
 An egress that outlives its driver (it waits for its receiver) keeps the lock, and so nothing is sent
-beside it.  `egress_loop` says what it does.
+beside it.  Where an egress was killed together with its driver, the next one waits until the kernel
+has ended the connection that was left (`orphan`).  `egress_loop` says what it does.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import json
 import os
 import select
 import sys
+import time
 from pathlib import Path
 
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.errors import WallarooError
 from wallaroo.sinks.tcp.egress_loop import Egress
+from wallaroo.sinks.tcp.ending import Ending
+from wallaroo.sinks.tcp.orphan import bytes_under_way
 from wallaroo.sinks.tcp.pipe import EXIT_BROKEN, EgressConfig, Pipe
 from wallaroo.sinks.tcp.progress import ProgressFile
 
@@ -43,6 +47,23 @@ def take_lock(path: Path, pipe: Pipe) -> int:
             return -1
 
 
+def await_orphan(config: EgressConfig, local_port: int, pipe: Pipe) -> bool:
+    """Wait until the connection of a killed egress has ended; False where the committer closed
+    meanwhile.
+    """
+    ending = Ending(time.monotonic())
+    while (missing := bytes_under_way(local_port, config.port)) is not None:
+        now = time.monotonic()
+        ending.note_missing(missing, now)
+        if ending.is_over(now):
+            break
+        pipe.send(waiting=f"the connection of a killed sending process to end ({missing} bytes)")
+        if not _wait(pipe):
+            return False
+    pipe.send(waiting="")
+    return True
+
+
 def _wait(pipe: Pipe) -> bool:
     """Wait a moment and answer pings; False where the committer closed or is gone."""
     select.select([0], [], [], LOCK_POLL_S)
@@ -63,9 +84,11 @@ def main(text: str) -> int:
     try:
         lock = take_lock(staging / "lock", pipe)
         if lock >= 0:
-            progress = ProgressFile(staging, config.is_durable)
-            pipe.send(ready=True, acked=progress.progress.acked)
-            Egress(config, progress, pipe, lock).run()
+            record = ProgressFile(staging, config.is_durable)
+            port = record.progress.local_port if config.inherited_fd < 0 else 0
+            if port == 0 or await_orphan(config, port, pipe):
+                pipe.send(ready=True, acked=record.progress.acked)
+                Egress(config, record, pipe, lock).run()
     except (WallarooError, OSError) as error:  # the process's one error boundary
         pipe.send(broken=f"{error}")
         return EXIT_BROKEN

@@ -216,6 +216,7 @@ class Egress:
         """Before the first byte: begin where an output begins, and hand a descriptor over."""
         self._queue.seek(self._queue.boundary(self._queue.offset))
         connection.begin(self._queue.offset)
+        self._record.note(local_port=connection.sock.getsockname()[1])
         fault_point("egress.hand_over")
         if self._config.handover_fd >= 0 and connection.is_counted:
             connection.hand_over(self._config.handover_fd)

@@ -44,6 +44,7 @@ class Progress:
     released_end: int = 0  # where that batch ended
     skipped: int = 0  # bytes skipped up to there
     resolved_batch: int = NO_BATCH  # a resuming receiver agreed to all skips up to this batch
+    local_port: int = 0  # of the last connection; 0: none yet
     begun_batch: int = NO_BATCH  # last batch that began to leave
     last_batch: int = NO_BATCH  # last batch with output that was handed over
     last_commit: str = ""  # its commit's id

@@ -20,16 +20,23 @@ class HeldReceiver:
     """Takes frames whose payload begins with a number; reads ``free_bytes`` and then holds still
     until `release`.
 
-    ``answers``: it writes a line for every frame, and drops a connection it cannot write to,
-    as a plain server loop does: what it had not read of that connection is lost.
+    ``answers``: it writes a line for every frame, and drops a connection it cannot write to, as a
+    plain server loop does: what it had not read of that connection is lost.  With ``reads_on`` it
+    reads such a connection to its end.
     """
 
     def __init__(
-        self, *, answers: bool = True, is_parallel: bool = False, free_bytes: int = 0, port: int = 0
+        self,
+        *,
+        answers: bool = True,
+        reads_on: bool = False,
+        is_parallel: bool = False,
+        free_bytes: int = 0,
     ):
         self.numbers: list[int] = []  # in order of processing, over all connections
         self.connections = 0
         self._answers = answers
+        self._reads_on = reads_on
         self._is_parallel = is_parallel
         self._free = free_bytes
         self._go = threading.Event()
@@ -39,7 +46,7 @@ class HeldReceiver:
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        self._listener.bind(("127.0.0.1", port))
+        self._listener.bind(("127.0.0.1", 0))
         self._listener.listen(16)
 
     @property
@@ -105,7 +112,14 @@ class HeldReceiver:
                         self.numbers.append(number)
                         self._progress.notify_all()
                     if self._answers:
-                        peer.sendall(b"ok\n")
+                        self._answer(peer)
+
+    def _answer(self, peer: socket.socket) -> None:
+        try:
+            peer.sendall(b"ok\n")
+        except OSError:
+            if not self._reads_on:
+                raise
 
     @staticmethod
     def _cut(rest: bytearray) -> list[int]:

@@ -19,7 +19,7 @@ from wallaroo.identity import CommitHistory
 from wallaroo.sinks.staging import StagedToken
 from wallaroo.sinks.tcp.committer import OutboxCommitter
 from wallaroo.sinks.tcp.pipe import GREETING, OFFSET, EgressConfig
-from wallaroo.sinks.tcp.progress import NAME, read_progress
+from wallaroo.sinks.tcp.progress import NAME, Progress, read_progress
 from wallaroo.sinks.tcp.skip import skip_batch
 
 Tokens = list[StagedToken | None]
@@ -33,6 +33,12 @@ def staging(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint" / "outbox" / "s"
 
 
+def record_of(staging: Path) -> Progress:
+    record = read_progress(staging)
+    assert record is not None
+    return record
+
+
 def filled(staging: Path, port: int, resume: bool = False) -> list[Tokens]:
     """Commit batches for a receiver that is away; return their tokens."""
     job = Job(staging)
@@ -41,7 +47,7 @@ def filled(staging: Path, port: int, resume: bool = False) -> list[Tokens]:
         for batch in range(BATCHES):
             made.append(job.tokens(batch, 300))
             committer.commit(commit_of(batch), made[-1])
-        until(lambda: (read_progress(staging) or pytest.fail()).last_batch == BATCHES - 1)
+        until(lambda: record_of(staging).last_batch == BATCHES - 1)
     return made
 
 
@@ -181,8 +187,7 @@ def test_after_a_skip_everything_else_is_sent(
             assert receiver.wait_for(len(expected), SECONDS)
             until(lambda: committer.backlog() == 0)
     assert saved.read_bytes() == expected
-    record = read_progress(staging)
-    assert record is not None
+    record = record_of(staging)
     assert (record.skipped, record.released_batch) == (SIZE, 4)
     job = Job(staging)
     with (
@@ -227,7 +232,7 @@ def test_what_can_be_sent_is_not_skipped(staging: Path) -> None:
 def test_what_a_retained_commit_still_lists_is_restored_from_it(staging: Path) -> None:
     port = free_port()
     made = filled(staging, port)
-    remove_listed(staging, made[2][0] or pytest.fail(), 2)
+    (staging / "pending" / f"{2:012d}.json").unlink()
     skipped = skip_batch(staging, commit_of(2), made[2], is_durable=False)
     assert skipped.is_restored
     with (
