@@ -137,7 +137,7 @@ class Driver:
             stdout=subprocess.PIPE,
             bufsize=0,
         )
-        assert self._line() == ["ready"]
+        self.is_ready = self._line() == ["ready"]
 
     def commit(self, batch: int, tokens: list[StagedToken | None]) -> bool:
         """Commit; False where the driver died of it."""

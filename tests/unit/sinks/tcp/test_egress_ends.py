@@ -83,7 +83,11 @@ def test_driver_and_egress_killed_at_once_lose_and_reorder_nothing(
             os.kill(driver.egress_pid, signal.SIGSTOP)
             driver.kill()
             os.kill(driver.egress_pid, signal.SIGKILL)
-        with committing(receiver.port, tmp_path, is_durable=True, last=2, tokens=tokens):
+        with committing(
+            receiver.port, tmp_path, is_durable=True, last=2, tokens=tokens
+        ) as committer:
+            waiting = "the connection of a killed sending process to end"
+            until(lambda: receiver.connections == 2 or waiting in committer.status().waiting_for)
             receiver.release()
             until(lambda: receiver.last == job.number - 1, 20)
     assert is_in_order(receiver.numbers)

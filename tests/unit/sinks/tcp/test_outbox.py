@@ -4,15 +4,27 @@ anything in it is touched; what cannot be sent is skipped by a command.
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
-from tests.unit.sinks.tcp.outbox import SECONDS, Job, committing, frame, free_port, until
+from tests.unit.sinks.tcp.outbox import (
+    ROOT,
+    SECONDS,
+    Driver,
+    Job,
+    committing,
+    frame,
+    free_port,
+    until,
+)
 from wallaroo.cli.receiving import Receiver
 from wallaroo.errors import CheckpointError
 from wallaroo.identity import CommitHistory
@@ -156,7 +168,7 @@ def damage_listed(staging: Path, token: StagedToken, batch: int) -> None:
     path.write_text(path.read_text().replace("outputs", "outputz"))
 
 
-def remove_listed(staging: Path, token: StagedToken, batch: int) -> None:
+def remove_listed(staging: Path, token: StagedToken | None, batch: int) -> None:
     (staging / "pending" / f"{batch:012d}.json").unlink()
 
 
@@ -240,6 +252,49 @@ def test_what_a_retained_commit_still_lists_is_restored_from_it(staging: Path) -
         committing(port, staging, last=4, tokens=made[-1]),
     ):
         assert receiver.wait_for(BATCHES * SIZE, SECONDS)
+
+
+SKIP = """
+import sys
+from pathlib import Path
+from tests.unit.sinks.identities import commit_of
+from wallaroo.sinks.tcp.skip import skip_batch
+print(skip_batch(Path(sys.argv[1]), commit_of(2), ()).bytes)
+"""
+
+
+def test_a_skip_that_was_killed_is_done_by_the_same_command_again(staging: Path) -> None:
+    port = free_port()
+    made = filled(staging, port)
+    remove_listed(staging, made[2][0], 2)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", SKIP, str(staging)],
+            env={**environment, "WALLAROO_FAULT": fault},
+            capture_output=True,
+            check=False,
+            timeout=SECONDS,
+        ).stdout
+        for fault in ("outbox.skip:1", "")
+    ]
+    assert printed == [b"", b"%d\n" % SIZE]
+    with (
+        Receiver(port=port) as receiver,
+        committing(port, staging, last=4, tokens=made[-1]),
+    ):
+        assert receiver.wait_for((BATCHES - 1) * SIZE, SECONDS)
+
+
+@pytest.mark.parametrize("fault", ["outbox.progress:1", "outbox.progress.fsync:1"])
+def test_a_first_start_that_was_killed_is_done_again(staging: Path, fault: str) -> None:
+    staging.mkdir(parents=True)
+    with Driver(free_port(), staging, fault) as driver:
+        assert not driver.is_ready
+    job = Job(staging)
+    with Receiver() as receiver, committing(receiver.address[1], staging) as committer:
+        committer.commit(commit_of(0), job.tokens(0, 300))
+        assert receiver.wait_for(SIZE, SECONDS)
 
 
 # -- rolling back --------------------------------------------------------------------------------
