@@ -65,6 +65,19 @@ def repeat(text: str, total: Total) -> list[bytes]:
     return [text.encode()] * total.count
 
 
+@wallaroo.state_computation(name="count to", state=Total)
+def count_to(text: str, total: Total, context: wallaroo.Context) -> int | None:
+    if total.count > len(str(context.key)):
+        context.drop_state()
+    return total.count
+
+
+@wallaroo.state_computation_multi(state=Total)
+def repeat_with(text: str, total: Total, context: wallaroo.Context) -> list[float]:
+    context.drop_state(1)  # E: call-arg
+    return [1.5]
+
+
 @wallaroo.encoder
 def encode(counted: tuple[str, int]) -> bytes:
     return repr(counted).encode()
@@ -126,6 +139,9 @@ reveal_type(split)  # T: ComputationMulti[str, str]
 reveal_type(parity)  # T: KeyExtractor[int, int]
 reveal_type(count)  # T: StateComputation[str, Total, tuple[str, int]]
 reveal_type(repeat)  # T: StateComputationMulti[str, Total, bytes]
+reveal_type(count_to)  # T: StateComputation[str, Total, int]
+reveal_type(repeat_with)  # T: StateComputationMulti[str, Total, float]
+reveal_type(lines.key_by(word).to(count_to))  # T: KeyedPipeline[str, int]
 reveal_type(encode)  # T: Encoder[tuple[str, int]]
 reveal_type(length("abc"))  # T: int | None
 reveal_type(length())  # T: Computation[str, int]
@@ -133,6 +149,12 @@ reveal_type(length())  # T: Computation[str, int]
 reveal_type(lines.to(length))  # T: Pipeline[int]
 reveal_type(lines.to(split).to(length).to(positive))  # T: Pipeline[float]
 reveal_type(lines.to(show))  # T: Pipeline[str]
+reveal_type(lines.map(len))  # T: Pipeline[int]
+reveal_type(lines.map(len).filter(lambda size: size > 3).peek(print))  # T: Pipeline[int]
+reveal_type(lines.flat_map(str.split))  # T: Pipeline[str]
+reveal_type(lines.map(lambda text: (text, len(text))))  # T: Pipeline[tuple[str, int]]
+reveal_type(lines.key_by(word).map(len))  # T: KeyedPipeline[str, int]
+reveal_type(lines.key_by(word).filter(bool))  # T: KeyedPipeline[str, str]
 reveal_type(lines.key_by(word))  # T: KeyedPipeline[str, str]
 reveal_type(lines.key_by(word).to(count))  # T: KeyedPipeline[str, tuple[str, int]]
 reveal_type(lines.key_by(word).to(length).key_by(parity))  # T: KeyedPipeline[int, int]
@@ -150,6 +172,9 @@ wallaroo.TCPSourceConfig("lines", "", 0, encode)  # E: arg-type
 wallaroo.GenSourceConfig("generated", Total())  # E: arg-type
 wallaroo.source("pairs", wallaroo.GenSourceConfig("pairs", Pairing())).to(length)  # E: arg-type
 lines.to(count)  # E: call-overload
+numbers.map(len)  # E: arg-type
+lines.filter(chr)  # E: arg-type
+lines.to(count_to)  # E: call-overload
 lines.to(positive)  # E: arg-type
 numbers.key_by(word)  # E: arg-type
 lines.key_by(length)  # E: arg-type
