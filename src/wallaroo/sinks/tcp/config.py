@@ -22,11 +22,12 @@ class TCPSinkConfig(SinkConfig):
     """Send outputs to a TCP receiver at ``host:port``, in order; framing is the encoder's business.
 
     The application connects to the receiver and tries again every 250 ms while it is absent;
-    nothing is dropped meanwhile. Exactly once as long as the receiver stays up, whatever is killed
-    on this side.  Plain TCP acknowledges nothing, so where the *receiver* dies, what its machine
-    had confirmed and it had not read yet is lost, and what was not confirmed is sent again, from
-    the beginning of an output on. ``resume=True`` closes that gap with a receiver that says how
-    many bytes it has (``wallaroo receive --resume``; see docs/sinks.md).
+    nothing is dropped meanwhile.  A receiver that stays up gets everything in order: once while the
+    driver or the egress lives on, at least once where both die in the same instant or a connection
+    breaks; then the next connection begins with the first output that its kernel had not
+    acknowledged.  Where the *receiver* dies, what its kernel had acknowledged and it had not read is
+    lost.  ``resume=True`` is exactly once in all cases, with a receiver that says how many bytes it
+    has (``wallaroo receive --resume``; see docs/sinks.md).
 
     ``port`` may be text, as ``tcp_parse_output_addrs`` gives it.
     """
