@@ -106,7 +106,7 @@ class Child:
         self.outgoing = bytearray()
         self.silent_ticks = 0
         self.has_spoken = False
-        self.is_told_to_close = False
+        self.has_close = False
         self._partial = bytearray()
 
     def queue(self, message: Message) -> None:
@@ -246,8 +246,8 @@ class EgressProcess:
             message = self._pull()
             if message is not None:
                 child.queue(message)
-            elif self._wish.is_closing and not child.is_told_to_close:
-                child.is_told_to_close = True
+            elif self._wish.is_closing and not child.has_close:
+                child.has_close = True
                 child.queue({"close": True})
             else:
                 return

@@ -30,7 +30,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.sinks.tcp.pipe import GREETING, OFFSET
 
 
-def test_output_arrives_in_order_over_one_connection_and_nothing_stays_behind(
+def test_output_arrives_in_order_over_one_connection_and_nothing_is_left(
     tmp_path: Path,
 ) -> None:
     job = Job(tmp_path)

@@ -322,7 +322,7 @@ def test_a_rollback_is_followed_where_nothing_after_it_has_left(staging: Path) -
         assert b"".join(receiver.payloads) == b"".join(frame(n, 64) for n in range(4 * 600))
 
 
-def test_a_rollback_behind_what_has_left_is_refused(staging: Path) -> None:
+def test_a_rollback_to_before_what_has_left_is_refused(staging: Path) -> None:
     port = free_port()
     job = Job(staging)
     with Receiver(port=port) as receiver, committing(port, staging) as committer:
