@@ -58,6 +58,7 @@ class OutboxCommitter(SinkCommitter):
         self._reasons = Reasons()
         self._status = SinkStatus()
         self._egress: EgressProcess | None = None
+        self._is_closed = False
 
     @property
     def egress_pid(self) -> int:
@@ -159,10 +160,12 @@ class OutboxCommitter(SinkCommitter):
         """Wait until everything has left and is acknowledged, at most so long, then stop; the rest
         stays in the outbox for the next run.
 
-        An egress whose receiver has not read everything goes on alone until it has.
+        An egress whose receiver has not read everything goes on alone until it has.  Closing again
+        does nothing.
         """
-        if self._egress is None:
+        if self._egress is None or self._is_closed:
             return
+        self._is_closed = True
         deadline = time.monotonic() + drain_seconds
         with self._state:
             while self._backlog and not self._reasons.broken:

@@ -64,17 +64,17 @@ def test_a_hung_egress_is_replaced_and_its_connection_goes_on_exactly(
     assert f"sending process {hung}" in caplog.text
 
 
-@pytest.mark.parametrize("free_bytes", [300_000, 1 << 40])
-def test_close_ends_in_time_although_the_egress_hangs(tmp_path: Path, free_bytes: int) -> None:
+def test_close_ends_in_time_although_the_egress_hangs(tmp_path: Path) -> None:
     job = Job(tmp_path)
-    with HeldReceiver(free_bytes=free_bytes) as receiver:
+    with HeldReceiver(free_bytes=300_000) as receiver:
         with committing(receiver.port, tmp_path, patience=NEVER, drain=0.2) as committer:
             tokens = job.tokens(0, 3000, 1000)
             committer.commit(commit_of(0), tokens)
             until(lambda: receiver.last > 200)
             os.kill(committer.egress_pid, signal.SIGSTOP)
             began = time.monotonic()
-            committer.close(0.2)
+            for _ in range(2):  # the run closes what it opened, and again where it fails
+                committer.close(0.2)
             assert time.monotonic() - began < 0.2 + 3 * STOP_S
         with committing(receiver.port, tmp_path, last=0, tokens=tokens):
             receiver.release()
