@@ -115,10 +115,10 @@ class OutboxCommitter(SinkCommitter):
 
     def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
         """Raise CheckpointError where output of a later commit has begun to leave."""
-        os.close(self._locked())
         progress = read_progress(self._staging)
         if progress is None:
             return
+        os.close(self._locked())
         if progress.checkpoint != to.checkpoint:
             raise CheckpointError(f"its outbox belongs to checkpoint {progress.checkpoint}")
         if progress.begun_batch > to.batch:
