@@ -209,7 +209,9 @@ def test_no_sink_is_touched_where_one_cannot_follow_and_it_is_named(tmp_path: Pa
     begin_progress(sent, Progress(CHECKPOINT, begun_batch=1), False)
     (sent / "lock").touch()
     before = everything(tmp_path)
-    with pytest.raises(CheckpointError, match=r"tcp \(tcp 127\.0\.0\.1:7002\): output up to batch 1"):
+    with pytest.raises(
+        CheckpointError, match=r"tcp \(tcp 127\.0\.0\.1:7002\): output up to batch 1"
+    ):
         rolled_back(sinks, tmp_path / "outbox", 0)
     assert everything(tmp_path) == before
     del sinks["tcp"]
