@@ -106,7 +106,8 @@ POINTS = [
 ]
 
 
-ONCE = [("egress.hand_over", 4), ("egress.report", 4), ("egress.release", 4)]
+# how often these are passed depends on how fast the receiver is
+SELDOM = [("egress.hand_over", 4), ("egress.report", 4), ("egress.release", 4), ("egress.fsync", 4)]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -124,7 +125,7 @@ def test_an_egress_killed_at_any_point_neither_loses_nor_repeats(
                 committer.commit(commit_of(batch), job.tokens(batch, 3000))
             assert receiver.wait_for(job.number, SECONDS)
             until(lambda: committer.status().committed_batch == 3)
-            if (point, nth) not in ONCE and point != "egress.half_close":
+            if (point, nth) not in SELDOM and point != "egress.half_close":
                 until(lambda: committer.egress_pid != first)
         assert receiver.payloads == job.expected
 
