@@ -17,6 +17,7 @@ from wallaroo.sinks.interface import SinkConfig
 from wallaroo.sinks.rollback import roll_back_sinks
 from wallaroo.sinks.stdout import StdoutSinkConfig
 from wallaroo.sinks.tcp.config import TCPSinkConfig
+from wallaroo.sinks.tcp.progress import Progress, begin_progress
 
 WITHOUT_OUTPUT = 2  # this batch has none
 
@@ -213,8 +214,14 @@ def test_no_sink_is_touched_where_one_cannot_follow_and_it_is_named(tmp_path: Pa
     committer = opened(config, staging, sink="file")
     for batch in range(3):
         committer.commit(commit_of(batch), staged(config, staging, batch, [b"x"]))
+    sent = tmp_path / "outbox" / "tcp"
+    sent.mkdir()
+    begin_progress(sent, Progress(CHECKPOINT, begun_batch=1), False)
+    (sent / "lock").touch()
     before = everything(tmp_path)
-    with pytest.raises(CheckpointError, match=r"tcp \(tcp 127\.0\.0\.1:7002\): what it has sent"):
+    with pytest.raises(
+        CheckpointError, match=r"tcp \(tcp 127\.0\.0\.1:7002\): output up to batch 1"
+    ):
         rolled_back(sinks, tmp_path / "outbox", 0)
     assert everything(tmp_path) == before
     del sinks["tcp"]
