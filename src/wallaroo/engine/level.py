@@ -122,7 +122,7 @@ class Level:
     def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
         assert isinstance(stage.entry, SourceEntry)
         source = self.plan.sources[stage.entry.source]
-        split = frame_splitter(source.config.framing)
+        split = frame_splitter(source.config.wire_framing)
         if isinstance(stage.exit, ToExchange) and stage.exit.is_raw:
             run = decode_and_ship_raw(
                 stage, source.decoder, self._exchanges[stage.id], self._policy(stage)

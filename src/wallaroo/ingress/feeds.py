@@ -138,7 +138,7 @@ class FileFeed:
         self._offset: int = _OFFSET.unpack(resume)[0] if resume else 0
         self._take: Callable[[bytes, bool], tuple[int, list[bytes], int]] = self._lines
         if source.form == "frames":
-            self._walk = frame_walker(source.framing)
+            self._walk = frame_walker(source.wire_framing)
             self._take = self._frames
         try:
             self._fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)

@@ -45,7 +45,7 @@ class FileSourceConfig(SourceConfig[Line]):
         return f"file {self.path}"
 
     @property
-    def framing(self) -> Framing:
+    def wire_framing(self) -> Framing:
         if self.form == "frames":
             return Framing(self.decoder.header_length(), self.decoder.length_fmt, PAYLOAD_BYTES_MAX)
         return Framing(max_size=PAYLOAD_BYTES_MAX)

@@ -57,5 +57,5 @@ class GenSourceConfig(SourceConfig[Event]):
         return f"generator {type(self.gen_instance).__name__}"
 
     @property
-    def framing(self) -> Framing:
+    def wire_framing(self) -> Framing:
         return Framing(max_size=VALUE_BYTES_MAX)

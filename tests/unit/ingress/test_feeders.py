@@ -72,7 +72,7 @@ def ends(running: Running, name: str) -> Callable[[], bool]:
 
 
 def values(running: Running, name: str) -> list[Any]:
-    framing = GenSourceConfig(name, None).framing
+    framing = GenSourceConfig(name, None).wire_framing
     return [pickle.loads(payload) for payload in running.source(name, framing).payloads()]
 
 
@@ -191,7 +191,11 @@ def test_a_missing_or_shortened_file_is_told_at_start(running: Running, tmp_path
 @pytest.mark.parametrize("config", [GenSourceConfig("G", Totals(3)), FileSourceConfig("F", "x")])
 def test_configurations_travel(config: Any) -> None:
     copy = pickle.loads(pickle.dumps(config))
-    assert (copy.name, copy.label, copy.framing) == (config.name, config.label, config.framing)
+    assert (copy.name, copy.label, copy.wire_framing) == (
+        config.name,
+        config.label,
+        config.wire_framing,
+    )
     assert copy.decoder is config.decoder
 
 
