@@ -42,6 +42,7 @@ from wallaroo.spark.observer import Observer
 from wallaroo.spark.query import JVM_GONE, failure_of, start_query
 from wallaroo.spark.session import close_session, is_local, is_loopback, open_session
 from wallaroo.spark.shipping import ship
+from wallaroo.spool.check import check_spools
 from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
@@ -151,10 +152,11 @@ class Run:
         checkpoint = open_checkpoint(self._root, not self._is_temporary, self.options.is_fresh)
         self._closers.append(checkpoint.release)
         self._answer_queries()
+        self._check_spools(checkpoint)
         self._judgement = judge(checkpoint, self.plan, self.options.allow_incompatible)
         for note in self._judgement.notes:
             log(note)
-        self._feeders = self._start_feeders()
+        self._feeders = self._start_feeders(checkpoint)
         session = self._session or self._open_session()
         if not self._is_local:
             ship(session.sparkContext, self.options.module_paths, self._scratch)
@@ -199,7 +201,14 @@ class Run:
         self._closers.append(lambda: close_session(session))
         return session
 
-    def _start_feeders(self) -> Feeders:
+    def _check_spools(self, checkpoint: Checkpoint) -> None:
+        """Raise CheckpointError unless the spools hold what the last commit has read."""
+        committed = checkpoint.last.offsets if checkpoint.last else {}
+        names = {source.config.name for source in self.plan.sources}
+        present = {name: offset for name, offset in committed.items() if name in names}
+        check_spools(self._root / "spool", checkpoint.id, present)
+
+    def _start_feeders(self, checkpoint: Checkpoint) -> Feeders:
         feeders = Feeders()
         self._closers.append(feeders.stop)
         self.addresses = feeders.start(
@@ -211,6 +220,7 @@ class Run:
             log=log,
             ack_ports=dict(self.options.ack_ports),
             serve_on=self._range_host(),
+            checkpoint=checkpoint.id,
         )
         return feeders
 
