@@ -16,7 +16,8 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, same, wait_until
 from wallaroo.errors import PeerError, PipelineError, UserCodeError
-from wallaroo.ingress.feeds import FileFeed, GeneratorFeed
+from wallaroo.ingress.feeds import GeneratorFeed
+from wallaroo.ingress.file_feed import FileFeed
 from wallaroo.sources.file import FileSourceConfig
 from wallaroo.sources.generator import GenSourceConfig
 from wallaroo.spool import write_tail
@@ -119,7 +120,7 @@ def test_a_generators_exception_is_a_user_error_behind_everything_it_made(runnin
     assert "test_feeders.py:" in caught.value.place
     assert (caught.value.cause, caught.value.event) == (
         "KeyError: 'no such symbol'",
-        "behind (5, 15)",
+        "after (5, 15)",
     )
     assert values(running, "Totals") == expected(5)
     assert "KeyError: 'no such symbol'" in running.source("Totals").reader.head().error
