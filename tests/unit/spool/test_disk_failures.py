@@ -14,11 +14,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.spool import Position, SpoolDiskError, SpoolFullError, SpoolReader, SpoolWriter
+from wallaroo.spool import (
+    Position,
+    SpoolDiskError,
+    SpoolFullError,
+    SpoolReader,
+    SpoolWriter,
+    write_tail,
+)
 from wallaroo.spool.check import check_spools
 from wallaroo.spool.format import folder_of
 
@@ -37,9 +44,9 @@ class FailingSync:
             raise OSError(number, os.strerror(number))
 
 
-def frames_of(folder: Path) -> list[bytes]:
+def frames_of(folder: Path, start: Position = Position()) -> list[bytes]:  # noqa: B008  # frozen
     reader = SpoolReader(folder)
-    return [chunk.frames for chunk in reader.chunks(Position(), reader.head().position)]
+    return [chunk.frames for chunk in reader.chunks(start, reader.head().position)]
 
 
 def drop_pages(folder: Path, position: Position) -> None:
@@ -193,11 +200,18 @@ class Disk:
         content = bytearray(Path(f"/proc/self/fd/{fd}").read_bytes())
         before = len(self._stored.get(found.st_ino, b""))
         if self.fails:
+            # the file has its new size, and nothing in it
+            self._stored[found.st_ino] = bytes(content[:before]) + bytes(len(content) - before)
             self._lost.setdefault(found.st_ino, []).append((before, len(content)))
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         for low, high in self._lost.get(found.st_ino, []):
             content[low:high] = bytes(max(0, min(high, len(content)) - low))
         self._stored[found.st_ino] = bytes(content)
+
+    def write_back_head(self) -> None:
+        """Store the head, as the kernel does now and then."""
+        path = self.folder / "head"
+        self._stored[path.stat().st_ino] = path.read_bytes()
 
     def cut_power(self, has_old_head: bool) -> None:
         """Leave in the folder what the disk has; what is written from then on is new."""
@@ -219,16 +233,27 @@ class Disk:
                 os.close(held)
 
 
-STEPS = st.lists(
-    st.sampled_from(
-        ["append", "append", "publish", "refuse once", "fail", "kill", "power", "old power"]
-    ),
-    max_size=25,
-)
+WORDS = [
+    "append",
+    "append",
+    "publish",
+    "refuse",
+    "consume",
+    "head",
+    "fail",
+    "kill",
+    "power",
+    "old-power",
+]
+STEPS = st.lists(st.sampled_from(WORDS), max_size=25)
+OVERLAP = "append publish append refuse publish append publish old-power"
+OLD_HEAD = "append head append append publish consume old-power"
 
 
 @settings(max_examples=400, deadline=None)
 @given(steps=STEPS, segment_bytes_max=st.sampled_from([1, 90, 1 << 20]))
+@example(steps=OVERLAP.split(), segment_bytes_max=1 << 20)
+@example(steps=OLD_HEAD.split(), segment_bytes_max=1)
 def test_whatever_fails_what_was_published_is_there_afterwards(
     steps: list[str], segment_bytes_max: int
 ) -> None:
@@ -245,7 +270,15 @@ def test_whatever_fails_what_was_published_is_there_afterwards(
         for step in steps:
             if step == "fail":
                 disk.fails = not disk.fails
-            elif step == "refuse once":
+            elif step == "head":
+                disk.write_back_head()
+            elif step == "consume":
+                with suppress(PeerError):
+                    position = writer.publish()
+                    safe = position.events
+                    write_tail(disk.folder, position)
+                    writer.remove_consumed()
+            elif step == "refuse":
                 disk.fails = True
                 with suppress(PeerError):
                     writer.publish()
@@ -262,12 +295,14 @@ def test_whatever_fails_what_was_published_is_there_afterwards(
             else:
                 writer.close()
                 if step != "kill":
-                    disk.cut_power(has_old_head=step == "old power")
+                    disk.cut_power(has_old_head=step == "old-power")
                 writer = opened()
                 assert safe <= writer.position.events <= number
                 safe = number = writer.position.events
+        first = writer.first
         writer.close()
-        assert frames_of(disk.folder)[:safe] == [b"%d" % event for event in range(safe)]
+        wanted = [b"%d" % event for event in range(first.events, safe)]
+        assert frames_of(disk.folder, first)[: len(wanted)] == wanted
 
 
 def test_everything_of_a_spool_is_private(tmp_path: Path) -> None:
