@@ -78,6 +78,7 @@ class SegmentFile:
 def create_segment(segment: Segment, is_durable: bool) -> SegmentFile:
     """Make a segment without chunks.  Raises OSError; then there is none."""
     file: SegmentFile | None = None
+    fault_point("spool.roll")
     try:
         _write_new(segment, is_durable)
         fault_point("spool.rolled")

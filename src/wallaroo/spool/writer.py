@@ -209,7 +209,6 @@ class SpoolWriter:
         """Continue in a new segment; ``publish`` syncs the current one only."""
         self._sync()
         segment = segment_at(self.folder, self.position)
-        fault_point("spool.roll")
         try:
             file = create_segment(segment, self._is_durable)
         except OSError as error:
