@@ -144,7 +144,7 @@ def _load(path: str) -> tuple[FeederConfig, SourceConfig]:
 
 
 def main(path: str) -> int:
-    """Feed until there is nothing more or told to stop; return the exit code."""
+    """Feed until there is nothing more or it is to stop; return the exit code."""
     parent = Parent()
     try:
         config, source = _load(path)

@@ -26,7 +26,7 @@ class Generator(Protocol[Value]):
         """Return the first event; ``None`` ends the source at once."""
 
     def apply(self, value: Value, /) -> Value | None:
-        """Return the event behind ``value``; ``None`` ends the source for good."""
+        """Return the event after ``value``; ``None`` ends the source for good."""
 
 
 def _unpickle(payload: bytes) -> Any:
