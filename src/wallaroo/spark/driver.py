@@ -85,6 +85,7 @@ class Run:
         self._is_local = is_local(self._master)
         self._root = (options.checkpoint or self._scratch / "checkpoint").absolute()
         self._is_stopping = threading.Event()
+        self._end_state = "stopped"
         self._has_ended = threading.Event()
         self._is_up = threading.Event()
         self._closers: list[Callable[[], object]] = []
@@ -146,7 +147,7 @@ class Run:
             )
             self.exception.__cause__ = error
         self._close()
-        self._meter.enter("failed" if self.exception else "stopped")
+        self._meter.enter("failed" if self.exception else self._end_state)
         self._is_up.set()
         self._has_ended.set()
 
@@ -356,6 +357,8 @@ class Run:
             sources, _ = observer.look()
             self._hold(observer.is_full(self.options.backlog_bytes_max))
             is_done = all(source.is_ended and source.backlog_events == 0 for source in sources)
+            if is_done:
+                self._end_state = "input ended"
             if is_done or self._is_stopping.is_set():
                 break
             self._is_stopping.wait(WATCH_S)
