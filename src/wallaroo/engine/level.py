@@ -123,7 +123,7 @@ class Level:
 
     def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
         assert isinstance(stage.entry, SourceEntry)
-        split = frame_splitter(self.plan.sources[stage.entry.source].config.framing)
+        split = frame_splitter(self.plan.sources[stage.entry.source].config.wire_framing)
         run = self._payloads_head(stage, self._built[stage.id].emit)
 
         def feed(frames: bytes) -> int:

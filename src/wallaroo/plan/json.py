@@ -56,8 +56,8 @@ def describe(plan: Plan) -> dict[str, Any]:
             source.config.name: {
                 "pipeline": source.pipeline,
                 "kind": source.config.kind,
-                "header_length": source.config.framing.header_length,
-                "length_fmt": source.config.framing.length_fmt,
+                "header_length": source.config.wire_framing.header_length,
+                "length_fmt": source.config.wire_framing.length_fmt,
             }
             for source in plan.sources
         },
