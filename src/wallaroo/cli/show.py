@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wallaroo.api.application import Application
-from wallaroo.cli.loading import load_application
+from wallaroo.cli.application.loading import load_application
 from wallaroo.graph import render
 from wallaroo.plan import explain
 

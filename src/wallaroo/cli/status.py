@@ -20,7 +20,7 @@ from typing import Any
 
 from rich.console import Console
 
-from wallaroo.cli.live import live_table
+from wallaroo.cli.run.text import live_table
 from wallaroo.cli.tables import print_table
 from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.inspection.reader import CheckpointReader

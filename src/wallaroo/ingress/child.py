@@ -29,9 +29,7 @@ def say(word: str, content: Any) -> None:
 
 
 def fail(kind: str, *facts: str) -> None:
-    """Tell the parent why this process ends, and a person too."""
-    words = f"source '{facts[0]}' failed at {facts[1]}: {facts[3]}" if kind == "user" else facts[0]
-    print(f"wallaroo: {words}", file=sys.stderr, flush=True)
+    """Report to the parent why this process ends; the parent raises it, which shows it once."""
     say("ERROR", {"kind": kind, "facts": facts})
 
 

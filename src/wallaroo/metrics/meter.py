@@ -83,11 +83,18 @@ class RunMeter:
         self._last_errors: dict[str, str] = {}
         self._workers: tuple[WorkerStatus, ...] = ()
         self._moved = ""
+        self._phase = ""
 
     def enter(self, state: str) -> None:
         """Change the run's state: one of the words in `RunStatus`."""
         with self._lock:
             self._state = state
+            self._phase = ""
+
+    def enter_phase(self, phase: str) -> None:
+        """Say what the starting run does now, in words."""
+        with self._lock:
+            self._phase = phase
 
     def set_tasks(self, tasks: int) -> None:
         """Say how many tasks the next batch has."""
@@ -203,6 +210,7 @@ class RunMeter:
                 errors=error_counts(self._errors, self._last_errors),
                 workers=self._workers,
                 moved=self._moved,
+                phase=self._phase,
             )
 
     def reset_latency(self) -> None:

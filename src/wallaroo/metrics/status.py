@@ -99,3 +99,16 @@ class RunStatus:
     workers: tuple[WorkerStatus, ...] = ()  # by name
     # what the last change of the cluster moved, in words: key groups, bytes of state, pause
     moved: str = ""
+    phase: str = ""  # what a starting run does at the moment, in words
+
+    @property
+    def headline(self) -> str:
+        """The application, its state and how far it is, in a few words."""
+        return (
+            f"'{self.application}': {self.state}{f' ({self.phase})' if self.phase else ''}, "
+            f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}, "
+            f"{self.events_done:,} events done"
+        )
+
+    def __repr__(self) -> str:
+        return f"<RunStatus {self.headline}>"

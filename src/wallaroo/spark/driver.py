@@ -25,7 +25,7 @@ from wallaroo.ingress.process import Feeders
 from wallaroo.inspection.compatibility import judge
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import RunStatus
-from wallaroo.options import RunOptions
+from wallaroo.options import RunHandle, RunOptions
 from wallaroo.plan.model import Plan
 from wallaroo.range_server.client import RemoteSpool
 from wallaroo.runtime.housekeeping import Housekeeping
@@ -59,12 +59,21 @@ def start(
     What can be checked at once (ports, checkpoint, Java) is; the errors are in
     ``wallaroo.runner.run``.
     """
-    run = Run(application, options, session)
-    run.start()
+    run = begin(application, options, session)
+    run.wait_until_up()
     return run
 
 
-class Run:
+def begin(
+    application: Application, options: RunOptions, session: SparkSession | None = None
+) -> Run:
+    """Begin a run as ``start`` does; return at once, while it starts."""
+    run = Run(application, options, session)
+    run.begin()
+    return run
+
+
+class Run(RunHandle):
     """The handle; see ``wallaroo.runner.RunHandle``."""
 
     def __init__(
@@ -99,9 +108,12 @@ class Run:
 
     # -- the handle
 
-    def start(self) -> None:
-        """Begin; return when input is accepted, or raise what kept it from that."""
+    def begin(self) -> None:
+        """Begin, in a thread of the run's own; return at once."""
         self._thread.start()
+
+    def wait_until_up(self) -> None:
+        """Return when input is accepted, or raise what kept it from that."""
         self._is_up.wait()
         if self.exception is not None:
             self._has_ended.wait()
@@ -151,14 +163,23 @@ class Run:
         checkpoint = open_checkpoint(self._root, not self._is_temporary, self.options.is_fresh)
         self._closers.append(checkpoint.release)
         self._answer_queries()
+        self._meter.enter_phase("reading the checkpoint")
         self._judgement = judge(checkpoint, self.plan, self.options.allow_incompatible)
         for note in self._judgement.notes:
             log(note)
+        self._meter.enter_phase("opening sources and sinks")
         self._feeders = self._start_feeders()
+        # before Spark, which takes seconds to start: what is wrong with a sink is reported at once
+        committers = self._open_sinks(checkpoint)
+        if self._is_stopping.is_set():
+            return
+        self._meter.enter_phase("starting Spark")
         session = self._session or self._open_session()
+        if self._is_stopping.is_set():
+            return
         if not self._is_local:
             ship(session.sparkContext, self.options.module_paths, self._scratch)
-        committers = self._open_sinks(checkpoint)
+        self._meter.enter_phase("starting workers")
         batches = self._batch_runner(session, checkpoint, committers)
         self._closers.append(batches.close)
         observer = Observer(self.plan, self._root, batches, committers, self._meter)

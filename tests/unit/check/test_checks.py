@@ -22,7 +22,9 @@ from tests.unit.check.checked_steps import (
     tcp,
     whisper,
 )
-from wallaroo.errors import Problem
+from wallaroo.check.pickling import interactive_problems
+from wallaroo.errors import PipelineError, Problem
+from wallaroo.testing import run_local
 
 
 def problems(pipeline: Any, name: Any = "app") -> tuple[Problem, ...]:
@@ -305,12 +307,22 @@ def test_a_generator_that_holds_something_unpicklable_names_it_and_its_holder() 
     )
 
 
-def test_a_step_from_an_interactive_session_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interactive_session_may_build_and_run_locally_and_is_refused_by_spark_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     session = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", session)
-    exec("import wallaroo\n@wallaroo.computation\ndef typed(x): return x", session.__dict__)
-    problem = only(tcp("in").to(session.typed).to_sink(SINK))
+    exec("import wallaroo\n@wallaroo.computation\ndef typed(x): return x * 2", session.__dict__)
+    app = wallaroo.build_application("App", tcp("in").to(session.typed).to_sink(SINK))
+
+    assert run_local(app, {"in": [b"ab"]}).outputs == [b"abab"]
+    with pytest.raises(PipelineError) as refused:
+        wallaroo.run(app)
+
+    problem = refused.value.problems[0]
+    assert problem.step == "step 'typed'"
     assert problem.what == "It is defined in an interactive session, which no worker can import."
+    assert "run_local runs it here" in problem.cure
 
 
 def test_a_step_from_a_script_with_dots_in_its_name_is_reported(
@@ -320,10 +332,9 @@ def test_a_step_from_a_script_with_dots_in_its_name_is_reported(
     session.__file__ = "/somewhere/my app.v2.py"
     monkeypatch.setitem(sys.modules, "__main__", session)
     exec("import wallaroo\n@wallaroo.computation\ndef typed(x): return x", session.__dict__)
-    assert (
-        only(tcp("in").to(session.typed).to_sink(SINK)).cure
-        == "Rename the script: letters, digits and underscores."
-    )
+    app = wallaroo.build_application("App", tcp("in").to(session.typed).to_sink(SINK))
+    (problem,) = interactive_problems(app.plan.steps)
+    assert problem.cure == "Rename the script: letters, digits and underscores."
 
 
 @pytest.mark.parametrize("name", ["", "  ", "two\nlines", None, 5])

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from wallaroo.cli import doctor as command
-from wallaroo.cli.machine import (
+from wallaroo.cli.doctor import command
+from wallaroo.cli.doctor.machine import (
     GIB,
     NEEDED,
     Finding,
@@ -31,7 +31,7 @@ from wallaroo.cli.machine import (
     version_tuple,
 )
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from tests.unit.live.fakes import STATUS
+from tests.unit.cli.run.fakes import STATUS
 from wallaroo.cli.formatting import duration, group_ranges, milliseconds, size, spread
-from wallaroo.cli.live import WORKERS_SHOWN, LineView, live_table, log_line, summary
+from wallaroo.cli.run.text import WORKERS_SHOWN, live_table, log_line, summary
+from wallaroo.cli.run.views import LineView
 from wallaroo.metrics.status import RunStatus, WorkerStatus
 
 MOVED = "key groups moved: 64 of 128, state moved: 31 MB, pause 0.4 s"
@@ -119,6 +120,28 @@ def test_a_narrow_terminal_wraps_words_and_keeps_numbers_whole() -> None:
     text = screen(STATUS, width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert "7,706,000" in text
+
+
+def test_a_very_narrow_terminal_leaves_out_columns_and_breaks_no_address() -> None:
+    text = screen(STATUS, width=62)
+    assert max(map(len, text.splitlines())) <= 62
+    assert row(text, "NBBO") == "NBBO tcp 127.0.0.1:7011 7,706,000 146,000 paused:"
+    assert row(text, "251,400") == "251,400 249,870 1,204 292,000 (14.3 MiB) 912 ms"
+    assert row(text, "Market Data") == "Market Data 4.25 ms 9.5 ms 9.51 ms 40"
+    assert "connections" not in text
+
+
+def test_one_batch_is_a_batch() -> None:
+    status = replace(STATUS, batches=1, tasks=1)
+    assert ", 1 batch, 1 task" in screen(status)
+    assert " | 1 batch, last " in log_line(status)
+    assert ", 1 batch (median" in summary(status)
+
+
+def test_a_starting_run_says_what_it_does() -> None:
+    status = replace(STATUS, state="starting", phase="starting Spark")
+    assert "Market Spread starting: starting Spark  1 min" in screen(status)
+    assert log_line(status).startswith("Market Spread starting: starting Spark 1 min 03 s | ")
 
 
 def test_the_log_line_is_one_line_with_the_key_facts() -> None:

@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from wallaroo.cli.machine import (
+from wallaroo.cli.doctor.machine import (
     NEEDED,
     Finding,
     Verdict,

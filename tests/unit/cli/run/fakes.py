@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from wallaroo.errors import WallarooError
 from wallaroo.metrics.status import PipelineLatency, RunStatus, SinkLine, SourceStatus
+from wallaroo.options import RunHandle
 
 STATUS = RunStatus(
     application="Market Spread",
@@ -55,17 +56,25 @@ STATUS = RunStatus(
 )
 
 
-class FakeHandle:
+class FakeHandle(RunHandle):
     """Ends at `stop`, or after ``ends_after`` waits, perhaps with an error; ``wait`` really
-    waits.
+    waits.  It starts until it was waited for ``starts_after`` times.
     """
 
     def __init__(
-        self, *, ends_after: int | None = None, fails_with: WallarooError | None = None
+        self,
+        *,
+        ends_after: int | None = None,
+        fails_with: WallarooError | None = None,
+        starts_after: int = 0,
     ) -> None:
-        self._ends_after, self._fails_with = ends_after, fails_with
-        self.waits = self.stops = 0
+        self._ends_after = ends_after
+        self._fails_with = fails_with
+        self._starts_after = starts_after
+        self.waits = 0
+        self.stops = 0
         self.is_deaf = False  # hears stop() and goes on
+        self.has_been_seen = threading.Event()  # its status was asked for
         self._ended = threading.Event()
 
     @property
@@ -77,14 +86,15 @@ class FakeHandle:
         return {}
 
     def status(self) -> RunStatus:
-        state = (
-            ("failed" if self._fails_with else "stopped")
-            if self._ended.is_set()
-            else "stopping"
-            if self.stops
-            else "running"
-        )
-        return replace(STATUS, state=state)
+        if self.waits > 1:
+            self.has_been_seen.set()
+        if self._ended.is_set():
+            return replace(STATUS, state="failed" if self._fails_with else "stopped")
+        if self.stops:
+            return replace(STATUS, state="stopping")
+        if self.waits <= self._starts_after:
+            return replace(STATUS, state="starting", phase="starting Spark")
+        return STATUS
 
     def stop(self) -> None:
         self.stops += 1

@@ -1,25 +1,17 @@
-"""What a person sees of a run: a live table on a terminal, a log line every few seconds elsewhere,
-a summary at the end.
+"""What a run's status looks like: a table for terminals, a line for logs, a summary for the end.
 
-Where it runs: driver.  `live_table`, `log_line` and `summary` are pure: a `RunStatus` in, something
-to print out.  The views own the terminal and give it back as they found it.  Everything goes to
-stderr; stdout belongs to the application's own output.
+Where it runs: driver.  All functions are pure: a `RunStatus` in, something to print out.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from types import TracebackType
-from typing import Protocol, Self, TextIO
-
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from wallaroo.cli.formatting import duration, group_ranges, milliseconds, size, spread
+from wallaroo.cli.formatting import counted, duration, group_ranges, milliseconds, size, spread
 from wallaroo.metrics.status import (
     ErrorCount,
     PipelineLatency,
@@ -29,16 +21,17 @@ from wallaroo.metrics.status import (
     WorkerStatus,
 )
 
-LINE_EVERY_S = 5.0
+Row = dict[str, str | Text]  # by column
+
 WORKERS_SHOWN = 16  # a larger table would push everything else off the screen
 _STATE_STYLES = {
     "starting": "yellow",
     "running": "green",
     "stopping": "yellow",
     "stopped": "bold",
+    "finished": "bold",
     "failed": "bold red",
 }
-_CURSOR_ON = b"\r\n\x1b[?25h"
 
 
 # -- words
@@ -99,64 +92,117 @@ def live_table(
 def _headline(status: RunStatus) -> Text:
     line = Text(f" {status.application} ", style="bold")
     line.append(status.state, style=_STATE_STYLES.get(status.state, ""))
+    if status.phase:
+        line.append(f": {status.phase}", style="not bold")
     line.append(
-        f"  {duration(status.elapsed_s)}, {status.batches:,} batches, {status.tasks} tasks",
+        f"  {duration(status.elapsed_s)}, {counted(status.batches, 'batch', 'batches')}, "
+        f"{counted(status.tasks, 'task')}",
         style="not bold",
     )
     return line
 
 
-def _rates(status: RunStatus) -> Table:
+def _rates(status: RunStatus) -> RenderableType:
     events, size_bytes = _backlog(status)
-    table = _table("in/s", "done/s", "out/s", "backlog", "batch", "median")
-    table.add_row(
-        f"{status.events_in_per_s:,.0f}",
-        f"{status.events_done_per_s:,.0f}",
-        f"{status.outputs_per_s:,.0f}",
-        f"{events:,} ({size(size_bytes)})",
-        milliseconds(status.batch_ms),
-        milliseconds(status.batch_ms_median),
+    row: Row = {
+        "in/s": f"{status.events_in_per_s:,.0f}",
+        "done/s": f"{status.events_done_per_s:,.0f}",
+        "out/s": f"{status.outputs_per_s:,.0f}",
+        "backlog": f"{events:,} ({size(size_bytes)})",
+        "batch": milliseconds(status.batch_ms),
+        "median": milliseconds(status.batch_ms_median),
+    }
+    return _Fitting([row], droppable=("median", "batch", "out/s"))
+
+
+def _sources(sources: tuple[SourceStatus, ...]) -> RenderableType:
+    rows: list[Row] = [
+        {
+            "source": Text(source.name),
+            "at": Text(source.label),
+            "connections": f"{source.connections}",
+            "events in": f"{source.events_in:,}",
+            "done": f"{source.events_done:,}",
+            "backlog": f"{source.backlog_events:,}",
+            "": Text(_source_note(source), style="yellow"),
+        }
+        for source in sources
+    ]
+    return _Fitting(
+        rows, words=("source", ""), whole=("at",), droppable=("connections", "done", "at")
     )
-    return table
 
 
-def _sources(sources: tuple[SourceStatus, ...]) -> Table:
-    table = _table(
-        "source", "at", "connections", "events in", "done", "backlog", "", words=(0, 1, 6)
-    )
-    for source in sources:
-        table.add_row(
-            Text(source.name),
-            Text(source.label),
-            f"{source.connections}",
-            f"{source.events_in:,}",
-            f"{source.events_done:,}",
-            f"{source.backlog_events:,}",
-            Text(_source_note(source), style="yellow"),
-        )
-    return table
+class _Fitting:
+    """A table that leaves out its ``droppable`` columns, the first ones first, until it fits the
+    terminal without breaking a word.
+    """
+
+    def __init__(
+        self,
+        rows: list[Row],
+        words: tuple[str, ...] = (),
+        whole: tuple[str, ...] = (),
+        droppable: tuple[str, ...] = (),
+    ) -> None:
+        self._rows = rows
+        self._words = words
+        self._whole = whole
+        self._droppable = droppable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = list(self._rows[0])
+        for dropped in self._droppable:
+            if sum(map(self._least, columns)) <= options.max_width:
+                break
+            columns.remove(dropped)
+        yield self._table(columns)
+
+    def _least(self, column: str) -> int:
+        """Return how many characters a column needs, with the space around it."""
+        cells = [column, *(str(row[column]) for row in self._rows)]
+        words = (word for cell in cells for word in cell.split())
+        return max(map(cell_len, words if column in self._words else cells), default=0) + 3
+
+    def _table(self, columns: list[str]) -> Table:
+        words = tuple(n for n, column in enumerate(columns) if column in self._words)
+        table = _table(*columns, words=words)
+        for column in table.columns:
+            if column.header in self._whole:
+                column.justify = "left"
+        for row in self._rows:
+            table.add_row(*(row[column] for column in columns))
+        return table
 
 
-def _sinks(sinks: tuple[SinkLine, ...]) -> Table:
-    table = _table("sink", "at", "outputs", "to send", "waiting for", words=(0, 1, 4))
-    for sink in sinks:
-        waiting = Text(sink.waiting_for, style="yellow")
-        table.add_row(
-            Text(sink.name),
-            Text(sink.label),
-            f"{sink.outputs:,}",
-            size(sink.pending_bytes),
-            waiting,
-        )
-    return table
+def _sinks(sinks: tuple[SinkLine, ...]) -> RenderableType:
+    rows: list[Row] = [
+        {
+            "sink": Text(sink.name),
+            "at": Text(sink.label),
+            "outputs": f"{sink.outputs:,}",
+            "to send": size(sink.pending_bytes),
+            "waiting for": Text(sink.waiting_for, style="yellow"),
+        }
+        for sink in sinks
+    ]
+    return _Fitting(rows, words=("sink", "waiting for"), whole=("at",), droppable=("to send", "at"))
 
 
-def _latencies(latency: tuple[PipelineLatency, ...]) -> Table:
-    table = _table("latency of", "p50", "p95", "p99", "p99.9", "max", "outputs", words=(0,))
-    for seen in latency:
-        values = (seen.p50_ms, seen.p95_ms, seen.p99_ms, seen.p999_ms, seen.max_ms)
-        table.add_row(Text(seen.pipeline), *map(milliseconds, values), f"{seen.count:,}")
-    return table
+def _latencies(latency: tuple[PipelineLatency, ...]) -> RenderableType:
+    rows: list[Row] = [
+        {
+            "latency of": Text(seen.pipeline),
+            "p50": milliseconds(seen.p50_ms),
+            "p95": milliseconds(seen.p95_ms),
+            "p99": milliseconds(seen.p99_ms),
+            "p99.9": milliseconds(seen.p999_ms),
+            "max": milliseconds(seen.max_ms),
+            "events": f"{seen.count:,}",
+        }
+        for seen in latency
+    ]
+    return _Fitting(rows, whole=("latency of",), droppable=("p95", "p99.9", "events"))
 
 
 def _errors(errors: tuple[ErrorCount, ...]) -> Table:
@@ -222,11 +268,12 @@ def log_line(status: RunStatus) -> str:
     """The key facts in one line, with units, for logs."""
     events, size_bytes = _backlog(status)
     facts = [
-        f"{status.application} {status.state} {duration(status.elapsed_s)}",
+        f"{status.application} {status.state}{f': {status.phase}' if status.phase else ''} "
+        f"{duration(status.elapsed_s)}",
         f"in {status.events_in_per_s:,.0f}/s, done {status.events_done_per_s:,.0f}/s, out "
         f"{status.outputs_per_s:,.0f}/s",
         f"backlog {events:,} events ({size(size_bytes)})",
-        f"{status.batches:,} batches, last {milliseconds(status.batch_ms)}, median "
+        f"{counted(status.batches, 'batch', 'batches')}, last {milliseconds(status.batch_ms)}, median "
         f"{milliseconds(status.batch_ms_median)}",
     ]
     facts += [
@@ -270,7 +317,7 @@ def summary(status: RunStatus) -> str:
     )
     lines = [
         f"{status.application}: {status.state} after {duration(status.elapsed_s)}, "
-        f"{status.batches:,} batches"
+        f"{counted(status.batches, 'batch', 'batches')}"
         f" (median {milliseconds(status.batch_ms_median)})",
         f"  events in    {status.events_in:,}",
         f"  events done  {status.events_done:,}  ({status.events_done / seconds:,.0f}/s over the "
@@ -305,118 +352,3 @@ def _latency_lines(latency: tuple[PipelineLatency, ...]) -> list[str]:
             + "".join(f"{milliseconds(value):>12}" for value in values)
         )
     return lines
-
-
-# -- views
-# --------------------------------------------------------------------------------------------------
-
-
-class View(Protocol):
-    """Something that shows one status after the other; a context manager that leaves the terminal
-    as it was.
-    """
-
-    def show(self, status: RunStatus) -> None:
-        """Show this status now, or soon, or not at all."""
-
-    def say(self, text: str) -> None:
-        """Print a line that stays."""
-
-    def close(self) -> None:
-        """Give the terminal back; safe to repeat."""
-
-    def abandon(self) -> None:
-        """Give the terminal back from a signal handler that ends the process."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
-class _Closing:
-    def close(self) -> None:
-        """Nothing to give back."""
-
-    def abandon(self) -> None:
-        """Nothing to give back."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class QuietView(_Closing):
-    """Shows nothing."""
-
-    def show(self, status: RunStatus) -> None:
-        """Show nothing."""
-
-    def say(self, text: str) -> None:
-        """Say nothing."""
-
-
-class LineView(_Closing):
-    """Prints a log line when the state changes and every few seconds in between; what the cluster
-    moved, once and at once.
-    """
-
-    def __init__(self, stream: TextIO, every_s: float = LINE_EVERY_S) -> None:
-        self._stream, self._every_s = stream, every_s
-        self._shown_s, self._state, self._moved = 0.0, "", ""
-
-    def show(self, status: RunStatus) -> None:
-        if status.moved != self._moved:
-            self._moved = status.moved
-            self.say(status.moved)
-        now_s = time.monotonic()
-        if status.state == self._state and now_s - self._shown_s < self._every_s:
-            return
-        self._shown_s, self._state = now_s, status.state
-        self.say(log_line(status))
-
-    def say(self, text: str) -> None:
-        print(time.strftime("%H:%M:%S"), text, file=self._stream, flush=True)
-
-
-class LiveView(_Closing):
-    """Keeps a table up to date in place.  It appears with the first status; what is said or logged
-    to stderr goes above it.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._console = Console(file=stream)
-        self._live: Live | None = None
-
-    def show(self, status: RunStatus) -> None:
-        if self._live is None:
-            # stdout may carry the application's output, perhaps into a file: it stays untouched
-            self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False)
-            self._live.start()
-        self._live.update(live_table(status), refresh=True)
-
-    def say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def close(self) -> None:
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
-
-    def abandon(self) -> None:
-        # past rich and past the stream's buffer: the signal may have interrupted either of them in
-        # mid-write
-        if self._live is not None:
-            os.write(self._stream.fileno(), _CURSOR_ON)

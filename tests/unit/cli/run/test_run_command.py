@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -19,13 +20,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.live.fakes import STATUS, FakeHandle
-from wallaroo.cli import run as command
-from wallaroo.cli.live import LineView, LiveView, QuietView
+from tests.unit.cli.run.fakes import STATUS, FakeHandle
+from tests.unit.cli.run.stub_run import LINES, LONG
+from wallaroo.cli.run import command
+from wallaroo.cli.run.signals import StopSignals
+from wallaroo.cli.run.views import LineView, LiveView, QuietView, choose_view
 from wallaroo.errors import CheckpointError
 from wallaroo.metrics.status import RunStatus
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 DEADLINE_S = 20.0
 
 
@@ -151,7 +154,7 @@ def test_fresh_over_an_empty_or_absent_checkpoint_asks_nothing(
 
 
 def stub(behaviour: str, *words: str) -> list[str]:
-    return [sys.executable, "-m", "tests.unit.live.stub_run", behaviour, "words.py", *words]
+    return [sys.executable, "-m", "tests.unit.cli.run.stub_run", behaviour, "words.py", *words]
 
 
 def environment() -> dict[str, str]:
@@ -275,28 +278,28 @@ def test_a_view_that_fails_does_not_leave_the_run_behind() -> None:
 
     handle = FakeHandle()
     with (
-        command.StopSignals(lambda: None) as signals,
+        StopSignals(lambda: None) as signals,
         pytest.raises(OSError, match="terminal is gone"),
     ):
         command.watch(handle, Broken(), signals)
     assert handle.stops == 1
 
 
-@pytest.mark.parametrize(
-    ("label", "view"), [("stdout", LineView), ("tcp 127.0.0.1:7002", LiveView)]
-)
-def test_output_on_the_same_terminal_makes_way_for_no_table(
-    label: str, view: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
-    monkeypatch.setattr("sys.stdout", Terminal())
+
+@pytest.mark.parametrize(
+    ("is_live_allowed", "term", "view"),
+    [(True, "xterm", LiveView), (False, "xterm", LineView), (True, "dumb", LineView)],
+)
+def test_a_terminal_gets_a_table_unless_it_cannot_or_must_not(
+    is_live_allowed: bool, term: str, view: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stderr", Terminal())
-    monkeypatch.setenv("TERM", "xterm")
-    status = replace(STATUS, sinks=(replace(STATUS.sinks[0], label=label),))
-    assert type(command._view(parsed("words.py")[0], status)) is view
+    monkeypatch.setenv("TERM", term)
+    assert type(choose_view(False, is_live_allowed)) is view
 
 
 # -- signals
@@ -335,19 +338,49 @@ def test_a_run_that_takes_several_looks_to_stop_is_asked_once(
     monkeypatch.setattr(command, "POLL_S", 0.001)
     handle = FakeHandle(ends_after=4)
     handle.is_deaf = True
-    signals = command.StopSignals(lambda: None)
+    signals = StopSignals(lambda: None)
     signals.count = 1
     assert command.watch(handle, QuietView(), signals).state == "stopped"
     assert handle.stops == 1
 
 
-def test_a_signal_while_spark_starts_is_obeyed_once_it_has_started() -> None:
+def test_a_signal_while_spark_starts_is_answered_at_once_and_stops_the_run() -> None:
     with running("slow-start") as process:
         assert process.stderr is not None
-        read_until(process.stderr.fileno(), b"SPARK STARTS")
+        read_until(process.stderr.fileno(), b"starting: starting Spark")
         process.send_signal(signal.SIGINT)
-        read_until(process.stderr.fileno(), b"stopping at the batch boundary...")
+        read_until(
+            process.stderr.fileno(), b"stopping after starting Spark, before the first batch"
+        )
         assert process.wait(DEADLINE_S) == 0
+
+
+def test_signals_work_where_something_else_took_them_over() -> None:
+    with running("takes-signals") as process:
+        assert process.stderr is not None
+        read_until(process.stderr.fileno(), b"Market Spread running")
+        process.send_signal(signal.SIGINT)
+        read_until(process.stderr.fileno(), b"stopping at the batch boundary")
+        assert process.wait(DEADLINE_S) == 0
+
+
+def test_each_phase_of_the_start_is_reported_with_its_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+    said: list[str] = []
+    phases = command.Phases(said.append)
+    for at_s, state, phase in (
+        (0.0, "starting", "opening sources"),
+        (0.1, "starting", "starting Spark"),
+        (3.2, "starting", "starting workers"),
+        (5.2, "running", ""),
+    ):
+        now_s[0] = at_s
+        phases.look(replace(STATUS, state=state, phase=phase))
+    assert said == ["starting Spark: 3.1 s", "starting workers: 2.0 s"]
+    assert not phases.is_starting
 
 
 # -- the terminal
@@ -355,9 +388,12 @@ def test_a_signal_while_spark_starts_is_obeyed_once_it_has_started() -> None:
 
 
 @contextmanager
-def on_a_terminal(behaviour: str, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def on_a_terminal(
+    behaviour: str, *words: str, with_stdout: bool = False
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     ours, theirs = pty.openpty()
-    streams = {"stdin": theirs, "stdout": subprocess.PIPE, "stderr": theirs}
+    stdout = theirs if with_stdout else subprocess.PIPE
+    streams = {"stdin": theirs, "stdout": stdout, "stderr": theirs}
     with subprocess.Popen(
         stub(behaviour, *words), cwd=ROOT, env=environment(), **streams
     ) as process:
@@ -408,3 +444,54 @@ def test_fresh_on_a_terminal_asks_and_takes_no_for_an_answer(tmp_path: Path) -> 
         os.write(terminal, b"n\n")
         read_until(terminal, b"stays as it is; nothing was run")
         assert process.wait(DEADLINE_S) == 1
+
+
+def seen_on_screen(written: str) -> list[str]:
+    """The lines of a terminal of any size to which this was written."""
+    lines, row, column = [""], 0, 0
+    for text, count, code in re.findall(
+        r"([^\x1b\r\n]+|\r|\n)|\x1b\[([0-9;?]*)([A-Za-z])", written
+    ):
+        if text == "\r":
+            column = 0
+        elif text == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif text:
+            line = lines[row].ljust(column)
+            lines[row] = line[:column] + text + line[column + len(text) :]
+            column += len(text)
+        elif code == "A":
+            row -= int(count or 1)
+        elif code == "K":
+            lines[row] = ""
+    return lines
+
+
+def test_everything_printed_scrolls_above_the_table_whole_and_in_order() -> None:
+    with on_a_terminal("prints", with_stdout=True) as (process, terminal):
+        screen = read_until(terminal, b"receipt to output").decode()
+        assert process.wait(DEADLINE_S) == 0
+    plain = seen_on_screen(screen)
+    for kind in ("output", "log", "WARNING:root:warning"):
+        assert [line for line in plain if line.startswith(f"{kind} ")] == [
+            f"{kind} {number}" for number in range(LINES)
+        ]
+    # longer than the terminal is wide, and still one line where it is copied
+    assert [line for line in plain if line.startswith("step ")] == [
+        f"step {number} {LONG}" for number in range(LINES)
+    ]
+    # one table, below everything
+    heads = [number for number, line in enumerate(plain) if line.startswith(" Market Spread ")]
+    assert len(heads) == 1
+    assert heads[0] > plain.index(f"step {LINES - 1} {LONG}")
+
+
+def test_outputs_into_a_pipe_stay_as_they_are_beside_the_table() -> None:
+    with on_a_terminal("prints") as (process, terminal):
+        screen = read_until(terminal, b"receipt to output")
+        assert process.wait(DEADLINE_S) == 0
+        assert process.stdout is not None
+        outputs = process.stdout.read().decode().splitlines()
+    assert outputs == [f"output {number}" for number in range(LINES)]
+    assert b"output 3" not in screen

@@ -1,5 +1,5 @@
-"""Command lines of the form ``wallaroo COMMAND [options] APP [options ...]``: behind APP stand
-options of the command and of the application.
+"""Command lines of the form ``wallaroo COMMAND [options] APP [options ...]``: options of the
+command and of the application follow APP.
 
 Where it runs: a terminal.
 """
@@ -32,17 +32,17 @@ def add_app(parser: argparse.ArgumentParser, add_options: AddOptions) -> None:
     )
 
 
-def parser_behind(command: str, app: str, add_options: AddOptions) -> argparse.ArgumentParser:
-    """Return the parser for a command's own options behind APP."""
+def trailing_parser(command: str, app: str, add_options: AddOptions) -> argparse.ArgumentParser:
+    """Return the parser for a command's own options after APP."""
     own = argparse.ArgumentParser(prog=f"wallaroo {command} {app}", allow_abbrev=False)
     add_options(own)
     return own
 
 
-def part(
+def split_args(
     own: argparse.ArgumentParser, arguments: argparse.Namespace
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Part what stands behind APP into the command's options and the application's, which stay as
+    """Split what follows APP into the command's options and the application's, which stay as
     they are and in order.
     """
     rest = list(arguments.rest)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import wallaroo
-from wallaroo.cli.loading import load_application
+from wallaroo.cli.application.loading import load_application
 
 APPLICATION = """
 import wallaroo
