@@ -93,15 +93,10 @@ class RunHandle(Protocol):
     what the run failed with: ``with wallaroo.run(app) as run: run.result()``.
     """
 
-    @property
-    @abstractmethod
-    def exception(self) -> WallarooError | None:
-        """What ended the run, or None."""
-
-    @property
-    @abstractmethod
-    def addresses(self) -> dict[str, tuple[str, int]]:
-        """Where each TCP source listens, by source name."""
+    exception: WallarooError | None
+    """What ended the run, or None."""
+    addresses: dict[str, tuple[str, int]]
+    """Where each TCP source listens, by source name."""
 
     @abstractmethod
     def status(self) -> RunStatus:

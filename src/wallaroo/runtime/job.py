@@ -24,7 +24,8 @@ from wallaroo.spool.reader import SpoolReader
 from wallaroo.state.checkpoint import boot_id
 from wallaroo.state.commits import Commit
 from wallaroo.state.storage import LocalStorage
-from wallaroo.steps import pickle_by_name
+from wallaroo.steps import Step, pickle_by_name
+from wallaroo.user_output.settings import EVERY_STDERR, UserOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Deployment:
     storage: LocalStorage
     checkpoint_id: str
     is_durable: bool
+    user_output: UserOutput = EVERY_STDERR  # where what user code prints goes
 
     @staticmethod
     def of(
@@ -117,6 +119,12 @@ class BatchJob:
 
 
 _plans: dict[str, Plan] = {}
+
+
+def loaded_steps(deployment: Deployment) -> tuple[Step, ...]:
+    """Return the plan's steps where ``plan_of`` was called before; none while it imports them."""
+    plan = _plans.get(deployment.plan_id)
+    return plan.steps if plan else ()
 
 
 def plan_of(deployment: Deployment) -> Plan:

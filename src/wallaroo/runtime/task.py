@@ -21,13 +21,14 @@ from wallaroo.engine.level import Level
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.plan.model import Plan
-from wallaroo.runtime.job import BatchJob, plan_of, worker_name
+from wallaroo.runtime.job import BatchJob, loaded_steps, plan_of, worker_name
 from wallaroo.sinks.interface import SinkWriter, WriteContext
 from wallaroo.state.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups
 from wallaroo.state.task_state import TaskState
 from wallaroo.state.view import CatchUp
+from wallaroo.user_output import worker as user_output
 
 Record = tuple[int, Block | Marker | None]
 COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one
@@ -41,6 +42,8 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
     started = time.perf_counter()
     task: Task | None = None
     report: TaskReport
+    deployment = job.deployment
+    user_output.attach(deployment.user_output, deployment.plan_id, lambda: loaded_steps(deployment))
     try:
         task = Task(job, level, index)
         yield from task.run(records)

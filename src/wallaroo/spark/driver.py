@@ -46,6 +46,8 @@ from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.status_api.server import StatusServer
+from wallaroo.user_output.collector import Collector
+from wallaroo.user_output.settings import UserOutput
 
 WATCH_S = 0.1  # between two looks at feeders, sinks and the query
 IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary
@@ -271,14 +273,17 @@ class Run(RunHandle):
     def _batch_runner(
         self, session: SparkSession, checkpoint: Checkpoint, committers: dict[str, SinkCommitter]
     ) -> BatchRunner:
-        deployment = Deployment.of(
-            self.plan,
-            self._modules() if self._is_local else (),
-            self._root,
-            self._spools(session),
-            str(checkpoint.view_root) if self._is_local else "",
-            checkpoint.id,
-            not self._is_temporary,
+        deployment = replace(
+            Deployment.of(
+                self.plan,
+                self._modules() if self._is_local else (),
+                self._root,
+                self._spools(session),
+                str(checkpoint.view_root) if self._is_local else "",
+                checkpoint.id,
+                not self._is_temporary,
+            ),
+            user_output=self._user_output(),
         )
         return BatchRunner(
             context=session.sparkContext,
@@ -296,6 +301,17 @@ class Run(RunHandle):
             on_committed=self._tell_planner,
             steps=step_table(checkpoint.last, self.plan.state_steps, self._judgement.dropped),
         )
+
+    def _user_output(self) -> UserOutput:
+        """Collect what user code prints where workers are on this host; elsewhere it goes to the
+        logs of their executors.
+        """
+        if not self._is_local:
+            return UserOutput("", self.options.app_log_level)
+        collector = Collector(self._scratch)
+        self._closers.append(collector.close)
+        collector.start()
+        return UserOutput(collector.address, self.options.app_log_level)
 
     def _modules(self) -> tuple[str, ...]:
         own = self.options.module_paths

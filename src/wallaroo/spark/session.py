@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 from pyspark.sql import SparkSession
 
+from wallaroo import console
 from wallaroo.errors import PeerError
 from wallaroo.package import PACKAGE_ROOT
 
@@ -256,4 +257,4 @@ def _pass_on_traceback(real: int, lines: list[bytes]) -> None:
 
 def _pass_on(real: int, text: bytes) -> None:
     if not _is_closing.is_set():
-        os.write(real, text)
+        console.write_lines(text.decode(errors="backslashreplace"), real)

@@ -24,7 +24,7 @@ def test_every_option_is_a_keyword_argument_of_run_with_its_type() -> None:
 
 def test_a_mistyped_argument_of_run_is_refused_with_the_right_one() -> None:
     wrong: Any = {"taks": 3}
-    with pytest.raises(TypeError, match="unexpected argument 'taks'. Did you mean 'tasks'?"):
+    with pytest.raises(TypeError, match=r"unexpected argument 'taks'\. Did you mean 'tasks'\?"):
         wallaroo.run(application(), **wrong)
 
 

@@ -77,11 +77,11 @@ class FakeHandle(RunHandle):
         self.has_been_seen = threading.Event()  # its status was asked for
         self._ended = threading.Event()
 
-    @property
+    @property  # type: ignore[override]  # it changes when the run has ended
     def exception(self) -> WallarooError | None:
         return self._fails_with if self._ended.is_set() else None
 
-    @property
+    @property  # type: ignore[override]
     def addresses(self) -> dict[str, tuple[str, int]]:
         return {}
 
