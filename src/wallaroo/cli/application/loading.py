@@ -2,7 +2,7 @@
 
 Where it runs: driver.
 
-The law of names: a file is imported under its own name (``word_count.py`` is ``word_count``) with
+Invariant of names: a file is imported under its own name (``word_count.py`` is ``word_count``) with
 its directory in front of the search path, never as ``__main__``.  Workers import it under the same
 name, so what they pickle can be unpickled anywhere, in any later run.
 """
@@ -10,16 +10,18 @@ name, so what they pickle can be unpickled anywhere, in any later run.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
 from wallaroo.api.application import Application, dead_letters_come_later
+from wallaroo.cli.application.hints import hint_for
 from wallaroo.errors import PipelineError, Problem, WallarooError
+from wallaroo.package import PACKAGE_ROOT
 
-PACKAGE = Path(__file__).resolve().parent.parent
 FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
 
 
@@ -40,24 +42,41 @@ def load_application(app: str, args: Sequence[str]) -> Application:
             "Add one that returns build_application(name, pipeline).",
             str(module.__file__ or ""),
         )
+    _check_signature(app, setup)
     try:
         with dead_letters_come_later():
             application = setup(list(args))
     except WallarooError:
         raise
     except Exception as error:
-        raise _user_error(app, "application_setup failed", error) from error
+        raise _user_error(app, "application_setup failed", error, args) from error
     if not isinstance(application, Application):
-        place = (
-            f"{setup.__code__.co_filename}:{setup.__code__.co_firstlineno}"
-            if hasattr(setup, "__code__")
-            else ""
-        )
         what = f"application_setup returned {_shortened(application)}, not an application."
         raise _error(
-            app, what, "End it with: return wallaroo.build_application(name, pipeline).", place
+            app,
+            what,
+            "End it with: return wallaroo.build_application(name, pipeline).",
+            _place_of(setup),
         )
     return application.with_hooks_of(vars(module))
+
+
+def _check_signature(app: str, setup: Callable[..., object]) -> None:
+    try:
+        inspect.signature(setup).bind([])
+    except TypeError as error:
+        what = (
+            f"application_setup cannot be called with one argument, the list of options: {error}."
+        )
+        fix = "Write it as: def application_setup(args):"
+        raise _error(app, what, fix, _place_of(setup)) from None
+    except ValueError:  # written in C: no signature
+        pass
+
+
+def _place_of(function: object) -> str:
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
 def import_application(app: str) -> ModuleType:
@@ -125,24 +144,36 @@ def _error(app: str, what: str, cure: str, place: str = "") -> PipelineError:
     return PipelineError(Problem(f"application '{app}'", place, what, cure))
 
 
-def _user_error(app: str, where: str, error: Exception) -> PipelineError:
+def _user_error(app: str, where: str, error: Exception, args: Sequence[str] = ()) -> PipelineError:
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)
     ][-FRAMES_MAX:]
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     cause = "".join(traceback.format_exception_only(error)).strip()
-    if isinstance(error, SyntaxError):
-        place, cause = f"{error.filename}:{error.lineno}", f"SyntaxError: {error.msg}"
     lines = "".join(
         f"\n  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames
     )
-    return _error(app, f"{where}: {cause}{lines}", "", place)
+    if isinstance(error, SyntaxError):
+        place, cause = f"{error.filename}:{error.lineno}", f"SyntaxError: {error.msg}"
+        lines = _shown_syntax(error)
+    hint = hint_for(error, args)
+    return _error(app, f"{where}: {cause}{lines}", f"\n  {hint}" if hint else "", place)
+
+
+def _shown_syntax(error: SyntaxError) -> str:
+    """The line, and a mark below the place in it."""
+    if not error.text:
+        return ""
+    line = error.text.rstrip("\n")
+    start = len(line) - len(line.lstrip())
+    column = max((error.offset or 1) - 1 - start, 0)
+    return f"\n    {line.strip()}\n    {' ' * column}^"
 
 
 def _is_users(filename: str) -> bool:
     return (
         not filename.startswith("<frozen")
-        and PACKAGE not in Path(filename).resolve().parents
+        and PACKAGE_ROOT not in Path(filename).resolve().parents
         and "importlib" not in filename
     )
 

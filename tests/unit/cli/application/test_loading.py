@@ -121,3 +121,59 @@ def test_a_failing_setup_shows_the_users_lines_and_no_others(tmp_path: Path) -> 
     assert f"({file}:2): application_setup failed: ValueError: invalid literal" in message
     assert f"{file}:5 in application_setup: return port(args)" in message
     assert "loading.py" not in message
+
+
+SETUP = "import wallaroo\ndef application_setup(args):\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        (
+            "no_args_app.py",
+            "\ndef application_setup():\n    pass\n",
+            [
+                "no_args_app.py:2): application_setup cannot be called with one argument",
+                "Write it as: def application_setup(args):",
+            ],
+        ),
+        ("line_app.py", "x = 1\nif x\n    y = 2\n", ["\n    if x\n        ^"]),
+        (
+            "package_app.py",
+            "import yaml_that_is_not_there\n",
+            [f"This Python is {sys.executable}.", "-m pip install yaml_that_is_not_there"],
+        ),
+        (
+            "method_app.py",
+            SETUP + "    wallaroo.source('a', wallaroo.FileSourceConfig('a', 'a')).too(len)\n",
+            ["Did you mean to? A Pipeline has ", "collect, key_by,", "method_app.py:3"],
+        ),
+        ("typo_app.py", SETUP + "    wallaroo.compuation\n", ["Did you mean computation?"]),
+        (
+            "name_app.py",
+            SETUP
+            + "    at = {a[0]: a for a in wallaroo.tcp_parse_input_addrs(args)}\n    at['Orders']\n",
+            ["KeyError: 'Orders'", "--in gives 'Lines'. Write --in Orders@HOST:PORT."],
+        ),
+    ],
+)
+def test_what_is_wrong_comes_with_its_place_and_its_fix(
+    tmp_path: Path, name: str, text: str, expected: list[str]
+) -> None:
+    with pytest.raises(wallaroo.PipelineError) as caught:
+        load_application(write(tmp_path, name, text), ARGS)
+    for words in expected:
+        assert words in str(caught.value)
+
+
+def test_an_address_without_its_name_is_quoted(tmp_path: Path) -> None:
+    with pytest.raises(wallaroo.PipelineError) as caught:
+        load_application(write(tmp_path, "unnamed_app.py", APPLICATION), ["--in", "127.0.0.1:7010"])
+    assert "--in 127.0.0.1:7010 has no name. Write it as NAME@HOST:PORT." in str(caught.value)
+
+
+def test_a_missing_in_is_reported_with_the_line_that_asks_for_it(tmp_path: Path) -> None:
+    file = write(tmp_path, "without_in_app.py", APPLICATION)
+    with pytest.raises(wallaroo.PipelineError) as caught:
+        load_application(file, [])
+    assert str(caught.value).startswith(f"--in ({file}:13): The application needs this option.")
