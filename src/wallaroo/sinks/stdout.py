@@ -17,12 +17,21 @@ from wallaroo.sinks.staging import StagedWriter, read_staged, remove_litter, rem
 from wallaroo.steps import Encoder
 
 
+def whole_lines(outputs: Sequence[bytes]) -> list[bytes]:
+    """Return the outputs, each with a newline at its end.
+
+    >>> whole_lines([b"a", b"b\\n"])
+    [b'a\\n', b'b\\n']
+    """
+    return [output if output.endswith(b"\n") else output + b"\n" for output in outputs]
+
+
 class LineWriter(StagedWriter):
-    """Stages outputs with a newline behind each that has none."""
+    """Stages outputs as lines."""
 
     def write(self, outputs: Sequence[bytes]) -> None:
         """Stage these outputs, in order."""
-        super().write([output if output.endswith(b"\n") else output + b"\n" for output in outputs])
+        super().write(whole_lines(outputs))
 
 
 class StdoutCommitter(SinkCommitter):
@@ -32,7 +41,7 @@ class StdoutCommitter(SinkCommitter):
         self._staging, self._status = staging, SinkStatus()
 
     def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Drop what was staged: whether the last batch was printed, nobody knows; it is not printed
+        """Drop what was staged: whether the last batch was printed is not known; it is not printed
         again.
         """
         remove_litter(self._staging, set())

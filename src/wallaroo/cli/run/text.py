@@ -316,7 +316,7 @@ def summary(status: RunStatus) -> str:
         else "empty"
     )
     lines = [
-        f"{status.application}: {status.state} after {duration(status.elapsed_s)}, "
+        f"{status.application}: {_end_of(status)} after {duration(status.elapsed_s)}, "
         f"{counted(status.batches, 'batch', 'batches')}"
         f" (median {milliseconds(status.batch_ms_median)})",
         f"  events in    {status.events_in:,}",
@@ -337,6 +337,14 @@ def summary(status: RunStatus) -> str:
         lines.append(f"  last move    {status.moved}")
     lines += [f"  began        {begun}", f"  checkpoint   {_checkpoint(status)}"]
     return "\n".join(lines + _latency_lines(status.latency))
+
+
+def _end_of(status: RunStatus) -> str:
+    """How the run ended: its state, or that everything its sources had is processed."""
+    is_done = status.sources and all(source.is_ended for source in status.sources)
+    if status.state == "stopped" and is_done and not _backlog(status)[0]:
+        return "finished (all input is processed)"
+    return status.state
 
 
 def _latency_lines(latency: tuple[PipelineLatency, ...]) -> list[str]:

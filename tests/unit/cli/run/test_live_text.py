@@ -256,3 +256,10 @@ def test_the_line_view_prints_again_when_its_time_has_passed() -> None:
     view.show(STATUS)
     view.show(STATUS)
     assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_a_run_whose_input_is_processed_is_finished() -> None:
+    sources = tuple(replace(s, is_ended=True, backlog_events=0) for s in STATUS.sources)
+    ended = replace(STATUS, state="stopped", sources=sources)
+    assert summary(ended).startswith("Market Spread: finished (all input is processed) after 1 min")
+    assert summary(replace(ended, state="failed")).startswith("Market Spread: failed after 1 min")
