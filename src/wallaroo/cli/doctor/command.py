@@ -1,5 +1,5 @@
 """``wallaroo doctor``: can this machine run applications?  One line for each thing looked at, with
-its cure.
+its fix.
 
 Where it runs: a terminal.  Changes nothing: what it writes to measure a disk is removed again.
 """
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ from wallaroo.cli.doctor.machine import (
     memory_available,
     parse_ports,
 )
+from wallaroo.errors import PeerError
+from wallaroo.preflight import WORKER_PYTHON, check_worker_python
 
 PORTS_DEFAULT = (7010, 7002)  # the ports of the examples
 FSYNC_TRIES = 15
@@ -82,7 +84,7 @@ def doctor(options: argparse.Namespace) -> int:
     print(
         "This machine can run applications."
         if is_ok
-        else "Cure what failed, then run wallaroo doctor again."
+        else "Fix what failed, then run wallaroo doctor again."
     )
     return 0 if is_ok else 1
 
@@ -91,6 +93,7 @@ def examine(ports: tuple[int, ...] | None, checkpoint: Path) -> Iterator[Finding
     """Look at everything, one finding after the other."""
     yield examine_java()
     yield judge_python(sys.version_info[:2], f"{platform.python_version()}, {sys.executable}")
+    yield examine_worker_python(os.environ)
     for package, least in NEEDED.items():
         yield judge_package(package, installed_version(package), least)
     yield judge_cores(cores())
@@ -131,6 +134,18 @@ def examine_java() -> Finding:
     except (OSError, subprocess.TimeoutExpired) as error:
         return judge_java(None, f"{program} ({origin}) does not start: {error}")
     return judge_java(java_major(done.stderr + done.stdout), f"{program} ({origin})")
+
+
+def examine_worker_python(environment: Mapping[str, str]) -> Finding:
+    """Look at the Python that Spark would start its workers with."""
+    thing = "workers"
+    program = environment.get(WORKER_PYTHON, "")
+    try:
+        check_worker_python(environment)
+    except PeerError as error:
+        what, _, fix = str(error).partition(". ")
+        return Finding(thing, Verdict.FAIL, what, fix)
+    return Finding(thing, Verdict.OK, f"{program} (PYSPARK_PYTHON)" if program else "the same")
 
 
 def installed_version(package: str) -> str | None:
@@ -196,7 +211,7 @@ def examine_loopback() -> Finding:
             "loopback",
             Verdict.FAIL,
             f"127.0.0.1 does not work: {error}",
-            "Bring it up (ip link set lo up), or mend the firewall.",
+            "Bring it up (ip link set lo up), or correct the firewall's rules.",
         )
     return Finding("loopback", Verdict.OK, "127.0.0.1")
 

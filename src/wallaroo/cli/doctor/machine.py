@@ -129,7 +129,7 @@ def judge_python(version: tuple[int, ...], text: str) -> Finding:
             "python",
             Verdict.FAIL,
             text,
-            "Install Python 3.11 or newer and make the environment anew.",
+            "Install Python 3.11 or newer and make the environment again.",
         )
     return Finding("python", Verdict.OK, text)
 

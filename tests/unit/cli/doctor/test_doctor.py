@@ -163,3 +163,11 @@ def test_only_a_failure_makes_the_exit_code_1(
     )
     assert command.doctor(argparse.Namespace(ports=None, checkpoint=None)) == code
     assert "seen" in capsys.readouterr().out
+
+
+def test_the_workers_python_is_examined_too() -> None:
+    assert command.examine_worker_python({}).verdict is Verdict.OK
+    finding = command.examine_worker_python({"PYSPARK_PYTHON": "/nonexistent/python"})
+    assert finding.verdict is Verdict.FAIL
+    assert "there is no such program" in finding.seen
+    assert finding.cure.startswith("Run `unset PYSPARK_PYTHON`")
