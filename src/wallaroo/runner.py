@@ -7,8 +7,8 @@ is the one late import of the package.
 from __future__ import annotations
 
 import difflib
-import inspect
 from dataclasses import fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -23,6 +23,7 @@ from wallaroo.options import (
     is_run_forbidden,
 )
 from wallaroo.preflight import check_before_spark
+from wallaroo.user_frames import user_files
 
 
 def run(
@@ -92,7 +93,4 @@ def _refuse_unknown(changes: RunChanges) -> None:
 
 def _callers_folders() -> tuple[str, ...]:
     """The folder of the calling script, so that workers can import what it defines."""
-    for frame in inspect.stack()[2:]:
-        if not frame.filename.startswith("<") and "/wallaroo/" not in frame.filename:
-            return (str(Path(frame.filename).resolve().parent),)
-    return ()
+    return tuple(str(Path(file).resolve().parent) for file in islice(user_files(), 1))

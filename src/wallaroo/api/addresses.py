@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from wallaroo.api.place import user_place
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.user_frames import user_place
 
 Address = tuple[str, ...]
 MEANING = {"--in": "where the sources listen", "--out": "where the sinks connect to"}

@@ -43,7 +43,8 @@ def missing_attribute(error: AttributeError) -> str:
     if not is_module and not kind.__module__.startswith("wallaroo."):
         return ""
     names = sorted(
-        getattr(thing, "__all__", None) or (name for name in dir(kind) if not name.startswith("_"))
+        getattr(thing, "__all__", None)
+        or (name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name)))
     )
     near = difflib.get_close_matches(str(error.name), names, 1)
     meant = f"Did you mean {near[0]}? " if near else ""

@@ -20,7 +20,7 @@ from types import ModuleType
 from wallaroo.api.application import Application, dead_letters_come_later
 from wallaroo.cli.application.hints import hint_for
 from wallaroo.errors import PipelineError, Problem, WallarooError
-from wallaroo.package import PACKAGE_ROOT
+from wallaroo.user_frames import user_frames
 
 FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
 
@@ -145,9 +145,7 @@ def _error(app: str, what: str, cure: str, place: str = "") -> PipelineError:
 
 
 def _user_error(app: str, where: str, error: Exception, args: Sequence[str] = ()) -> PipelineError:
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)
-    ][-FRAMES_MAX:]
+    frames = user_frames(error.__traceback__)[-FRAMES_MAX:]
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     cause = "".join(traceback.format_exception_only(error)).strip()
     lines = "".join(
@@ -168,14 +166,6 @@ def _shown_syntax(error: SyntaxError) -> str:
     start = len(line) - len(line.lstrip())
     column = max((error.offset or 1) - 1 - start, 0)
     return f"\n    {line.strip()}\n    {' ' * column}^"
-
-
-def _is_users(filename: str) -> bool:
-    return (
-        not filename.startswith("<frozen")
-        and PACKAGE_ROOT not in Path(filename).resolve().parents
-        and "importlib" not in filename
-    )
 
 
 def _shortened(value: object, length_max: int = 60) -> str:

@@ -146,7 +146,7 @@ SETUP = "import wallaroo\ndef application_setup(args):\n"
         (
             "method_app.py",
             SETUP + "    wallaroo.source('a', wallaroo.FileSourceConfig('a', 'a')).too(len)\n",
-            ["Did you mean to? A Pipeline has ", "collect, key_by,", "method_app.py:3"],
+            ["Did you mean to? A Pipeline has ", "filter, flat_map, key_by,", "method_app.py:3"],
         ),
         ("typo_app.py", SETUP + "    wallaroo.compuation\n", ["Did you mean computation?"]),
         (
