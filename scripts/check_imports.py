@@ -17,7 +17,7 @@ PACKAGE = "wallaroo"
 
 # What a pure package may know of this package.  Everything it imports must be listed here, or lie
 # outside of this package.
-_BELOW = ("errors", "steps", "framing", "context", "user_frames")
+_BELOW = ("errors", "steps", "framing", "context", "user_frames", "unpicklable")
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
     "framing": ("errors",),
@@ -59,7 +59,7 @@ HOMES = {"pyspark": ("wallaroo.spark",), "py4j": ("wallaroo.spark",)}
 # Imports inside functions: (module, what it imports): why.
 LAZY = {
     ("wallaroo.steps", "cloudpickle"): "only functions that cannot be imported by name need it",
-    ("wallaroo.check.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
+    ("wallaroo.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
     (
         "wallaroo.sinks.postgres.config",
         "wallaroo.sinks.postgres.committer",

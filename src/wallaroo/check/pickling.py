@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from wallaroo.check.subject import Subject, Used, title_of, used_steps
-from wallaroo.check.unpicklable import find_culprit
 from wallaroo.errors import Problem
 from wallaroo.graph.nodes import SinkNode, SourceNode
 from wallaroo.steps import Step, importable_module
+from wallaroo.unpicklable import name_unpicklable
 
 ELSEWHERE = "Create it where it is used, or at the top level of the module."
 
@@ -28,7 +28,7 @@ def steps_can_be_pickled(subject: Subject) -> Iterator[Problem]:
             continue  # said already
         error = _refusal(pickle.dumps, used.step)
         if error is not None:
-            what = f"It cannot be sent to a worker: {find_culprit(used.step.function, error)}."
+            what = f"It cannot be sent to a worker: {name_unpicklable(used.step.function, error)}."
             yield Problem(used.title, used.place, what, ELSEWHERE)
 
 
@@ -57,7 +57,7 @@ def configurations_can_be_pickled(subject: Subject) -> Iterator[Problem]:
             error = None if inspect.isclass(travels) else _refusal(pickle.dumps, travels)
             if error is not None:
                 which = "Its generator" if hasattr(config, "gen_instance") else "Its configuration"
-                what = f"{which} cannot be pickled: {find_culprit(travels, error)}."
+                what = f"{which} cannot be pickled: {name_unpicklable(travels, error)}."
                 yield Problem(
                     title_of(node),
                     node.place,
@@ -128,7 +128,7 @@ def _stored(used: Used, state: type[Any], serialize: Callable[[Any], bytes]) -> 
         return
     error = _refusal(serialize, made[0])
     if error is not None:
-        what = f"Its state, a {state.__name__}, cannot be stored: {find_culprit(made[0], error)}."
+        what = f"Its state, a {state.__name__}, cannot be stored: {name_unpicklable(made[0], error, serialize)}."
         yield Problem(used.title, used.place, what, "Keep only picklable values in the state.")
 
 

@@ -270,6 +270,10 @@ def log_line(status: RunStatus) -> str:
     facts = [
         f"{status.application} {status.state}{f': {status.phase}' if status.phase else ''} "
         f"{duration(status.elapsed_s)}",
+    ]
+    if status.state == "starting":
+        return facts[0]
+    facts += [
         f"in {status.events_in_per_s:,.0f}/s, done {status.events_done_per_s:,.0f}/s, out "
         f"{status.outputs_per_s:,.0f}/s",
         f"backlog {events:,} events ({size(size_bytes)})",

@@ -141,7 +141,7 @@ def test_one_batch_is_a_batch() -> None:
 def test_a_starting_run_says_what_it_does() -> None:
     status = replace(STATUS, state="starting", phase="starting Spark")
     assert "Market Spread starting: starting Spark  1 min" in screen(status)
-    assert log_line(status).startswith("Market Spread starting: starting Spark 1 min 03 s | ")
+    assert log_line(status) == "Market Spread starting: starting Spark 1 min 03 s"
 
 
 def test_the_log_line_is_one_line_with_the_key_facts() -> None:

@@ -1,46 +1,62 @@
 """Which object keeps a value from being pickled, in the user's words.
 
-Where it runs: driver, while an application is built, and only when something cannot be pickled.
+Where it runs: everywhere, and only when something cannot be pickled.
 """
 
 from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 DEPTH_MAX = 6
 
 
-def find_culprit(thing: Any, error: Exception) -> str:
+Dumps = Callable[[Any], bytes]
+
+
+def name_unpicklable(thing: Any, error: BaseException, dumps: Dumps | None = None) -> str:
     """Name the innermost object that cannot be pickled, and how ``thing`` comes to hold it; or say
-    what pickle said.
+    what pickle said.  ``dumps`` is what failed: cloudpickle's, if it is not given.
     """
+    return unpicklable_part(thing, dumps) or f"{type(error).__name__}: {error}"
+
+
+def unpicklable_part(thing: Any, dumps: Dumps | None = None) -> str:
+    """Name the innermost object that keeps ``thing`` from being pickled; "" where none is found."""
+    dumps = dumps or _cloudpickle_dumps
     path: list[str] = []
     here = thing
     while len(path) < DEPTH_MAX:
         bad = next(
-            ((label, value) for label, value in _parts(here) if not _is_picklable(value)), None
+            ((label, value) for label, value in _parts(here) if not _is_picklable(value, dumps)),
+            None,
         )
         if bad is None:
             break
         path.append(bad[0])
         here = bad[1]
     if not path:
-        return f"{type(error).__name__}: {error}"
+        return ""
     kind = type(here)
-    return (
-        f"{' of '.join(reversed(path))} is a {kind.__module__}.{kind.__qualname__}, which "
-        f"cannot be pickled"
+    what = (
+        f"the function {here.__qualname__}"
+        if isinstance(here, types.FunctionType)
+        else f"a {kind.__module__}.{kind.__qualname__}"
     )
+    return f"{' of '.join(reversed(path))} is {what}, which cannot be pickled"
 
 
-def _is_picklable(value: Any) -> bool:
+def _cloudpickle_dumps(value: Any) -> bytes:
     import cloudpickle  # type: ignore[import-untyped,unused-ignore]  # late: no good application needs it to start
 
+    return bytes(cloudpickle.dumps(value))
+
+
+def _is_picklable(value: Any, dumps: Dumps) -> bool:
     try:
-        cloudpickle.dumps(value)
+        dumps(value)
     except Exception:  # noqa: BLE001  # any failure is the answer
         return False
     return True
@@ -64,5 +80,7 @@ def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
         for value in thing:
             yield "an item", value
     elif not inspect.isclass(thing):
-        for name, value in getattr(thing, "__dict__", {}).items():
+        slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+        held = {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
+        for name, value in {**held, **getattr(thing, "__dict__", {})}.items():
             yield f"attribute '{name}'", value
