@@ -19,14 +19,40 @@ import traceback
 from collections.abc import Sequence
 from importlib import metadata
 
-from wallaroo.cli import cluster, dev, new, plan, receive, send, show, state, status, verify
+from wallaroo.cli import (
+    cluster,
+    completion,
+    dev,
+    new,
+    plan,
+    receive,
+    send,
+    show,
+    state,
+    status,
+    verify,
+)
 from wallaroo.cli.application.hints import call_chain
 from wallaroo.cli.doctor import command as doctor
 from wallaroo.cli.run import command as run
 from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
 
 EXIT_FAILED, EXIT_PIPELINE, EXIT_USER_CODE, EXIT_OUR_MISTAKE, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
-COMMANDS = (new, dev, run, send, receive, show, plan, status, state, cluster, verify, doctor)
+COMMANDS = (
+    new,
+    dev,
+    run,
+    send,
+    receive,
+    show,
+    plan,
+    state,
+    status,
+    cluster,
+    verify,
+    doctor,
+    completion,
+)
 
 
 def entry() -> None:
