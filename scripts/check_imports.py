@@ -64,7 +64,7 @@ LAZY = {
         "wallaroo.sinks.postgres.config",
         "wallaroo.sinks.postgres.committer",
     ): "it needs psycopg, which is optional",
-    ("wallaroo.runner", "wallaroo.spark.driver"): "import wallaroo stays fast and needs no Spark",
+    ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",
 }
 
 

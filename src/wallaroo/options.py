@@ -37,6 +37,12 @@ class RunOptions:
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     retain_commits: int = 16  # newest commits that stay usable as starting points
     drain_s: float = 5.0  # how long a stopping run waits for its output to leave
+    # how long a stopping run waits for the batch under way; it is cancelled then
+    stop_s: float = 30.0
+    # a batch that takes longer is reported; None: 30 times batch_time_s
+    overdue_s: float | None = None
+    # a process of the run that shows no sign of life for so long is killed and replaced
+    hung_s: float = 20.0
     # folders of the application's modules, for sys.path of the workers
     module_paths: tuple[str, ...] = ()
     spark_conf: tuple[tuple[str, str], ...] = ()  # settings of Spark on top of ours
@@ -48,6 +54,11 @@ class RunOptions:
     status_address: tuple[str, int] | None = ("127.0.0.1", 0)
     # go on with a checkpoint of a changed application, dropping what no longer fits
     allow_incompatible: bool = False
+
+    @property
+    def batch_deadline_s(self) -> float:
+        """How long a batch may take before it is reported."""
+        return 30 * self.batch_time_s if self.overdue_s is None else self.overdue_s
 
 
 class RunHandle(Protocol):
@@ -64,8 +75,18 @@ class RunHandle(Protocol):
     def status(self) -> RunStatus:
         """A snapshot."""
 
+    def begin(self) -> None:
+        """Begin to start; called once, by ``wallaroo.runner``."""
+
+    def wait_started(self, timeout: float | None = None) -> bool:
+        """Wait at most ``timeout`` seconds until input is processed; return whether it is, or the
+        run has ended.  Raises what ended it.
+        """
+
     def stop(self) -> None:
-        """Ask for a stop at the next batch boundary; return at once."""
+        """Ask for a stop, at the next batch boundary or in the midst of the start; return at
+        once.
+        """
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end at most ``timeout`` seconds; return whether it has ended."""

@@ -1,7 +1,6 @@
 """``wallaroo.run``: start an application on Spark and get a handle.
 
-Where it runs: driver.  Spark is imported when an application is run, not when ``wallaroo`` is: that
-is the one late import of the package.
+Where it runs: driver.  Spark is imported when an application is run, not when ``wallaroo`` is.
 """
 
 from __future__ import annotations
@@ -23,12 +22,29 @@ def run(
     session: Any = None,
     **changes: Any,
 ) -> RunHandle:
-    """Start ``application`` on Spark; return a handle at once.
+    """Start ``application`` on Spark; return a handle once input is processed.
 
     ``session`` is a SparkSession to run in; without one, Spark is started (and stopped at the end).
     ``changes`` are fields of ``RunOptions`` by name: ``run(app, tasks=4,
     checkpoint=Path("state"))``.  Raises PeerError where a port is taken, Java is missing or the
     checkpoint cannot be used; CheckpointError where the checkpoint does not fit.
+    """
+    handle = launch(application, options, session=session, **changes)
+    handle.wait_started()
+    return handle
+
+
+def launch(
+    application: Application,
+    options: RunOptions | None = None,
+    *,
+    session: Any = None,
+    **changes: Any,
+) -> RunHandle:
+    """Begin to start ``application``; return at once, so that ``stop`` can end the start, too.
+
+    The arguments are those of ``run``.  Raises PipelineError where nothing can be begun;
+    ``wait_started`` of the handle raises the rest.
     """
     if is_run_forbidden():
         what = "wallaroo.run was called while a worker imported this module."
@@ -54,14 +70,17 @@ def run(
         )
     if not chosen.module_paths:
         chosen = replace(chosen, module_paths=_callers_folders())
-    from wallaroo.spark.driver import start
+    from wallaroo.spark.host import new_run
 
-    return start(application, chosen, session)
+    made: RunHandle = new_run(application, chosen, session)
+    made.begin()
+    return made
 
 
 def _callers_folders() -> tuple[str, ...]:
     """The folder of the calling script, so that workers can import what it defines."""
-    for frame in inspect.stack()[2:]:
-        if not frame.filename.startswith("<") and "/wallaroo/" not in frame.filename:
+    for frame in inspect.stack()[1:]:
+        own = frame.frame.f_globals.get("__name__", "").partition(".")[0] == "wallaroo"
+        if not own and not frame.filename.startswith("<"):
             return (str(Path(frame.filename).resolve().parent),)
     return ()

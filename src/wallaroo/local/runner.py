@@ -1,7 +1,7 @@
 """The second runner: the same physical plan in one process, without Spark and without a JVM.
 
 Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state go through the
-very code that runs on Spark; only the shuffle is a dict of lists, the state log a dict, and the
+very code that runs on Spark; only the shuffle is a list of lists, the state log a dict, and the
 spool a list.
 """
 
@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wallaroo.engine.blocks import Block, in_order, packing_of
+from wallaroo.engine.blocks import Block, packing_of
 from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.engine.keyed_state import Read
 from wallaroo.engine.keys import Key
 from wallaroo.engine.level import Level
 from wallaroo.framing import Framing, frame_walker, framer
 from wallaroo.plan.model import Plan, SourcePlan
+from wallaroo.runtime.feeding import Fed, drain, feed_blocks, run_levels
 from wallaroo.sources.generator import GenSourceConfig, unpickled
 
 VALUE_FRAMING = Framing(4, ">I", 1 << 30)
@@ -75,25 +76,18 @@ class LocalRunner:
     def run_batch(self, pieces: Sequence[Sequence[Input]], tasks: int) -> BatchResult:
         """Process one batch: per task of level 0 a list of inputs.  Nothing is committed yet."""
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
-        waiting: list[list[Block]] = [[] for _ in range(tasks)]
-        for number in range(self.plan.levels):
-            width = max(1, len(pieces)) if number == 0 else tasks
-            following: list[list[Block]] = [[] for _ in range(tasks)]
-            for task in range(width):
-                level = Level(self.plan, number, task, tasks, self._reader, self.batch)
-                feeding = (
-                    self._feed_frames(level, pieces[task] if task < len(pieces) else (), result)
-                    if number == 0
-                    else None
-                )
-                for consumer, block in (
-                    feeding
-                    if feeding is not None
-                    else self._feed_blocks(level, number, task, waiting[task])
-                ):
-                    following[consumer].append(block)
-                self._take(level, result)
-            waiting = following
+        levels = self.plan.levels
+
+        def run(number: int, task: int, received: list[Block]) -> Iterator[tuple[int, Block]]:
+            level = Level(self.plan, number, task, tasks, self._reader, self.batch)
+            if number == 0:
+                feeding = self._feed_frames(level, pieces[task] if pieces else (), result)
+            else:
+                feeding = feed_blocks(level, self.plan, number, task, received)
+            yield from drain(level, feeding, lambda: None)
+            self._take(level, result)
+
+        run_levels([max(1, len(pieces)), *[tasks] * (levels - 1)], run)
         return result
 
     def commit(self, result: BatchResult) -> None:
@@ -109,25 +103,10 @@ class LocalRunner:
     def _reader(self, step: str) -> Read:
         return self.state.get(step, {}).get
 
-    def _feed_frames(
-        self, level: Level, inputs: Sequence[Input], result: BatchResult
-    ) -> Iterator[tuple[int, Block]]:
+    def _feed_frames(self, level: Level, inputs: Sequence[Input], result: BatchResult) -> Fed:
         for source, frames, receipt_ms in inputs:
             result.events += level.feed_frames(source, frames, receipt_ms)
-            yield from level.drain()
-        yield from level.finish()
-
-    def _feed_blocks(
-        self, level: Level, number: int, task: int, blocks: list[Block]
-    ) -> Iterator[tuple[int, Block]]:
-        own = [block for block in blocks if self.plan.stages[block.stage].level == number]
-        for block in blocks:
-            if self.plan.stages[block.stage].level != number:
-                yield task, block
-        for block in in_order(own):
-            level.feed_block(block)
-            yield from level.drain()
-        yield from level.finish()
+            yield None
 
     def _take(self, level: Level, result: BatchResult) -> None:
         for sink, outputs in level.outputs.items():

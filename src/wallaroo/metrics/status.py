@@ -73,7 +73,8 @@ class WorkerStatus:
 @dataclass(frozen=True, slots=True)
 class RunStatus:
     application: str
-    state: str  # "starting", "running", "stopping", "stopped", "failed"
+    # "starting", "running", "stopping", "stopped", "finished" (all input processed), "failed"
+    state: str
     started_at: float  # unix seconds
     elapsed_s: float
     batches: int  # committed in this run
@@ -99,3 +100,8 @@ class RunStatus:
     workers: tuple[WorkerStatus, ...] = ()  # by name
     # what the last change of the cluster moved, in words: key groups, bytes of state, pause
     moved: str = ""
+    # what a starting or stopping run is busy with, such as "starting Spark", and for how long
+    doing: str = ""
+    doing_s: float = 0.0
+    # unix seconds when it began to process input; 0 before: rates and latencies count from here
+    running_at: float = 0.0

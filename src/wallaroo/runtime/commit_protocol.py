@@ -17,6 +17,7 @@ from wallaroo.errors import InternalError
 from wallaroo.faults import fault_point
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.runtime.intake import Offsets
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.spool.format import Position
 from wallaroo.spool.tail import write_tail
@@ -27,7 +28,6 @@ from wallaroo.state.snapshots import in_force
 MIXED_RETRIES = 3
 
 Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
-Offsets = dict[str, list[int]]
 
 
 class BatchProtocol:

@@ -16,8 +16,8 @@ import statistics
 from collections import deque
 from typing import NamedTuple
 
-from wallaroo.spark.control import EVENTS_FIRST
-
+# of the first batch: seconds for slow user code; it grows quickly while there is time
+EVENTS_FIRST = 1_000
 GROWTH_MAX, SHRINK_MAX = 2.0, 0.25  # from one batch to the next
 EVENTS_MIN, EVENTS_MAX = 100, 4_000_000
 # of the bound: below, the batch took all there was (batches end at chunk boundaries, so they seldom

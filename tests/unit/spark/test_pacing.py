@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from wallaroo.runtime.pacing import EVENTS_MIN, Pacer
-from wallaroo.spark.control import EVENTS_FIRST
+from wallaroo.runtime.pacing import EVENTS_FIRST, EVENTS_MIN, Pacer
 
 
 def settled(

@@ -1,0 +1,58 @@
+"""The sink side of a run: a committer per sink, brought to where the checkpoint ends.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from wallaroo.plan.model import Plan
+from wallaroo.runtime.lifecycle.closing import Closers
+from wallaroo.sinks.interface import SinkCommitter
+from wallaroo.state.commits import Commit
+
+
+class SinkSide:
+    """The committers of a run, by sink name."""
+
+    def __init__(self, committers: dict[str, SinkCommitter]):
+        self.committers = committers
+
+    @property
+    def has_sent_everything(self) -> bool:
+        """Whether no committed output waits to leave."""
+        return not any(committer.backlog() for committer in self.committers.values())
+
+    def is_full(self, bytes_max: int) -> bool:
+        """Whether a sink has more to send than that."""
+        return any(committer.backlog() > bytes_max for committer in self.committers.values())
+
+    def close(self, drain_s: float) -> None:
+        """Let committed output leave for at most this long, then release everything."""
+        for committer in self.committers.values():
+            committer.close(drain_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkClosing:
+    """How a run closes its sinks."""
+
+    closers: Closers
+    drain_s: float
+
+
+def open_sinks(
+    plan: Plan, outbox: Path, last: Commit | None, is_durable: bool, closing: SinkClosing
+) -> SinkSide:
+    """Open every sink and let it finish what the last commit left unfinished."""
+    committers: dict[str, SinkCommitter] = {}
+    for sink in plan.sinks:
+        staging = outbox / sink.name
+        staging.mkdir(parents=True, exist_ok=True)
+        committer = committers[sink.name] = sink.config.committer(sink.name, staging, is_durable)
+        closing.closers.add(partial(committer.close, closing.drain_s))
+        committer.recover(last.batch if last else -1, last.sinks.get(sink.name, []) if last else [])
+    return SinkSide(committers)
