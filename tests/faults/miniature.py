@@ -17,7 +17,7 @@ from wallaroo.plan.model import Plan
 from wallaroo.runtime import housekeeping as sweeping
 from wallaroo.runtime.accounts import Accounts
 from wallaroo.runtime.batches import Batches, BatchSetup
-from wallaroo.runtime.commit_protocol import BatchProtocol
+from wallaroo.runtime.commit_protocol import BatchProtocol, history_of
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.in_process import InProcessRunner
 from wallaroo.runtime.intake import plan_offsets
@@ -102,9 +102,8 @@ def open_sinks(plan: Plan, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
         folder = checkpoint.root / "outbox" / sink.name
         folder.mkdir(parents=True, exist_ok=True)
         committers[sink.name] = sink.config.committer(sink.name, folder, True)
-        committers[sink.name].recover(
-            last.batch if last else -1, last.sinks.get(sink.name, []) if last else []
-        )
+        tokens = last.sinks.get(sink.name, []) if last else []
+        committers[sink.name].recover(history_of(checkpoint), tokens)
     return committers
 
 

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from wallaroo.plan.model import Plan
+from wallaroo.runtime.commit_protocol import history_of
 from wallaroo.runtime.lifecycle.closing import Closers
 from wallaroo.sinks.interface import SinkCommitter
-from wallaroo.state.commits import Commit
+from wallaroo.state.checkpoint import Checkpoint
 
 
 class SinkSide:
@@ -45,14 +46,16 @@ class SinkClosing:
 
 
 def open_sinks(
-    plan: Plan, outbox: Path, last: Commit | None, is_durable: bool, closing: SinkClosing
+    plan: Plan, outbox: Path, checkpoint: Checkpoint, is_durable: bool, closing: SinkClosing
 ) -> SinkSide:
     """Open every sink and let it finish what the last commit left unfinished."""
     committers: dict[str, SinkCommitter] = {}
+    tokens = checkpoint.last.sinks if checkpoint.last else {}
+    history = history_of(checkpoint)
     for sink in plan.sinks:
         staging = outbox / sink.name
         staging.mkdir(parents=True, exist_ok=True)
         committer = committers[sink.name] = sink.config.committer(sink.name, staging, is_durable)
         closing.closers.add(partial(committer.close, closing.drain_s))
-        committer.recover(last.batch if last else -1, last.sinks.get(sink.name, []) if last else [])
+        committer.recover(history, tokens.get(sink.name, []))
     return SinkSide(committers)

@@ -100,10 +100,9 @@ def open_parts(
 ) -> Parts:
     """Open sinks and the host, and put everything together."""
     phases.enter("opening sinks")
-    options, last = order.options, found.checkpoint.last
     outbox = order.site.root / "outbox"
-    closing = SinkClosing(closers, options.drain_s)
-    sinks = open_sinks(order.plan, outbox, last, not order.is_temporary, closing)
+    closing = SinkClosing(closers, order.options.drain_s)
+    sinks = open_sinks(order.plan, outbox, found.checkpoint, not order.is_temporary, closing)
     closers.add(order.host.close)
     order.host.open(order.site, phases.enter)
     return _parts(order, found, sources, sinks)
