@@ -33,7 +33,7 @@ from benchmarks import loads, runs
 from benchmarks.machine import Report, median, options, settings_of
 from benchmarks.processes import Memory, memory_by_kind
 from wallaroo.runtime import pacing
-from wallaroo.runtime.batches import Batches
+from wallaroo.runtime.batches import Batches, WarmUp
 
 RATIO_WANTED = 1.5
 SOURCE = "Events"

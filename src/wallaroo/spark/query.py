@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from wallaroo.errors import PeerError, WallarooError
+from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.host import Site
 from wallaroo.spark.offsets import read_offsets
@@ -148,6 +148,11 @@ def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> W
         return failure
     if isinstance(failure, Py4JNetworkError | ConnectionError):
         return PeerError(JVM_GONE)
+    if failure is not None and not isinstance(failure, Py4JError):
+        return InternalError(
+            "a batch failed in a way that this program does not expect: "
+            f"{type(failure).__name__}: {failure}"
+        )
     try:
         reason = failure or (query.exception() if query else None)
     except GONE:
