@@ -53,6 +53,8 @@ class SourceSide:
             log=_log.warning,
             ack_ports=dict(options.ack_ports),
             serve_on=serve_on,
+            hung_s=options.hung_s,
+            is_stopping=is_stopping,
         )
 
     def spools(self, reachable_as: str) -> tuple[SpoolReader | RemoteSpool, ...]:
@@ -64,6 +66,11 @@ class SourceSide:
             host = reachable_as
         secret = self._feeders.range_secret
         return tuple(RemoteSpool((host, port), secret, name) for name in self._names)
+
+    @property
+    def waiting_for(self) -> str:
+        """Which processes of sources show no sign of life, in words; empty if none."""
+        return self._feeders.silent
 
     def poll(self) -> None:
         """Start processes again that were killed; raise what ended one otherwise."""

@@ -90,7 +90,8 @@ class Watch:
         host = self._order.host
         host.poll()
         self._parts.sources.poll()
-        sight = self._parts.observer.look(host.waiting_for or self._overdue_words())
+        waiting_for = host.waiting_for, self._parts.sources.waiting_for, self._overdue_words()
+        sight = self._parts.observer.look("; ".join(filter(None, waiting_for)))
         self._parts.intake.hold(self._parts.sinks.is_full(self._order.options.backlog_bytes_max))
         return sight
 
