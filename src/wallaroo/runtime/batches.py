@@ -6,11 +6,13 @@ steps is in ``runtime.commit_protocol``, its invariants in ``state.commits``.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wallaroo.engine.report import TaskReport
+from wallaroo.errors import InternalError
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.accounts import Accounts, busy_s
 from wallaroo.runtime.commit_protocol import BatchProtocol
@@ -76,6 +78,8 @@ class Batches:
         self._pacer = pacer
         self._allow = allow
         self._under_way: UnderWay | None = None
+        self._committing = threading.Lock()
+        self._is_abandoned = False
 
     @property
     def setup(self) -> BatchSetup:
@@ -135,14 +139,29 @@ class Batches:
         self._under_way = UnderWay(job.batch, job.tasks, began)
         try:
             reports = self._attempted(job)
-            # a source that this application does not have keeps its place, should it come back
-            before = self.last.offsets if self.last else {}
-            commit = self._protocol.commit(job.batch, {**before, **ends}, reports)
+            commit = self._committed(job, ends, reports)
         finally:
             self._under_way = None
         events = self._accounts.batch_done(commit, reports, started_ns)
         self._learn(job, reports, events, time.monotonic() - began)
         return commit
+
+    def abandon(self, seconds: float) -> None:
+        """Commit nothing from here on; a commit under way gets so many seconds to end."""
+        has_ended = self._committing.acquire(timeout=seconds)
+        self._is_abandoned = True
+        if has_ended:
+            self._committing.release()
+
+    def _committed(
+        self, job: BatchJob, ends: Mapping[str, list[int]], reports: list[TaskReport]
+    ) -> Commit:
+        with self._committing:
+            if self._is_abandoned:
+                raise InternalError(f"batch {job.batch} ended after the run had given it up")
+            # a source that this application does not have keeps its place, should it come back
+            before = self.last.offsets if self.last else {}
+            return self._protocol.commit(job.batch, {**before, **ends}, reports)
 
     def _attempted(self, job: BatchJob) -> list[TaskReport]:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))

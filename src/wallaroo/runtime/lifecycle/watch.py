@@ -22,6 +22,7 @@ from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.start import Order, Parts
 
 WATCH_S = 0.1  # between two looks at sources, sinks and the host
+COMMIT_S = 5.0  # for a commit under way when a run has stopped waiting
 _log = logging.getLogger("wallaroo.run")
 
 
@@ -59,6 +60,7 @@ class Watch:
         self._parts.intake.hold(True)
         self._parts.sources.stop_feeding()
         if not self._order.host.finish(self._order.options.stop_s):
+            self._parts.batches.abandon(COMMIT_S)
             _log.warning(
                 "the batch under way did not end within %g s and was cancelled; it is not "
                 "committed, and the next run begins with it",
