@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import os
 import signal
@@ -34,7 +35,7 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.metrics.status import RunStatus
 from wallaroo.options import RunHandle, RunOptions
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
-from wallaroo.runner import run
+from wallaroo.runner import launch
 from wallaroo.sinks.file.config import FileSinkConfig
 
 POLL_S = 0.5  # how often the table is drawn and signals are looked for
@@ -203,11 +204,11 @@ def run_command(arguments: argparse.Namespace) -> int:
 def execute(start: Callable[[], RunHandle], options: argparse.Namespace) -> None:
     """Start, watch, say how it ended; raise what the run failed with."""
     view: View = QuietView()
+    _show_log(options.quiet)
     with StopSignals(lambda: view.abandon()) as signals:
         if not options.quiet:
             print(_beginning(options), file=sys.stderr, flush=True)
         handle = start()
-        signals.install()  # again: Spark puts a SIGINT handler of its own in place when it starts
         view = _view(options, handle.status())
         with view:
             status = watch(handle, view, signals)
@@ -219,6 +220,22 @@ def execute(start: Callable[[], RunHandle], options: argparse.Namespace) -> None
     finally:
         if handle.exception is not None:
             raise handle.exception  # rather than a complaint about the summary
+
+
+class _Stderr(logging.Handler):
+    """Prints the run's log lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(record.getMessage(), file=sys.stderr, flush=True)
+
+
+def _show_log(is_quiet: bool) -> None:
+    """Let lines of the run's log go to stderr; errors only, where quiet."""
+    log = logging.getLogger("wallaroo")
+    log.handlers = [handler for handler in log.handlers if not isinstance(handler, _Stderr)]
+    log.addHandler(_Stderr())
+    log.setLevel(logging.ERROR if is_quiet else logging.INFO)
+    log.propagate = False
 
 
 def watch(handle: RunHandle, view: View, signals: StopSignals) -> RunStatus:
@@ -311,7 +328,7 @@ def confirm_fresh(options: argparse.Namespace) -> None:
 
 
 def _start(application: Application, options: argparse.Namespace) -> RunHandle:
-    return run(
+    return launch(
         application,
         RunOptions(
             master=options.master,

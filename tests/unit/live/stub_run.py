@@ -7,7 +7,6 @@ Its first argument says how the handle behaves: ``obeys``, ``deaf``, ``ends``, `
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from typing import Any
@@ -23,8 +22,6 @@ def run(app: Any, options: RunOptions) -> FakeHandle:
     if behaviour == "slow-start":
         print("SPARK STARTS", file=sys.stderr, flush=True)
         threading.Event().wait(0.5)
-    # Spark, too, takes SIGINT over when it starts
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     if behaviour == "user-error":
         error = UserCodeError(
             "Count words", "words.py:12", "b'\\x00'", "ValueError: not a word", "Traceback ..."
@@ -42,5 +39,5 @@ def run(app: Any, options: RunOptions) -> FakeHandle:
 
 if __name__ == "__main__":
     behaviour = sys.argv[1]
-    vars(command).update(run=run, load_application=lambda path, args: (path, args), POLL_S=0.05)
+    vars(command).update(launch=run, load_application=lambda path, args: (path, args), POLL_S=0.05)
     sys.exit(main(["run", *sys.argv[2:]]))
