@@ -35,10 +35,10 @@ from wallaroo.metrics.status import WorkerStatus
 from wallaroo.runtime.job import BatchJob, Deployment, worker_name
 from wallaroo.runtime.placement import Member, Ownership, spread, tasks_for
 from wallaroo.runtime.rebalance import Move, MoveMeter
-from wallaroo.spark.excluded_hosts import Refusals
-from wallaroo.spark.executors import Seen, executors_of
-from wallaroo.spark.joining_hosts import Greeting, Warmed, greet, warm
-from wallaroo.spark.layout import Layout, located
+from wallaroo.spark.cluster.excluded_hosts import Refusals
+from wallaroo.spark.cluster.executors import Seen, executors_of
+from wallaroo.spark.cluster.joining_hosts import Greeting, Warmed, greet, warm
+from wallaroo.spark.cluster.layout import Layout, located
 from wallaroo.spark.shuffles import ShuffleCleaner
 from wallaroo.spark.spark_errors import reason_of
 
