@@ -30,6 +30,11 @@ class Site:
     root: Path  # state, spools and outbox
     scratch: Path  # goes away with the run
 
+    @property
+    def stacks(self) -> Path:
+        """Where workers of this machine write their stacks when asked."""
+        return self.scratch / "stacks"
+
 
 class Host(TaskRunner, Protocol):
     """A TaskRunner with a life."""

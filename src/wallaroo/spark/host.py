@@ -6,6 +6,7 @@ Where it runs: driver.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from wallaroo.errors import PeerError
 from wallaroo.metrics.status import WorkerStatus
 from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
+from wallaroo.runtime.busy_workers import describe_workers
 from wallaroo.runtime.host import Enter, Site
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.lifecycle.run import Run
@@ -30,6 +32,7 @@ from wallaroo.spark.session import close_session, is_local, is_loopback, open_se
 from wallaroo.spark.shipping import ship
 from wallaroo.spark.shuffles import ShuffleCleaner
 
+_log = logging.getLogger("wallaroo.run")
 WARM_UP = "wallaroo-warm-up"  # Spark's group of the jobs of a start
 
 
@@ -162,7 +165,7 @@ class MicroBatchHost:
             cleaner,
             batches.empty_job,
         )
-        query = BatchQuery(session, self._name, self._site, batches)
+        query = BatchQuery(session, self._name, self._site, batches, self._options.hung_s)
         return Work(batches, cleaner, cluster, query)
 
     def _begin(self, query: BatchQuery) -> None:
@@ -187,7 +190,8 @@ class MicroBatchHost:
         write_control(self._site.scratch / "control", self._control)
 
     def stuck(self, batch: int) -> tuple[str, ...]:
-        return ()
+        assert self._site is not None
+        return tuple(describe_workers(self._site.stacks, _log.warning))
 
     def finish(self, seconds: float) -> bool:
         return self._working.query.finish(seconds, self._keep_alive)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,12 +23,16 @@ from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.host import Site
 from wallaroo.spark.offsets import read_offsets
+from wallaroo.spark.planner import Planner
+from wallaroo.spark.pulse import PULSE
 from wallaroo.spark.source import FORMAT, UNSTARTED, SpoolSource
 
 IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary
 LOOK_S = 0.02
 # what a call into a JVM raises that has gone, and with it whatever was to be done
 GONE = (Py4JError, ConnectionError, EOFError)
+STARTS_MAX, STARTS_S = 4, 60.0  # of the query, within these seconds
+_log = logging.getLogger("wallaroo.run")
 STOP_S = 5.0  # for Spark to end a query; it goes on by itself after that
 JVM_GONE = (
     "Spark's JVM has gone. What was committed stays: run the same command again to go on "
@@ -37,7 +43,9 @@ JVM_GONE = (
 class BatchQuery:
     """One streaming query over all spools of a run."""
 
-    def __init__(self, session: SparkSession, name: str, site: Site, batches: Batches):
+    def __init__(
+        self, session: SparkSession, name: str, site: Site, batches: Batches, hung_s: float
+    ):
         self._session = session
         self._name = name
         self._site = site
@@ -45,6 +53,10 @@ class BatchQuery:
         self._query: StreamingQuery | None = None
         self._has_begun = threading.Event()
         self._failure: BaseException | None = None
+        self._planner = Planner(site.scratch / PULSE)
+        self._hung_s = hung_s
+        self._number = 0
+        self._starts: deque[float] = deque(maxlen=STARTS_MAX)  # monotonic seconds
 
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
         """Spark's entry.  Raises to keep Spark from going on."""
@@ -68,10 +80,12 @@ class BatchQuery:
     @property
     def _folder(self) -> Path:
         """Where Spark notes what it did; of no use after the run (docs/decisions/0002)."""
-        return self._site.scratch / "spark"
+        return self._site.scratch / f"spark-{self._number}"
 
     def start(self) -> None:
         """Start the query where the last commit ended."""
+        self._starts.append(time.monotonic())
+        self._number += 1  # a query that begins needs a folder without another one's notes
         self._session.dataSource.register(SpoolSource)
         initial = self._batches.ends
         stream = (
@@ -99,8 +113,32 @@ class BatchQuery:
     def poll(self) -> None:
         """Raise what ended the query, if it has ended."""
         query = self._query
-        if self._failure is not None or (query is not None and not _is_active(query)):
+        if self._failure is not None:
             raise failure_of(query, self._failure)
+        if query is None:
+            return
+        if _is_active(query):
+            self._look_after_planner()
+        elif self._planner.is_gone and self._may_start_again():
+            _log.warning("Spark's planner process has gone; starting it again")
+            self.start()
+        else:
+            raise failure_of(query, None)
+
+    def _look_after_planner(self) -> None:
+        is_asked = self._has_begun.is_set() and self._batches.under_way is None
+        if self._planner.silent_s(is_asked) > self._hung_s:
+            _log.warning(
+                "Spark's planner process has shown no sign of life for %.0f s; killing it",
+                self._hung_s,
+            )
+            self._planner.kill()
+
+    def _may_start_again(self) -> bool:
+        """Not where it ends again and again."""
+        if len(self._starts) < STARTS_MAX:
+            return True
+        return time.monotonic() - self._starts[0] > STARTS_S
 
     def finish(self, seconds: float, keep_alive: Callable[[], bool]) -> bool:
         """Wait until no batch is under way, and stop; return whether that was in time.

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from wallaroo.runtime.intake import Offsets, plan_offsets
 from wallaroo.spark.control import read_control
+from wallaroo.spark.pulse import PULSE, Pulse
 from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
 
@@ -56,6 +57,7 @@ class SpoolStreamReader(DataSourceStreamReader):
         }
         self._initial: Offsets = json.loads(options["initial"])
         self._control = Path(options["control"])
+        self._pulse = Pulse(self._control.with_name(PULSE))
 
     def initialOffset(self) -> dict[str, Any]:
         return self._initial
@@ -64,6 +66,7 @@ class SpoolStreamReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        self._pulse.beat()
         if start[STARTED] == UNSTARTED[STARTED]:
             return {**start, STARTED: [0, 1]}
         control = read_control(self._control)

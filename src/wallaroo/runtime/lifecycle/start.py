@@ -139,6 +139,7 @@ def _deployment(order: Order, checkpoint: Checkpoint, sources: SourceSide) -> De
         str(checkpoint.view_root) if is_local else "",
         checkpoint.id,
         not order.is_temporary,
+        str(order.site.stacks) if is_local else "",
     )
 
 
