@@ -5,14 +5,15 @@ Where it runs: driver.  Spark is imported when an application is run, not when `
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from wallaroo.api.application import Application
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.options import KEY_GROUPS_MAX, RunHandle, RunOptions, is_run_forbidden
+from wallaroo.user_frames import user_files
 
 
 def run(
@@ -79,8 +80,4 @@ def launch(
 
 def _callers_folders() -> tuple[str, ...]:
     """The folder of the calling script, so that workers can import what it defines."""
-    for frame in inspect.stack()[1:]:
-        own = frame.frame.f_globals.get("__name__", "").partition(".")[0] == "wallaroo"
-        if not own and not frame.filename.startswith("<"):
-            return (str(Path(frame.filename).resolve().parent),)
-    return ()
+    return tuple(str(Path(file).resolve().parent) for file in islice(user_files(), 1))

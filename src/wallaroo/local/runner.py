@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wallaroo.engine.blocks import Block, packing_of
+from wallaroo.engine.blocks import Block
 from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.engine.keyed_state import Read
 from wallaroo.engine.keys import Key
 from wallaroo.engine.level import Level
+from wallaroo.engine.packing import packing_of
 from wallaroo.framing import Framing, frame_walker, framer
 from wallaroo.plan.model import Plan, SourcePlan
 from wallaroo.runtime.feeding import Fed, drain, feed_blocks, run_levels
@@ -47,7 +48,8 @@ class BatchResult:
     """
 
     outputs: dict[int, list[bytes]] = field(default_factory=dict)
-    changes: dict[str, dict[Key, bytes]] = field(default_factory=dict)
+    # by step; None: removed
+    changes: dict[str, dict[Key, bytes | None]] = field(default_factory=dict)
     events: int = 0
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: list[Sample] = field(default_factory=list)
@@ -73,8 +75,17 @@ class LocalRunner:
             item = _pickle(item)
         return framer(plan.config.framing)(item)
 
-    def run_batch(self, pieces: Sequence[Sequence[Input]], tasks: int) -> BatchResult:
-        """Process one batch: per task of level 0 a list of inputs.  Nothing is committed yet."""
+    def run_batch(
+        self,
+        pieces: Sequence[Sequence[Input]],
+        tasks: int,
+        watermark_ms: int | None = None,
+    ) -> BatchResult:
+        """Process one batch: per task of level 0 a list of inputs, which may be none.  Nothing is
+        committed yet.
+
+        ``watermark_ms``: what the watermark is after the batch's input, in a plan with event time.
+        """
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
         levels = self.plan.levels
 
@@ -84,7 +95,7 @@ class LocalRunner:
                 feeding = self._feed_frames(level, pieces[task] if pieces else (), result)
             else:
                 feeding = feed_blocks(level, self.plan, number, task, received)
-            yield from drain(level, feeding, lambda: None)
+            yield from drain(level, feeding, lambda: None, watermark_ms)
             self._take(level, result)
 
         run_levels([max(1, len(pieces)), *[tasks] * (levels - 1)], run)
@@ -93,7 +104,12 @@ class LocalRunner:
     def commit(self, result: BatchResult) -> None:
         """Make a batch's state changes the state of the next one."""
         for step, changes in result.changes.items():
-            self.state.setdefault(step, {}).update(changes)
+            state = self.state.setdefault(step, {})
+            for key, raw in changes.items():
+                if raw is None:
+                    state.pop(key, None)
+                else:
+                    state[key] = raw
         self.batch += 1
 
     def states(self, step: str) -> dict[Key, Any]:
@@ -140,7 +156,7 @@ def split_wire(wire: bytes, framing: Framing) -> list[bytes]:
     header = struct.Struct(framing.length_fmt)
     end, _ = walk(wire, 0, len(wire))
     if end != len(wire):
-        raise ValueError(f"the last frame is not whole: {len(wire) - end} bytes behind byte {end}")
+        raise ValueError(f"the last frame is not whole: {len(wire) - end} bytes after byte {end}")
     while at < end:
         size = framing.header_length + header.unpack_from(wire, at)[0]
         frames.append(wire[at : at + size])

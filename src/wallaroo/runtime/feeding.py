@@ -33,15 +33,19 @@ def feed_blocks(level: Level, plan: Plan, number: int, task: int, blocks: Iterab
         yield None
 
 
-def drain(level: Level, feeding: Fed, stage_outputs: Callable[[], None]) -> Iterator[Routed]:
+def drain(
+    level: Level, feeding: Fed, stage_outputs: Callable[[], None], watermark_ms: int | None = None
+) -> Iterator[Routed]:
     """Yield full blocks as they come, then the rest; ``stage_outputs`` is called whenever the level
-    may have outputs.
+    may have outputs.  ``watermark_ms``: what the watermark is after this input, if there is one.
     """
     for passed in feeding:
         if passed is not None:
             yield passed
         yield from level.drain()
         stage_outputs()
+    if watermark_ms is not None:
+        level.advance(watermark_ms)
     yield from level.finish()
     stage_outputs()  # an event that cannot be packed is found when its block is
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from wallaroo.durable.folders import make_private
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.commit_protocol import history_of
 from wallaroo.runtime.lifecycle.closing import Closers
@@ -54,7 +55,7 @@ def open_sinks(
     history = history_of(checkpoint)
     for sink in plan.sinks:
         staging = outbox / sink.name
-        staging.mkdir(parents=True, exist_ok=True)
+        make_private(staging, is_durable=is_durable)
         committer = committers[sink.name] = sink.config.committer(sink.name, staging, is_durable)
         closing.closers.add(partial(committer.close, closing.drain_s))
         committer.recover(history, tokens.get(sink.name, []))
