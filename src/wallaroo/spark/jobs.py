@@ -22,6 +22,8 @@ from wallaroo.spark.shuffles import ShuffleCleaner
 from wallaroo.spark.spark_errors import reason_of
 
 ATTEMPTS = 5  # of a batch on a cluster whose hosts go away
+ATTEMPTS_LOCAL = 2
+CRASHED = "Python worker exited unexpectedly"  # Spark's words
 _log = logging.getLogger("wallaroo.run")
 
 
@@ -34,14 +36,20 @@ def run_with_retries(
 ) -> list[TaskReport]:
     """Run a batch; again where Spark gave up on it because hosts went away, or used one that has
     not joined.  What such an attempt staged is dropped by ``abort``.
+
+    On this host alone, it is run again once where workers crashed, without the view: a damaged one
+    ends processes (SIGBUS), and is made of the checkpoint again.
     """
-    for attempt in range(1, ATTEMPTS + 1):
-        is_last = cluster.is_local or attempt == ATTEMPTS
+    attempts = ATTEMPTS_LOCAL if cluster.is_local else ATTEMPTS
+    for attempt in range(1, attempts + 1):
+        is_last = attempt == attempts
         try:
             reports = run_spark_job(context, job, cleaner, cluster.layout(job.tasks))
         except Py4JJavaError as error:
-            if is_last:
+            if is_last or (cluster.is_local and not _is_crash(error)):
                 raise
+            if cluster.is_local:
+                shutil.rmtree(job.deployment.view_folder(), ignore_errors=True)
             _log.warning("batch %d is run again, Spark gave it up: %s", job.batch, reason_of(error))
         else:
             failed = cluster.failure_on_non_member(reports)
@@ -51,6 +59,10 @@ def run_with_retries(
             abort(job.batch, reports)
         cluster.look_now()
     raise AssertionError("unreachable")
+
+
+def _is_crash(error: Py4JJavaError) -> bool:
+    return CRASHED in str(error.java_exception)
 
 
 def run_spark_job(

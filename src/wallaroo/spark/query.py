@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -26,6 +26,7 @@ from wallaroo.spark.offsets import read_offsets
 from wallaroo.spark.planner import Planner
 from wallaroo.spark.pulse import PULSE
 from wallaroo.spark.source import FORMAT, UNSTARTED, SpoolSource
+from wallaroo.spark.spark_errors import reason_of
 
 IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary
 LOOK_S = 0.02
@@ -195,7 +196,11 @@ def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> W
         reason = failure or (query.exception() if query else None)
     except GONE:
         return PeerError(JVM_GONE)
-    text = str(reason).strip().split("\n")[0][:500] if reason else "no reason given"
+    text = "no reason given"
+    if isinstance(reason, Py4JJavaError):
+        text = reason_of(reason)
+    elif reason is not None:
+        text = str(reason).strip().split("\n")[0][:500]
     return PeerError(
         f"Spark ended the run: {text}. What was committed stays; run again to go on from there."
     )
