@@ -6,6 +6,7 @@ Where it runs: driver.
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
