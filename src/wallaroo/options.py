@@ -49,6 +49,12 @@ class RunOptions:
     """Newest commits that stay usable as starting points."""
     drain_s: float = 5.0
     """How long a stopping run waits for its output to leave."""
+    stop_s: float = 30.0
+    """How long a stopping run waits for the batch under way; it is cancelled then."""
+    overdue_s: float | None = None
+    """A batch that takes longer is reported; None: 30 times ``batch_time_s``."""
+    hung_s: float = 20.0
+    """A process of the run that shows no sign of life for so long is killed and replaced."""
     module_paths: tuple[str, ...] = ()
     """Folders of the application's modules, for sys.path of the workers."""
     spark_conf: tuple[tuple[str, str], ...] = ()
@@ -62,6 +68,11 @@ class RunOptions:
     """Where the run answers queries over HTTP; port 0: any; None: nowhere."""
     allow_incompatible: bool = False
     """Go on with a checkpoint of a changed application, dropping what no longer fits."""
+
+    @property
+    def batch_deadline_s(self) -> float:
+        """How long a batch may take before it is reported."""
+        return 30 * self.batch_time_s if self.overdue_s is None else self.overdue_s
 
 
 class RunChanges(TypedDict, total=False):
@@ -78,6 +89,9 @@ class RunChanges(TypedDict, total=False):
     backlog_bytes_max: int
     retain_commits: int
     drain_s: float
+    stop_s: float
+    overdue_s: float | None
+    hung_s: float
     module_paths: tuple[str, ...]
     spark_conf: tuple[tuple[str, str], ...]
     ack_ports: tuple[tuple[str, int], ...]
@@ -103,8 +117,20 @@ class RunHandle(Protocol):
         """A snapshot."""
 
     @abstractmethod
+    def begin(self) -> None:
+        """Begin to start; called once, by ``wallaroo.runner``."""
+
+    @abstractmethod
+    def wait_started(self, timeout: float | None = None) -> bool:
+        """Wait at most ``timeout`` seconds until input is processed; return whether it is, or the
+        run has ended.  Raises what ended it.
+        """
+
+    @abstractmethod
     def stop(self) -> None:
-        """Ask for a stop at the next batch boundary; return at once."""
+        """Ask for a stop, at the next batch boundary or in the midst of the start; return at
+        once.
+        """
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> bool:

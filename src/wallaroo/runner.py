@@ -1,7 +1,6 @@
 """``wallaroo.run``: start an application on Spark and get a handle.
 
-Where it runs: driver.  Spark is imported when an application is run, not when ``wallaroo`` is: that
-is the one late import of the package.
+Where it runs: driver.  Spark is imported when an application is run, not when ``wallaroo`` is.
 """
 
 from __future__ import annotations
@@ -33,27 +32,36 @@ def run(
     session: Any = None,
     **changes: Unpack[RunChanges],
 ) -> RunHandle:
-    """Start ``application`` on Spark; return a handle when it accepts input.
+    """Start ``application`` on Spark; return a handle once input is processed.
 
     ``session`` is a SparkSession to run in; without one, Spark is started (and stopped at the end).
     ``changes`` are fields of ``RunOptions`` by name: ``run(app, tasks=4,
     checkpoint=Path("state"))``.  Raises PeerError where a port is taken, Java is missing or the
     checkpoint cannot be used; CheckpointError where the checkpoint does not fit.
     """
-    chosen = _checked(application, options, changes, session)
-    from wallaroo.spark.driver import start
+    handle = launch(application, options, session=session, **changes)
+    handle.wait_started()
+    return handle
 
-    return start(application, chosen, session)
 
+def launch(
+    application: Application,
+    options: RunOptions | None = None,
+    *,
+    session: Any = None,
+    **changes: Unpack[RunChanges],
+) -> RunHandle:
+    """Begin to start ``application``; return at once, so that ``stop`` can end the start, too.
 
-def begin(application: Application, options: RunOptions) -> RunHandle:
-    """Start ``application`` as ``run`` does, and return at once, while it starts: the status says
-    how far it is, and ``stop`` ends it in any phase.
+    The arguments are those of ``run``.  Raises PipelineError or PeerError where nothing can be
+    begun; ``wait_started`` of the handle raises the rest.
     """
-    chosen = _checked(application, options, {}, None)
-    from wallaroo.spark.driver import begin as begin_on_spark
+    chosen = _checked(application, options, changes, session)
+    from wallaroo.spark.host import new_run
 
-    return begin_on_spark(application, chosen)
+    made: RunHandle = new_run(application, chosen, session)
+    made.begin()
+    return made
 
 
 def _checked(

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.errors import CheckpointError, PeerError, UserCodeError
-from wallaroo.ingress.child import EXIT_PEER, EXIT_USER, Parent, fail, say
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX
 from wallaroo.ingress.feeds import Feed, feed_of
+from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, fail, say
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
 

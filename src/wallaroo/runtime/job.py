@@ -19,6 +19,7 @@ from wallaroo.errors import PeerError
 from wallaroo.options import forbid_runs
 from wallaroo.plan.model import Plan
 from wallaroo.range_server.client import RemoteSpool
+from wallaroo.runtime.stacks import listen
 from wallaroo.spool.format import Position
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.state.checkpoint import boot_id
@@ -50,6 +51,7 @@ class Deployment:
     storage: LocalStorage
     checkpoint_id: str
     is_durable: bool
+    stacks: str = ""  # where tasks write their stacks when asked; "": nowhere
     user_output: UserOutput = EVERY_STDERR  # where what user code prints goes
 
     @staticmethod
@@ -61,6 +63,7 @@ class Deployment:
         view_root: str,
         checkpoint_id: str,
         is_durable: bool,
+        stacks: str = "",
     ) -> Deployment:
         """Lay the run out under the checkpoint folder ``root``."""
         packed = pickle_by_name(plan)
@@ -76,6 +79,7 @@ class Deployment:
             storage,
             checkpoint_id,
             is_durable,
+            stacks,
         )
 
     def view_folder(self) -> Path:
@@ -133,6 +137,7 @@ def plan_of(deployment: Deployment) -> Plan:
     """
     if deployment.plan_id not in _plans:
         forbid_runs()
+        listen(deployment.stacks)
         for path in deployment.module_paths:
             if path not in sys.path:
                 sys.path.insert(0, path)

@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from wallaroo.engine.blocks import Block, Marker, in_order
+from wallaroo.engine.blocks import Block, Marker
 from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.level import Level
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.plan.model import Plan
+from wallaroo.runtime.feeding import Fed, drain, feed_blocks
 from wallaroo.runtime.job import BatchJob, loaded_steps, plan_of, worker_name
 from wallaroo.sinks.interface import SinkWriter, WriteContext
 from wallaroo.state.commits import CommitLog, DeltaRef, SnapshotRef
@@ -132,15 +133,9 @@ class Task:
         feeding = (
             self._feed_pieces(records) if self._level_number == 0 else self._feed_blocks(records)
         )
-        for passed in feeding:
-            if passed is not None:
-                yield passed
-            yield from self._level.drain()
-            self._stage_outputs()
-        yield from self._level.finish()
-        self._stage_outputs()  # an event that cannot be packed is found when its block is
+        yield from drain(self._level, feeding, self._stage_outputs)
 
-    def _feed_pieces(self, records: Iterable[Record]) -> Iterator[None]:
+    def _feed_pieces(self, records: Iterable[Record]) -> Fed:
         # nothing in it, but what is not read keeps Spark from using this process again
         deque(records, maxlen=0)
         for piece in self._job.pieces[self._index] if self._index < len(self._job.pieces) else ():
@@ -154,21 +149,17 @@ class Task:
                 yield None
             self._events[piece.source] = self._events.get(piece.source, 0) + events
 
-    def _feed_blocks(self, records: Iterable[Record]) -> Iterator[Record | None]:
-        stages, blocks = self._plan.stages, list[Block]()
+    def _feed_blocks(self, records: Iterable[Record]) -> Fed:
+        blocks = self._blocks(records)
+        return feed_blocks(self._level, self._plan, self._level_number, self._index, blocks)
+
+    def _blocks(self, records: Iterable[Record]) -> Iterator[Block]:
         for _, record in records:
             if isinstance(record, Marker):
                 self.consumed[record.producer] = record.attempt
                 self.reports_before += record.reports
-            elif record is None:
-                pass  # a layout's anchor
-            elif stages[record.stage].level == self._level_number:
-                blocks.append(record)
-            else:
-                yield self._index, record
-        for block in in_order(blocks):
-            self._level.feed_block(block)
-            yield None
+            elif record is not None:  # None: a layout's anchor
+                yield record
 
     def _stage_outputs(self) -> None:
         for sink, outputs in self._level.outputs.items():
@@ -216,9 +207,22 @@ class Task:
             if (token := writer.prepare()) is not None
         }
         return TaskReport(
-            self._level_number, self._index, self.attempt, self.consumed, self._events, self._receipts, self._outputs, tokens, delta,
-            snapshots, None, busy_ms, self._notes, self._level.failures.counts, tuple(self._level.failures.samples), worker_name(),
-        )  # fmt: skip
+            level=self._level_number,
+            task=self._index,
+            attempt=self.attempt,
+            consumed=self.consumed,
+            events=self._events,
+            receipts=self._receipts,
+            outputs=self._outputs,
+            tokens=tokens,
+            delta=delta,
+            snapshots=snapshots,
+            busy_ms=busy_ms,
+            notes=self._notes,
+            errors=self._level.failures.counts,
+            samples=tuple(self._level.failures.samples),
+            worker=worker_name(),
+        )
 
     def close(self) -> None:
         """Release the view."""

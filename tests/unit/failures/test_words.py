@@ -84,11 +84,11 @@ def test_run_gives_the_application_the_dead_letter_sink_of_the_command_line(
 ) -> None:
     started: list[Application] = []
 
-    def begin(application: Application, options: Any) -> Any:
+    def launch(application: Application, options: Any) -> Any:
         started.append(application)
         raise PeerError("enough")
 
-    monkeypatch.setattr(command, "begin", begin)
+    monkeypatch.setattr(command, "launch", launch)
 
     main(["run", str(prices), "--dead-letters", "dead.jsonl", "--quiet"])
 

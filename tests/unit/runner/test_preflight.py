@@ -115,7 +115,7 @@ def test_other_masters_are_refused_with_the_nearest_one(master: str, hint: str) 
 
 
 def test_run_refuses_before_spark_is_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "wallaroo.spark.driver", None)  # importing it would fail
+    monkeypatch.setitem(sys.modules, "wallaroo.spark.host", None)  # importing it would fail
     monkeypatch.setenv("PYSPARK_PYTHON", "/nonexistent/python")
     app = application()
     with pytest.raises(PeerError, match="not a master of Spark"):

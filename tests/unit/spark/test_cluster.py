@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from wallaroo.engine.report import TaskReport
-from wallaroo.spark import cluster as module
-from wallaroo.spark.cluster import STRAYS, Cluster, Place
-from wallaroo.spark.executors import Seen
-from wallaroo.spark.joining_hosts import Greeting
+from wallaroo.spark.cluster import members as module
+from wallaroo.spark.cluster.executors import Seen
+from wallaroo.spark.cluster.joining_hosts import Greeting
+from wallaroo.spark.cluster.members import STRAYS, Cluster, Place
 
 JOB: Any = SimpleNamespace(tasks=2, state_level=0, committed=1)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from wallaroo.spark import excluded_hosts as refusals
-from wallaroo.spark.excluded_hosts import WAIT, WAIT_PATIENT, Refusals
+from wallaroo.spark.cluster import excluded_hosts as refusals
+from wallaroo.spark.cluster.excluded_hosts import WAIT, WAIT_PATIENT, Refusals
 
 
 class Settings(dict[str, str]):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import wallaroo
-from wallaroo import runner
+from wallaroo import console, runner
 from wallaroo.errors import PeerError
-from wallaroo.spark import driver, session
+from wallaroo.spark import host, stderr
 
 Eventually = Callable[..., Any]
 END_S_MAX = 60.0
@@ -40,7 +40,7 @@ class StartsWhenAsked:
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> StartsWhenAsked:
     starting = StartsWhenAsked()
-    monkeypatch.setattr(driver, "open_session", starting)
+    monkeypatch.setattr(host, "open_session", starting)
     return starting
 
 
@@ -53,13 +53,13 @@ def test_old_output_at_a_sinks_path_is_refused_before_spark_starts(
     assert not spark.has_begun.is_set()
 
 
-def test_begin_returns_at_once_and_the_status_says_what_the_start_does(
+def test_launch_returns_at_once_and_the_status_says_what_the_start_does(
     tmp_path: Path, spark: StartsWhenAsked
 ) -> None:
-    handle = runner.begin(application(tmp_path, tmp_path / "out"), wallaroo.RunOptions())
+    handle = runner.launch(application(tmp_path, tmp_path / "out"), wallaroo.RunOptions())
     assert spark.has_begun.wait(END_S_MAX)
     status = handle.status()
-    assert (status.state, status.phase) == ("starting", "starting Spark")
+    assert (status.state, status.doing) == ("starting", "starting Spark")
     assert repr(handle) == "<Run 'App': starting (starting Spark), 0 batches, 0 events done>"
     spark.may_go_on.set()
     with pytest.raises(PeerError, match="Spark was started"):
@@ -77,9 +77,9 @@ def test_a_run_that_is_stopped_while_it_starts_ends_without_an_error(
         assert may_go_on.wait(END_S_MAX)
         return object()
 
-    monkeypatch.setattr(driver, "open_session", started)
-    monkeypatch.setattr(driver, "close_session", lambda session: None)
-    handle = runner.begin(application(tmp_path, tmp_path / "out"), wallaroo.RunOptions())
+    monkeypatch.setattr(host, "open_session", started)
+    monkeypatch.setattr(host, "close_session", lambda session: None)
+    handle = runner.launch(application(tmp_path, tmp_path / "out"), wallaroo.RunOptions())
     assert has_begun.wait(END_S_MAX)
     handle.stop()
     may_go_on.set()
@@ -87,13 +87,11 @@ def test_a_run_that_is_stopped_while_it_starts_ends_without_an_error(
 
 
 def test_lines_of_the_jvm_go_where_a_view_puts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from wallaroo import console
-
     lines: list[str] = []
     console.take_over(lines.append)
     try:
-        session._is_closing.clear()
-        session._pass_on(2, b"spark ERROR Something: \xff\n")
+        stderr._is_closing.clear()
+        stderr._pass_on(b"spark ERROR Something: \xff\n")
     finally:
         console.give_back()
     assert lines == ["spark ERROR Something: \\xff\n"]

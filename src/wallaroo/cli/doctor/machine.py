@@ -12,7 +12,14 @@ from enum import Enum
 
 JAVA_MIN = 17  # Spark 4's own floor
 PYTHON_MIN = (3, 11)
-NEEDED = {"pyspark": (4, 3), "pyarrow": (18,), "lmdb": (1, 4), "cloudpickle": (3,), "rich": (13,)}
+NEEDED = {
+    "pyspark": (4, 3),
+    "pyarrow": (18,),
+    "lmdb": (1, 4),
+    "cloudpickle": (3,),
+    "rich": (13,),
+    "psutil": (7, 2, 2),
+}
 GIB = 1024**3
 # bytes free; a backlog of one source may fill the former within minutes
 DISK_FAIL, DISK_WARN = GIB // 4, 2 * GIB

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from wallaroo import console
 from wallaroo.api.application import Application
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
@@ -30,7 +32,7 @@ from wallaroo.cli.run.views import View, choose_view
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.metrics.status import RunStatus
 from wallaroo.options import RunHandle
-from wallaroo.runner import begin
+from wallaroo.runner import launch
 from wallaroo.sinks.file.config import FileSinkConfig
 
 POLL_S = 0.5  # how often the table is drawn and signals are looked for
@@ -76,6 +78,7 @@ def run_command(arguments: argparse.Namespace) -> int:
 def execute(start: Callable[[], RunHandle], options: argparse.Namespace) -> None:
     """Start, watch, say how it ended; raise what the run failed with."""
     view = choose_view(options.quiet, not options.no_live)
+    _show_log(options.quiet)
     with StopSignals(view.abandon) as signals:
         if not options.quiet:
             print(_beginning(options), file=sys.stderr, flush=True)
@@ -90,6 +93,22 @@ def execute(start: Callable[[], RunHandle], options: argparse.Namespace) -> None
     finally:
         if handle.exception is not None:
             raise handle.exception  # rather than a complaint about the summary
+
+
+class _Stderr(logging.Handler):
+    """Prints the run's log lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        console.write_lines(record.getMessage())
+
+
+def _show_log(is_quiet: bool) -> None:
+    """Let lines of the run's log go to stderr; errors only, where quiet."""
+    log = logging.getLogger("wallaroo")
+    log.handlers = [handler for handler in log.handlers if not isinstance(handler, _Stderr)]
+    log.addHandler(_Stderr())
+    log.setLevel(logging.ERROR if is_quiet else logging.INFO)
+    log.propagate = False
 
 
 def watch(handle: RunHandle, view: View, signals: StopSignals) -> RunStatus:
@@ -127,19 +146,19 @@ class Phases:
     def look(self, status: RunStatus) -> None:
         """Take note of the phase that the run is in."""
         self.is_starting = status.state == "starting"
-        if status.phase == self._phase:
+        if status.doing == self._phase:
             return
         now_s = time.monotonic()
         took_s = now_s - self._since_s
         if self._phase and took_s >= PHASE_SHOWN_S:
             self._say(f"{self._phase}: {duration(took_s)}")
-        self._phase = status.phase
+        self._phase = status.doing
         self._since_s = now_s
 
 
 def _stopping(status: RunStatus) -> str:
     if status.state == "starting":
-        doing = f" after {status.phase}" if status.phase else ""
+        doing = f" after {status.doing}" if status.doing else ""
         return f"stopping{doing}, before the first batch... (once more to end at once)"
     return "stopping at the batch boundary... (once more to end at once)"
 
@@ -177,7 +196,7 @@ def confirm_fresh(options: argparse.Namespace) -> None:
 
 
 def _start(application: Application, options: argparse.Namespace) -> RunHandle:
-    return begin(application, run_options(options))
+    return launch(application, run_options(options))
 
 
 def _beginning(options: argparse.Namespace) -> str:

@@ -92,8 +92,8 @@ def live_table(
 def _headline(status: RunStatus) -> Text:
     line = Text(f" {status.application} ", style="bold")
     line.append(status.state, style=_STATE_STYLES.get(status.state, ""))
-    if status.phase:
-        line.append(f": {status.phase}", style="not bold")
+    if status.doing:
+        line.append(f": {status.doing}", style="not bold")
     line.append(
         f"  {duration(status.elapsed_s)}, {counted(status.batches, 'batch', 'batches')}, "
         f"{counted(status.tasks, 'task')}",
@@ -268,7 +268,7 @@ def log_line(status: RunStatus) -> str:
     """The key facts in one line, with units, for logs."""
     events, size_bytes = _backlog(status)
     facts = [
-        f"{status.application} {status.state}{f': {status.phase}' if status.phase else ''} "
+        f"{status.application} {status.state}{f': {status.doing}' if status.doing else ''} "
         f"{duration(status.elapsed_s)}",
     ]
     if status.state == "starting":
@@ -344,11 +344,8 @@ def summary(status: RunStatus) -> str:
 
 
 def _end_of(status: RunStatus) -> str:
-    """How the run ended: its state, or that everything its sources had is processed."""
-    is_done = status.sources and all(source.is_ended for source in status.sources)
-    if status.state == "stopped" and is_done and not _backlog(status)[0]:
-        return "finished (all input is processed)"
-    return status.state
+    """How the run ended, in words."""
+    return "finished (all input is processed)" if status.state == "finished" else status.state
 
 
 def _latency_lines(latency: tuple[PipelineLatency, ...]) -> list[str]:

@@ -93,8 +93,14 @@ class FakeHandle(RunHandle):
         if self.stops:
             return replace(STATUS, state="stopping")
         if self.waits <= self._starts_after:
-            return replace(STATUS, state="starting", phase="starting Spark")
+            return replace(STATUS, state="starting", doing="starting Spark")
         return STATUS
+
+    def begin(self) -> None:
+        """It has begun."""
+
+    def wait_started(self, timeout: float | None = None) -> bool:
+        return True
 
     def stop(self) -> None:
         self.stops += 1

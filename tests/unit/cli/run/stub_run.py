@@ -24,7 +24,7 @@ LINES = 40
 LONG = "x" * 200  # wider than any terminal of the tests
 
 
-def begin(app: Any, options: RunOptions) -> FakeHandle:
+def launch(app: Any, options: RunOptions) -> FakeHandle:
     if behaviour == "slow-start":
         return FakeHandle(starts_after=1_000_000)
     if behaviour == "takes-signals":
@@ -64,5 +64,7 @@ def print_much(handle: FakeHandle) -> None:
 
 if __name__ == "__main__":
     behaviour = sys.argv[1]
-    vars(command).update(begin=begin, load_application=lambda path, args: (path, args), POLL_S=0.05)
+    vars(command).update(
+        launch=launch, load_application=lambda path, args: (path, args), POLL_S=0.05
+    )
     sys.exit(main(["run", *sys.argv[2:]]))

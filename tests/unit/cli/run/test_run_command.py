@@ -378,7 +378,7 @@ def test_each_phase_of_the_start_is_reported_with_its_seconds(
         (5.2, "running", ""),
     ):
         now_s[0] = at_s
-        phases.look(replace(STATUS, state=state, phase=phase))
+        phases.look(replace(STATUS, state=state, doing=phase))
     assert said == ["starting Spark: 3.1 s", "starting workers: 2.0 s"]
     assert not phases.is_starting
 

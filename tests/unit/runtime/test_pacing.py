@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from wallaroo.runtime.pacing import EVENTS_MIN, Pacer
-from wallaroo.spark.control import EVENTS_FIRST
+from wallaroo.runtime.pacing import EVENTS_FIRST, EVENTS_MIN, Pacer
 
 
 def settled(
@@ -56,6 +55,7 @@ def test_an_empty_batch_says_nothing_however_long_it_took() -> None:
 
 def test_quick_code_gets_a_task_per_thousands_of_events() -> None:
     pacer = Pacer(1.0)
+    pacer.batch_took(100_000, 0.5, 0.3, tasks=1)
     assert [pacer.tasks(events, 8) for events in (0, 1, 10_000, 20_000, 1_000_000)] == [
         1,
         1,
@@ -90,3 +90,40 @@ def test_batches_that_waited_for_a_lost_host_do_not_make_the_next_ones_tiny() ->
     for _ in range(3):
         pacer.batch_took(2_000, 50.0, 0.01, 2)
     assert pacer.events_max > before / 2
+
+
+def test_the_first_batch_uses_all_cores_as_nothing_is_known_of_its_events() -> None:
+    assert Pacer(1.0).tasks(1_000, 4) == 4
+
+
+def test_slow_events_are_cut_to_the_target_after_the_first_batch() -> None:
+    """10 ms each, two cores, as many as there could be."""
+    pacer = Pacer(1.0)
+    took = []
+    for _ in range(6):
+        events = pacer.events_max
+        tasks = pacer.tasks(events, 2)
+        busy_s = events * 0.01 / tasks
+        took.append(0.15 + busy_s)
+        pacer.batch_took(events, 0.15 + busy_s, busy_s, tasks)
+    assert took[0] < 6
+    assert all(seconds < 1.2 for seconds in took[1:])
+    assert pacer.tasks(pacer.events_max, 2) == 2
+
+
+def test_quick_events_reach_large_batches_within_a_few() -> None:
+    pacer = Pacer(1.0)
+    for _ in range(6):
+        busy_s = pacer.events_max * 1.5e-6
+        pacer.batch_took(pacer.events_max, 0.15 + busy_s, busy_s, 2)
+    assert pacer.events_max > 100_000
+
+
+def test_events_that_become_slow_are_cut_at_once() -> None:
+    """Not by a quarter from one batch of minutes to the next."""
+    pacer = Pacer(1.0)
+    for _ in range(10):
+        pacer.batch_took(pacer.events_max, 0.2, pacer.events_max * 1e-6, 2)
+    events = pacer.events_max
+    pacer.batch_took(events, events * 1e-3, events * 1e-3, 2)
+    assert pacer.events_max * 1e-3 < 2

@@ -5,20 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from wallaroo.local_cluster import processes
-from wallaroo.local_cluster.processes import Process
+from wallaroo.processes import table as processes
+from wallaroo.processes.table import Process
 
 Spawn = Callable[..., subprocess.Popen[bytes]]
-on_proc = pytest.mark.skipif(
-    not Path("/proc/self/environ").exists(), reason="marks are read from /proc"
-)
 
 
 def identified(child: subprocess.Popen[bytes]) -> Process:
@@ -27,7 +21,7 @@ def identified(child: subprocess.Popen[bytes]) -> Process:
     return process
 
 
-def test_a_process_is_running_until_it_has_ended_even_if_nobody_has_waited_for_it(
+def test_a_process_is_running_until_it_has_ended_even_if_it_was_not_waited_for(
     spawn: Spawn,
 ) -> None:
     child = spawn()
@@ -65,13 +59,12 @@ def test_a_process_that_ignores_sigterm_is_killed_after_its_time(spawn: Spawn) -
     assert child.wait() == -signal.SIGKILL
 
 
-def test_a_process_that_heeds_sigterm_is_not_killed(spawn: Spawn) -> None:
+def test_a_process_that_ends_at_sigterm_is_not_killed(spawn: Spawn) -> None:
     child = spawn()
     processes.end([identified(child)], 10.0)
     assert child.wait() == -signal.SIGTERM
 
 
-@on_proc
 def test_marks_find_a_child_that_lost_its_parent(spawn: Spawn, tmp_path: Path) -> None:
     start = (
         "open(os.environ['PID'], 'w').write(str(subprocess.Popen(['sleep', '60'], "
@@ -96,16 +89,8 @@ def test_marks_find_a_child_that_lost_its_parent(spawn: Spawn, tmp_path: Path) -
     assert processes.marked(f"MARK={tmp_path}") == []
 
 
-@pytest.mark.skipif(not Path("/bin/ps").exists(), reason="there is no ps")
-def test_ps_tells_the_same_as_proc(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
-    child = spawn()
-    monkeypatch.setattr(processes, "PROC", Path("/there is no such folder"))
-    process = identified(child)
-    assert process.parent == os.getpid()
-    assert str(time.localtime().tm_year) in process.started
-    assert processes.marked("PATH=") == []
-
-    child.kill()
-
-    processes.wait_for_end([process], 5.0)
-    assert processes.identify(child.pid) is None  # a zombie
+def test_a_process_is_the_same_after_the_clock_was_set(spawn: Spawn) -> None:
+    process = identified(spawn())
+    boot, _, at = process.started.rpartition(" ")
+    assert processes.is_running(replace(process, started=f"{boot} {float(at) + 0.5:.2f}"))
+    assert not processes.is_running(replace(process, started=f"{boot} {float(at) + 60:.2f}"))

@@ -16,6 +16,7 @@ Should Spark give it a task all the same, the batch is run again.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -34,11 +35,10 @@ from wallaroo.metrics.status import WorkerStatus
 from wallaroo.runtime.job import BatchJob, Deployment, worker_name
 from wallaroo.runtime.placement import Member, Ownership, spread, tasks_for
 from wallaroo.runtime.rebalance import Move, MoveMeter
-from wallaroo.spark.excluded_hosts import Refusals
-from wallaroo.spark.executors import Seen, executors_of
-from wallaroo.spark.joining_hosts import Greeting, Warmed, greet, warm
-from wallaroo.spark.layout import Layout, located
-from wallaroo.spark.log import log
+from wallaroo.spark.cluster.excluded_hosts import Refusals
+from wallaroo.spark.cluster.executors import Seen, executors_of
+from wallaroo.spark.cluster.joining_hosts import Greeting, Warmed, greet, warm
+from wallaroo.spark.cluster.layout import Layout, located
 from wallaroo.spark.shuffles import ShuffleCleaner
 from wallaroo.spark.spark_errors import reason_of
 
@@ -47,6 +47,7 @@ GREETERS = 16  # hosts greeted at once, when a run starts
 GREETING_S = 60.0  # for a host that Spark has to take its first task
 # after so many batches in a row with a task elsewhere than wanted the layout is made anew
 STRAYS = (8, 64, 512)
+_log = logging.getLogger("wallaroo.run")
 WARMINGS = 2  # the second one catches up with what was committed during the first
 
 
@@ -206,7 +207,9 @@ class Cluster:
         while is_waiting():
             if not seen and not is_told and time.monotonic() > told_at:
                 is_told = True
-                log("waiting for workers: Spark's master has given this application none yet")
+                _log.warning(
+                    "waiting for workers: Spark's master has given this application none yet"
+                )
             time.sleep(LOOK_S)
             before, seen = seen, executors_of(self._context)
             if seen and seen == before:
@@ -245,7 +248,7 @@ class Cluster:
         self._refusals.keep(seen)
         return seen
 
-    def stranger_failed(self, reports: Iterable[TaskReport]) -> str:
+    def failure_on_non_member(self, reports: Iterable[TaskReport]) -> str:
         """Return what a task reports that ran on a host that is no member, "" if none failed
         there.
         """
@@ -304,7 +307,7 @@ class Cluster:
         else:
             return None
         if self._refusals.add(seen.host, str(error)):
-            log(str(error))
+            _log.warning(str(error))
         return error
 
     def _admit(self, seen: Seen, greeting: Greeting) -> None:

@@ -7,46 +7,62 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import SinkLine, SourceStatus
 from wallaroo.plan.model import DEAD_LETTERS, Plan
+from wallaroo.runtime.batches import Batches
 from wallaroo.sinks.interface import SinkCommitter
-from wallaroo.spark.batches import BatchRunner
-from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
 
-NO_WORKERS = "workers: Spark's master gives this application none now"
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was seen at one look."""
+
+    sources: tuple[SourceStatus, ...]
+    sinks: tuple[SinkLine, ...]
+
+    @property
+    def is_input_done(self) -> bool:
+        """Whether all sources have ended and all their events are committed."""
+        return all(source.is_ended and source.backlog_events == 0 for source in self.sources)
 
 
 class Observer:
-    """Looks, and tells the meter."""
+    """Looks, and passes what it sees to the meter."""
 
     def __init__(
         self,
         plan: Plan,
-        root: Path,
-        batches: BatchRunner,
+        readers: tuple[SpoolReader, ...],
+        batches: Batches,
         committers: Mapping[str, SinkCommitter],
         meter: RunMeter,
     ):
-        self._plan, self._batches, self._committers, self._meter = plan, batches, committers, meter
-        self._readers = [
-            SpoolReader(folder_of(root / "spool", source.config.name)) for source in plan.sources
-        ]
-        # when this run began
-        self._first_events = [self._done(number)[1] for number in range(len(plan.sources))]
+        self._plan = plan
+        self._readers = readers
+        self._batches = batches
+        self._committers = committers
+        self._meter = meter
+        self._first = batches.ends  # where this run began
 
-    def look(self) -> tuple[list[SourceStatus], list[SinkLine]]:
-        """Return what sources and sinks say now."""
-        sources = [self._source(number) for number in range(len(self._plan.sources))]
-        sinks = []
+    def look(self, waiting_for: str = "") -> Sight:
+        """Return what sources and sinks say now; ``waiting_for`` holds the whole run up."""
+        ends = self._batches.ends
+        sources = tuple(self._source(number, ends) for number in range(len(self._plan.sources)))
+        sinks = self._sinks()
+        self._meter.observe(sources, sinks, time.time(), waiting_for)
+        return Sight(sources, sinks)
+
+    def _sinks(self) -> tuple[SinkLine, ...]:
+        lines: list[SinkLine] = []
         left: list[int] = []
         results = [sink for sink in self._plan.sinks if sink.name != DEAD_LETTERS]
         for sink in self._plan.sinks:
             status = self._committers[sink.name].status()
-            sinks.append(
+            lines.append(
                 SinkLine(
                     sink.name,
                     sink.config.label,
@@ -63,27 +79,18 @@ class Observer:
                     self._meter.output_left(batch, at_ns)
         if len(results) > 1:
             self._meter.output_left(min(left), time.time_ns())
-        self._meter.observe(
-            sources, sinks, time.time(), NO_WORKERS if self._batches.cluster.is_empty else ""
-        )
-        return sources, sinks
+        return tuple(lines)
 
-    def is_full(self, bytes_max: int) -> bool:
-        """Whether a sink has more to send than that."""
-        return any(committer.backlog() > bytes_max for committer in self._committers.values())
-
-    def _done(self, number: int) -> list[int]:
-        last = self._batches.last
-        return last.offsets.get(self._plan.sources[number].config.name, [0, 0]) if last else [0, 0]
-
-    def _source(self, number: int) -> SourceStatus:
-        config, head = self._plan.sources[number].config, self._readers[number].head()
-        first, (byte, events) = self._first_events[number], self._done(number)
+    def _source(self, number: int, ends: Mapping[str, list[int]]) -> SourceStatus:
+        config = self._plan.sources[number].config
+        head = self._readers[number].head()
+        first_events = self._first[config.name][1]
+        byte, events = ends[config.name]
         return SourceStatus(
             name=config.name,
             label=config.label,
-            events_in=head.position.events - first,
-            events_done=events - first,
+            events_in=head.position.events - first_events,
+            events_done=events - first_events,
             backlog_events=head.position.events - events,
             backlog_bytes=head.position.byte - byte,
             connections=head.connections,
