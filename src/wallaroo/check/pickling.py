@@ -152,6 +152,6 @@ def _refusal(call: Callable[[Any], Any], thing: Any) -> Exception | None:
     """
     try:
         call(thing)
-    except Exception as error:  # noqa: BLE001  # this is the gate between the user's code and the list of problems
+    except Exception as error:  # noqa: BLE001  # the error boundary between the user's code and the list of problems
         return error
     return None

@@ -16,7 +16,7 @@ from wallaroo.graph import render
 from wallaroo.plan import explain
 
 EPILOG = (
-    "Every other option behind APP, such as --in and --out, goes to the application's "
+    "Every other option after APP, such as --in and --out, goes to the application's "
     "application_setup(args)."
 )
 

@@ -70,12 +70,12 @@ def test_an_open_pipeline_is_asked_to_end_in_a_sink() -> None:
     assert "to_sink()" in problem.cure
 
 
-def test_a_step_behind_a_sink_is_reported_at_its_own_line() -> None:
+def test_a_step_after_a_sink_is_reported_at_its_own_line() -> None:
     problem = only(tcp("in").to_sink(SINK).to(shout).to_sink(SINK))
-    assert (problem.step, "behind a sink" in problem.what) == ("step 'shout'", True)
+    assert (problem.step, "after a sink" in problem.what) == ("step 'shout'", True)
 
 
-def test_a_second_sink_behind_a_sink_points_to_to_sinks() -> None:
+def test_a_second_sink_after_a_sink_points_to_to_sinks() -> None:
     assert "to_sinks([...])" in only(tcp("in").to_sink(SINK).to_sink(SINK)).cure
 
 
@@ -95,7 +95,7 @@ def test_a_merge_of_a_keyed_and_an_unkeyed_side_is_reported() -> None:
         "One side ends in key_by 'first_letter', the other in step 'shout': unlike pipelines "
         "do not merge."
     )
-    assert problem.cure == "Call key_by() behind the merge, or last on both sides."
+    assert problem.cure == "Call key_by() after the merge, or last on both sides."
 
 
 def test_a_merge_of_two_sides_that_end_in_different_keys_is_fine() -> None:
@@ -105,7 +105,7 @@ def test_a_merge_of_two_sides_that_end_in_different_keys_is_fine() -> None:
 
 def test_a_state_step_without_a_key_is_asked_for_key_by_or_collect() -> None:
     problem = only(tcp("in").to(count).to_sink(SINK))  # type: ignore[call-overload]  # mypy says so too
-    assert problem.what == "It keeps state, and no key_by() or collect() stands in front of it."
+    assert problem.what == "It keeps state, and no key_by() or collect() comes before it."
     assert "key_by(" in problem.cure
     assert "collect()" in problem.cure
 
@@ -362,7 +362,7 @@ def test_two_sources_of_one_name_are_reported_for_both_their_names() -> None:
 def test_two_different_steps_of_one_name_are_reported() -> None:
     other = wallaroo.computation(name="shout")(bare)
     problem = only(tcp("in").to(shout).to(other).to_sink(SINK))
-    assert problem.what.startswith("Another step of this name stands at ")
+    assert problem.what.startswith("Another step of this name is defined at ")
 
 
 def test_one_stateless_step_may_stand_in_several_places() -> None:

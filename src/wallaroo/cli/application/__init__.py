@@ -1,1 +1,1 @@
-"""Finding an application, and the options that stand after it on a command line."""
+"""Finding an application, and the options that follow it on a command line."""

@@ -80,7 +80,7 @@ def split_args(
 def refuse_misspelled(words: Sequence[str], own: argparse.ArgumentParser, app: str) -> None:
     """Raise PipelineError for an option that is nearly one of the command's own.
 
-    An application's own option is never refused: its name stands in the application's source, or
+    An application's own option is never refused: its name occurs in the application's source, or
     the user puts it after '--'.
     """
     known = [word for word in re.findall(r"--[\w-]+", own.format_usage()) if word != "--help"]

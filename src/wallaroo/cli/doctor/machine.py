@@ -39,7 +39,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: the thing, how it looks, what was seen, and the cure where it is not ok."""
+    """One line: the thing, how it looks, what was seen, and how to fix it where it is not ok."""
 
     thing: str
     verdict: Verdict

@@ -164,8 +164,8 @@ def _stopping(status: RunStatus) -> str:
 
 
 def confirm_fresh(options: argparse.Namespace) -> None:
-    """Ask before --fresh deletes anything; a CheckpointError where the answer is not yes, or nobody
-    is there to ask.
+    """Ask before --fresh deletes anything; a CheckpointError where the answer is not yes, or the
+    user cannot be asked.
     """
     directory: Path | None = options.checkpoint
     if (
