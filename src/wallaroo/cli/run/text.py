@@ -313,7 +313,9 @@ def _error_words(error: ErrorCount) -> str:
 
 def summary(status: RunStatus) -> str:
     """What a run did, for its end: several lines of plain text."""
-    seconds = max(status.elapsed_s, 1e-9)
+    # the start of Spark is not the application's speed
+    start_s = max(status.running_at - status.started_at, 0.0)
+    seconds = max(status.elapsed_s - start_s, 1e-9)
     begun = (
         f"after batch {status.recovered_batch} of its checkpoint"
         if status.recovered_batch >= 0
@@ -324,8 +326,8 @@ def summary(status: RunStatus) -> str:
         f"{counted(status.batches, 'batch', 'batches')}"
         f" (median {milliseconds(status.batch_ms_median)})",
         f"  events in    {status.events_in:,}",
-        f"  events done  {status.events_done:,}  ({status.events_done / seconds:,.0f}/s over the "
-        f"whole run)",
+        f"  events done  {status.events_done:,}  ({status.events_done / seconds:,.0f}/s while "
+        "running)",
         f"  outputs      {status.outputs:,}  ({status.outputs / seconds:,.0f}/s)",
     ]
     left = _backlog(status)[0]

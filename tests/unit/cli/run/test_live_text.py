@@ -170,7 +170,7 @@ def test_the_summary_says_what_the_run_did() -> None:
     assert summary(replace(STATUS, state="stopped", recovered_batch=17)).splitlines() == [
         "Market Spread: stopped after 1 min 03 s, 61 batches (median 874 ms)",
         "  events in    15,412,000",
-        "  events done  15,120,000  (239,241/s over the whole run)",
+        "  events done  15,120,000  (239,241/s while running)",
         "  outputs      72,310  (1,144/s)",
         "  left over    292,000 events in the spool, not yet processed",
         "  waiting for  127.0.0.1:7002 (connection refused): 4.0 KiB of tcp-7002 not sent",
@@ -261,3 +261,9 @@ def test_the_line_view_prints_again_when_its_time_has_passed() -> None:
 def test_a_run_whose_input_is_processed_is_finished() -> None:
     ended = replace(STATUS, state="finished")
     assert summary(ended).startswith("Market Spread: finished (all input is processed) after 1 min")
+
+
+def test_rates_of_the_summary_do_not_count_the_start() -> None:
+    status = replace(STATUS, state="stopped", elapsed_s=60.0, events_done=1_000)
+    late = replace(status, running_at=status.started_at + 50)
+    assert "(100/s while running)" in summary(late)
