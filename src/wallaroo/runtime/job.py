@@ -26,7 +26,7 @@ from wallaroo.state.checkpoint import boot_id
 from wallaroo.state.commits import Commit
 from wallaroo.state.storage import LocalStorage
 from wallaroo.steps import Step, pickle_by_name
-from wallaroo.user_output.settings import EVERY_STDERR, UserOutput
+from wallaroo.user_output.settings import UserOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Deployment:
     checkpoint_id: str
     is_durable: bool
     stacks: str = ""  # where tasks write their stacks when asked; "": nowhere
-    user_output: UserOutput = EVERY_STDERR  # where what user code prints goes
+    user_output: UserOutput | None = None  # where what user code prints goes; None: as it is
 
     @staticmethod
     def of(
@@ -81,6 +81,11 @@ class Deployment:
             is_durable,
             stacks,
         )
+
+    @property
+    def is_in_driver(self) -> bool:
+        """Whether this process is the driver, where a host runs tasks without workers."""
+        return self.user_output is not None and self.user_output.driver_pid == os.getpid()
 
     def view_folder(self) -> Path:
         """Return the folder of this host's view: outside of the checkpoint where several hosts
@@ -136,7 +141,8 @@ def plan_of(deployment: Deployment) -> Plan:
     be had.
     """
     if deployment.plan_id not in _plans:
-        forbid_runs()
+        if not deployment.is_in_driver:
+            forbid_runs()
         listen(deployment.stacks)
         for path in deployment.module_paths:
             if path not in sys.path:

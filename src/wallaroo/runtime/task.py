@@ -44,7 +44,8 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
     task: Task | None = None
     report: TaskReport
     deployment = job.deployment
-    user_output.attach(deployment.user_output, deployment.plan_id, lambda: loaded_steps(deployment))
+    if (output := deployment.user_output) is not None:
+        user_output.attach(output, deployment.plan_id, lambda: loaded_steps(deployment))
     try:
         task = Task(job, level, index)
         yield from task.run(records)

@@ -25,6 +25,5 @@ class UserOutput:
 
     address: str = ""
     log_level: str = "info"
-
-
-EVERY_STDERR = UserOutput()
+    # tasks that run in the driver itself print as they are; 0: workers are on other machines
+    driver_pid: int = 0

@@ -120,11 +120,13 @@ _attached: LineSender | None = None
 
 def attach(output: UserOutput, plan_id: str, steps: Steps) -> None:
     """Lead stdout, stderr and logging of this worker to where ``output`` says; again for the same
-    run does nothing.
+    run, or in the driver itself, does nothing.
 
     ``steps`` is asked when something is printed; it returns none while the application is imported.
     """
     global _attached
+    if output.driver_pid == os.getpid():
+        return
     if not isinstance(sys.stdout, StepOutput):
         sys.stdout = cast("TextIO", StepOutput(sys.stdout))
     if not isinstance(sys.stderr, StepOutput):

@@ -172,3 +172,20 @@ def test_a_folder_with_too_long_a_name_has_no_address(tmp_path: Path) -> None:
     long.mkdir()
     with collecting(long) as (collector, _):
         assert collector.address == ""
+
+
+def test_tasks_that_run_in_the_driver_itself_print_as_they_are() -> None:
+    plain = """
+import os, sys
+from wallaroo.user_output.settings import UserOutput
+from wallaroo.user_output.worker import attach
+hook = sys.breakpointhook
+attach(UserOutput("", "info", os.getpid()), "plan", lambda: ())
+print("plain", sys.stdout is sys.__stdout__, sys.breakpointhook is hook)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", plain],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True, text=True, timeout=DEADLINE_S, check=True,
+    )  # fmt: skip
+    assert done.stdout == "plain True True\n"

@@ -7,6 +7,7 @@ takes long.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -123,7 +124,7 @@ def _user_output(order: Order, closers: Closers) -> UserOutput:
     collector = Collector(order.site.scratch)
     closers.add(collector.close)
     collector.start()
-    return UserOutput(collector.address, level)
+    return UserOutput(collector.address, level, os.getpid())
 
 
 def _parts(
