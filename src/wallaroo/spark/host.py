@@ -23,7 +23,7 @@ from wallaroo.runtime.busy_workers import describe_workers
 from wallaroo.runtime.host import Enter, Site
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.spark.cluster.members import Cluster, Place
+from wallaroo.spark.cluster.cluster import Cluster, Place
 from wallaroo.spark.control import Control, write_control
 from wallaroo.spark.jobs import run_with_retries
 from wallaroo.spark.jvm import Jvm
