@@ -22,7 +22,7 @@ from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.rebalance import Move
 from wallaroo.spark import jobs
-from wallaroo.spark.cluster.members import Cluster
+from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.state.commits import CommitLog
 
 PHASES = ("plan", "job", "accept", "commit", "sinks", "housekeeping", "account", "between")

@@ -12,6 +12,7 @@ import traceback
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,16 @@ def unexpected(error: Exception) -> InternalError:
     )
 
 
+@dataclass(slots=True)
+class Counts:
+    """What a task has counted so far."""
+
+    events: dict[int, int] = field(default_factory=dict)  # by source
+    receipts: dict[int, dict[int, int]] = field(default_factory=dict)  # by source, unix ms
+    outputs: dict[int, int] = field(default_factory=dict)  # by sink
+    notes: dict[str, float] = field(default_factory=dict)  # named measurements
+
+
 class Task:
     """Feeds a Level from the spool or from blocks, and stages what comes out."""
 
@@ -102,11 +113,8 @@ class Task:
         self.attempt = uuid.uuid4().hex[:12]
         self.consumed: dict[int, str] = {}
         self.reports_before: tuple[TaskReport, ...] = ()
-        self._events: dict[int, int] = {}
-        self._receipts: dict[int, dict[int, int]] = {}
-        self._outputs: dict[int, int] = {}
+        self._counts = Counts()
         self._writers: dict[int, SinkWriter] = {}
-        self._notes: dict[str, float] = {}
         self._state = self._open_state()
         self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
 
@@ -117,12 +125,12 @@ class Task:
             return None
         started = time.perf_counter()
         state, caught_up = open_state(self._job, self._plan, self._index, self._job.tasks)
-        self._notes["entries_applied"] = float(caught_up.entries)
-        self._notes["cold_groups"], self._notes["cold_bytes"] = (
+        self._counts.notes["entries_applied"] = float(caught_up.entries)
+        self._counts.notes["cold_groups"], self._counts.notes["cold_bytes"] = (
             float(caught_up.cold_groups),
             float(caught_up.bytes_read),
         )
-        self._notes["catch_up_ms"] = (time.perf_counter() - started) * 1e3
+        self._counts.notes["catch_up_ms"] = (time.perf_counter() - started) * 1e3
         return state
 
     def _reader(self, step: str) -> Any:
@@ -140,7 +148,7 @@ class Task:
         # nothing in it, but what is not read keeps Spark from using this process again
         deque(records, maxlen=0)
         for piece in self._job.pieces[self._index] if self._index < len(self._job.pieces) else ():
-            receipts = self._receipts.setdefault(piece.source, {})
+            receipts = self._counts.receipts.setdefault(piece.source, {})
             events, feed = 0, self._level.feed_frames
             for chunk in self._job.deployment.spools[piece.source].chunks(piece.start, piece.end):
                 receipt_ms = chunk.receipt_ns // 1_000_000
@@ -148,7 +156,7 @@ class Task:
                 receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
                 events += count
                 yield None
-            self._events[piece.source] = self._events.get(piece.source, 0) + events
+            self._counts.events[piece.source] = self._counts.events.get(piece.source, 0) + events
 
     def _feed_blocks(self, records: Iterable[Record]) -> Fed:
         blocks = self._blocks(records)
@@ -166,7 +174,7 @@ class Task:
         for sink, outputs in self._level.outputs.items():
             if outputs:
                 self._writer(sink).write(outputs)
-                self._outputs[sink] = self._outputs.get(sink, 0) + len(outputs)
+                self._counts.outputs[sink] = self._counts.outputs.get(sink, 0) + len(outputs)
                 outputs.clear()
 
     def _writer(self, sink: int) -> SinkWriter:
@@ -212,14 +220,14 @@ class Task:
             task=self._index,
             attempt=self.attempt,
             consumed=self.consumed,
-            events=self._events,
-            receipts=self._receipts,
-            outputs=self._outputs,
+            events=self._counts.events,
+            receipts=self._counts.receipts,
+            outputs=self._counts.outputs,
             tokens=tokens,
             delta=delta,
             snapshots=snapshots,
             busy_ms=busy_ms,
-            notes=self._notes,
+            notes=self._counts.notes,
             errors=self._level.failures.counts,
             samples=tuple(self._level.failures.samples),
             worker=worker_name(),

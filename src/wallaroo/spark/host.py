@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from wallaroo.api.application import Application
 from wallaroo.engine.report import TaskReport
-from wallaroo.errors import PeerError
 from wallaroo.metrics.status import WorkerStatus
 from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
@@ -23,16 +22,17 @@ from wallaroo.runtime.busy_workers import describe_workers
 from wallaroo.runtime.host import Enter, Site
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.spark.cluster.members import Cluster, Place
+from wallaroo.spark.cluster.cluster import Cluster, Place
 from wallaroo.spark.control import Control, write_control
 from wallaroo.spark.jobs import run_with_retries
 from wallaroo.spark.jvm import Jvm
-from wallaroo.spark.query import GONE, JVM_GONE, BatchQuery
+from wallaroo.spark.query import GONE, BatchQuery
 from wallaroo.spark.session import close_session, is_local, is_loopback, open_session
 from wallaroo.spark.shipping import ship
 from wallaroo.spark.shuffles import ShuffleCleaner
 
 _log = logging.getLogger("wallaroo.run")
+CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
 WARM_UP = "wallaroo-warm-up"  # Spark's group of the jobs of a start
 
 
@@ -59,6 +59,11 @@ class Starting:
 
     jvm: Jvm = field(default_factory=Jvm)
     is_interrupted: threading.Event = field(default_factory=threading.Event)
+
+
+def _close(session: SparkSession) -> None:
+    with contextlib.suppress(*GONE):  # it has gone by itself
+        close_session(session)
 
 
 class MicroBatchHost:
@@ -215,10 +220,11 @@ class MicroBatchHost:
             work.cluster.close()
             work.cleaner.close()
         if session is not None and self._is_own:
-            try:
-                close_session(session)
-            except GONE as error:
-                raise PeerError(JVM_GONE) from error
+            closing = threading.Thread(target=_close, args=(session,), daemon=True)
+            closing.start()
+            closing.join(CLOSE_S)
+            if closing.is_alive():
+                self._starting.jvm.kill()
 
     @property
     def _opened(self) -> SparkSession:

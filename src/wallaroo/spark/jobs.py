@@ -17,8 +17,8 @@ from pyspark import SparkContext
 from wallaroo.engine.report import TaskReport
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.task import run_level
+from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.spark.cluster.layout import Layout, own_task
-from wallaroo.spark.cluster.members import Cluster
 from wallaroo.spark.shuffles import ShuffleCleaner
 from wallaroo.spark.spark_errors import reason_of
 

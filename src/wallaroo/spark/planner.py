@@ -34,13 +34,18 @@ class Planner:
             self._seen_ns = seen_ns
         return now - self._alive_at
 
+    def expect(self) -> None:
+        """Wait again for its next sign of life: it is started, or killed, now."""
+        self._alive_at = time.monotonic()
+
     @property
     def is_gone(self) -> bool:
-        """Whether the process has ended."""
-        return self._process() is None
+        """Whether a planner that showed itself has ended."""
+        return self._path.exists() and self._process() is None
 
     def kill(self) -> None:
         """End it."""
+        self.expect()
         process = self._process()
         if process is not None:
             with contextlib.suppress(psutil.Error):

@@ -18,14 +18,17 @@ class Pulse:
     """Shows that the planner goes on: a file that holds its pid, written again and again."""
 
     def __init__(self, path: Path):
-        self._path = path
+        self._path = path  # written by the first beat: Spark makes readers in other processes, too
         self._at = 0.0
-        path.write_text(str(os.getpid()))
 
     def beat(self) -> None:
         """Show it, if it is time."""
         now = time.monotonic()
-        if now - self._at > PULSE_S:
-            self._at = now
-            with contextlib.suppress(OSError):  # the run has gone
+        if self._at and now - self._at <= PULSE_S:
+            return
+        with contextlib.suppress(OSError):  # the run has gone
+            if self._at:
                 os.utime(self._path)
+            else:
+                self._path.write_text(str(os.getpid()))
+        self._at = now

@@ -32,6 +32,8 @@ IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a 
 LOOK_S = 0.02
 # what a call into a JVM raises that has gone, and with it whatever was to be done
 GONE = (Py4JError, ConnectionError, EOFError)
+# between two questions to the planner Spark may start processes, which takes long on a busy machine
+PATIENCE = 3
 STARTS_MAX, STARTS_S = 4, 60.0  # of the query, within these seconds
 _log = logging.getLogger("wallaroo.run")
 STOP_S = 5.0  # for Spark to end a query; it goes on by itself after that
@@ -85,6 +87,7 @@ class BatchQuery:
 
     def start(self) -> None:
         """Start the query where the last commit ended."""
+        self._planner.expect()
         self._starts.append(time.monotonic())
         self._number += 1  # a query that begins needs a folder without another one's notes
         self._session.dataSource.register(SpoolSource)
@@ -128,10 +131,10 @@ class BatchQuery:
 
     def _look_after_planner(self) -> None:
         is_asked = self._has_begun.is_set() and self._batches.under_way is None
-        if self._planner.silent_s(is_asked) > self._hung_s:
+        bound_s = PATIENCE * self._hung_s
+        if self._planner.silent_s(is_asked) > bound_s:
             _log.warning(
-                "Spark's planner process has shown no sign of life for %.0f s; killing it",
-                self._hung_s,
+                "Spark's planner process has shown no sign of life for %.0f s; killing it", bound_s
             )
             self._planner.kill()
 

@@ -60,6 +60,9 @@ class Thread:
         self._thread = threading.Thread(target=self.server.run)
         self._thread.start()
 
+    def beat(self) -> None:
+        pass
+
     def look(self, timeout_s: float = 0.0) -> bool:
         return self.is_stopping
 

@@ -158,7 +158,7 @@ class Phases:
 
 def _stopping(status: RunStatus) -> str:
     if status.state == "starting":
-        doing = f" after {status.doing}" if status.doing else ""
+        doing = f" while {status.doing}" if status.doing else ""
         return f"stopping{doing}, before the first batch... (once more to end at once)"
     return "stopping at the batch boundary... (once more to end at once)"
 

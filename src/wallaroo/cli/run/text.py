@@ -29,7 +29,7 @@ _STATE_STYLES = {
     "running": "green",
     "stopping": "yellow",
     "stopped": "bold",
-    "finished": "bold",
+    "finished": "bold green",
     "failed": "bold red",
 }
 

@@ -21,12 +21,12 @@ WAIT, WAIT_PATIENT = "spark.locality.wait", "30s"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Exclusion:
     why: str
     until: float  # when the host may be asked again; monotonic seconds
 
 
-class Refusals:
+class ExcludedHosts:
     """Used by the watch and by the thread in which hosts join."""
 
     def __init__(self, context: SparkContext):
@@ -34,14 +34,14 @@ class Refusals:
         self._settings = context._jsc.sc().conf()
         self._usual = str(context.getConf().get(WAIT, "3s"))
         self._lock = threading.Lock()
-        self._by_host: dict[str, Refusal] = {}
+        self._by_host: dict[str, Exclusion] = {}
         self._is_patient = False
 
     def add(self, host: str, why: str) -> bool:
         """Refuse a host for a while; return whether that is news."""
         with self._lock:
             before = self._by_host.get(host)
-            self._by_host[host] = Refusal(why, time.monotonic() + ASK_AGAIN_S)
+            self._by_host[host] = Exclusion(why, time.monotonic() + ASK_AGAIN_S)
             self._let_wait()
         return before is None or before.why != why
 

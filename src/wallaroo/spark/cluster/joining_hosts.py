@@ -20,7 +20,7 @@ from wallaroo.state.checkpoint import FORMAT
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
+class HostProbe:
     worker: str
     host: str  # of the executor, as Spark names it; "" where that cannot be seen
     error: WallarooError | None = None
@@ -36,8 +36,8 @@ class Warmed:
     error: WallarooError | None = None
 
 
-def greet(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[Greeting]:
-    """Yield a host's Greeting."""
+def probe(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[HostProbe]:
+    """Yield a host's answer."""
     deque(rows, maxlen=0)  # what is not read keeps Spark from using this process again
     error: WallarooError | None = None
     try:
@@ -45,7 +45,7 @@ def greet(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[G
         _see_checkpoint(deployment)
     except Exception as caught:  # noqa: BLE001  # an error gate of the worker
         error = _told(caught)
-    yield Greeting(worker_name(), executor_host(), error)
+    yield HostProbe(worker_name(), executor_host(), error)
 
 
 def warm(

@@ -350,7 +350,7 @@ def test_a_signal_while_spark_starts_is_answered_at_once_and_stops_the_run() -> 
         read_until(process.stderr.fileno(), b"starting: starting Spark")
         process.send_signal(signal.SIGINT)
         read_until(
-            process.stderr.fileno(), b"stopping after starting Spark, before the first batch"
+            process.stderr.fileno(), b"stopping while starting Spark, before the first batch"
         )
         assert process.wait(DEADLINE_S) == 0
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wallaroo.spark.cluster import excluded_hosts as refusals
-from wallaroo.spark.cluster.excluded_hosts import WAIT, WAIT_PATIENT, Refusals
+from wallaroo.spark.cluster.excluded_hosts import WAIT, WAIT_PATIENT, ExcludedHosts
 
 
 class Settings(dict[str, str]):
@@ -34,7 +34,7 @@ def context(settings: Settings) -> Any:
 def test_tasks_wait_for_their_own_hosts_while_some_host_is_refused(
     context: Any, settings: Settings
 ) -> None:
-    refused = Refusals(context)
+    refused = ExcludedHosts(context)
     refused.add("a", "no library")
     refused.add("b", "no checkpoint")
     assert settings[WAIT] == WAIT_PATIENT
@@ -45,7 +45,7 @@ def test_tasks_wait_for_their_own_hosts_while_some_host_is_refused(
 
 
 def test_a_reason_is_news_once(context: Any) -> None:
-    refused = Refusals(context)
+    refused = ExcludedHosts(context)
     told = [refused.add("a", why) for why in ("no library", "no library", "no checkpoint")]
     assert told == [True, False, True]
     refused.keep(())
@@ -55,7 +55,7 @@ def test_a_reason_is_news_once(context: Any) -> None:
 def test_a_refused_host_is_asked_again_after_a_while(
     context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = Refusals(context)
+    refused = ExcludedHosts(context)
     assert refused.may_join("a")
     refused.add("a", "no library")
     assert not refused.may_join("a")
