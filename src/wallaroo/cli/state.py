@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from wallaroo.api.serialization import hooks_of
-from wallaroo.cli.loading import import_application
+from wallaroo.cli.application.loading import import_application
 from wallaroo.cli.tables import grouped, print_table, utc_text
 from wallaroo.engine.keys import Key, decode_key, encode_key
 from wallaroo.errors import CheckpointError, PeerError

@@ -18,6 +18,7 @@ from wallaroo.faults import fault_point
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.runtime.intake import Offsets
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.spool.format import Position
 from wallaroo.spool.tail import write_tail
@@ -28,7 +29,6 @@ from wallaroo.state.snapshots import in_force
 MIXED_RETRIES = 3
 
 Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
-Offsets = dict[str, list[int]]
 
 
 def history_of(checkpoint: Checkpoint) -> CommitHistory:

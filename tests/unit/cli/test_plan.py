@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli.loading import load_application
+from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.main import main
 from wallaroo.inspection.compatibility import judge
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint

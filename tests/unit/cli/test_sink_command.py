@@ -10,7 +10,7 @@ import pytest
 from tests.unit.sinks.tcp.outbox import Job
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.tcp.committer import OutboxCommitter
-from wallaroo.sinks.tcp.pipe import EgressConfig
+from wallaroo.sinks.tcp.egress.pipe import EgressConfig
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit
 
