@@ -27,10 +27,10 @@ from wallaroo.state import snapshots
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.delta import latest
+from wallaroo.state.environments import close_environments
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups, in_force
 from wallaroo.state.task_state import TaskState
-from wallaroo.state.view import close_environments
 
 KEY_GROUPS, SNAPSHOT_EVERY, SWEEP_EVERY, RETAIN, COMMITS_SENT = 8, 4, 2, 3, 2
 STEPS = ("totals", "windows")
@@ -114,7 +114,9 @@ class StateOfACheckpoint(RuleBasedStateMachine):
         sent = [
             commit for commit in self.housekeeping.newest(COMMITS_SENT) if commit.batch <= batch
         ]
-        state = TaskState(self.folder / "views" / host, KEY_GROUPS, groups, STEPS)
+        state = TaskState(
+            self.folder / "views" / host, KEY_GROUPS, groups, STEPS, self.checkpoint.id
+        )
         state.catch_up(History(storage, sent, batch, CommitLog(storage).read))
         return state
 
@@ -159,7 +161,9 @@ class StateOfACheckpoint(RuleBasedStateMachine):
                 )
                 for step in STEPS
             }
-            delta = state.write_delta(own, f"{batch}.1.{task}.{attempt}", self.checkpoint.storage)
+            delta = state.write_delta(
+                own, f"{batch}.1.{task}.{attempt}", self.checkpoint.storage, batch
+            )
             deltas += [delta] if delta else []
             if self.batch >= 0:
                 written += state.write_snapshots(
@@ -180,7 +184,14 @@ class StateOfACheckpoint(RuleBasedStateMachine):
         in_use = in_force(self.last.snapshots if self.last else (), written)
         self.made += 1
         commit = Commit(
-            batch, {"s": [batch, batch]}, tuple(deltas), in_use, steps=STEPS, id=f"{self.made:x}"
+            batch,
+            {"s": [batch, batch]},
+            tuple(deltas),
+            in_use,
+            steps=STEPS,
+            checkpoint=self.checkpoint.id,
+            id=f"{self.made:x}",
+            parent=self.last.id if self.last else "",
         )
         self.checkpoint.commits.publish(commit)
         after = {

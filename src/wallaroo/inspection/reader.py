@@ -12,7 +12,6 @@ retained.
 from __future__ import annotations
 
 import errno
-import json
 import mmap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,11 +23,9 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef
 from wallaroo.state.delta import latest
 from wallaroo.state.history import NOTHING, History
+from wallaroo.state.layout import read_identity
 from wallaroo.state.storage import LocalStorage
 
-# newest version of a checkpoint that is understood here; state.checkpoint, which needs LMDB, has
-# its own
-VERSION_MAX = 1
 # smaller files are read at once: an open file costs more than their bytes
 MAPPED_BYTES_MIN = 1 << 16
 # newest commits tried while an application deletes them: at worst it commits every few milliseconds
@@ -160,7 +157,7 @@ class CheckpointReader:
     """A checkpoint folder, for reading only."""
 
     def __init__(self, root: Path):
-        _check_format(root)
+        self.id = read_identity(root)
         self.root = root
         self._storage = LocalStorage(str(root), False)
 
@@ -250,29 +247,6 @@ def _deltas_if_there(log: CommitLog, batch: int) -> Iterable[DeltaRef]:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         return ()
-
-
-def _check_format(root: Path) -> None:
-    file = root / "format.json"
-    try:
-        version = int(json.loads(file.read_text())["version"])
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise CheckpointError(
-            f"{root} is no checkpoint. Give the folder that `wallaroo run --checkpoint` was given."
-        ) from error
-    except OSError as error:
-        raise PeerError(
-            f"{file} cannot be read: {error.strerror}. Make it readable to this user."
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{file} is damaged. Restore it from a backup of the checkpoint."
-        ) from error
-    if version > VERSION_MAX:
-        raise CheckpointError(
-            f"{root} has format version {version}; this program reads up to {VERSION_MAX}. Use a "
-            f"newer wallaroo-spark."
-        )
 
 
 def _is_whole(commit: Commit, commits: dict[int, Commit], files: set[str]) -> bool:

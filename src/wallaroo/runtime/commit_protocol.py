@@ -46,6 +46,7 @@ class BatchProtocol:
         self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
         self._housekeeping, self._spools, self._steps = housekeeping, spools, steps
         self.last, self._tell = checkpoint.last, tell
+        self._checkpoint = checkpoint.id
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
         """Attempt the batch until all tasks read the same attempt of each producer; return their
@@ -60,6 +61,7 @@ class BatchProtocol:
             error = next((report.error for report in reports if report.error is not None), None)
             mixed = mixed_attempts(reports)
             if error is None and not mixed:
+                self._log_rebuilt(reports)
                 return reports
             self.abort(batch, reports)
             if error is not None:
@@ -72,6 +74,17 @@ class BatchProtocol:
             f"batch {batch} mixed outputs of two attempts of one task {MIXED_RETRIES} times: "
             f"{mixed}"
         )
+
+    def _log_rebuilt(self, reports: list[TaskReport]) -> None:
+        shards: dict[str, int] = {}
+        for report in reports:
+            if count := int(report.notes.get("rebuilt_shards", 0)):
+                shards[report.worker] = shards.get(report.worker, 0) + count
+        for worker, count in shards.items():
+            self._tell(
+                f"the view of the state on '{worker}' was damaged: {count} of its parts were "
+                f"removed and built again from the checkpoint; nothing is lost. Check that disk."
+            )
 
     def commit(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
         """Publish the commit, let the sinks go, then forget what is no longer needed."""
@@ -103,7 +116,9 @@ class BatchProtocol:
             },
             steps=self._steps,
             time_ms=time.time_ns() // 1_000_000,
+            checkpoint=self._checkpoint,
             id=uuid.uuid4().hex,
+            parent=self.last.id if self.last else "",
         )
 
     def abort(self, batch: int, reports: list[TaskReport]) -> None:

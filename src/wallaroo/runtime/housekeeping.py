@@ -12,8 +12,8 @@ from collections import deque
 from wallaroo.faults import fault_point
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.commits import Commit
-from wallaroo.state.snapshots import SNAPSHOTS, oldest_needed
-from wallaroo.state.task_state import DELTAS
+from wallaroo.state.layout import DELTAS, SNAPSHOTS
+from wallaroo.state.snapshots import oldest_needed
 
 SWEEP_EVERY = 16  # batches between two looks at the folders
 

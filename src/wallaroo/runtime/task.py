@@ -197,7 +197,7 @@ class Task:
             job = self._job
             storage = job.deployment.storage
             name = f"{job.batch}.{self._level_number}.{self._index}.{self.attempt}"
-            delta = self._state.write_delta(self._level.states, name, storage)
+            delta = self._state.write_delta(self._level.states, name, storage, job.batch)
             if (
                 job.writes_snapshots
                 and job.state_level == self._level_number
@@ -207,6 +207,8 @@ class Task:
                 snapshots = tuple(
                     self._state.write_snapshots(due, job.committed, self.attempt, storage)
                 )
+            if self._state.rebuilt_shards:
+                self._notes["rebuilt_shards"] = float(self._state.rebuilt_shards)
         tokens = {
             sink: token
             for sink, writer in self._writers.items()
@@ -233,6 +235,7 @@ def open_state(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskSt
         plan.key_groups,
         groups_of_task(task, tasks, plan.key_groups),
         job.steps,
+        deployment.checkpoint_id,
     )
     history = History(
         deployment.storage, job.commits, job.committed, CommitLog(deployment.storage).read

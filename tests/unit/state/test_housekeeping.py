@@ -10,7 +10,7 @@ import pytest
 from wallaroo.runtime.housekeeping import SWEEP_EVERY, Housekeeping
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef
-from wallaroo.state.delta import encode
+from wallaroo.state.delta import Origin, encode
 from wallaroo.state.snapshots import oldest_needed
 
 GROUPS = 2
@@ -28,8 +28,18 @@ def committed(
 ) -> None:
     """Commit a batch with one delta and what snapshots are in force."""
     name = f"deltas/{batch}.delta"
-    checkpoint.storage.publish(name, encode({}))
-    commit = Commit(batch, {}, deltas=(DeltaRef(name, 0, GROUPS, 0, 0),), snapshots=snapshots)
+    content, digest = encode(Origin(checkpoint.id, batch, name), {})
+    checkpoint.storage.publish(name, content)
+    delta = DeltaRef(name, 0, GROUPS, len(content), 0, digest)
+    commit = Commit(
+        batch,
+        {},
+        deltas=(delta,),
+        snapshots=snapshots,
+        checkpoint=checkpoint.id,
+        id=f"id {batch}",
+        parent=f"id {batch - 1}",
+    )
     checkpoint.commits.publish(commit)
     keeper.committed(commit)
 
@@ -37,8 +47,9 @@ def committed(
 def snapshot(checkpoint: Checkpoint, group: int, batch: int) -> SnapshotRef:
     """Write one group's snapshot."""
     file = f"snapshots/{batch}.{group}.snapshot"
-    checkpoint.storage.publish(file, encode({}))
-    return SnapshotRef(file, group, group + 1, batch, 0)
+    content, digest = encode(Origin(checkpoint.id, batch, file), {})
+    checkpoint.storage.publish(file, content)
+    return SnapshotRef(file, group, group + 1, batch, len(content), digest)
 
 
 def deltas(checkpoint: Checkpoint) -> list[int]:
