@@ -15,6 +15,7 @@ from typing import Any
 from wallaroo.engine.report import TaskReport, mixed_attempts
 from wallaroo.errors import InternalError
 from wallaroo.faults import fault_point
+from wallaroo.identity import CommitHistory
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.sinks.interface import SinkCommitter
@@ -28,6 +29,11 @@ MIXED_RETRIES = 3
 
 Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
 Offsets = dict[str, list[int]]
+
+
+def history_of(checkpoint: Checkpoint) -> CommitHistory:
+    """Return the commits that ``checkpoint`` retains, as sinks know them."""
+    return checkpoint.history
 
 
 class BatchProtocol:
@@ -46,7 +52,7 @@ class BatchProtocol:
         self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
         self._housekeeping, self._spools, self._steps = housekeeping, spools, steps
         self.last, self._tell = checkpoint.last, tell
-        self._checkpoint = checkpoint.id
+        self._checkpoint_id = checkpoint.id
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
         """Attempt the batch until all tasks read the same attempt of each producer; return their
@@ -94,7 +100,7 @@ class BatchProtocol:
         fault_point("commit.after")
         self.last = commit
         for name, tokens in commit.sinks.items():
-            self._committers[name].commit(batch, tokens)
+            self._committers[name].commit(commit.identity, tokens)
         fault_point("commit.sinks")
         for name, folder in self._spools.items():
             write_tail(folder, Position(*commit.offsets[name]))
@@ -116,7 +122,7 @@ class BatchProtocol:
             },
             steps=self._steps,
             time_ms=time.time_ns() // 1_000_000,
-            checkpoint=self._checkpoint,
+            checkpoint=self._checkpoint_id,
             id=uuid.uuid4().hex,
             parent=self.last.id if self.last else "",
         )

@@ -228,9 +228,9 @@ def remove_staged(folder: Path, tokens: Sequence[Any]) -> None:
             (folder / token["file"]).unlink(missing_ok=True)
 
 
-def remove_litter(folder: Path, kept: set[str]) -> None:
+def remove_orphans(folder: Path, kept: set[str]) -> None:
     """Remove staged files that are not in ``kept``; call only while no task is running."""
     for path in folder.glob(f"*{SUFFIX}"):
         if path.name not in kept:
-            fault_point("outbox.litter")
+            fault_point("outbox.orphan")
             path.unlink(missing_ok=True)

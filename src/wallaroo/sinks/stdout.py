@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkStatus, SinkWriter, WriteContext
-from wallaroo.sinks.staging import StagedWriter, read_staged, remove_litter, remove_staged
+from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
 from wallaroo.steps import Encoder
 
 
@@ -31,16 +32,16 @@ class StdoutCommitter(SinkCommitter):
     def __init__(self, staging: Path):
         self._staging, self._status = staging, SinkStatus()
 
-    def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Drop what was staged: whether the last batch was printed, nobody knows; it is not printed
+    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
+        """Drop what was staged: whether the last batch was printed is unknown; it is not printed
         again.
         """
-        remove_litter(self._staging, set())
-        self._status.committed_batch = batch
+        remove_orphans(self._staging, set())
+        self._status.committed_batch = history.last.batch
 
-    def commit(self, batch: int, tokens: Sequence[Any]) -> None:
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         """Print the batch's outputs."""
-        if batch <= self._status.committed_batch:
+        if commit.batch <= self._status.committed_batch:
             return
         staged = [token for token in tokens if token is not None]
         for token in staged:
@@ -49,9 +50,9 @@ class StdoutCommitter(SinkCommitter):
             )
         sys.stdout.flush()
         remove_staged(self._staging, staged)
-        self._status.committed_batch = batch
+        self._status.committed_batch = commit.batch
         self._status.outputs += sum(token["outputs"] for token in staged)
-        self._status.note_sent(batch, time.time_ns())
+        self._status.note_sent(commit.batch, time.time_ns())
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""

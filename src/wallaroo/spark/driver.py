@@ -28,6 +28,7 @@ from wallaroo.metrics.status import RunStatus
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import Plan
 from wallaroo.range_server.client import RemoteSpool
+from wallaroo.runtime.commit_protocol import history_of
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.job import Deployment
 from wallaroo.runtime.pacing import Pacer
@@ -235,6 +236,7 @@ class Run:
     def _open_sinks(self, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
         committers: dict[str, SinkCommitter] = {}
         last = checkpoint.last
+        history = history_of(checkpoint)
         for sink in self.plan.sinks:
             staging = self._root / "outbox" / sink.name
             staging.mkdir(parents=True, exist_ok=True)
@@ -242,9 +244,7 @@ class Run:
                 sink.name, staging, not self._is_temporary
             )
             self._closers.append(partial(committer.close, self.options.drain_s))
-            committer.recover(
-                last.batch if last else -1, last.sinks.get(sink.name, []) if last else []
-            )
+            committer.recover(history, last.sinks.get(sink.name, []) if last else [])
         return committers
 
     def _batch_runner(

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
 from wallaroo.sinks.file.committer import FileCommitter
 from wallaroo.sinks.file.config import FileSinkConfig
 from wallaroo.sinks.interface import WriteContext
 
-SOURCE = Path(__file__).parents[3] / "src"
+ROOT = Path(__file__).parents[3]
 
 
 def staged(config: FileSinkConfig, staging: Path, batch: int, *parts: list[bytes]) -> list[object]:
@@ -32,7 +33,7 @@ def opened(
     config: FileSinkConfig, staging: Path, batch: int = -1, tokens: list[object] | None = None
 ) -> FileCommitter:
     committer = config.committer("s", staging, True)
-    committer.recover(batch, tokens or [])
+    committer.recover(history_to(batch), tokens or [])
     return committer
 
 
@@ -65,7 +66,7 @@ def test_outputs_are_written_in_the_chosen_form_and_order(
 ) -> None:
     config = FileSinkConfig(path, form=form)
     committer = opened(config, staging)
-    committer.commit(0, staged(config, staging, 0, [b"a"], [], [b"bc"]))
+    committer.commit(commit_of(0), staged(config, staging, 0, [b"a"], [], [b"bc"]))
     assert committed(path) == expected
     assert committer.status().outputs == 2
     assert list(committer.status().sent_at_ns) == [0]
@@ -76,8 +77,8 @@ def test_a_batch_committed_again_changes_nothing(path: Path, staging: Path) -> N
     tokens = [staged(config, staging, batch, [str(batch).encode()]) for batch in range(3)]
     committer = opened(config, staging)
     for batch in range(3):
-        committer.commit(batch, tokens[batch])
-        committer.commit(batch, tokens[batch])
+        committer.commit(commit_of(batch), tokens[batch])
+        committer.commit(commit_of(batch), tokens[batch])
     opened(config, staging, 2, tokens[2])
     assert committed(path) == b"012"
 
@@ -98,12 +99,12 @@ def test_output_of_another_run_is_neither_mixed_nor_destroyed_unless_asked_for(
     path: Path, staging: Path
 ) -> None:
     config = FileSinkConfig(path)
-    opened(config, staging).commit(0, staged(config, staging, 0, [b"old"]))
+    opened(config, staging).commit(commit_of(0), staged(config, staging, 0, [b"old"]))
     with pytest.raises(PeerError, match="overwrite=True"):
         opened(config, staging)
     assert committed(path) == b"old"
     fresh = FileSinkConfig(path, overwrite=True)
-    opened(fresh, staging).commit(0, staged(fresh, staging, 0, [b"new"]))
+    opened(fresh, staging).commit(commit_of(0), staged(fresh, staging, 0, [b"new"]))
     assert committed(path) == b"new"
 
 
@@ -117,7 +118,7 @@ def test_a_file_somebody_else_made_is_left_alone(tmp_path: Path, staging: Path) 
 def test_a_shortened_file_is_an_error_that_names_it(tmp_path: Path, staging: Path) -> None:
     config = FileSinkConfig(tmp_path / "out.txt")
     tokens = staged(config, staging, 0, [b"abc"])
-    opened(config, staging).commit(0, tokens)
+    opened(config, staging).commit(commit_of(0), tokens)
     os.truncate(tmp_path / "out.txt", 1)
     with pytest.raises(CheckpointError, match=r"out\.txt has 1 bytes"):
         opened(config, staging, 0, tokens)
@@ -139,10 +140,11 @@ def test_an_unknown_form_is_refused_when_it_is_written() -> None:
 COMMIT = """
 import json, sys
 from pathlib import Path
+from tests.unit.sinks.identities import history_to
 from wallaroo.sinks.file.config import FileSinkConfig
 path, staging, number, tokens, is_overwriting = json.loads(sys.argv[1])
 committer = FileSinkConfig(path, overwrite=is_overwriting).committer("s", Path(staging), True)
-committer.recover(number, tokens)
+committer.recover(history_to(number), tokens)
 """
 
 
@@ -161,7 +163,7 @@ def killed_at(
         COMMIT,
         json.dumps([str(path), str(staging), number, tokens, is_overwriting]),
     ]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "WALLAROO_FAULT": point}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "WALLAROO_FAULT": point}
     return subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
 
 
@@ -172,11 +174,11 @@ def test_a_driver_killed_at_any_point_of_a_commit_finishes_it_at_its_next_start(
     path: Path, staging: Path, point: str
 ) -> None:
     config = FileSinkConfig(path)
-    opened(config, staging).commit(0, staged(config, staging, 0, [b"zero"]))
+    opened(config, staging).commit(commit_of(0), staged(config, staging, 0, [b"zero"]))
     tokens = staged(config, staging, 1, [b"one"], [b"two"])
     assert killed_at(point, path, staging, 1, tokens)
     assert committed(path) in (b"zero", b"zeroonetwo")
-    opened(config, staging, 1, tokens).commit(2, staged(config, staging, 2, [b"three"]))
+    opened(config, staging, 1, tokens).commit(commit_of(2), staged(config, staging, 2, [b"three"]))
     assert committed(path) == b"zeroonetwothree"
     assert path.is_dir() or path.read_bytes() == b"zeroonetwothree"
 
@@ -187,7 +189,7 @@ def test_a_driver_killed_while_it_cuts_what_nobody_committed_cuts_it_at_its_next
     path = tmp_path / "out.txt"
     config = FileSinkConfig(path)
     tokens = staged(config, staging, 0, [b"zero"])
-    opened(config, staging).commit(0, tokens)
+    opened(config, staging).commit(commit_of(0), tokens)
     with path.open("ab") as file:
         file.write(b"half of a batch")
     assert killed_at("file.truncate:1", path, staging, 0, tokens)
@@ -200,7 +202,7 @@ def test_a_driver_killed_while_it_wipes_old_output_wipes_it_at_its_next_start(
 ) -> None:
     path = tmp_path / "out.txt"
     config = FileSinkConfig(path, overwrite=True)
-    opened(config, staging).commit(0, staged(config, staging, 0, [b"old"]))
+    opened(config, staging).commit(commit_of(0), staged(config, staging, 0, [b"old"]))
     assert killed_at("file.wiped:1", path, staging, -1, [], is_overwriting=True)
-    opened(config, staging).commit(0, staged(config, staging, 0, [b"new"]))
+    opened(config, staging).commit(commit_of(0), staged(config, staging, 0, [b"new"]))
     assert path.read_bytes() == committed(path) == b"new"

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.unit.sinks.identities import commit_of, history_to
 from tests.unit.sinks.postgres_child import DRAIN_SECONDS, TASKS, rows_of, stage
 from tests.unit.sinks.postgres_server import Server, running_server
 from wallaroo.errors import CheckpointError, PeerError
@@ -45,7 +46,7 @@ FAULTS = (
     *(
         "postgres.committed:4",
         "postgres.left:2",
-        "outbox.pending:1",
+        "outbox.pending.write:1",
         "outbox.pending.rename:1",
         "outbox.pending.remove:2",
     ),
@@ -82,7 +83,7 @@ class Place:
 
     def opened(self, batch: int = -1, tokens: list[Any] | None = None) -> SinkCommitter:
         committer = self.config.committer("s", self.staging, True)
-        committer.recover(batch, tokens or [])
+        committer.recover(history_to(batch), tokens or [])
         return committer
 
     def staged(self, batch: int) -> list[Any]:
@@ -124,8 +125,8 @@ def expected(batches: int) -> list[tuple[str, int]]:
 def test_batches_arrive_in_order_and_the_outbox_is_empty_behind_them(place: Place) -> None:
     committer = place.opened()
     for batch in range(6):
-        committer.commit(batch, place.staged(batch))
-    committer.commit(6, [None, None])
+        committer.commit(commit_of(batch), place.staged(batch))
+    committer.commit(commit_of(6), [None, None])
     committer.close(DRAIN_SECONDS)
     assert place.rows() == expected(6)
     status = committer.status()
@@ -141,8 +142,8 @@ def test_batches_arrive_in_order_and_the_outbox_is_empty_behind_them(place: Plac
 def test_a_batch_committed_again_puts_nothing(place: Place) -> None:
     tokens = place.staged(0)
     committer = place.opened()
-    committer.commit(0, tokens)
-    committer.commit(0, tokens)
+    committer.commit(commit_of(0), tokens)
+    committer.commit(commit_of(0), tokens)
     committer.close(DRAIN_SECONDS)
     again = place.opened(0, tokens)
     again.close(DRAIN_SECONDS)
@@ -178,7 +179,7 @@ def test_a_server_that_restarts_between_batches_costs_nothing_and_repeats_nothin
 ) -> None:
     committer = place.opened()
     for batch in range(12):
-        committer.commit(batch, place.staged(batch))
+        committer.commit(commit_of(batch), place.staged(batch))
         if batch == 5:
             place.server.stop(how)
             place.server.start()
@@ -193,7 +194,7 @@ def test_connections_that_break_at_random_moments_lose_and_repeat_nothing(
     broken = 0
     with psycopg.connect(place.server.dsn, autocommit=True) as other:
         for batch in range(60):
-            committer.commit(batch, place.staged(batch))
+            committer.commit(commit_of(batch), place.staged(batch))
             mine = (
                 "datname = 'postgres' AND pid <> pg_backend_pid() AND application_name = 'wallaroo'"
             )
@@ -216,7 +217,7 @@ def test_while_the_server_is_away_commits_return_and_rows_wait_over_a_restart(
         tokens = [place.staged(batch) for batch in range(4)]
         began = time.monotonic()
         for batch in range(4):
-            committer.commit(batch, tokens[batch])
+            committer.commit(commit_of(batch), tokens[batch])
         assert time.monotonic() - began < 2
         eventually(
             lambda: "Connection refused" in committer.status().waiting_for,
@@ -226,7 +227,7 @@ def test_while_the_server_is_away_commits_return_and_rows_wait_over_a_restart(
         assert committer.status().committed_batch == -1
         committer.close(0)
         again = place.opened(3, tokens[3])  # the checkpoint names its last batch only
-        again.commit(4, place.staged(4))
+        again.commit(commit_of(4), place.staged(4))
     finally:
         place.server.start()
     again.close(DRAIN_SECONDS)
@@ -245,7 +246,7 @@ def test_closing_does_not_wait_for_a_locked_table_and_the_next_run_goes_on(
     tokens = place.staged(0)
     with psycopg.connect(place.server.dsn) as other:
         other.execute(f"LOCK TABLE {place.table} IN ACCESS EXCLUSIVE MODE".encode())
-        committer.commit(0, tokens)
+        committer.commit(commit_of(0), tokens)
         began = time.monotonic()
         committer.close(0.2)
         assert time.monotonic() - began < 2
@@ -257,7 +258,7 @@ def test_closing_does_not_wait_for_a_locked_table_and_the_next_run_goes_on(
 def test_a_fresh_start_begins_at_batch_0_again_and_its_rows_come_too(place: Place) -> None:
     for _ in range(2):
         committer = place.opened()
-        committer.commit(0, place.staged(0))
+        committer.commit(commit_of(0), place.staged(0))
         committer.close(DRAIN_SECONDS)
         shutil.rmtree(place.staging)
         place.staging.mkdir()
@@ -280,7 +281,7 @@ def test_the_ledger_keeps_the_last_batches_only(
     monkeypatch.setattr(postgres_table, "LEDGER_BATCHES_KEPT", 3)
     committer = place.opened()
     for batch in range(8):
-        committer.commit(batch, place.staged(batch))
+        committer.commit(commit_of(batch), place.staged(batch))
     committer.close(DRAIN_SECONDS)
     assert place.ledger_batches() == [5, 6, 7]
 
@@ -289,7 +290,7 @@ def test_a_missing_table_ends_the_run_with_the_cure(
     server: Server, tmp_path: Path, eventually: Eventually
 ) -> None:
     committer = PostgresSinkConfig(server.dsn, "nowhere", ("a",)).committer("s", tmp_path, True)
-    committer.recover(-1, [])
+    committer.recover(history_to(), [])
     eventually(lambda: "nowhere" in committer.status().waiting_for, "the error is known")
     with pytest.raises(
         PeerError,
@@ -308,16 +309,16 @@ def test_a_row_the_table_refuses_ends_the_run_and_comes_when_the_table_takes_it(
 ) -> None:
     place.server.ask(f"ALTER TABLE {place.table} ADD CHECK (value < 10000)")
     committer = place.opened()
-    committer.commit(0, place.staged(0))
+    committer.commit(commit_of(0), place.staged(0))
     tokens = place.staged(1)
-    committer.commit(1, tokens)
+    committer.commit(commit_of(1), tokens)
     with pytest.raises(
         PeerError,
         match=f"refuses batch 1 for table {place.table}.*violates check.*line 1.*Nothing is lost",
     ):
         committer.close(DRAIN_SECONDS)
     with pytest.raises(PeerError, match="violates check"):
-        committer.commit(2, [])
+        committer.commit(commit_of(2), [])
     assert place.rows() == expected(1)
     place.server.ask(f"ALTER TABLE {place.table} DROP CONSTRAINT {place.table}_value_check")
     place.opened(1, tokens).close(DRAIN_SECONDS)
@@ -327,8 +328,8 @@ def test_a_row_the_table_refuses_ends_the_run_and_comes_when_the_table_takes_it(
 def test_a_checkpoint_that_was_set_back_is_refused(place: Place) -> None:
     first = place.staged(0)
     committer = place.opened()
-    committer.commit(0, first)
-    committer.commit(1, place.staged(1))
+    committer.commit(commit_of(0), first)
+    committer.commit(commit_of(1), place.staged(1))
     committer.close(DRAIN_SECONDS)
     again = place.opened(0, first)
     with pytest.raises(
@@ -339,7 +340,7 @@ def test_a_checkpoint_that_was_set_back_is_refused(place: Place) -> None:
 
 
 def _commit_and_close(committer: SinkCommitter, tokens: list[Any]) -> None:
-    committer.commit(0, tokens)
+    committer.commit(commit_of(0), tokens)
     committer.close(DRAIN_SECONDS)
 
 
@@ -349,12 +350,12 @@ def test_a_second_run_on_a_copy_of_the_checkpoint_is_noticed(
     committer = place.opened()
     shutil.copytree(place.staging, tmp_path / "copy")
     copied = place.config.committer("s", tmp_path / "copy", True)
-    copied.recover(-1, [])
+    copied.recover(history_to(), [])
     eventually(
         lambda: place.server.ask(f"SELECT to_regclass('{place.ledger}')") != [(None,)],
         "one is connected",
     )
-    committer.commit(0, place.staged(0))
+    committer.commit(commit_of(0), place.staged(0))
     committer.close(DRAIN_SECONDS)
     with pytest.raises(
         CheckpointError, match=r"another batch 0 of sink 's'|output of batch 0, but its checkpoint"

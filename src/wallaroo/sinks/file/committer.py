@@ -21,12 +21,13 @@ from typing import Any
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.sinks.staging import (
     StagedToken,
     fsync_directory,
     read_staged,
-    remove_litter,
+    remove_orphans,
     remove_staged,
 )
 
@@ -64,12 +65,12 @@ class FileCommitter(SinkCommitter):
     def _clean(self) -> None:
         """Remove what a crash left in the target."""
 
-    def recover(self, batch: int, tokens: Sequence[Any]) -> None:
+    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
         """Publish the last committed batch if that was not finished; remove what nobody
         committed.
         """
         try:
-            if batch < 0 and self._holds_output():
+            if not history.last.exists and self._holds_output():
                 if not self._is_overwriting:
                     raise PeerError(
                         f"{self._target} holds output of another run. Move it away, choose "
@@ -80,23 +81,23 @@ class FileCommitter(SinkCommitter):
             self._clean()
         except OSError as error:
             raise self._failed(error) from error
-        if batch >= 0:
-            self.commit(batch, tokens)
-        remove_litter(self._staging, set())
+        if history.last.exists:
+            self.commit(history.last, tokens)
+        remove_orphans(self._staging, set())
 
-    def commit(self, batch: int, tokens: Sequence[Any]) -> None:
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         """Publish a committed batch; again for the same batch does nothing."""
-        if batch <= self._status.committed_batch:
+        if commit.batch <= self._status.committed_batch:
             return
         staged: list[StagedToken] = [token for token in tokens if token is not None]
         if staged:
             try:
-                self._publish(batch, staged)
+                self._publish(commit.batch, staged)
             except OSError as error:
                 raise self._failed(error) from error
-            self._status.note_sent(batch, time.time_ns())
+            self._status.note_sent(commit.batch, time.time_ns())
             remove_staged(self._staging, staged)
-        self._status.committed_batch = batch
+        self._status.committed_batch = commit.batch
         self._status.outputs += sum(token["outputs"] for token in staged)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:

@@ -34,18 +34,17 @@ import psycopg
 
 from wallaroo.errors import CheckpointError, InternalError, PeerError, WallarooError
 from wallaroo.faults import fault_point
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
+from wallaroo.sinks.pending import PendingBatch, PendingList
 from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.postgres.table import Table, complete_dsn, first_line, is_passing
 from wallaroo.sinks.staging import (
-    StagedToken,
     fsync_directory,
     read_staged,
-    remove_litter,
+    remove_orphans,
     remove_staged,
 )
-from wallaroo.sinks.tcp.pending import PendingList
-from wallaroo.sinks.tcp.queue import Batch
 
 LINEAGE = "lineage"
 RETRY_SECONDS = 0.25  # between two tries
@@ -94,9 +93,9 @@ class PostgresCommitter(SinkCommitter):
         self._target, self._staging, self._is_durable = target, staging, is_durable
         self._list = PendingList(staging, is_durable)
         self._state = threading.Condition()
-        self._pending: dict[int, Batch] = {}  # in order; until the server confirmed
+        self._pending: dict[int, PendingBatch] = {}  # in order; until the server confirmed
         self._last = -1  # last batch this committer knows of
-        self._in_hand: Batch | None = None
+        self._in_hand: PendingBatch | None = None
         self._table: Table | None = None
         self._broken: WallarooError | None = None
         self._is_closing = False
@@ -105,12 +104,12 @@ class PostgresCommitter(SinkCommitter):
             target=self._live, name=f"wallaroo-postgres-{target.sink}", daemon=True
         )
 
-    def recover(self, batch: int, tokens: Sequence[Any]) -> None:
+    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
         """Take up what an earlier run committed and did not put; remove what nobody committed;
         begin to put.
         """
         pending = list(self._list.batches())
-        made = _batch(batch, tokens)
+        batch, made = history.last.batch, PendingBatch.of(history.last, 0, tokens)
         lineage = open_lineage(self._staging, not pending and made is None, self._is_durable)
         self._target = replace(self._target, lineage=lineage)
         if pending and pending[-1].batch > batch:
@@ -120,7 +119,7 @@ class PostgresCommitter(SinkCommitter):
         if made is not None and batch not in self._pending:
             self._pending[batch] = made
             self._list.add(made)
-        remove_litter(
+        remove_orphans(
             self._staging,
             {token["file"] for found in self._pending.values() for token in found.tokens},
         )
@@ -128,11 +127,12 @@ class PostgresCommitter(SinkCommitter):
         self._note_committed()
         self._thread.start()
 
-    def commit(self, batch: int, tokens: Sequence[Any]) -> None:
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         """Hand a committed batch over; again for the same batch does nothing.  Returns before the
         rows are in the table.
         """
-        made = _batch(batch, tokens)
+        batch = commit.batch
+        made = PendingBatch.of(commit, 0, tokens)
         with self._state:
             self._refuse_broken()
             if batch <= self._last:
@@ -245,20 +245,20 @@ class PostgresCommitter(SinkCommitter):
         if table is not None:
             table.close()
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> PendingBatch | None:
         with self._state:
             self._state.wait_for(lambda: self._pending or self._is_closing)
             self._in_hand = None if self._is_closing else self._pending[min(self._pending)]
             return self._in_hand
 
-    def _put(self, batch: Batch) -> bool:
+    def _put(self, batch: PendingBatch) -> bool:
         assert self._table is not None
         return self._table.put(batch, self._parts(batch))
 
-    def _parts(self, batch: Batch) -> Iterator[memoryview]:
+    def _parts(self, batch: PendingBatch) -> Iterator[memoryview]:
         return (read_staged(self._staging, token).body for token in batch.tokens)
 
-    def _left(self, batch: Batch, is_new: bool) -> None:
+    def _left(self, batch: PendingBatch, is_new: bool) -> None:
         fault_point("postgres.left")
         with self._state:
             del self._pending[batch.batch]
@@ -292,16 +292,3 @@ class PostgresCommitter(SinkCommitter):
             f"the newer "
             f"one; or start over with --fresh."
         )
-
-
-def _batch(batch: int, tokens: Sequence[Any]) -> Batch | None:
-    staged: tuple[StagedToken, ...] = tuple(token for token in tokens if token is not None)
-    if not staged:
-        return None
-    return Batch(
-        batch,
-        0,
-        sum(token["bytes"] for token in staged),
-        sum(token["outputs"] for token in staged),
-        staged,
-    )

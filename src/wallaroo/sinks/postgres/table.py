@@ -23,8 +23,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
+from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
-from wallaroo.sinks.tcp.queue import Batch
 
 # lines per sink and lineage; needed is one, the rest is for people who look
 LEDGER_BATCHES_KEPT = 100
@@ -136,7 +136,7 @@ class Table:
         ).fetchone()
         return -1 if found is None or found[0] is None else int(found[0])
 
-    def put(self, batch: Batch, parts: Iterable[memoryview]) -> bool:
+    def put(self, batch: PendingBatch, parts: Iterable[memoryview]) -> bool:
         """Put a batch's rows, ``parts`` in order; False where they are there already (then
         ``parts`` is not touched).
         """
@@ -152,7 +152,7 @@ class Table:
         fault_point("postgres.committed")
         return True
 
-    def _enter(self, cursor: psycopg.Cursor[Any], batch: Batch) -> bool:
+    def _enter(self, cursor: psycopg.Cursor[Any], batch: PendingBatch) -> bool:
         """Write the batch's line; False where it is there."""
         target, ledger = self._target, _identifier(self._target.ledger)
         key, content = (
@@ -193,6 +193,6 @@ class Table:
         self._connection.close()
 
 
-def fingerprint(batch: Batch) -> int:
+def fingerprint(batch: PendingBatch) -> int:
     """A checksum over all of a batch's staged parts, in order."""
     return zlib.crc32(",".join(str(token["crc"]) for token in batch.tokens).encode())
