@@ -102,9 +102,11 @@ class BatchProtocol:
         for name, tokens in commit.sinks.items():
             self._committers[name].commit(commit.identity, tokens)
         fault_point("commit.sinks")
-        for name, folder in self._spools.items():
-            write_tail(folder, Position(*commit.offsets[name]))
         self._housekeeping.committed(commit)
+        kept_from = self._housekeeping.oldest.offsets  # a retained commit keeps the input after it
+        for name, folder in self._spools.items():
+            released = Position(*kept_from.get(name, (0, 0)))
+            write_tail(folder, Position(*commit.offsets[name]), released)
         return commit
 
     def _made(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:

@@ -30,6 +30,11 @@ class Housekeeping:
             self._retained.append(checkpoint.commits.read(batch))
         self._sweep()
 
+    @property
+    def oldest(self) -> Commit:
+        """The oldest retained commit; only after the first commit."""
+        return self._retained[0]
+
     def newest(self, count: int) -> tuple[Commit, ...]:
         """Return the newest commits, oldest first."""
         return tuple(self._retained)[-count:]

@@ -12,15 +12,18 @@ from wallaroo.spool.format import TAIL, Position
 from wallaroo.spool.slots import SlotWriter, read_slots
 
 
-def write_tail(folder: Path, position: Position) -> None:
-    """Say that everything below ``position`` is consumed and committed; it may be removed from now
-    on.
+def write_tail(folder: Path, position: Position, released: Position | None = None) -> None:
+    """Note that everything below ``position`` is consumed and committed, and that everything below
+    ``released`` (the same, if not given) may be removed: no retained commit would read it again.
     """
+    released = position if released is None else released
     folder.mkdir(parents=True, exist_ok=True)
     writer = SlotWriter(folder / "tail")
     try:
         fault_point("spool.tail")
-        writer.write(TAIL.pack(position.byte, position.events))
+        writer.write(
+            TAIL.pack(position.byte, position.events) + TAIL.pack(released.byte, released.events)
+        )
     finally:
         writer.close()
 
@@ -28,4 +31,12 @@ def write_tail(folder: Path, position: Position) -> None:
 def read_tail(folder: Path) -> Position:
     """Return the tail; the log's beginning where none was written."""
     content = read_slots(folder / "tail")
-    return Position(*TAIL.unpack(content)) if content else Position()
+    return Position(*TAIL.unpack_from(content)) if content else Position()
+
+
+def read_released(folder: Path) -> Position:
+    """Return the position below which nothing will be read again; at most the tail."""
+    content = read_slots(folder / "tail")
+    if not content:
+        return Position()
+    return Position(*TAIL.unpack_from(content, TAIL.size if len(content) > TAIL.size else 0))
