@@ -8,7 +8,6 @@ application's code is imported.
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import heapq
 import json
@@ -21,7 +20,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from wallaroo.api.serialization import hooks_of
+from wallaroo.cli.keys import candidates
 from wallaroo.cli.loading import import_application
+from wallaroo.cli.state_upkeep import add_drop, add_rollback, add_verify
 from wallaroo.cli.tables import grouped, print_table, utc_text
 from wallaroo.engine.keys import Key, decode_key, encode_key
 from wallaroo.errors import CheckpointError, PeerError
@@ -52,10 +53,11 @@ def add_parser(subparsers: Any) -> None:
     """Add ``state`` to the commands."""
     parser = subparsers.add_parser(
         "state",
-        help="look at the state in a checkpoint",
+        help="look at, verify, roll back and remove state in a checkpoint",
         description=(
-            "Look at the state in a checkpoint, of a stopped or a running application. "
-            "Nothing is changed or locked."
+            "Look at the state in a checkpoint, of a stopped or a running application: list, get, "
+            "export, diff and verify change and lock nothing. Of a stopped one: roll it back, "
+            "remove state from it."
         ),
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
@@ -63,6 +65,9 @@ def add_parser(subparsers: Any) -> None:
     _add_get(verbs)
     _add_export(verbs)
     _add_diff(verbs)
+    add_verify(verbs)
+    add_rollback(verbs)
+    add_drop(verbs)
 
 
 def _add_list(verbs: Any) -> None:
@@ -203,9 +208,11 @@ def _print_commits(reader: CheckpointReader, limit: int) -> None:
 
 
 def _events(commit: Commit, before: Commit | None) -> str:
-    """Events of this batch by source; where the commit before is gone, the total so far is all that
-    is known.
+    """Events of this batch by source, or what a command changed; where the commit before is gone,
+    the total so far is all that is known.
     """
+    if commit.edit:
+        return f"({commit.edit})"
     known = before.offsets if before else {}
     so_far = " so far" if before is None and commit.batch > 0 else ""
     return ", ".join(
@@ -261,24 +268,6 @@ def get_command(options: argparse.Namespace) -> None:
     showing = _showing(options.app)
     for entry in found:
         _print_entry(entry, showing(entry), state.commit)
-
-
-def candidates(text: str, key_type: str | None) -> list[Key]:
-    """Return the keys that a text can mean, likeliest first.
-
-    >>> candidates("7", None), candidates("b'a'", "bytes")
-    (['7', b'7', 7], [b'a'])
-    """
-    keys: list[Key] = [text, text.encode("utf-8", "surrogateescape")]
-    with contextlib.suppress(ValueError):
-        keys.append(int(text))
-    if text[:1] in ("'", '"') or text[:2] in ("b'", 'b"'):
-        with contextlib.suppress(ValueError, SyntaxError):
-            written: Key = ast.literal_eval(text)
-            keys.insert(0, written)
-            if key_type:  # quotes and a type: surely meant as it is written
-                keys = [key for key in keys if type(key) is not type(written) or key == written]
-    return [key for key in keys if key_type in (None, type(key).__name__)]
 
 
 def _print_entry(entry: StoredEntry, shown: Shown, commit: Commit) -> None:

@@ -68,6 +68,14 @@ def judge(checkpoint: Checkpoint, plan: Plan, allow_incompatible: bool) -> Judge
     return judgement
 
 
+def planned_key_groups(root: Path) -> int | None:
+    """Return the number of key groups that is noted beside the checkpoint; None where none is."""
+    try:
+        return int(json.loads((root / PLAN).read_text())["key_groups"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _compared(root: Path, commit: int | None, new: str) -> Finding:
     if commit is None:
         return Finding(None, Comparison(Verdict.SAME, (NO_COMMIT,)))

@@ -132,18 +132,29 @@ class StateAt:
 
     def find(self, keys: Iterable[Key], step: str | None = None) -> list[StoredEntry]:
         """Return the entries of the first of these keys that any step (or the named one) has."""
+        place = self.locate(keys, step)
+        if place is None:
+            return []
+        group, key = place
+        entries = self.group(group)
+        encoded = encode_key(key)
+        return [
+            StoredEntry(name, key, entries[name, encoded])
+            for name in self.commit.steps
+            if step in (None, name) and (name, encoded) in entries
+        ]
+
+    def locate(self, keys: Iterable[Key], step: str | None = None) -> tuple[int, Key] | None:
+        """Return the first of these keys that any step (or the named one) has, and its group."""
         for key in keys:
             encoded = encode_key(key)
             for group in self._likely_groups(encoded):
                 entries = self.group(group)
-                found = [
-                    name
-                    for name in self.commit.steps
-                    if step in (None, name) and (name, encoded) in entries
-                ]
-                if found:
-                    return [StoredEntry(name, key, entries[name, encoded]) for name in found]
-        return []
+                if any(
+                    (name, encoded) in entries for name in self.commit.steps if step in (None, name)
+                ):
+                    return group, key
+        return None
 
     def _likely_groups(self, encoded: bytes) -> Iterable[int]:
         """The key's own group first, then the others: in a young checkpoint the files do not surely

@@ -110,13 +110,14 @@ class PendingList:
             fault_point("outbox.pending.orphan")
             partial.unlink(missing_ok=True)
         for path in sorted(self._folder.glob("*.json")):
-            yield _read(path)
+            yield read_pending(path)
 
     def _path(self, batch: int) -> Path:
         return self._folder / f"{batch:012d}.json"
 
 
-def _read(path: Path) -> PendingBatch:
+def read_pending(path: Path) -> PendingBatch:
+    """Read one pending batch.  Raises CheckpointError where it is damaged or of another format."""
     try:
         envelope = json.loads(path.read_text(encoding="utf-8"))
         if envelope["format"] != FORMAT:

@@ -26,6 +26,7 @@ import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
@@ -51,7 +52,7 @@ class Checkpoint:
     storage: LocalStorage
     commits: CommitLog
     last: Commit | None
-    lock: int  # its descriptor
+    lock: IO[bytes]
 
     @property
     def view_root(self) -> Path:
@@ -64,22 +65,24 @@ class Checkpoint:
         return self.commits.history(self.id)
 
     def release(self) -> None:
-        """Give the lock back."""
-        os.close(self.lock)
+        """Give the lock back; again does nothing."""
+        self.lock.close()
 
 
 def open_checkpoint(
-    root: Path, is_durable: bool, is_fresh: bool = False, *, is_rollback: bool = False
+    root: Path, is_durable: bool, is_fresh: bool = False, *, up_to: int | None = None
 ) -> Checkpoint:
-    """Open (or begin) the checkpoint in ``root`` and lock it.  ``is_rollback``: to roll it back, or
-    to finish a rollback that was interrupted.
+    """Open (or begin) the checkpoint in ``root`` and lock it.
+
+    ``up_to`` is for a rollback to that commit: newer ones may be damaged, and the rollback may have
+    been interrupted before.
 
     Raises CheckpointError where another run holds it, where it was made by another format or is
     damaged; PeerError where the disk cannot be written or the folder belongs to another user.
     """
     try:
         make_private(root, is_durable=is_durable)
-        lock = lock_file(root / LOCK, f"process {os.getpid()}")
+        lock = os.fdopen(lock_file(root / LOCK, f"process {os.getpid()}"), "rb")
     except LockedError as error:
         raise CheckpointError(
             f"checkpoint {root} is in use by {error.holder or 'another process'}. Stop that run, "
@@ -91,15 +94,15 @@ def open_checkpoint(
         ) from error
     try:
         _reject_foreign(root)
-        if not is_rollback and not is_fresh:
+        if up_to is None and not is_fresh:
             _reject_half_rolled_back(root)
         identity = _prepared(root, is_durable, is_fresh)
         storage = LocalStorage(str(root), is_durable)
         commits = CommitLog(storage)
-        commits.check(identity)
-        return Checkpoint(root, identity, storage, commits, commits.last(), lock)
+        commits.check(identity, up_to)
+        return Checkpoint(root, identity, storage, commits, commits.last(up_to), lock)
     except BaseException:
-        os.close(lock)  # an exception that is kept must not keep the lock with it
+        lock.close()  # an exception that is kept must not keep the lock with it
         raise
 
 

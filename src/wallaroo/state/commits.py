@@ -148,17 +148,20 @@ class CommitLog:
             self._known[batch] = commit
         return self._known[batch]
 
-    def last(self) -> Commit | None:
-        """Return the newest commit, or None in an empty checkpoint."""
-        batches = self.batches()
+    def _up_to(self, up_to: int | None) -> list[int]:
+        return [batch for batch in self.batches() if up_to is None or batch <= up_to]
+
+    def last(self, up_to: int | None = None) -> Commit | None:
+        """Return the newest commit (at or before ``up_to``), or None where there is none."""
+        batches = self._up_to(up_to)
         return self.read(batches[-1]) if batches else None
 
-    def check(self, checkpoint: str) -> None:
-        """Raise CheckpointError unless the log is one line of this checkpoint's commits, without a
-        gap.
+    def check(self, checkpoint: str, up_to: int | None = None) -> None:
+        """Raise CheckpointError unless the log (up to ``up_to``) is one line of this checkpoint's
+        commits, without a gap.
         """
         before: Commit | None = None
-        for batch in self.batches():
+        for batch in self._up_to(up_to):
             commit = self.read(batch)
             if problem := broken_link(before, commit, checkpoint):
                 raise CheckpointError(f"{problem} {WAYS_OUT}")
