@@ -1,4 +1,4 @@
-"""The control row: what one task of one batch did, told to the driver.
+"""The control row: what one task of one batch did, reported to the driver.
 
 Where it runs: pure.
 """
@@ -32,6 +32,8 @@ class TaskReport:
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: tuple[Sample, ...] = ()  # some of them
     worker: str = ""  # where the task ran
+    # source -> partition -> the watermark (unix ms) after what was read; empty without event time
+    watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
 def mixed_attempts(reports: list[TaskReport]) -> str:

@@ -5,7 +5,7 @@ Where it runs: everywhere; see below.
 A sink is three classes.  All outputs of a batch go through them in three verbs:
 
 1. **Write**, in the tasks: ``SinkConfig.writer(context)`` makes a ``SinkWriter``.  It gets encoded
-   outputs in order (``write``, many times), stages them where nobody sees them, and returns a
+   outputs in order (``write``, many times), stages them out of sight, and returns a
    *token* that says where (``prepare``).
 2. **Commit**, in the driver: once the batch and its tokens are recorded in the checkpoint,
    ``SinkCommitter.commit(commit, tokens)`` makes the output visible, tokens in output order.
@@ -33,34 +33,11 @@ token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
-
-from wallaroo.api.decorators import encoder
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkStatus, SinkWriter, WriteContext
 from wallaroo.sinks.postgres.config import PostgresSinkConfig
-from wallaroo.sinks.postgres.rows import copy_row
+from wallaroo.sinks.postgres.rows import copy_row, row_encoder
 from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
-from wallaroo.steps import STOP, Encoder
-
-A = TypeVar("A")
-Row = Sequence[Any]  # a tuple or list, one value per column
-
-
-@overload
-def row_encoder(name: Callable[[A], Row | None], /) -> Encoder[A]: ...
-@overload
-def row_encoder(
-    name: str | None = None, *, on_error: str = STOP
-) -> Callable[[Callable[[A], Row | None]], Encoder[A]]: ...
-def row_encoder(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make an encoder for a sink that writes rows, of a function of one output.
-
-    It returns a tuple with one value per column; ``None`` writes nothing.
-    """
-    return encoder(name, on_error=on_error)
-
 
 # fmt: off
 __all__ = [

@@ -162,6 +162,13 @@ class SinkConfig(ABC):
     def label(self) -> str:
         """What errors and tables call it, e.g. ``tcp 127.0.0.1:7002``."""
 
+    @property
+    def target(self) -> str:
+        """Where output is that only this sink continues; noted beside the checkpoint, so that
+        another place is reported.  Empty where there is no such place.
+        """
+        return ""
+
     @abstractmethod
     def writer(self, context: WriteContext) -> SinkWriter:
         """Worker side: stage one task's output of one batch."""

@@ -21,7 +21,7 @@ from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
-from wallaroo.sinks.staging import StagedToken, remove_staged
+from wallaroo.sinks.staging import WAYS_ON, StagedToken, disk_errors, remove_staged
 
 FORMAT = 2  # 1 named batches by number only
 
@@ -96,7 +96,8 @@ class PendingList:
         body = json.dumps(batch.to_json(), separators=(",", ":"))
         text = json.dumps({"format": FORMAT, "crc": zlib.crc32(body.encode()), "body": body})
         path = self._path(batch.batch)
-        write_whole(path, text.encode(), is_durable=self._is_durable, points="outbox.pending")
+        with disk_errors(path):
+            write_whole(path, text.encode(), is_durable=self._is_durable, points="outbox.pending")
 
     def remove(self, batch: PendingBatch) -> None:
         """Forget a batch that has left, and its staged files."""
@@ -132,7 +133,5 @@ def read_pending(path: Path) -> PendingBatch:
         return PendingBatch.from_json(json.loads(body))
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{path} is damaged ({error}). It lists committed output that has not left. Restore "
-            f"it from a backup of the checkpoint, or begin with another --checkpoint folder; this "
-            f"one stays as it is."
+            f"{path} is damaged ({error}). It lists committed output that has not left. {WAYS_ON}"
         ) from error

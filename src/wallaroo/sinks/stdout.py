@@ -19,7 +19,7 @@ from wallaroo.steps import Encoder
 
 
 class LineWriter(StagedWriter):
-    """Stages outputs with a newline behind each that has none."""
+    """Stages outputs with a newline after each that has none."""
 
     def write(self, outputs: Sequence[bytes]) -> None:
         """Stage these outputs, in order."""
@@ -30,7 +30,8 @@ class StdoutCommitter(SinkCommitter):
     """Prints a batch when it commits."""
 
     def __init__(self, staging: Path):
-        self._staging, self._status = staging, SinkStatus()
+        self._staging = staging
+        self._status = SinkStatus()
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
         """Drop what was staged: whether the last batch was printed is unknown; it is not printed
@@ -54,6 +55,12 @@ class StdoutCommitter(SinkCommitter):
         self._status.outputs += sum(token["outputs"] for token in staged)
         self._status.note_sent(commit.batch, time.time_ns())
 
+    def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Always possible."""
+
+    def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Nothing to do: what was printed stays, and is printed again when it is committed again."""
+
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""
         remove_staged(self._staging, tokens)
@@ -71,10 +78,11 @@ class StdoutSinkConfig(SinkConfig):
     """Print every output as a line when its batch commits.
 
     Best effort, for trying things out: after a crash the last committed batch may be missing.  It
-    is never printed twice.
+    is never printed twice, except where the checkpoint was rolled back.
     """
 
     kind: ClassVar[str] = "stdout"
+    can_roll_back: ClassVar[bool] = True
     encoder: Encoder[Any] | None = None
 
     @property

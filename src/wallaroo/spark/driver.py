@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wallaroo.api.application import Application
+from wallaroo.durable.folders import make_private
 from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.ingress.process import Feeders
 from wallaroo.inspection.compatibility import judge
@@ -239,7 +240,7 @@ class Run:
         history = history_of(checkpoint)
         for sink in self.plan.sinks:
             staging = self._root / "outbox" / sink.name
-            staging.mkdir(parents=True, exist_ok=True)
+            make_private(staging, is_durable=not self._is_temporary)
             committer = committers[sink.name] = sink.config.committer(
                 sink.name, staging, not self._is_temporary
             )

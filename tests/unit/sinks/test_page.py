@@ -38,6 +38,6 @@ def test_the_sink_on_the_page_commits_a_batch_once_over_restarts(
     rows = sqlite3.connect(tmp_path / "table.db").execute("SELECT value FROM output").fetchall()
     assert rows == [("one",), ("two",)]
     committer = config.committer("s", tmp_path, True)
-    with pytest.raises(RuntimeError, match="commit .* which is gone"):
+    with pytest.raises(RuntimeError, match=r"commit .* which is gone"):
         committer.recover(history_to(0, line="b"), tokens)
     committer.close(0)
