@@ -53,6 +53,7 @@ class BatchProtocol:
         self._housekeeping, self._spools, self._steps = housekeeping, spools, steps
         self.last, self._tell = checkpoint.last, tell
         self._checkpoint_id = checkpoint.id
+        housekeeping.report_to(tell)
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
         """Attempt the batch until all tasks read the same attempt of each producer; return their
