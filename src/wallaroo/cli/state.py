@@ -37,7 +37,7 @@ from wallaroo.inspection.reader import (
 from wallaroo.inspection.values import Shown, load_safely, show, text_of
 from wallaroo.state.commits import Commit
 
-LIMIT_DEFAULT = 100  # lines of a list that are shown unless told otherwise
+LIMIT_DEFAULT = 100  # lines of a list that are shown by default
 PACKED_NOTE = (
     "packed by the application itself: shown as bytes in hex; --app APP.py reads it "
     "with its deserialize"
@@ -208,7 +208,7 @@ def _print_commits(reader: CheckpointReader, limit: int) -> None:
 
 
 def _events(commit: Commit, before: Commit | None) -> str:
-    """Events of this batch by source, or what a command changed; where the commit before is gone,
+    """Events of this batch by source, or what a command changed; where the commit before was deleted,
     the total so far is all that is known.
     """
     if commit.edit:

@@ -2,9 +2,9 @@
 
 Where it runs: a terminal, beside a running application or without one.
 
-The law of readers: nothing is locked and nothing is written.  What is published never changes, but
+The invariants: nothing is locked and nothing is written.  What is published never changes, but
 a running application deletes what it no longer needs; so all files of a commit are opened before
-the first entry is read (an open file outlives its name), and where one is gone by then the newest
+the first entry is read (an open file outlives its name), and where one was deleted by then the newest
 commit is tried instead, or, if a certain commit was asked for, the answer is that it is no longer
 retained.
 """
@@ -52,12 +52,12 @@ class MappedStorage(LocalStorage):
                 f"the checkpoint lacks {path}, which a commit refers to."
             ) from error
         except OSError as error:
-            cure = (
+            fix = (
                 "Raise the limit (ulimit -n)."
                 if error.errno == errno.EMFILE
                 else "Make it readable to this user."
             )
-            raise PeerError(f"{path} cannot be read: {error.strerror}. {cure}") from error
+            raise PeerError(f"{path} cannot be read: {error.strerror}. {fix}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ def _deltas_if_there(log: CommitLog, batch: int) -> Iterable[DeltaRef]:
 
 
 def _is_whole(commit: Commit, commits: dict[int, Commit], files: set[str]) -> bool:
-    """Whether the snapshots that a commit builds on, and all deltas behind them, are there."""
+    """Whether the snapshots that a commit builds on, and all deltas after them, are there."""
     bases: dict[int, int] = {}
     for ref in commit.snapshots:
         if ref.file not in files:

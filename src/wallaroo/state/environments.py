@@ -40,6 +40,7 @@ _OWN_FOLDER = str(Path(__file__).parent)
 class _Open:
     inode: int
     environment: lmdb.Environment
+    page_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def open_environment(path: Path) -> Opened:
         inode = -1
         size = 0
     if known is not None:
-        if known.inode == inode and _is_whole(known.environment, size):
+        if known.inode == inode and _is_whole(known.environment, size, known.page_bytes):
             return Opened(known.environment)
         _close(path)
     with hold_lock(path.parent / _LOCK):
@@ -77,14 +78,16 @@ def _opened(path: Path, was_damaged: bool) -> Opened:
         if was_damaged:
             shutil.rmtree(path, ignore_errors=True)
         environment = _lmdb(path)
-        if not _is_whole(environment, os.stat(path / DATA).st_size):
+        page_bytes = int(environment.stat()["psize"])
+        if not _is_whole(environment, os.stat(path / DATA).st_size, page_bytes):
             environment.close()
             raise lmdb.CorruptedError(f"{path} is shorter than its header says")
     except lmdb.Error:
         was_damaged = True
         shutil.rmtree(path, ignore_errors=True)
         environment = _lmdb(path)
-    _open[path] = _Open(os.stat(path / DATA).st_ino, environment)
+        page_bytes = int(environment.stat()["psize"])
+    _open[path] = _Open(os.stat(path / DATA).st_ino, environment, page_bytes)
     return Opened(environment, was_damaged)
 
 
@@ -103,10 +106,9 @@ def _lmdb(path: Path) -> lmdb.Environment:
     return environment
 
 
-def _is_whole(environment: lmdb.Environment, size: int) -> bool:
+def _is_whole(environment: lmdb.Environment, size: int, page_bytes: int) -> bool:
     """Whether the file has all the pages that its header counts."""
-    pages = environment.info()["last_pgno"] + 1
-    return bool(size >= pages * environment.stat()["psize"])
+    return bool(size >= (environment.info()["last_pgno"] + 1) * page_bytes)
 
 
 def fill_up(path: Path, environment: lmdb.Environment) -> None:
@@ -115,10 +117,11 @@ def fill_up(path: Path, environment: lmdb.Environment) -> None:
     LMDB counts pages at the end that were given back before they were written.  The write
     transaction keeps other writers from growing the file meanwhile.
     """
-    if _is_whole(environment, os.stat(path / DATA).st_size):
+    page_bytes = int(environment.stat()["psize"])
+    if _is_whole(environment, os.stat(path / DATA).st_size, page_bytes):
         return
     with environment.begin(write=True):
-        length = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+        length = (environment.info()["last_pgno"] + 1) * page_bytes
         if os.stat(path / DATA).st_size < length:
             os.truncate(path / DATA, length)
 
@@ -150,8 +153,11 @@ def prepare_view(root: Path) -> bool:
     in it.
     """
     crashes = root / CRASHES
-    make_private(crashes)
-    reports = list(_reports_of_the_dead(crashes))
+    try:
+        reports = list(_reports_of_the_dead(crashes))
+    except FileNotFoundError:
+        make_private(crashes)
+        reports = []
     has_crashed = any(map(_is_crash, reports))
     if has_crashed:
         with hold_lock(root / _LOCK):
@@ -163,9 +169,12 @@ def prepare_view(root: Path) -> bool:
 
 
 def _reports_of_the_dead(crashes: Path) -> Iterator[bytes]:
-    """Take the reports of processes that are gone; each is taken by one process only."""
+    """Take the reports of processes that have ended; each is taken by one process only."""
+    own = str(os.getpid())
     for entry in os.scandir(crashes):
-        if entry.name.isdigit() and not Path("/proc", entry.name).exists():
+        if entry.name == own or not entry.name.isdigit():
+            continue
+        if not Path("/proc", entry.name).exists():
             taken = crashes / f"{entry.name}.{os.getpid()}"
             with contextlib.suppress(FileNotFoundError):
                 os.rename(entry.path, taken)

@@ -27,7 +27,7 @@ class Version(NamedTuple):
 NOTHING = Version(-1, "")  # before the first commit
 
 
-class Behind(NamedTuple):
+class Missing(NamedTuple):
     """What a key group lacks."""
 
     is_reset: bool  # whether to empty the group first
@@ -90,14 +90,14 @@ class History:
                 raise
             return False
 
-    def since(self, group: int, version: Version) -> Behind:
+    def since(self, group: int, version: Version) -> Missing:
         """Return what brings ``group`` from ``version`` to ``batch``.
 
         A version that is ahead, older than the snapshot in force, or of a line of commits that was
         rolled back counts for nothing: the group begins again at the snapshot.
         """
         if self.batch < 0:
-            return Behind(version != NOTHING, False, [], 0)
+            return Missing(version != NOTHING, False, [], 0)
         snapshot = self._base(group)
         base = snapshot.batch if snapshot else -1
         is_reset = not max(base, 0) <= version.batch <= self.batch or not self._is_ours(version)
@@ -111,4 +111,4 @@ class History:
                 if delta.first <= group < delta.end
             ]
         size = sum(file.bytes_of(group) for file in files) if is_cold else 0
-        return Behind(is_reset, is_cold, [file.entries(group) for file in files], size)
+        return Missing(is_reset, is_cold, [file.entries(group) for file in files], size)

@@ -280,13 +280,13 @@ def _apply(
     with environment.begin(write=True) as write:
         for group in groups:
             version = _version(cast(bytes, write.get(_place(group), _UNMARKED)))
-            behind = history.since(group, version)
-            if behind.is_reset:
+            missing = history.since(group, version)
+            if missing.is_reset:
                 _clear(write, group)
-            if behind.is_cold:
+            if missing.is_cold:
                 cold_groups += 1
-                bytes_read += behind.bytes
-            for entries in behind.steps:
+                bytes_read += missing.bytes
+            for entries in missing.steps:
                 for entry in entries:
                     _put(write, group, entry)
                     applied += 1
