@@ -140,6 +140,7 @@ def _require_state(checkpoint: Checkpoint, to: int) -> None:
 
 def _require_input(spools: Spools, commit: Commit) -> None:
     missing = []
+    hint = ""
     for name, folder in spools.items():
         byte, events = commit.offsets.get(name, (0, 0))
         segments = segments_of(folder)
@@ -148,6 +149,7 @@ def _require_input(spools: Spools, commit: Commit) -> None:
             missing.append(f"  - {name}: its spool {folder} ends before the commit does")
         elif byte < head.byte and (not segments or segments[0].start.byte > byte):
             oldest = segments[0].start.events if segments else head.events
+            hint = " `wallaroo run --retain-commits N` keeps the input of more commits."
             missing.append(
                 f"  - {name}: input from event {events:,} on would be read again, and its spool "
                 f"begins at event {oldest:,}"
@@ -156,7 +158,7 @@ def _require_input(spools: Spools, commit: Commit) -> None:
         listed = "\n".join(missing)
         raise CheckpointError(
             f"these sources cannot follow back to commit {commit.batch}:\n{listed}\nNothing was "
-            f"touched. `wallaroo run --retain-commits N` keeps the input of more commits."
+            f"touched.{hint}"
         )
 
 

@@ -59,8 +59,12 @@ class Book:
         self.expected: dict[int, dict[tuple[str, Key], Any]] = {}
         self._now: dict[tuple[str, Key], Any] = {}
 
-    def write(self, values: dict[tuple[str, Key], Any]) -> int:
-        """Commit a batch in which these (step, key) got these state objects; return its number."""
+    def write(
+        self, values: dict[tuple[str, Key], Any], tokens: dict[str, list[Any]] | None = None
+    ) -> int:
+        """Commit a batch in which these (step, key) got these state objects, and whose output
+        sinks staged under these tokens; return its number.
+        """
         last = self.last
         batch, committed = (last.batch + 1, last.batch) if last else (0, -1)
         deltas, snapshots = [], []
@@ -93,6 +97,7 @@ class Book:
             offsets={"Lines": [batch * 70 + 70, batch * 7 + 7]},
             deltas=tuple(delta for delta in deltas if delta),
             snapshots=in_force(last.snapshots if last else (), snapshots),
+            sinks=tokens or {},
             outputs={"out": batch},
             steps=self._steps,
             time_ms=1_700_000_000_000 + batch * 1000,

@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from wallaroo.api.decorators import encoder
+from wallaroo.durable.folders import make_private
 from wallaroo.errors import CheckpointError
 from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.sinks.file.config import FileSinkConfig
+from wallaroo.sinks.interface import WriteContext
 from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of, read_tail, write_tail
 from wallaroo.state.checkpoint import open_checkpoint
 
@@ -25,6 +29,8 @@ import pathlib
 import sys
 
 import wallaroo
+from wallaroo.api.decorators import encoder
+from wallaroo.durable.folders import make_private
 from wallaroo.errors import CheckpointError
 from wallaroo.sinks import SinkCommitter, SinkConfig, SinkStatus, SinkWriter
 from dataclasses import dataclass
@@ -122,23 +128,28 @@ class Stage:
         return [int(path.name) for path in sorted((self.root / "commits").iterdir())]
 
 
+def fill_spool(root: Path) -> None:
+    """Six batches of input, as Book counts it; a run that retains four commits has released two."""
+    folder = folder_of(root / "spool", "Lines")
+    writer = SpoolWriter(folder, is_durable=False, segment_bytes_max=70)
+    for _ in range(6):
+        writer.append(b"x" * 42, 7, receipt_ns=1)
+    writer.publish()
+    assert writer.position == Position(6 * 70, 6 * 7)
+    write_tail(folder, writer.position, Position(140, 14))
+    writer.remove_consumed()
+    writer.close()
+
+
 @pytest.fixture
 def stage(
     tmp_path: Path, begin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stage]:
     book = begin()
-    writer = SpoolWriter(
-        folder_of(book.root / "spool", "Lines"), is_durable=False, segment_bytes_max=70
-    )
     for batch in range(6):
         book.write({("count", "a"): batch, ("count", f"k{batch}"): batch})
-        writer.append(b"x" * 42, 7, receipt_ns=1)  # as Book counts: 70 bytes, 7 events a batch
-    writer.publish()
-    assert writer.position == Position(6 * 70, 6 * 7)
-    write_tail(writer.folder, writer.position, Position(140, 14))
-    writer.remove_consumed()
-    writer.close()
     book.close()
+    fill_spool(book.root)
     (tmp_path / "noted_application.py").write_text(APPLICATION)
     monkeypatch.setattr(sys, "path", list(sys.path))  # the command puts the folder first
     yield Stage(tmp_path, book)
@@ -283,3 +294,118 @@ def test_a_rollback_that_is_killed_before_its_mark_has_not_begun(
 
     open_checkpoint(stage.root, is_durable=False).release()
     assert stage.commits()[-1] == 5
+
+
+FILES = """
+import wallaroo
+from wallaroo.sinks.file.config import FileSinkConfig
+
+
+@wallaroo.decoder()
+def decode(data):
+    return data
+
+
+@wallaroo.encoder
+def encode(event):
+    return event
+
+
+def application_setup(args):
+    source = wallaroo.TCPSourceConfig("Lines", "127.0.0.1", 0, decode)
+    pipeline = wallaroo.source("Lines", source)
+    pipeline = pipeline.to_sink(FileSinkConfig(args[0], encode, form="lines"))
+    return wallaroo.build_application("filed", pipeline)
+"""
+SINK = "file"
+
+
+class Filed:
+    """A checkpoint whose batches each write two lines into a file, as a run's do."""
+
+    def __init__(self, begin: Callable[..., Any], out: Path):
+        self.begin = begin
+        self.out = out
+
+    def run(self, batches: int, line: str) -> Any:
+        """One run: recover, some batches, end."""
+        book = self.begin()
+        config = FileSinkConfig(self.out, encoder(bytes), form="lines")  # type: ignore[arg-type]
+        staging = book.root / "outbox" / SINK
+        make_private(staging)
+        committer = config.committer(SINK, staging, False)
+        last = book.last
+        committer.recover(book._checkpoint.history, last.sinks.get(SINK, []) if last else [])
+        for _ in range(batches):
+            batch = book.last.batch + 1 if book.last else 0
+            writer = config.writer(WriteContext(SINK, batch, 0, f"{line}{batch}", staging, False))
+            writer.write([f"{line} {batch}.{n}".encode() for n in range(2)])
+            book.write({("count", "a"): f"{line} {batch}"}, {SINK: [writer.prepare()]})
+            committer.commit(book.last.identity, book.last.sinks[SINK])
+        committer.close(0.0)
+        book.close()
+        return book
+
+    def lines(self) -> list[str]:
+        return self.out.read_text().splitlines()
+
+
+def lines(line: str, batches: range) -> list[str]:
+    return [f"{line} {batch}.{n}" for batch in batches for n in range(2)]
+
+
+def test_a_file_is_cut_back_with_the_state_and_continued_with_other_lines(
+    tmp_path: Path,
+    begin: Callable[..., Any],
+    wallaroo: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Numbers of batches are used again, by a run that computes something else."""
+    (tmp_path / "filed_application.py").write_text(FILES)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    filed = Filed(begin, tmp_path / "out.txt")
+    book = filed.run(6, "old")
+    fill_spool(book.root)
+    arguments = ("state", "rollback", "--to", 3, book.root, tmp_path / "filed_application.py")
+    assert filed.lines() == lines("old", range(6))
+
+    code, _, errors = wallaroo(*arguments, tmp_path / "out.txt")
+    assert code == 0, errors
+    assert filed.lines() == lines("old", range(4))
+
+    filed.run(3, "new")
+    assert filed.lines() == lines("old", range(4)) + lines("new", range(4, 7))
+    assert state_of(book.root) == {("count", "a"): "new 6"}
+    assert not wallaroo("state", "verify", book.root)[0]
+
+
+def test_output_goes_on_in_one_piece_after_state_was_removed(
+    tmp_path: Path, begin: Callable[..., Any], wallaroo: Run
+) -> None:
+    filed = Filed(begin, tmp_path / "out.txt")
+    book = filed.run(3, "one")
+
+    assert wallaroo("state", "drop", book.root, "count", "a")[0] == 0
+    filed.run(2, "two")
+
+    assert filed.lines() == lines("one", range(3)) + lines("two", range(4, 6))
+
+
+def test_the_last_batch_before_a_removal_is_finished_by_the_next_run(
+    tmp_path: Path, begin: Callable[..., Any], wallaroo: Run
+) -> None:
+    """A crash kept the sink from it, and the newest commit is not that batch any more."""
+    filed = Filed(begin, tmp_path / "out.txt")
+    book = filed.run(3, "one")
+    begun = begin()
+    config = FileSinkConfig(filed.out, encoder(bytes), form="lines")  # type: ignore[arg-type]
+    staging = book.root / "outbox" / SINK
+    writer = config.writer(WriteContext(SINK, 3, 0, "x", staging, False))
+    writer.write([b"one 3.0", b"one 3.1"])
+    begun.write({("count", "a"): 1}, {SINK: [writer.prepare()]})
+    begun.close()
+
+    assert wallaroo("state", "drop", book.root, "count", "a")[0] == 0
+    filed.run(1, "two")
+
+    assert filed.lines() == lines("one", range(4)) + lines("two", range(5, 6))
