@@ -87,7 +87,7 @@ class Deployment:
         if not base:
             base = os.path.join(tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}")
             make_private(Path(base))
-        return use_view(Path(base, worker_name().replace("/", "_")), self.checkpoint_id)
+        return use_view(Path(base), worker_name().replace("/", "_"), self.checkpoint_id)
 
 
 # environment of a worker: its name, and where it may keep views

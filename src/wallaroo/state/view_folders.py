@@ -36,18 +36,20 @@ def view_name(checkpoint: str) -> str:
     return f"{checkpoint}-{boot_id()}-{_FORMAT}"
 
 
-def use_view(parent: Path, checkpoint: str) -> Path:
-    """Return the view of ``checkpoint`` in ``parent``, made private and marked as in use by this
-    process; remove the views beside it that are of no use any more.
+def use_view(base: Path, worker: str, checkpoint: str) -> Path:
+    """Return ``worker``'s view of ``checkpoint`` under ``base``, made private and marked as in use
+    by this process; remove this user's views under ``base`` that are of no use any more.
 
     Raises PeerError where a folder belongs to another user.
     """
-    root = parent / view_name(checkpoint)
+    root = base / worker / view_name(checkpoint)
     if root in _held and root.exists():
         return root
-    make_private(parent)
+    make_private(root.parent)
     _hold(root)
-    remove_old_views(parent)
+    for folder in base.iterdir():
+        if _is_own_folder(folder):
+            remove_old_views(folder)
     return root
 
 
@@ -83,12 +85,12 @@ def remove_old_views(parent: Path, unused_s_max: float = UNUSED_S_MAX) -> None:
 
 
 def _is_own_view(root: Path) -> bool:
-    found = root.lstat()
-    return (
-        stat.S_ISDIR(found.st_mode)
-        and found.st_uid == os.getuid()
-        and _NAME.match(root.name) is not None
-    )
+    return _NAME.match(root.name) is not None and _is_own_folder(root)
+
+
+def _is_own_folder(path: Path) -> bool:
+    found = path.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
 def _is_old(root: Path, unused_s_max: float) -> bool:

@@ -30,7 +30,7 @@ OTHER = "fedcba9876543210" * 2
 HOLD = """
 import pathlib, sys
 from wallaroo.state.view_folders import use_view
-print(use_view(pathlib.Path(sys.argv[1]), sys.argv[2]), flush=True)
+print(use_view(pathlib.Path(sys.argv[1]), "host", sys.argv[2]), flush=True)
 sys.stdin.read()
 """
 
@@ -59,15 +59,16 @@ def environment(**more: str) -> dict[str, str]:
 def test_views_of_earlier_boots_and_long_unused_ones_are_removed_and_no_other(
     tmp_path: Path,
 ) -> None:
-    of_earlier_boot = made(tmp_path, f"{MINE}-an-earlier-boot-2")
-    of_earlier_format = made(tmp_path, f"{OTHER}-{boot_id()}")
-    long_unused = made(tmp_path, view_name("a" * 32), UNUSED_S_MAX + 60)
-    of_yesterday = made(tmp_path, view_name(OTHER), 86_400)
-    no_view = made(tmp_path, "my-notes", UNUSED_S_MAX + 60)
-    linked = tmp_path / f"{'b' * 32}-an-earlier-boot"
+    host = tmp_path / "host"
+    of_earlier_boot = made(host, f"{MINE}-an-earlier-boot-2")
+    of_earlier_format = made(host, f"{OTHER}-{boot_id()}")
+    long_unused = made(tmp_path / "another-host", view_name("a" * 32), UNUSED_S_MAX + 60)
+    of_yesterday = made(host, view_name(OTHER), 86_400)
+    no_view = made(host, "my-notes", UNUSED_S_MAX + 60)
+    linked = host / f"{'b' * 32}-an-earlier-boot"
     linked.symlink_to(no_view)
 
-    mine = use_view(tmp_path, MINE)
+    mine = use_view(tmp_path, "host", MINE)
 
     assert mine.is_dir()
     assert [of_yesterday.exists(), no_view.exists(), linked.exists()] == [True] * 3
@@ -88,7 +89,7 @@ def test_a_view_that_a_process_has_open_is_never_removed(tmp_path: Path) -> None
     assert holder.stdin is not None
     held = Path(holder.stdout.readline().strip())
     try:
-        remove_old_views(tmp_path, unused_s_max=-1.0)
+        remove_old_views(tmp_path / "host", unused_s_max=-1.0)
         assert held.exists()
     finally:
         holder.kill()
@@ -96,16 +97,16 @@ def test_a_view_that_a_process_has_open_is_never_removed(tmp_path: Path) -> None
         holder.stdin.close()
         holder.stdout.close()
 
-    remove_old_views(tmp_path, unused_s_max=-1.0)
+    remove_old_views(tmp_path / "host", unused_s_max=-1.0)
     assert not held.exists()
 
 
 def test_a_view_that_was_removed_under_a_process_is_made_again(tmp_path: Path) -> None:
-    root = use_view(tmp_path, MINE)
+    root = use_view(tmp_path, "host", MINE)
     (root / IN_USE).unlink()
     root.rmdir()
 
-    assert use_view(tmp_path, MINE) == root
+    assert use_view(tmp_path, "host", MINE) == root
     assert (root / IN_USE).exists()
 
 
@@ -114,7 +115,7 @@ def test_a_process_that_is_killed_while_it_removes_views_leaves_the_rest_to_the_
     fault: str, tmp_path: Path
 ) -> None:
     for number in range(2):
-        made(tmp_path, f"{number:032x}-an-earlier-boot")
+        made(tmp_path / "host", f"{number:032x}-an-earlier-boot")
     killed = subprocess.run(
         [sys.executable, "-c", HOLD, str(tmp_path), OTHER],
         env=environment(WALLAROO_FAULT=fault),
@@ -124,9 +125,12 @@ def test_a_process_that_is_killed_while_it_removes_views_leaves_the_rest_to_the_
     )
     assert killed.returncode == -signal.SIGKILL
 
-    use_view(tmp_path, MINE)
+    use_view(tmp_path, "host", MINE)
 
-    assert {path.name for path in tmp_path.iterdir()} == {view_name(MINE), view_name(OTHER)}
+    assert {path.name for path in (tmp_path / "host").iterdir()} == {
+        view_name(MINE),
+        view_name(OTHER),
+    }
 
 
 def deployment(checkpoint: str) -> Deployment:
