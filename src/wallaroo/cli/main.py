@@ -19,7 +19,8 @@ import traceback
 from collections.abc import Sequence
 from importlib import metadata
 
-from wallaroo.cli import cluster, doctor, plan, receive, run, send, show, state, status, verify
+from wallaroo.cli import cluster, doctor, plan, receive, run, send, show, status, verify
+from wallaroo.cli.state import command as state
 from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
 
 EXIT_FAILED, EXIT_PIPELINE, EXIT_USER_CODE, EXIT_OUR_MISTAKE, EXIT_INTERRUPTED = 1, 2, 3, 70, 130

@@ -77,18 +77,6 @@ class StepSize:
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What happened to one key between two commits: ``old`` is None where it was added, ``new``
-    where it was removed.
-    """
-
-    step: str
-    key: Key
-    old: bytes | None
-    new: bytes | None
-
-
 class StateAt:
     """State after one commit, all files open.  Entries come key group by key group; one group is in
     memory at a time.
@@ -278,19 +266,6 @@ def _is_whole(commit: Commit, commits: dict[int, Commit], files: set[str]) -> bo
             ):
                 return False
     return True
-
-
-def changes(old: StateAt, new: StateAt, step: str | None = None) -> Iterator[Change]:
-    """Yield what differs between two commits, of one step if it is named, key group by key
-    group.
-    """
-    for group in range(max(old.groups, new.groups)):
-        before = old.group(group) if group < old.groups else {}
-        after = new.group(group) if group < new.groups else {}
-        for name, key in sorted(before.keys() | after.keys()):
-            was, now = before.get((name, key)), after.get((name, key))
-            if was != now and step in (None, name):
-                yield Change(name, decode_key(key), was, now)
 
 
 def ranges_text(numbers: list[int]) -> str:

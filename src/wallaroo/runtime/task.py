@@ -23,11 +23,11 @@ from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.job import BatchJob, plan_of, worker_name
 from wallaroo.sinks.interface import SinkWriter, WriteContext
+from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups
 from wallaroo.state.task_state import TaskState
-from wallaroo.state.view import CatchUp
 
 Record = tuple[int, Block | Marker | None]
 COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one

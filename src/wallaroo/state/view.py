@@ -18,17 +18,22 @@ The invariants of the view:
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
 import lmdb
 
 from wallaroo.errors import PeerError
-from wallaroo.faults import fault_point
+from wallaroo.state.applying import (
+    UNMARKED,
+    VERSIONS,
+    CatchUp,
+    apply_commits,
+    mark_of,
+    place_of,
+)
 from wallaroo.state.delta import Entry
 from wallaroo.state.entry_codec import (
     KEY_BYTES_MAX,
@@ -38,18 +43,15 @@ from wallaroo.state.entry_codec import (
     long_value,
     range_bound,
     stored_key,
-    stored_value,
     value_if_whole,
 )
 from wallaroo.state.environments import drop, fill_up, open_environment, prepare_view
-from wallaroo.state.history import NOTHING, History, Version
+from wallaroo.state.history import History
 
 # LMDB environments per view: one writer at a time each, so tasks of one host seldom wait for one
 # another
 SHARDS = 16
 REBUILDS_MAX = 3  # of one shard by one task: a disk that damages what was just written is broken
-_VERSION = struct.Struct(">q")  # followed by the commit's id
-_VERSIONS = b"\xff\xff version"  # key groups are below 65535, so this sorts after all entries
 
 Found = TypeVar("Found")
 
@@ -70,24 +72,6 @@ _DAMAGE = (
     lmdb.PanicError,
     lmdb.VersionMismatchError,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CatchUp:
-    """What bringing key groups to a commit took."""
-
-    entries: int = 0  # applied
-    # for which more was read than the newest commit: the view had none of the two newest versions
-    cold_groups: int = 0
-    bytes_read: int = 0  # of snapshots and deltas, for cold groups: what has moved to this host
-
-    def __add__(self, other: CatchUp) -> CatchUp:
-        """Both together."""
-        return CatchUp(
-            self.entries + other.entries,
-            self.cold_groups + other.cold_groups,
-            self.bytes_read + other.bytes_read,
-        )
 
 
 class View:
@@ -139,17 +123,17 @@ class View:
         self.rebuilt += opened.was_damaged
         groups = self._groups_by_shard()[shard]
         history = cast(History, self._history)
-        mark = _mark(history.version)
+        mark = mark_of(history.version)
         done = CatchUp()
         while True:
             read = opened.environment.begin()
             get = read.get
-            stale = [group for group in groups if get(_place(group), _UNMARKED) != mark]
+            stale = [group for group in groups if get(place_of(group), UNMARKED) != mark]
             if not stale:
                 self._reads[shard] = read
                 return done
             read.abort()
-            done += _apply(opened.environment, stale, history, mark)
+            done += apply_commits(opened.environment, stale, history, mark)
             fill_up(self._path(shard), opened.environment)
 
     def _with_repair(self, shard: int, action: Callable[[], Found]) -> Found:
@@ -252,7 +236,7 @@ def _careful_get(read: lmdb.Transaction, stored: bytes) -> bytes | None:
 
 def _check(cursor: lmdb.Cursor) -> bytes | None:
     key = cast(bytes, cursor.key())
-    if key.startswith(_VERSIONS):
+    if key.startswith(VERSIONS):
         return None
     value = value_if_whole(key, cast(bytes, cursor.value()))
     if value is None:
@@ -271,62 +255,3 @@ def _range(read: lmdb.Transaction, low: bytes, high: bytes) -> Iterator[Stored]:
         if entry is None:
             raise _DamagedError(f"the checksum of an entry is wrong (at {key[:40]!r})")
         yield entry
-
-
-def _apply(
-    environment: lmdb.Environment, groups: list[int], history: History, mark: bytes
-) -> CatchUp:
-    applied = cold_groups = bytes_read = 0
-    with environment.begin(write=True) as write:
-        for group in groups:
-            version = _version(cast(bytes, write.get(_place(group), _UNMARKED)))
-            missing = history.since(group, version)
-            if missing.is_reset:
-                _clear(write, group)
-            if missing.is_cold:
-                cold_groups += 1
-                bytes_read += missing.bytes
-            for entries in missing.steps:
-                for entry in entries:
-                    _put(write, group, entry)
-                    applied += 1
-            write.put(_place(group), mark)
-        fault_point("view.apply")
-    fault_point("view.applied")
-    return CatchUp(applied, cold_groups, bytes_read)
-
-
-def _mark(version: Version) -> bytes:
-    return _VERSION.pack(version.batch) + version.id.encode()
-
-
-_UNMARKED = _mark(NOTHING)
-
-
-@cache
-def _place(group: int) -> bytes:
-    """Where a group's version is stored."""
-    return _VERSIONS + group_prefix(group)
-
-
-def _version(mark: bytes) -> Version:
-    try:
-        return Version(_VERSION.unpack_from(mark)[0], mark[_VERSION.size :].decode())
-    except (struct.error, UnicodeDecodeError):  # damaged: it equals no commit's
-        return Version(0, "")
-
-
-def _clear(transaction: lmdb.Transaction, group: int) -> None:
-    prefix = group_prefix(group)
-    cursor = transaction.cursor()
-    found = cursor.set_range(prefix)
-    while found and cast(bytes, cursor.key()).startswith(prefix):
-        found = cursor.delete()
-
-
-def _put(transaction: lmdb.Transaction, group: int, entry: Entry) -> None:
-    stored = stored_key(group, entry.step, entry.key)
-    if entry.value is None:
-        transaction.delete(stored)
-    else:
-        transaction.put(stored, stored_value(stored, entry.key, entry.value))

@@ -15,7 +15,8 @@ import pytest
 
 from wallaroo.errors import CheckpointError
 from wallaroo.inspection import reader as inspect
-from wallaroo.inspection.reader import CheckpointReader, StateAt, changes
+from wallaroo.inspection.difference import changes
+from wallaroo.inspection.reader import CheckpointReader, StateAt
 
 
 def found(state: StateAt) -> dict[tuple[str, Any], Any]:
@@ -160,7 +161,7 @@ def test_a_key_is_found_whether_or_not_the_files_tell_how_many_groups_there_are(
 
 
 def test_the_command_line_loads_where_lmdb_is_missing_so_that_doctor_can_say_so() -> None:
-    program = "import sys; sys.modules['lmdb'] = None; import wallaroo.cli.state"
+    program = "import sys; sys.modules['lmdb'] = None; import wallaroo.cli.state.command"
     subprocess.run(
         [sys.executable, "-c", program],
         check=True,

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from wallaroo.errors import CheckpointError
+from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.delta import Entry, Origin, encode
 from wallaroo.state.environments import close_environments
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups, in_force, oldest_needed
 from wallaroo.state.storage import LocalStorage
-from wallaroo.state.view import CatchUp, View
+from wallaroo.state.view import View
 
 GROUPS = 16
 

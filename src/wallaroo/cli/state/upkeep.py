@@ -13,8 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from wallaroo.cli.keys import candidates
 from wallaroo.cli.loading import load_application
+from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.tables import grouped
 from wallaroo.errors import CheckpointError
 from wallaroo.inspection.reader import ranges_text
