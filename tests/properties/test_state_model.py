@@ -9,6 +9,7 @@ sweeps every 2, so that short histories meet both.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -235,6 +236,27 @@ class StateOfACheckpoint(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS), shard=st.integers(min_value=0, max_value=15))
     def a_part_of_a_view_is_deleted(self, host: str, shard: int) -> None:
         shutil.rmtree(self.folder / "views" / host / f"{shard:02d}", ignore_errors=True)
+
+    @rule(
+        host=st.sampled_from(HOSTS),
+        shard=st.integers(min_value=0, max_value=15),
+        share=st.floats(min_value=0.0, max_value=0.99),
+    )
+    def a_part_of_a_view_is_truncated(self, host: str, shard: int, share: float) -> None:
+        file = self.folder / "views" / host / f"{shard:02d}" / "data.mdb"
+        if file.exists():
+            os.truncate(file, int(file.stat().st_size * share))
+
+    @rule(host=st.sampled_from(HOSTS), at=st.integers(min_value=0))
+    def a_value_in_a_view_is_damaged(self, host: str, at: int) -> None:
+        """One byte of one stored entry, whichever it is."""
+        for file in sorted((self.folder / "views" / host).glob("*/data.mdb")):
+            content = bytearray(file.read_bytes())
+            found = content.find(b"long long")
+            if found > 0:
+                content[found + at % 9] ^= 1
+                close_environments()
+                file.write_bytes(content)
 
     @precondition(lambda self: self.last is not None)
     @rule(host=st.sampled_from(HOSTS), back=st.integers(min_value=0, max_value=RETAIN - 1))

@@ -16,6 +16,7 @@ import lmdb
 
 from wallaroo.state.entry_codec import checked
 
+HEADER_BYTES = 2 * 4096
 MARKS = b"\xff\xff"  # what the keys begin with that are no entries: state.view
 
 
@@ -24,6 +25,8 @@ def read_shard(shard: Path) -> dict[str, int | str]:
     entries = size = 0
     wrong = ""
     try:
+        if (shard / "data.mdb").stat().st_size < HEADER_BYTES:
+            return {"entries": 0, "bytes": 0, "wrong": "It is shorter than its header."}
         environment = lmdb.open(str(shard), readonly=True, create=False)
         pages = environment.info()["last_pgno"] + 1
         if (shard / "data.mdb").stat().st_size < pages * environment.stat()["psize"]:

@@ -31,6 +31,7 @@ from wallaroo.durable.whole_file import PRIVATE_FILE
 
 MAP_BYTES_MAX = 1 << 36  # virtual address space per shard, not memory and not disk
 DATA = "data.mdb"
+HEADER_PAGES = 2
 CRASHES = "crashes"
 _LOCK = "lock"
 _OWN_FOLDER = str(Path(__file__).parent)
@@ -107,7 +108,9 @@ def _lmdb(path: Path) -> lmdb.Environment:
 
 
 def _is_whole(environment: lmdb.Environment, size: int, page_bytes: int) -> bool:
-    """Whether the file has all the pages that its header counts."""
+    """Whether the file has all the pages that its header counts (the header is two of them)."""
+    if size < HEADER_PAGES * page_bytes:
+        return False
     return bool(size >= (environment.info()["last_pgno"] + 1) * page_bytes)
 
 

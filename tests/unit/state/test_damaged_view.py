@@ -12,8 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.state.view_child import GROUP, GROUPS, KEYS, data_of, value_of
+from wallaroo.engine.report import TaskReport
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.plan.model import Plan
+from wallaroo.runtime.commit_protocol import BatchProtocol
+from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.state import view as view_module
+from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef
 from wallaroo.state.delta import Entry, Origin, encode
 from wallaroo.state.environments import close_environments, fill_up, open_environment
@@ -104,23 +109,28 @@ def test_a_snapshot_is_never_made_of_damaged_entries(tmp_path: Path, history: Hi
     view.close()
 
 
-def test_a_truncated_view_is_built_again(tmp_path: Path, history: History) -> None:
+LENGTHS = [0, 100, 4096, 8192, 3 * 4096]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_truncated_view_is_built_again(length: int, tmp_path: Path, history: History) -> None:
     caught_up(tmp_path / "view", history).close()
     close_environments()
-    os.truncate(data_of(tmp_path / "view"), 3 * 4096)
+    os.truncate(data_of(tmp_path / "view"), length)
 
     view = caught_up(tmp_path / "view", history)
 
     assert view.read(GROUP, 0, KEYS[200]) == value_of(KEYS[200])
-    assert view.rebuilt == 1
+    assert view.rebuilt == bool(length)  # an empty file is what a new view begins with
     view.close()
 
 
+@pytest.mark.parametrize("length", LENGTHS)
 def test_a_view_truncated_while_this_process_has_it_open_is_built_again(
-    tmp_path: Path, history: History
+    length: int, tmp_path: Path, history: History
 ) -> None:
     caught_up(tmp_path / "view", history).close()
-    os.truncate(data_of(tmp_path / "view"), 3 * 4096)
+    os.truncate(data_of(tmp_path / "view"), length)
 
     view = caught_up(tmp_path / "view", history)
 
@@ -212,3 +222,31 @@ def test_a_file_that_lmdb_left_shorter_than_its_header_says_is_lengthened(
     fill_up(file.parent, environment)
 
     assert file.stat().st_size == length
+
+
+def test_a_rebuilt_part_of_a_view_is_logged_once_for_each_worker(tmp_path: Path) -> None:
+    reports = [
+        TaskReport(0, task, "a", {}, worker=worker, notes={"rebuilt_shards": shards})
+        for task, worker, shards in ((0, "one", 1.0), (1, "one", 2.0), (2, "two", 0.0))
+    ]
+    checkpoint = open_checkpoint(tmp_path / "checkpoint", is_durable=False)
+    lines: list[str] = []
+    housekeeping = Housekeeping(checkpoint, 8, 4)
+    plan = Plan("nothing", (), (), ())
+    protocol = BatchProtocol(plan, checkpoint, {}, housekeeping, {}, (), lines.append)
+
+    assert protocol.accepted(0, lambda: reports) == reports
+
+    (line,) = lines
+    assert "the view of the state on 'one' was damaged: 3 of its parts" in line
+    checkpoint.release()
+
+
+def test_the_files_of_a_view_are_for_this_user_only(tmp_path: Path, history: History) -> None:
+    before = os.umask(0)
+    try:
+        caught_up(tmp_path / "view", history).close()
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "view").rglob("*")}
+    assert all(mode == (0o700 if path.is_dir() else 0o600) for path, mode in modes.items()), modes
