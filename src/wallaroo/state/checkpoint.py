@@ -81,6 +81,8 @@ def open_checkpoint(
     damaged; PeerError where the disk cannot be written or the folder belongs to another user.
     """
     try:
+        if root.is_dir():
+            _reject_foreign(root)  # before its mode is changed: it may be any folder
         make_private(root, is_durable=is_durable)
         lock = os.fdopen(lock_file(root / LOCK, f"process {os.getpid()}"), "rb")
     except LockedError as error:
@@ -93,7 +95,6 @@ def open_checkpoint(
             f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder."
         ) from error
     try:
-        _reject_foreign(root)
         if up_to is None and not is_fresh:
             _reject_half_rolled_back(root)
         identity = _prepared(root, is_durable, is_fresh)

@@ -251,11 +251,13 @@ def test_a_folder_with_other_peoples_files_is_left_alone(is_fresh: bool, tmp_pat
     """Above all, a fresh start in the wrong folder deletes nothing."""
     (tmp_path / "thesis.tex").write_text("years of work")
     (tmp_path / "figures").mkdir()
+    tmp_path.chmod(0o755)
 
     with pytest.raises(CheckpointError, match=r"is not empty and not a checkpoint"):
         open_checkpoint(tmp_path, is_durable=False, is_fresh=is_fresh)
 
-    assert content_of(tmp_path) == ["figures", "lock", "thesis.tex"]
+    assert content_of(tmp_path) == ["figures", "thesis.tex"]
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 def test_a_fresh_start_forgets_everything(tmp_path: Path) -> None:
