@@ -14,6 +14,7 @@ from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import Failures
 from wallaroo.engine.heads import (
     Keyed,
+    Payloads,
     decode_and_emit,
     decode_and_ship_raw,
     decode_keyed,
@@ -22,8 +23,9 @@ from wallaroo.engine.heads import (
 )
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import tasks_by_group
+from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.packing import FRAMES, Kind, Packing, packing_of
-from wallaroo.engine.stage import BuiltStage, Policy, build_output, build_stage, sinks_of
+from wallaroo.engine.stage import Around, BuiltStage, Policy, build_output, build_stage, sinks_of
 from wallaroo.framing import frame_splitter
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
 
@@ -98,29 +100,31 @@ class Level:
     def _packing_of(self, leave: ToExchange) -> Packing:
         return FRAMES if leave.is_raw else self._packing
 
-    def _build(self, stage: Stage) -> BuiltStage:
+    def _build(self, stage: Stage, around: Around | None = None) -> BuiltStage:
         policy = self._policy(stage)
         exchange = self._exchanges.get(stage.id)
         output = build_output(self.plan, stage, exchange, self.outputs, policy)
-        return build_stage(stage, self.states, output, policy)
+        return build_stage(stage, self.states, output, policy, around)
 
-    def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
+    def _payloads_head(self, stage: Stage, emit: Emit) -> Callable[[Payloads], None]:
         assert isinstance(stage.entry, SourceEntry)
-        source = self.plan.sources[stage.entry.source]
-        decoder = source.decoder
+        decoder = self.plan.sources[stage.entry.source].decoder
         policy = self._policy(stage)
         leave = stage.exit
-        split = frame_splitter(source.config.framing)
         if isinstance(leave, ToExchange) and leave.is_raw and leave.extractor is not None:
-            run = decode_and_ship_raw(
+            return decode_and_ship_raw(
                 decoder,
                 leave.extractor,
                 self._exchanges[stage.id],
                 policy(decoder),
                 policy(leave.extractor),
             )
-        else:
-            run = decode_and_emit(decoder, self._built[stage.id].emit, policy(decoder))
+        return decode_and_emit(decoder, emit, policy(decoder))
+
+    def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
+        assert isinstance(stage.entry, SourceEntry)
+        split = frame_splitter(self.plan.sources[stage.entry.source].config.wire_framing)
+        run = self._payloads_head(stage, self._built[stage.id].emit)
 
         def feed(frames: bytes) -> int:
             payloads = split(frames)
@@ -129,9 +133,8 @@ class Level:
 
         return feed
 
-    def _keyed_head(self, block: Block) -> Keyed:
-        """The head for the block and all others of its kind from its origin."""
-        emit = self._built[block.stage].emit
+    def _keyed_head(self, block: Block, emit: Emit) -> Keyed:
+        """The head for the block and all others from its origin."""
         if block.kind is not Kind.FRAMES:
             return emit_events(emit)
         producer = self.plan.stages[block.origin]
@@ -158,7 +161,9 @@ class Level:
             return
         head = self._heads.get((block.stage, block.origin))
         if head is None:
-            head = self._heads[block.stage, block.origin] = self._keyed_head(block)
+            head = self._heads[block.stage, block.origin] = self._keyed_head(
+                block, self._built[block.stage].emit
+            )
         head(keys, values)
 
     def advance(self, watermark_ms: int) -> None:

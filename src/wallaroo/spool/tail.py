@@ -1,4 +1,4 @@
-"""The tail: how far a spool has been consumed, for good.
+"""The tail: everything below it is consumed and committed.
 
 Where it runs: the driver writes it after a commit, the spool's writer reads it.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.two_slots import TwoSlotFile, read_two_slots
 from wallaroo.faults import fault_point
 from wallaroo.spool.format import TAIL, Position
-from wallaroo.spool.slots import SlotWriter, read_slots
 
 
 def write_tail(folder: Path, position: Position, released: Position | None = None) -> None:
@@ -17,26 +18,26 @@ def write_tail(folder: Path, position: Position, released: Position | None = Non
     ``released`` (the same, if not given) may be removed: no retained commit would read it again.
     """
     released = position if released is None else released
-    folder.mkdir(parents=True, exist_ok=True)
-    writer = SlotWriter(folder / "tail")
+    make_private(folder)
+    file = TwoSlotFile(folder / "tail")
     try:
         fault_point("spool.tail")
-        writer.write(
+        file.write(
             TAIL.pack(position.byte, position.events) + TAIL.pack(released.byte, released.events)
         )
     finally:
-        writer.close()
+        file.close()
 
 
 def read_tail(folder: Path) -> Position:
     """Return the tail; the log's beginning where none was written."""
-    content = read_slots(folder / "tail")
+    content = read_two_slots(folder / "tail")
     return Position(*TAIL.unpack_from(content)) if content else Position()
 
 
 def read_released(folder: Path) -> Position:
     """Return the position below which nothing will be read again; at most the tail."""
-    content = read_slots(folder / "tail")
+    content = read_two_slots(folder / "tail")
     if not content:
         return Position()
     return Position(*TAIL.unpack_from(content, TAIL.size if len(content) > TAIL.size else 0))
