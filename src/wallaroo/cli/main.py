@@ -29,13 +29,13 @@ from wallaroo.cli import (
     send,
     show,
     sink,
-    state,
     status,
     verify,
 )
 from wallaroo.cli.application.hints import call_chain
 from wallaroo.cli.doctor import command as doctor
 from wallaroo.cli.run import command as run
+from wallaroo.cli.state import command as state
 from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
 
 EXIT_FAILED, EXIT_PIPELINE, EXIT_USER_CODE, EXIT_OUR_MISTAKE, EXIT_INTERRUPTED = 1, 2, 3, 70, 130

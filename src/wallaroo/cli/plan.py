@@ -73,7 +73,7 @@ def plan_command(arguments: argparse.Namespace) -> int:
 
 
 def _parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
-    """Part what stands behind APP into this command's options and the application's."""
+    """Split what follows APP into this command's options and the application's."""
     own = trailing_parser("plan", arguments.app, _add_options)
     options, application_args = split_args(own, arguments)
     if options.checkpoint is None:
@@ -89,8 +89,8 @@ def _text(checkpoint: Path, finding: Finding) -> str:
     lines += [f"  - {reason}" for reason in finding.comparison.reasons]
     if finding.comparison.verdict is Verdict.INCOMPATIBLE:
         lines.append(
-            f"A run would refuse. Run the application it was made with; {way_on(finding)}; "
-            f"--fresh starts over."
+            f"A run would refuse. Run the application it was made with, or give this one a folder "
+            f"of its own; {way_on(finding)}."
         )
     return "\n".join(lines)
 

@@ -15,6 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from wallaroo.durable.folders import make_private
 from wallaroo.errors import PeerError
 from wallaroo.options import forbid_runs
 from wallaroo.plan.model import Plan
@@ -22,9 +23,9 @@ from wallaroo.range_server.client import RemoteSpool
 from wallaroo.runtime.stacks import listen
 from wallaroo.spool.format import Position
 from wallaroo.spool.reader import SpoolReader
-from wallaroo.state.checkpoint import boot_id
 from wallaroo.state.commits import Commit
 from wallaroo.state.storage import LocalStorage
+from wallaroo.state.view_folders import use_view
 from wallaroo.steps import Step, pickle_by_name
 from wallaroo.user_output.settings import UserOutput
 
@@ -93,10 +94,11 @@ class Deployment:
         """
         if self.view_root:
             return Path(self.view_root)
-        base = os.environ.get(VIEW_DIR) or Path(
-            tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}"
-        )
-        return Path(base, worker_name().replace("/", "_"), f"{self.checkpoint_id}-{boot_id()}")
+        base = os.environ.get(VIEW_DIR)
+        if not base:
+            base = os.path.join(tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}")
+            make_private(Path(base))
+        return use_view(Path(base), worker_name().replace("/", "_"), self.checkpoint_id)
 
 
 # environment of a worker: its name, and where it may keep views

@@ -25,11 +25,11 @@ from wallaroo.plan.model import Plan
 from wallaroo.runtime.feeding import Fed, drain, feed_blocks
 from wallaroo.runtime.job import BatchJob, loaded_steps, plan_of, worker_name
 from wallaroo.sinks.interface import SinkWriter, WriteContext
+from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups
 from wallaroo.state.task_state import TaskState
-from wallaroo.state.view import CatchUp
 from wallaroo.user_output import worker as user_output
 
 Record = tuple[int, Block | Marker | None]
@@ -200,7 +200,7 @@ class Task:
             job = self._job
             storage = job.deployment.storage
             name = f"{job.batch}.{self._level_number}.{self._index}.{self.attempt}"
-            delta = self._state.write_delta(self._level.states, name, storage)
+            delta = self._state.write_delta(self._level.states, name, storage, job.batch)
             if (
                 job.writes_snapshots
                 and job.state_level == self._level_number
@@ -210,6 +210,8 @@ class Task:
                 snapshots = tuple(
                     self._state.write_snapshots(due, job.committed, self.attempt, storage)
                 )
+            if self._state.rebuilt_shards:
+                self._counts.notes["rebuilt_shards"] = float(self._state.rebuilt_shards)
         tokens = {
             sink: token
             for sink, writer in self._writers.items()
@@ -249,6 +251,7 @@ def open_state(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskSt
         plan.key_groups,
         groups_of_task(task, tasks, plan.key_groups),
         job.steps,
+        deployment.checkpoint_id,
     )
     history = History(
         deployment.storage, job.commits, job.committed, CommitLog(deployment.storage).read

@@ -37,7 +37,16 @@ def root(tmp_path: Path) -> Path:
 
 
 def publish(checkpoint: Checkpoint, batch: int, tokens: list[object]) -> None:
-    checkpoint.commits.publish(Commit(batch, {}, sinks={SINK: tokens}, id=f"id {batch}"))
+    checkpoint.commits.publish(
+        Commit(
+            batch,
+            {},
+            sinks={SINK: tokens},
+            checkpoint=checkpoint.id,
+            id=f"id {batch}",
+            parent=f"id {batch - 1}",
+        )
+    )
 
 
 def damage(root: Path, batch: int) -> None:

@@ -44,7 +44,9 @@ def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
     """A checkpoint with one commit of the application with step 'count'."""
     first = open_checkpoint(tmp_path / "state", is_durable=False)
     judge(first, plan(), allow_incompatible=False)
-    first.commits.publish(Commit(0, {"lines": [10, 2]}, steps=("count",), time_ms=1_000))
+    first.commits.publish(
+        Commit(0, {"lines": [10, 2]}, steps=("count",), time_ms=1_000, checkpoint=first.id, id="a")
+    )
     first.release()
     again = open_checkpoint(tmp_path / "state", is_durable=False)
     yield again

@@ -36,7 +36,9 @@ def application(folder: Path) -> wallaroo.Application:
 def committed(root: Path, offset: list[int]) -> str:
     """Commit as if the source had been read so far; return the checkpoint's id."""
     checkpoint = open_checkpoint(root, is_durable=True)
-    checkpoint.commits.publish(Commit(0, {"lines": offset, "dropped": [7, 7]}, id="x"))
+    checkpoint.commits.publish(
+        Commit(0, {"lines": offset, "dropped": [7, 7]}, checkpoint=checkpoint.id, id="x")
+    )
     checkpoint.release()
     return checkpoint.id
 

@@ -16,7 +16,7 @@ from typing import Any
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.runtime.job import BatchJob, Deployment, plan_of, worker_name
 from wallaroo.runtime.task import open_state, unexpected
-from wallaroo.state.checkpoint import FORMAT
+from wallaroo.state.layout import FORMAT
 
 
 @dataclass(frozen=True, slots=True)

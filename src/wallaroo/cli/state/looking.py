@@ -1,5 +1,4 @@
-"""``wallaroo state list | get | export | diff``: look at the state in a checkpoint, of a stopped or
-a running application.
+"""What ``wallaroo state list | get | export | diff`` print.
 
 Where it runs: a terminal.  No JVM is started, nothing is locked; without ``--app`` none of the
 application's code is imported.
@@ -8,7 +7,6 @@ application's code is imported.
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import heapq
 import json
@@ -22,138 +20,25 @@ from typing import Any, TextIO
 
 from wallaroo.api.serialization import hooks_of
 from wallaroo.cli.application.loading import import_application
+from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.tables import grouped, print_table, utc_text
 from wallaroo.engine.keys import Key, decode_key, encode_key
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.inspection.difference import Change, changes
 from wallaroo.inspection.reader import (
-    Change,
     CheckpointReader,
     StateAt,
     StoredEntry,
-    changes,
     ranges_text,
 )
 from wallaroo.inspection.values import Shown, load_safely, show, text_of
 from wallaroo.state.commits import Commit
 
-LIMIT_DEFAULT = 100  # lines of a list that are shown unless told otherwise
 PACKED_NOTE = (
     "packed by the application itself: shown as bytes in hex; --app APP.py reads it "
     "with its deserialize"
 )
 Show = Callable[[StoredEntry], Shown]
-
-
-# -- the command line
-# --------------------------------------------------------------------------------------------------
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add ``state`` to the commands."""
-    parser = subparsers.add_parser(
-        "state",
-        help="look at the state in a checkpoint",
-        description=(
-            "Look at the state in a checkpoint, of a stopped or a running application. "
-            "Nothing is changed or locked."
-        ),
-    )
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    _add_list(verbs)
-    _add_get(verbs)
-    _add_export(verbs)
-    _add_diff(verbs)
-
-
-def _add_list(verbs: Any) -> None:
-    verb = _add_verb(
-        verbs,
-        "list",
-        "steps with their sizes; the keys of one step; or the retained commits",
-        list_command,
-    )
-    verb.add_argument("--commits", action="store_true", help="list the retained commits")
-    verb.add_argument(
-        "--limit",
-        type=_at_least_one,
-        default=LIMIT_DEFAULT,
-        metavar="N",
-        help="lines shown (default: %(default)s)",
-    )
-    verb.add_argument(
-        "--prefix", default="", metavar="P", help="with --step: only keys that begin so"
-    )
-    _add_commit(verb)
-
-
-def _add_get(verbs: Any) -> None:
-    verb = _add_verb(verbs, "get", "the state of one key", get_command)
-    verb.add_argument("key", metavar="KEY", help="the key, plain or as list prints it")
-    verb.add_argument(
-        "--key-type",
-        choices=("str", "bytes", "int"),
-        help="(default: the first of them that is there)",
-    )
-    _add_app(verb)
-    _add_commit(verb)
-
-
-def _add_export(verbs: Any) -> None:
-    verb = _add_verb(verbs, "export", "all state, one JSON object a line", export_command)
-    verb.add_argument(
-        "--json", action="store_true", help="write JSON lines; the only form there is"
-    )
-    verb.add_argument(
-        "--out", type=Path, metavar="FILE", help="write there (default: standard output)"
-    )
-    _add_app(verb)
-    _add_commit(verb)
-
-
-def _add_diff(verbs: Any) -> None:
-    verb = _add_verb(
-        verbs, "diff", "keys added, changed and removed between two commits", diff_command
-    )
-    verb.add_argument(
-        "--from", dest="start", type=int, required=True, metavar="N", help="the older commit"
-    )
-    verb.add_argument("--to", type=int, metavar="M", help="the newer commit (default: the newest)")
-    _add_app(verb)
-
-
-def _add_verb(
-    verbs: Any, name: str, what: str, handler: Callable[[argparse.Namespace], None]
-) -> argparse.ArgumentParser:
-    verb: argparse.ArgumentParser = verbs.add_parser(name, allow_abbrev=False, help=what)
-    verb.add_argument(
-        "--checkpoint",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="the folder given to wallaroo run --checkpoint",
-    )
-    verb.add_argument("--step", metavar="NAME", help="only this state step")
-    verb.set_defaults(handler=handler)
-    return verb
-
-
-def _add_commit(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--commit", type=int, metavar="N", help="state after batch N (default: the newest)"
-    )
-
-
-def _add_app(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--app", metavar="APP", help="import the application and read state with its own classes"
-    )
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is too small: at least 1")
-    return number
 
 
 # -- list
@@ -203,9 +88,11 @@ def _print_commits(reader: CheckpointReader, limit: int) -> None:
 
 
 def _events(commit: Commit, before: Commit | None) -> str:
-    """Events of this batch by source; where the commit before is gone, the total so far is all that
-    is known.
+    """Events of this batch by source, or what a command changed; where the commit before was deleted,
+    the total so far is all that is known.
     """
+    if commit.edit:
+        return f"({commit.edit})"
     known = before.offsets if before else {}
     so_far = " so far" if before is None and commit.batch > 0 else ""
     return ", ".join(
@@ -261,24 +148,6 @@ def get_command(options: argparse.Namespace) -> None:
     showing = _showing(options.app)
     for entry in found:
         _print_entry(entry, showing(entry), state.commit)
-
-
-def candidates(text: str, key_type: str | None) -> list[Key]:
-    """Return the keys that a text can mean, likeliest first.
-
-    >>> candidates("7", None), candidates("b'a'", "bytes")
-    (['7', b'7', 7], [b'a'])
-    """
-    keys: list[Key] = [text, text.encode("utf-8", "surrogateescape")]
-    with contextlib.suppress(ValueError):
-        keys.append(int(text))
-    if text[:1] in ("'", '"') or text[:2] in ("b'", 'b"'):
-        with contextlib.suppress(ValueError, SyntaxError):
-            written: Key = ast.literal_eval(text)
-            keys.insert(0, written)
-            if key_type:  # quotes and a type: surely meant as it is written
-                keys = [key for key in keys if type(key) is not type(written) or key == written]
-    return [key for key in keys if key_type in (None, type(key).__name__)]
 
 
 def _print_entry(entry: StoredEntry, shown: Shown, commit: Commit) -> None:
