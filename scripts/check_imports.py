@@ -73,6 +73,10 @@ LAZY = {
     ("wallaroo.steps", "cloudpickle"): "only functions that cannot be imported by name need it",
     ("wallaroo.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
     (
+        "wallaroo.sinks.tcp.config",
+        "wallaroo.sinks.tcp.committer",
+    ): "import wallaroo stays fast and loads no logging",
+    (
         "wallaroo.sinks.postgres.config",
         "wallaroo.sinks.postgres.committer",
     ): "it needs psycopg, which is optional",

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.sinks.interface import SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
-from wallaroo.sinks.tcp.committer import OutboxCommitter
 from wallaroo.sinks.tcp.egress.pipe import EgressConfig
 from wallaroo.steps import Encoder
 
@@ -64,8 +63,11 @@ class TCPSinkConfig(SinkConfig):
         """Stage one task's output of one batch in the outbox."""
         return StagedWriter(context)
 
-    def committer(self, sink: str, staging: Path, is_durable: bool) -> OutboxCommitter:
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
         """Open the outbox."""
+        # only a driver needs sockets, processes and logging
+        from wallaroo.sinks.tcp.committer import OutboxCommitter
+
         return OutboxCommitter(
             EgressConfig(self.host, int(self.port), str(staging), is_durable, self.resume)
         )
