@@ -338,9 +338,9 @@ def test_a_run_that_takes_several_looks_to_stop_is_asked_once(
     monkeypatch.setattr(command, "POLL_S", 0.001)
     handle = FakeHandle(ends_after=4)
     handle.is_deaf = True
-    signals = StopSignals(lambda: None)
-    signals.count = 1
-    assert command.watch(handle, QuietView(), signals).state == "stopped"
+    with StopSignals(lambda: None) as signals:
+        signals.count = 1
+        assert command.watch(handle, QuietView(), signals).state == "stopped"
     assert handle.stops == 1
 
 
