@@ -83,7 +83,9 @@ class StateAt:
     """
 
     def __init__(self, commit: Commit, history: History, groups: int):
-        self.commit, self._history, self.groups = commit, history, groups
+        self.commit = commit
+        self._history = history
+        self.groups = groups
         for group in range(groups):
             history.since(group, NOTHING)  # opens the group's files; its entries are read later
 

@@ -66,7 +66,11 @@ class StandIn:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> StandIn:
         self = object.__new__(cls)
-        self.args, self.kwargs, self.items, self.pairs, self.state = args, kwargs, [], [], None
+        self.args = args
+        self.kwargs = kwargs
+        self.items = []
+        self.pairs = []
+        self.state = None
         return self
 
     def __setstate__(self, state: Any) -> None:

@@ -78,11 +78,9 @@ class RangeServer:
     """Serves the spools under a root to clients that know the secret."""
 
     def __init__(self, config: RangeConfig, parent: Parent):
-        self._root, self._secret, self._parent = (
-            Path(config.root),
-            bytes.fromhex(config.secret),
-            parent,
-        )
+        self._root = Path(config.root)
+        self._secret = bytes.fromhex(config.secret)
+        self._parent = parent
         self._bind_to = (config.host, config.port)
         self._selector = selectors.DefaultSelector()
         self._sessions: dict[int, Session] = {}

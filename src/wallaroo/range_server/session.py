@@ -28,7 +28,8 @@ class Session:
     """What is known of one connection."""
 
     def __init__(self, sock: socket.socket, peer: str):
-        self.socket, self.peer = sock, peer
+        self.socket = sock
+        self.peer = peer
         self.waits: Waiting  # what is being said; set by the one who knows
         self.awaited = 0  # what the selector looks for
         self.until = time.monotonic() + AUTHENTICATION_S_MAX  # to prove itself

@@ -60,7 +60,8 @@ class FunctionSession(Session):
         """Hand over what the function has not taken yet.  Raises CallError where it raised."""
         calls = self._calls
         if calls.batch != batch.batch:
-            calls.batch, calls.done = batch.batch, 0
+            calls.batch = batch.batch
+            calls.done = 0
         outputs = [output for part in parts for output in _outputs(part)]
         while calls.done < len(outputs):
             some = outputs[calls.done : calls.done + self._config.batch]

@@ -279,7 +279,8 @@ class QueuedCommitter(SinkCommitter):
             raise self._set_back(last, history)
 
     def _disconnect(self) -> None:
-        session, self._session = self._session, None
+        session = self._session
+        self._session = None
         if session is not None:
             session.close()
 

@@ -93,7 +93,8 @@ class LocalApplication:
     ):
         self._plan = application.plan
         self._runner = LocalRunner(application.plan, values_for)
-        self._tasks, self.clock = tasks, clock or VirtualClock()
+        self._tasks = tasks
+        self.clock = clock or VirtualClock()
         self._numbers = {
             source.config.name: number for number, source in enumerate(self._plan.sources)
         }
