@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli import receive
-from wallaroo.cli.receiving import Receiver, frame_cutter, parse_address
+from wallaroo.cli.receive import command as receive
+from wallaroo.cli.receive.receiver import Receiver, frame_cutter, parse_address
 from wallaroo.errors import PeerError, WallarooError
 
 SECONDS = 10.0
 PROGRAM = """
 import argparse, sys
-from wallaroo.cli import receive
+from wallaroo.cli.receive import command as receive
 parser = argparse.ArgumentParser()
 receive.add_parser(parser.add_subparsers())
 args = parser.parse_args(["receive", *sys.argv[1:]])
 sys.exit(args.handler(args))
 """
-SOURCE = Path(__file__).parents[3] / "src"
+SOURCE = Path(__file__).parents[4] / "src"
 
 
 def command(*options: str, fed: bytes = b"", is_feeding: bool = True) -> tuple[int, bytes, str]:
