@@ -9,9 +9,9 @@ standard library are made from that afterwards, by us.
 
 The form: objects are their attributes, inner ones with ``$class``; bytes are ``{"$bytes": hex}``,
 sets ``{"$set": [...]}``, dicts with other keys than str ``{"$dict": [[key, value], ...]}``, floats
-that JSON lacks ``{"$float": "nan"}``, functions and classes ``{"$ref": name}``, what is contained in
-itself ``{"$cycle": class}``.  What an object was made of, or holds besides its attributes, is under
-``$args``, ``$items`` and ``$pairs``.
+that JSON lacks ``{"$float": "nan"}``, functions and classes ``{"$ref": name}``, what is contained
+in itself ``{"$cycle": class}``.  What an object was made of, or holds besides its attributes, is
+under ``$args``, ``$items`` and ``$pairs``.
 """
 
 from __future__ import annotations

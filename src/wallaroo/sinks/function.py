@@ -144,9 +144,9 @@ class FunctionSinkConfig(SinkConfig):
 
     The function runs in the driver, one call at a time, with at most ``batch`` outputs; its result
     is ignored.  When it raises, it is called again with the same outputs, after ``backoff_s``, then
-    twice as long, up to 30 s; after ``retries`` of them in a row the run ends, and the next one goes
-    on with what waits (``None``: without end).  After a crash the outputs of the batch in hand may be
-    given again: make the function idempotent, or let it recognise what it has seen.
+    twice as long, up to 30 s; after ``retries`` of them in a row the run ends, and the next one
+    goes on with what waits (``None``: without end).  After a crash the outputs of the batch in hand
+    may be given again: make the function idempotent, or let it recognise what it has seen.
 
     ``name`` is what errors and tables call it; the function's own by default.
     """

@@ -52,8 +52,8 @@ class LocalRun:
 
     @property
     def text(self) -> str:
-        """The only sink's outputs as text, as the sink writes them: a StdoutSink and a FileSink with
-        ``form="lines"`` end each with a newline.
+        """The only sink's outputs as text, as the sink writes them: a StdoutSink and a FileSink
+        with ``form="lines"`` end each with a newline.
         """
         config = self._runner.plan.sinks[0].config
         return b"".join(_as_written(config, self.outputs)).decode()

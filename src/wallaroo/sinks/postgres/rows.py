@@ -4,8 +4,8 @@ and where they go.
 Where it runs: workers (pure).
 
 The format (PostgreSQL's manual, "COPY", text format): columns between tabs, a newline after the
-row, ``\\N`` for NULL; inside of a value backslash, tab, newline and carriage return are preceded by a
-backslash.  A raw tab or newline is therefore always a border.
+row, ``\\N`` for NULL; inside of a value backslash, tab, newline and carriage return are preceded by
+a backslash.  A raw tab or newline is therefore always a border.
 """
 
 from __future__ import annotations

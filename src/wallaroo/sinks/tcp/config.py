@@ -24,9 +24,9 @@ class TCPSinkConfig(SinkConfig):
     nothing is dropped meanwhile.  A receiver that stays up gets everything in order: once while the
     driver or the egress lives on, at least once where both die in the same instant or a connection
     breaks; then the next connection begins with the first output that its kernel had not
-    acknowledged.  Where the *receiver* dies, what its kernel had acknowledged and it had not read is
-    lost.  ``resume=True`` is exactly once in all cases, with a receiver that says how many bytes it
-    has (``wallaroo receive --resume``; see docs/sinks.md).
+    acknowledged.  Where the *receiver* dies, what its kernel had acknowledged and it had not read
+    is lost.  ``resume=True`` is exactly once in all cases, with a receiver that says how many bytes
+    it has (``wallaroo receive --resume``; see docs/sinks.md).
 
     ``port`` may be text, as ``tcp_parse_output_addrs`` gives it.
     """

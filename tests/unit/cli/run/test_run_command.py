@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import logging
 import os
 import pty
 import re
@@ -330,6 +331,17 @@ def test_the_second_signal_ends_at_once_with_130(number: signal.Signals) -> None
         process.send_signal(number)
         assert process.wait(DEADLINE_S) == 130
         assert b"Traceback" not in process.stderr.read()
+
+
+def test_the_log_is_as_it_was_when_a_run_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """A program that runs a command inside its own process keeps its logging."""
+    log = logging.getLogger("wallaroo")
+    before = (list(log.handlers), log.level, log.propagate)
+    options, _ = parsed("--quiet", "words.py")
+    command.execute(lambda: FakeHandle(ends_after=1), options)
+    assert (list(log.handlers), log.level, log.propagate) == before
+    log.warning("of the program")
+    assert "of the program" in caplog.text
 
 
 def test_a_run_that_takes_several_looks_to_stop_is_asked_once(

@@ -92,9 +92,9 @@ class Receiver:
     ``form`` is ``raw`` (bytes as they come), ``frames`` (a header, then the payload) or ``lines``.
     Messages and raw chunks are written to ``out`` (messages each with a newline) and, with
     ``is_keeping``, kept in ``payloads``; ``timestamps`` has one (wall clock ns, messages or raw
-    bytes so far) per chunk.  With ``is_resuming`` (raw only) it reports to the sender how many bytes it
-    has: at every connection and after it made them durable in ``out``; ``resume_at`` is what it had
-    before.
+    bytes so far) per chunk.  With ``is_resuming`` (raw only) it reports to the sender how many
+    bytes it has: at every connection and after it made them durable in ``out``; ``resume_at`` is
+    what it had before.
     """
 
     def __init__(
