@@ -6,7 +6,7 @@ Where it runs: everywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -46,6 +46,9 @@ class RunOptions:
     is_sticky: bool = True
     # where the run answers queries over HTTP; port 0: any; None: nowhere
     status_address: tuple[str, int] | None = ("127.0.0.1", 0)
+    # what clients of the status server must present; empty: nothing on a loopback address, a fresh
+    # one (in run.json) elsewhere
+    status_token: str = field(default="", repr=False)
     # go on with a checkpoint of a changed application, dropping what no longer fits
     allow_incompatible: bool = False
 

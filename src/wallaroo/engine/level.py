@@ -15,8 +15,10 @@ from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import Failures
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import tasks_by_group
+from wallaroo.engine.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
 from wallaroo.engine.stage import (
     Keyed,
+    Payloads,
     Policy,
     build_exit,
     build_steps,
@@ -108,7 +110,7 @@ class Level:
         """
         return PICKLED if leave.is_raw else self._packing
 
-    def _build(self, stage: Stage) -> Any:
+    def _build(self, stage: Stage, build: Callable[..., Any] = build_steps) -> Any:
         leave = build_exit(
             self.plan,
             stage,
@@ -117,20 +119,21 @@ class Level:
             self._policy(stage),
             self._packing.freeze,
         )
-        return build_steps(stage, self.states, leave, self._policy(stage))
+        return build(stage, self.states, leave, self._policy(stage))
+
+    def _payloads_head(self, stage: Stage, emit: Any) -> Callable[[Payloads], None]:
+        assert isinstance(stage.entry, SourceEntry)
+        source = self.plan.sources[stage.entry.source]
+        if isinstance(stage.exit, ToExchange) and stage.exit.is_raw:
+            return decode_and_ship_raw(
+                stage, source.decoder, self._exchanges[stage.id], self._policy(stage)
+            )
+        return decode_and_emit(source.decoder, emit, self._policy(stage)(source.decoder))
 
     def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
         assert isinstance(stage.entry, SourceEntry)
-        source = self.plan.sources[stage.entry.source]
-        split = frame_splitter(source.config.framing)
-        if isinstance(stage.exit, ToExchange) and stage.exit.is_raw:
-            run = decode_and_ship_raw(
-                stage, source.decoder, self._exchanges[stage.id], self._policy(stage)
-            )
-        else:
-            run = decode_and_emit(
-                source.decoder, self._emits[stage.id], self._policy(stage)(source.decoder)
-            )
+        split = frame_splitter(self.plan.sources[stage.entry.source].config.framing)
+        run = self._payloads_head(stage, self._emits[stage.id])
 
         def feed(frames: bytes) -> int:
             payloads = split(frames)
@@ -139,8 +142,8 @@ class Level:
 
         return feed
 
-    def _keyed_head(self, stage: int, origin: int) -> tuple[Packing, Keyed]:
-        emit, producer = self._emits[stage], self.plan.stages[origin]
+    def _keyed_head(self, emit: Any, origin: int) -> tuple[Packing, Keyed]:
+        producer = self.plan.stages[origin]
         if (
             isinstance(producer.exit, ToExchange)
             and producer.exit.is_raw
@@ -163,12 +166,43 @@ class Level:
         head = self._heads.get((block.stage, block.origin))
         if head is None:
             head = self._heads[block.stage, block.origin] = self._keyed_head(
-                block.stage, block.origin
+                self._emits[block.stage], block.origin
             )
         if block.receipt_ms > self._receipt_ms:
             self._receipt_ms = block.receipt_ms
         packing, run = head
         run(*packing.unpack(block.packed))
+
+    def sample_frames(
+        self, source: int, frames: bytes, receipt_ms: int, clock: Clock
+    ) -> tuple[int, StageSample]:
+        """Like ``feed_frames``, with the steps of the first events timed."""
+        stage = next(
+            stage
+            for stage in self._stages
+            if isinstance(stage.entry, SourceEntry) and stage.entry.source == source
+        )
+        self._receipt_ms = max(self._receipt_ms, receipt_ms)
+        payloads = frame_splitter(self.plan.sources[source].config.framing)(frames)
+        timer = StageTimer(self.plan, stage, None, clock)
+        timed = self._payloads_head(stage, self._build(stage, timer.build))
+        first = payloads[:EVENTS_MAX]
+        sample = timer.measure(lambda: timed(first), len(first), ())
+        self._payloads_head(stage, self._emits[stage.id])(payloads[EVENTS_MAX:])
+        return len(payloads), sample
+
+    def sample_block(self, block: Block, clock: Clock) -> StageSample:
+        """Like ``feed_block``, with the steps of the first events timed."""
+        stage = self.plan.stages[block.stage]
+        self._receipt_ms = max(self._receipt_ms, block.receipt_ms)
+        timer = StageTimer(self.plan, stage, block.origin, clock)
+        packing, timed = self._keyed_head(self._build(stage, timer.build), block.origin)
+        keys, values = packing.unpack(block.packed)
+        first = keys[:EVENTS_MAX]
+        sample = timer.measure(lambda: timed(first, values[:EVENTS_MAX]), len(first), first)
+        _, run = self._keyed_head(self._emits[block.stage], block.origin)
+        run(keys[EVENTS_MAX:], values[EVENTS_MAX:])
+        return sample
 
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""

@@ -1,4 +1,4 @@
-"""What a running application says of itself: one frozen snapshot, read by the live table, the log
+"""What a running application reports about itself: one frozen snapshot, read by the live table, the log
 line, and programs.
 
 Where it runs: driver.
@@ -44,6 +44,7 @@ class PipelineLatency:
     p99_ms: float
     p999_ms: float
     max_ms: float
+    p9999_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +100,4 @@ class RunStatus:
     workers: tuple[WorkerStatus, ...] = ()  # by name
     # what the last change of the cluster moved, in words: key groups, bytes of state, pause
     moved: str = ""
+    doing: str = ""  # what a run that starts is at, in words; empty once it runs

@@ -73,19 +73,29 @@ class BatchProtocol:
             f"{mixed}"
         )
 
-    def commit(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
-        """Publish the commit, let the sinks go, then forget what is no longer needed."""
+    def commit(
+        self,
+        batch: int,
+        offsets: Offsets,
+        reports: list[TaskReport],
+        end_phase: Callable[[str], None] = lambda phase: None,
+    ) -> Commit:
+        """Publish the commit, let the sinks go, then forget what is no longer needed; ``end_phase``
+        is called with "commit" and "sinks" when these are done.
+        """
         commit = self._made(batch, offsets, reports)
         fault_point("commit.before")
         self._commits.publish(commit)
         fault_point("commit.after")
         self.last = commit
+        end_phase("commit")
         for name, tokens in commit.sinks.items():
             self._committers[name].commit(batch, tokens)
         fault_point("commit.sinks")
         for name, folder in self._spools.items():
             write_tail(folder, Position(*commit.offsets[name]))
         self._housekeeping.committed(commit)
+        end_phase("sinks")
         return commit
 
     def _made(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:

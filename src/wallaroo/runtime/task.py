@@ -20,6 +20,7 @@ from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.level import Level
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
+from wallaroo.metrics.task_tally import TaskTally
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.job import BatchJob, plan_of, worker_name
 from wallaroo.sinks.interface import SinkWriter, WriteContext
@@ -102,6 +103,7 @@ class Task:
         self._outputs: dict[int, int] = {}
         self._writers: dict[int, SinkWriter] = {}
         self._notes: dict[str, float] = {}
+        self._tally = TaskTally(self._plan, job.batch)
         self._state = self._open_state()
         self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
 
@@ -132,17 +134,20 @@ class Task:
         for passed in feeding:
             if passed is not None:
                 yield passed
-            yield from self._level.drain()
+            yield from self._tally.leaving(self._level.drain())
             self._stage_outputs()
-        yield from self._level.finish()
+        yield from self._tally.leaving(self._level.finish())
         self._stage_outputs()  # an event that cannot be packed is found when its block is
 
     def _feed_pieces(self, records: Iterable[Record]) -> Iterator[None]:
         # nothing in it, but what is not read keeps Spark from using this process again
         deque(records, maxlen=0)
-        for piece in self._job.pieces[self._index] if self._index < len(self._job.pieces) else ():
+        pieces = self._job.pieces[self._index] if self._index < len(self._job.pieces) else ()
+        size = sum(piece.end.byte - piece.start.byte for piece in pieces)
+        feed = self._tally.frames_feeder(self._level, size)
+        for piece in pieces:
             receipts = self._receipts.setdefault(piece.source, {})
-            events, feed = 0, self._level.feed_frames
+            events = 0
             for chunk in self._job.deployment.spools[piece.source].chunks(piece.start, piece.end):
                 receipt_ms = chunk.receipt_ns // 1_000_000
                 count = feed(piece.source, chunk.frames, receipt_ms)
@@ -163,8 +168,9 @@ class Task:
                 blocks.append(record)
             else:
                 yield self._index, record
+        feed = self._tally.block_feeder(self._level, len(blocks))
         for block in in_order(blocks):
-            self._level.feed_block(block)
+            feed(block)
             yield None
 
     def _stage_outputs(self) -> None:
@@ -215,6 +221,7 @@ class Task:
         return TaskReport(
             self._level_number, self._index, self.attempt, self.consumed, self._events, self._receipts, self._outputs, tokens, delta,
             snapshots, None, busy_ms, self._notes, self._level.failures.counts, tuple(self._level.failures.samples), worker_name(),
+            self._tally.stage_events, self._tally.edges, tuple(self._tally.samples),
         )  # fmt: skip
 
     def close(self) -> None:

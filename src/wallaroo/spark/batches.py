@@ -21,6 +21,8 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from wallaroo.engine.report import TaskReport
+from wallaroo.metrics.batches import PhaseClock
+from wallaroo.metrics.details import StateSize
 from wallaroo.metrics.failed_events import failure_lines, gather_failures
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.plan.model import DEAD_LETTERS, Plan
@@ -138,12 +140,15 @@ class BatchRunner:
             self.is_started.set()  # the batch without events that every query begins with
             return
         started_ns = time.time_ns()
+        phases = PhaseClock()
         offsets = read_offsets(self._scratch / "spark", spark_batch)
         batch = self._base + spark_batch
         job = self._plan_job(batch, offsets)
+        phases.end("plan")
         reports = self._run_job(job)
-        commit = self._protocol.commit(batch, offsets, reports)
-        self._account(job, commit, reports, started_ns)
+        phases.end("tasks")
+        commit = self._protocol.commit(batch, offsets, reports, phases.end)
+        self._account(job, commit, reports, started_ns, phases.phases_ms)
         self._on_committed()
 
     def _plan_job(self, batch: int, offsets: Offsets) -> BatchJob:
@@ -202,12 +207,21 @@ class BatchRunner:
         raise AssertionError("unreachable")
 
     def _account(
-        self, job: BatchJob, commit: Commit, reports: list[TaskReport], started_ns: int
+        self,
+        job: BatchJob,
+        commit: Commit,
+        reports: list[TaskReport],
+        started_ns: int,
+        phases_ms: dict[str, float],
     ) -> None:
         events, receipts = gather(self._plan, reports)
         finished_ns = time.time_ns()
         results = {name: count for name, count in commit.outputs.items() if name != DEAD_LETTERS}
-        self._meter.batch_done(commit.batch, started_ns, finished_ns, events, results, receipts)
+        self._meter.batch_done(
+            commit.batch, started_ns, finished_ns, events, results, receipts, phases_ms=phases_ms
+        )
+        self._meter.tasks_done(reports)
+        self._meter.state_is(StateSize.of(commit))
         self._tell_failures(commit.batch, reports)
         took = sum(events.values()), (finished_ns - started_ns) / 1e9
         tasks = len({report.task for report in reports})
@@ -221,7 +235,7 @@ class BatchRunner:
     def _tell_failures(self, batch: int, reports: list[TaskReport]) -> None:
         counts, samples = gather_failures(reports)
         if counts:
-            self._meter.events_failed(counts, samples)
+            self._meter.events_failed(batch, counts, samples)
             for line in failure_lines(batch, counts, samples):
                 log(line)
 

@@ -24,6 +24,7 @@ from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.ingress.process import Feeders
 from wallaroo.inspection.compatibility import judge
 from wallaroo.metrics.meter import RunMeter
+from wallaroo.metrics.progress import Recovery
 from wallaroo.metrics.status import RunStatus
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import Plan
@@ -110,6 +111,11 @@ class Run:
     def status(self) -> RunStatus:
         return self._meter.status(time.time())
 
+    @property
+    def meter(self) -> RunMeter:
+        """What the run has counted; the status server reads it."""
+        return self._meter
+
     def reset_latency(self) -> None:
         """Begin the latency figures anew, as after a warm-up."""
         self._meter.reset_latency()
@@ -148,20 +154,25 @@ class Run:
         self._has_ended.set()
 
     def _run(self) -> None:
+        self._meter.starting("opening the checkpoint")
         checkpoint = open_checkpoint(self._root, not self._is_temporary, self.options.is_fresh)
         self._closers.append(checkpoint.release)
         self._answer_queries()
         self._judgement = judge(checkpoint, self.plan, self.options.allow_incompatible)
         for note in self._judgement.notes:
             log(note)
+        self._meter.starting("opening sources")
         self._feeders = self._start_feeders()
+        self._meter.starting("starting Spark")
         session = self._session or self._open_session()
         if not self._is_local:
             ship(session.sparkContext, self.options.module_paths, self._scratch)
+        self._meter.starting("opening sinks")
         committers = self._open_sinks(checkpoint)
         batches = self._batch_runner(session, checkpoint, committers)
         self._closers.append(batches.close)
         observer = Observer(self.plan, self._root, batches, committers, self._meter)
+        self._meter.starting("starting workers and bringing the state to the last commit")
         query = self._start_warm(session, checkpoint, batches)
         self._tell_recovery(checkpoint, batches, observer)
         self._meter.enter("running")
@@ -173,16 +184,27 @@ class Run:
 
     def _answer_queries(self) -> None:
         if self.options.status_address is not None:
-            server = StatusServer(self, *self.options.status_address)
+            server = StatusServer(
+                self, *self.options.status_address, token=self.options.status_token
+            )
             self._closers.append(server.close)
             server.start()
 
     def _tell_recovery(
         self, checkpoint: Checkpoint, batches: BatchRunner, observer: Observer
     ) -> None:
+        sources, sinks = observer.look()
+        self._meter.recovered(
+            Recovery(
+                checkpoint.last.batch if checkpoint.last else -1,
+                time.time() - self._began_at,
+                batches.catch_up_ms / 1e3,
+                batches.entries_applied,
+                describe(checkpoint.last, sources, sinks),
+            )
+        )
         if self._is_temporary:
             return
-        sources, sinks = observer.look()
         log(f"checkpoint {self._root}: {describe(checkpoint.last, sources, sinks)}")
         log(f"ready after {time.time() - self._began_at:.1f} s, of which the state took {batches.catch_up_ms / 1e3:.2f} s "
             f"({batches.entries_applied:,} entries into this host's view)")  # fmt: skip

@@ -131,7 +131,7 @@ def test_folding_receipts_keeps_their_count_and_the_oldest(receipts: int) -> Non
         {"out": 1},
         {"Orders": [(at_ms(0) + n, 2) for n in range(receipts)]},
     )
-    assert len(meter._waiting[0].receipts["Orders"]) <= RECEIPTS_MAX
+    assert len(meter._latency._waiting[0].receipts["Orders"]) <= RECEIPTS_MAX
     meter.output_left(0, at_ns(10))
     (latency,) = meter.status(START_S + 10).latency
     assert (latency.count, latency.max_ms) == (2 * receipts, pytest.approx(10_000, abs=0.01))
