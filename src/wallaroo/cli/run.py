@@ -36,6 +36,7 @@ from wallaroo.options import RunHandle, RunOptions
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.runner import run
 from wallaroo.sinks.file.config import FileSinkConfig
+from wallaroo.status_api.access import TOKEN_VARIABLE
 
 POLL_S = 0.5  # how often the table is drawn and signals are looked for
 LAST_STOP_S = 30.0  # how long a run may take to stop after the watching loop itself failed
@@ -127,6 +128,16 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
             "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "
             "port of 127.0.0.1)"
         ))  # fmt: skip
+    add(
+        "--status-token",
+        default=os.environ.get(TOKEN_VARIABLE, ""),
+        metavar="TOKEN",
+        help=(
+            f"what clients of --status must present (default: ${TOKEN_VARIABLE}, which other users "
+            "of this machine cannot see; without both, a fresh one where the address is not "
+            "loopback)"
+        ),
+    )
     add(
         "--dead-letters",
         type=Path,
@@ -326,6 +337,7 @@ def _start(application: Application, options: argparse.Namespace) -> RunHandle:
             ack_ports=tuple(options.acknowledged),
             spark_conf=tuple(options.conf),
             status_address=options.status,
+            status_token=options.status_token,
             module_paths=(str(Path(options.app).resolve().parent),),
         ),
     )

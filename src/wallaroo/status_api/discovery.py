@@ -17,7 +17,7 @@ import os
 import socket
 import stat
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from wallaroo.errors import PeerError
@@ -37,6 +37,7 @@ class Presence:
     started_at: float  # unix seconds
     host: str = ""  # name of the machine
     checkpoint: str = ""  # folder; a temporary one if the run has none to keep
+    token: str = field(default="", repr=False)  # what its server asks for; the files are private
 
     @property
     def is_here(self) -> bool:
@@ -136,6 +137,7 @@ def _read(file: Path) -> Presence | None:
             started_at=float(raw["started_at"]),
             host=str(raw.get("host", "")),
             checkpoint=str(raw.get("checkpoint", "")),
+            token=str(raw.get("token", "")),
         )
         return presence if presence.address else None
     except FileNotFoundError:
