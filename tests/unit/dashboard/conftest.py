@@ -1,11 +1,9 @@
-"""A busy run behind a real server, and Chromium; skipped where there is no browser."""
+"""A busy run behind a real server."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,17 +13,6 @@ from tests.unit.status_api.fakes import COUNTER
 from wallaroo.engine.blocks import packing_of
 from wallaroo.state.view import close_environments
 from wallaroo.status_api.server import StatusServer
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(autouse=True)
@@ -59,15 +46,3 @@ def server(busy: BusyRun) -> Iterator[StatusServer]:
 @pytest.fixture
 def address(server: StatusServer) -> str:
     return f"http://127.0.0.1:{server.address[1]}"
-
-
-@pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One browser for all tests."""
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
-        yield browser
-        browser.close()
