@@ -120,17 +120,27 @@ def _demo(options: argparse.Namespace, stack: ExitStack) -> int:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wallaroo-demo-")))
     receiver = stack.enter_context(_receiving())
     market = Market.of(OPENING.read_bytes(), options.reject_share, options.seed)
-    orders_port, quotes_port = free_ports(2)
+    orders_port, quotes_port, status_port = free_ports(3)
+    status = ["--status", f"{HOST}:{status_port}"]
     print(
         f"Market Spread on {_cores()} cores: {len(market.opening)} symbols, of which "
         f"{len(market.rejecting)} reject orders; "
         f"{options.rate:,} messages/s "
-        f"{f'for {options.seconds:g} s' if options.seconds else 'until Ctrl-C'}.\n",
+        f"{f'for {options.seconds:g} s' if options.seconds else 'until Ctrl-C'}.\n"
+        f"Dashboard, once it runs: http://{HOST}:{status_port}\n",
         flush=True,
     )
     summary = folder / "summary.json"
     run = stack.enter_context(
-        _child(_run_command(orders_port, quotes_port, receiver.port, summary, options.run_options))
+        _child(
+            _run_command(
+                orders_port,
+                quotes_port,
+                receiver.port,
+                summary,
+                [*status, *options.run_options],
+            )
+        )
     )
     probes = _open_market(market, run, receiver, orders_port, quotes_port)
     traffic, oracle = _stream(options, market, run, receiver, (orders_port, quotes_port), probes)

@@ -26,7 +26,7 @@ from wallaroo.engine.operators import Emit
 from wallaroo.engine.stage import Policy, build_steps
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
 
-EVENTS_MAX = 512  # of a sample: at a microsecond of overhead each, half a millisecond
+EVENTS_MAX = 256  # of a sample: at a microsecond or two of overhead each, half a millisecond
 KEYS_LISTED = 32  # most frequent keys of a sample
 KEY_CHARS_MAX = 80
 _CALIBRATION_CALLS = 64

@@ -17,7 +17,7 @@ from wallaroo.engine.level import Level
 from wallaroo.engine.sampling import StageSample
 from wallaroo.plan.model import Plan, SourceEntry
 
-CHUNK_BYTES = 256 * 1024  # about what the ingress appends at once when input is plenty
+CHUNK_BYTES = 64 * 1024  # about what the ingress appends at once when input is plenty
 
 
 class TaskTally:

@@ -125,18 +125,18 @@ def test_each_steps_own_time_is_told_apart(
     application: Application, samples: list[StageSample]
 ) -> None:
     runner = LocalRunner(application.plan)
-    runner.run_batch(inputs(runner, 100), 1)
+    runner.run_batch(inputs(runner, 80), 1)
     first, second = samples
     assert [(step.step, step.events, step.nanoseconds) for step in first.steps] == [
-        ("decode", 100, 100 * 100),
-        ("split", 100, 100 * 1000),
-        ("word_of", 300, 300 * 10),
+        ("decode", 80, 80 * 100),
+        ("split", 80, 80 * 1000),
+        ("word_of", 240, 240 * 10),
     ]
     outputs = second.steps[-1].events
-    assert 0 < outputs < 300
+    assert 0 < outputs < 240
     assert [(step.step, step.events, step.nanoseconds) for step in second.steps] == [
-        ("receive", 300, 0),
-        ("count", 300, 300 * 200),
+        ("receive", 240, 0),
+        ("count", 240, 240 * 200),
         ("encode", outputs, outputs * 30),
     ]
 

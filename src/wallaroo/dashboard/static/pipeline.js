@@ -38,7 +38,7 @@ export class Pipeline {
     this.refresh(graph, message, loads);
     draw(this.steps, loads, () => card("Where the time goes", this.stepTable(loads),
       h("p", { class: "quiet small" },
-        "Time is sampled: each task times the first 512 events of one block per batch.")));
+        "Time is sampled: each task times the first 256 events of one block per batch.")));
     const node = graph.nodes.find((one) => one.id === this.selected);
     draw(this.detail, node ? [node, this.facts(node, message, loads)] : null,
       () => node ? card(`${KINDS[node.kind]} ${node.name}`, this.makeDetail(node, message, loads)) : []);
