@@ -17,7 +17,7 @@ PACKAGE = "wallaroo"
 
 # What a pure package may know of this package.  Everything it imports must be listed here, or lie
 # outside of this package.
-_BELOW = ("errors", "steps", "framing")
+_BELOW = ("errors", "steps", "framing", "context", "user_frames")
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
     "framing": ("errors",),

@@ -29,6 +29,7 @@ FLAGS = [
     "--disable-sync",
 ]
 POLL_S = 0.01
+KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
 JAVA = pytest.StashKey[Finding]()  # looked at once a session
 
 
@@ -85,6 +86,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what this machine cannot run; where everything has to be there (CI), fail instead."""
     if item.get_closest_marker("postgres") and not _has_postgres():
         _missing("PostgreSQL's programs are not installed (Debian: apt-get install postgresql)")
+    if item.get_closest_marker("kafka") and not list(KAFKA.glob("kafka_*.jar")):
+        _missing("the Kafka broker is not installed: run scripts/setup-test-servers")
     if item.get_closest_marker("java"):
         if JAVA not in item.session.stash:
             item.session.stash[JAVA] = examine_java()

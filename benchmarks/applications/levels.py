@@ -26,7 +26,7 @@ class Count:
         self.events = 0
 
 
-@wallaroo.decoder(header_length=4, length_fmt=">I")
+@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
 def decode_event(payload: bytes) -> tuple[int, int]:
     """Read a key and a time."""
     key, wait_ms = EVENT.unpack(payload)

@@ -26,7 +26,7 @@ class Kept:
         self.filler = b"\xa5" * FILLER_BYTES
 
 
-@wallaroo.decoder(header_length=4, length_fmt=">I")
+@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
 def decode_event(payload: bytes) -> tuple[int, int]:
     """Read a key and a value."""
     key, value = EVENT.unpack(payload)

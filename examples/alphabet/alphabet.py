@@ -47,7 +47,7 @@ class TotalVotes:
         self.votes = 0
 
 
-@wallaroo.decoder(header_length=4, length_fmt=">I")
+@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
 def decode_votes(payload: bytes) -> Votes:
     """Read one message."""
     letter, votes = VOTES.unpack(payload)

@@ -37,6 +37,7 @@ from wallaroo.api.not_yet import (
 from wallaroo.api.pipeline import KeyedPipeline, Pipeline, source
 from wallaroo.api.serialization import deserialize, serialize
 from wallaroo.api.times import hours, microseconds, milliseconds, minutes, nanoseconds, seconds
+from wallaroo.context import Context
 from wallaroo.errors import (
     CheckpointError,
     InternalError,
@@ -81,7 +82,7 @@ __all__ = [
     "source", "Pipeline", "KeyedPipeline", "build_application", "Application",
     # steps
     "computation", "computation_multi", "state_computation", "state_computation_multi", "key_extractor", "decoder", "encoder",
-    "Step", "Computation", "ComputationMulti", "StateComputation", "StateComputationMulti", "KeyExtractor", "Decoder", "Encoder",
+    "Context", "Step", "Computation", "ComputationMulti", "StateComputation", "StateComputationMulti", "KeyExtractor", "Decoder", "Encoder",
     "OctetDecoder", "OctetEncoder",
     # sources and sinks
     "TCPSourceConfig", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig", "FileSinkConfig", "StdoutSinkConfig",

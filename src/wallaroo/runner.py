@@ -6,14 +6,15 @@ is the one late import of the package.
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from wallaroo.api.application import Application
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.options import KEY_GROUPS_MAX, RunHandle, RunOptions, is_run_forbidden
+from wallaroo.user_frames import user_files
 
 
 def run(
@@ -61,7 +62,4 @@ def run(
 
 def _callers_folders() -> tuple[str, ...]:
     """The folder of the calling script, so that workers can import what it defines."""
-    for frame in inspect.stack()[2:]:
-        if not frame.filename.startswith("<") and "/wallaroo/" not in frame.filename:
-            return (str(Path(frame.filename).resolve().parent),)
-    return ()
+    return tuple(str(Path(file).resolve().parent) for file in islice(user_files(), 1))

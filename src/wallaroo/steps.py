@@ -9,6 +9,7 @@ be imported by name and travel by value.
 from __future__ import annotations
 
 import importlib
+import inspect
 import io
 import pickle
 import struct
@@ -17,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
 from typing import Any, ClassVar, Generic, TypeVar, overload
+
+from wallaroo.context import Context
 
 In = TypeVar("In", contravariant=True)  # a step that takes more than it is given fits
 Out = TypeVar("Out", covariant=True)
@@ -55,6 +58,17 @@ def resolve(module: str, qualname: str) -> Any:
     return found
 
 
+def _is_found(thing: Any) -> bool:
+    """Whether the module and name of a step or function lead to it."""
+    try:
+        found: Any = sys.modules[thing.__module__]
+        for part in thing.__qualname__.split("."):
+            found = getattr(found, part)
+    except (KeyError, AttributeError):
+        return False
+    return found is thing
+
+
 class _ByName(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if getattr(value, "__module__", None) == "__main__" and isinstance(
@@ -73,8 +87,12 @@ def pickle_by_name(value: Any) -> bytes:
     return content.getvalue()
 
 
+def _of_function(cls: type[Step], module: str, qualname: str, options: tuple[Any, ...]) -> Step:
+    return cls(resolve(module, qualname), *options)
+
+
 def _by_value(cls: type[Step], function: bytes, options: tuple[Any, ...]) -> Step:
-    import cloudpickle  # type: ignore[import-untyped,unused-ignore]  # used only for functions nobody can import
+    import cloudpickle  # type: ignore[import-untyped,unused-ignore]  # used only for functions that cannot be imported
 
     return cls(cloudpickle.loads(function), *options)
 
@@ -83,9 +101,13 @@ class Step:
     """A user's function with its name and its place in the user's file."""
 
     kind: ClassVar[str] = "step"
-    arity: ClassVar[int] = 1
+    example: ClassVar[str] = "def {name}(event): ..."  # how its function is written
+    arities: ClassVar[tuple[int, ...]] = (1,)  # how many arguments its function may be written for
+    is_computation: ClassVar[bool] = False  # whether it goes into ``to``
     is_stateful: ClassVar[bool] = False
-    is_multi: ClassVar[bool] = False
+    may_generate: ClassVar[bool] = False  # whether its function may be a generator
+
+    arity: int = 1  # with how many arguments its function is called
 
     function: Callable[..., Any]
     step_name: str
@@ -121,22 +143,19 @@ class Step:
         return f"<{self.kind} '{self.step_name}' {self.place}>"
 
     def options(self) -> tuple[Any, ...]:
-        """Constructor arguments behind the function, for travelling by value."""
+        """Constructor arguments after the function, for travelling by value."""
         return (self.step_name, self.on_error)
 
     def is_importable(self) -> bool:
         """Whether another process finds this very step under its module and name."""
-        try:
-            found: Any = sys.modules[self.__module__]
-            for part in self.__qualname__.split("."):
-                found = getattr(found, part)
-        except (KeyError, AttributeError):
-            return False
-        return found is self
+        return _is_found(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_importable():
             return resolve, (importable_module(self.__module__), self.__qualname__)
+        if _is_found(self.function):
+            module = importable_module(self.__module__)
+            return _of_function, (type(self), module, self.__qualname__, self.options())
         import cloudpickle
 
         return _by_value, (type(self), cloudpickle.dumps(self.function), self.options())
@@ -146,6 +165,7 @@ class Computation(Step, Generic[In, Out]):
     """One event in, one out; ``None`` filters."""
 
     kind = "computation"
+    is_computation = True
 
     @overload
     def __call__(self) -> Computation[In, Out]: ...
@@ -163,7 +183,8 @@ class ComputationMulti(Step, Generic[In, Out]):
     """One event in, a list out; ``[]`` or ``None`` emits nothing, ``None`` items are dropped."""
 
     kind = "computation_multi"
-    is_multi = True
+    is_computation = True
+    may_generate = True
 
     @overload
     def __call__(self) -> ComputationMulti[In, Out]: ...
@@ -177,16 +198,53 @@ class ComputationMulti(Step, Generic[In, Out]):
         return self.function(data)  # type: ignore[no-any-return]  # the user's value
 
 
+class Filter(Step, Generic[In]):
+    """One event in; it goes on if the function says so."""
+
+    kind = "filter"
+    is_computation = True
+
+
+class Peek(Step, Generic[In]):
+    """One event in; the function looks at it, and it goes on as it is."""
+
+    kind = "peek"
+    is_computation = True
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Whether a state computation's function has a third argument for the context: one that it
+    needs, or that is called ``context``.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [
+        each
+        for each in parameters
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(positional) < 3:
+        return False
+    return positional[2].default is inspect.Parameter.empty or positional[2].name == "context"
+
+
 class _Stateful(Step, Generic[S]):
-    arity = 2
+    example = "def {name}(event, state): ..."
+    arities = (2, 3)
+    is_computation = True
     is_stateful = True
     state_class: type[S]
+    takes_context: bool  # whether its function is called with a Context as well
 
     def __init__(
         self, function: Callable[..., Any], name: str | None, state: type[S], on_error: str = STOP
     ):
         super().__init__(function, name, on_error)
         self.state_class = state
+        self.takes_context = _takes_context(function)
+        self.arity = 3 if self.takes_context else 2
 
     def initial_state(self) -> S:
         """A new state object, as the first event of a key meets it."""
@@ -206,31 +264,31 @@ class StateComputation(_Stateful[S], Generic[In, S, Out]):
     @overload
     def __call__(self) -> StateComputation[In, S, Out]: ...
     @overload
-    def __call__(self, data: In, state: S, /) -> Out | None: ...
+    def __call__(self, data: In, state: S, context: Context = ..., /) -> Out | None: ...
     def __call__(self, *args: Any) -> Any:
         return self.function(*args) if args else self
 
-    def compute(self, data: In, state: S) -> Out | None:
+    def compute(self, data: In, state: S, *context: Context) -> Out | None:
         """Run the user's function."""
-        return self.function(data, state)  # type: ignore[no-any-return]  # the user's value
+        return self.function(data, state, *context)  # type: ignore[no-any-return]  # the user's value
 
 
 class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
     """One event and its key's state in, a list out."""
 
     kind = "state_computation_multi"
-    is_multi = True
+    may_generate = True
 
     @overload
     def __call__(self) -> StateComputationMulti[In, S, Out]: ...
     @overload
-    def __call__(self, data: In, state: S, /) -> list[Out] | None: ...
+    def __call__(self, data: In, state: S, context: Context = ..., /) -> list[Out] | None: ...
     def __call__(self, *args: Any) -> Any:
         return self.function(*args) if args else self
 
-    def compute_multi(self, data: In, state: S) -> list[Out] | None:
+    def compute_multi(self, data: In, state: S, *context: Context) -> list[Out] | None:
         """Run the user's function."""
-        return self.function(data, state)  # type: ignore[no-any-return]  # the user's value
+        return self.function(data, state, *context)  # type: ignore[no-any-return]  # the user's value
 
 
 class KeyExtractor(Step, Generic[In, K]):
@@ -247,10 +305,13 @@ class Decoder(Step, Generic[Out]):
     """A frame's payload (bytes) in, one event out; ``None`` drops the message.
 
     ``header_length`` is 1 to 8 bytes; ``length_fmt`` is the ``struct`` format that reads the
-    payload's length from them.
+    payload's length from them.  ``is_pure`` says that decoding a payload again gives the same event
+    and does nothing else: then the undecoded payload may travel to the event's key and be decoded
+    there.
     """
 
     kind = "decoder"
+    example = "def {name}(payload): ..."
 
     def __init__(
         self,
@@ -259,17 +320,19 @@ class Decoder(Step, Generic[Out]):
         header_length: int = 4,
         length_fmt: str = ">I",
         on_error: str = STOP,
+        is_pure: bool = False,
     ):
         super().__init__(function, name, on_error)
         self._header_length = header_length
         self._length_fmt = length_fmt
+        self.is_pure = is_pure
 
     @property
     def length_fmt(self) -> str:
         return self._length_fmt
 
     def header_length(self) -> int:
-        """Bytes in front of every payload."""
+        """Bytes before every payload."""
         return self._header_length
 
     def payload_length(self, header: bytes) -> int:
@@ -277,7 +340,13 @@ class Decoder(Step, Generic[Out]):
         return int(struct.unpack(self._length_fmt, header)[0])
 
     def options(self) -> tuple[Any, ...]:
-        return (self.step_name, self._header_length, self._length_fmt, self.on_error)
+        return (
+            self.step_name,
+            self._header_length,
+            self._length_fmt,
+            self.on_error,
+            self.is_pure,
+        )
 
     def decode(self, payload: bytes) -> Out | None:
         """Run the user's function."""

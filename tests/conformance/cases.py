@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.conformance.apps import bill, detector, hooks, shapes, topology, values
+from tests.conformance.apps import (
+    bill,
+    detector,
+    dropping,
+    hooks,
+    mutable,
+    shapes,
+    topology,
+    values,
+)
 from tests.conformance.runners import Build
 
 Outputs = dict[str, list[str]]
@@ -282,6 +291,29 @@ def topology_case(stages: tuple[str, ...]) -> Case:
     )
 
 
+def _dropped_state(build: Build, name: str, *, is_multi: bool) -> Case:
+    """Each key's count begins again after its ``end``."""
+    lines = [
+        f"{key} {'end' if (number + place) % 4 == 3 else number}"
+        for number in range(11)
+        for place, key in enumerate("abc")
+    ]
+    seen: Counter[str] = Counter()
+    expected: list[str] = []
+    for line in lines:
+        key = first_word(line)
+        seen[key] += 1
+        numbers = range(1, seen[key] + 1)
+        expected += (
+            [f"{line} {number}" for number in numbers]
+            if is_multi
+            else [f"{line} {seen[key]} {key}"]
+        )
+        if line.endswith(" end"):
+            del seen[key]
+    return Case(name, build, {"in": lines}, ordered_per_key(out=expected))
+
+
 LINES = stream("x", 30)
 LEFT, RIGHT = stream("L"), stream("R")
 FILTERED = [f"{key} {number}" for number in range(6) for key in ("x", "y", "z", "k", "l")]
@@ -324,5 +356,13 @@ CASES = (
     Case("empty events and outputs", values.empty_outputs, {"in": ["", "a", "", "b"] * 5}, in_any_order(*["", "a", "", "b"] * 5)),
     _hooks("own packing, raw frames", hooks.raw_frames),
     _hooks("own packing, events", hooks.own_events),
+    Case("plain functions", shapes.plain_functions, {"in": ["x1 y x2", "x3", "", "x1"] * 2}, ordered_per_key(
+        out=["X1 1!", "X3 1!", "X1 2!", "X1 3!", "X3 2!", "X1 4!"])),
+    Case("one object, emitted again and again", mutable.reused_object, {"in": LINES}, ordered_per_key(out=totals(LINES))),
+    Case("events share an object", mutable.shared_object, {"in": LINES}, in_any_order(*(f"{line} 1" for line in LINES))),
+    Case("a decoder that is not deterministic", mutable.random_decoder, {"in": LINES}, in_any_order(
+        *(f"{line} True 1" for line in LINES))),
+    _dropped_state(dropping.one_output, "state dropped", is_multi=False),
+    _dropped_state(dropping.many_outputs, "state dropped, several outputs", is_multi=True),
     *(detector_case(depth) for depth in (1, 2, 3)),
 )  # fmt: skip

@@ -5,6 +5,7 @@ exception.
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,27 @@ def test_an_output_of_state_that_cannot_cross_a_shuffle_names_the_state_step(run
 
     assert error.step == "second"
     assert "pickle" in error.cause
+
+
+@pytest.mark.parametrize("before", [b"int key", b"fine"])
+def test_a_key_that_equals_a_number_is_refused_whatever_came_before(
+    before: bytes, runner: Any
+) -> None:
+    error = failure(runner, failing.every_kind, before, b"float key that equals an int")
+
+    assert error.step == "extract"
+    assert error.cause == "TypeError: a key must be str, bytes or int, not float"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_collected"), [(b"thing", False), (b"generator", False), (b"thing", True)]
+)
+def test_an_object_without_text_is_not_written_to_a_sink_without_encoder(
+    line: bytes, is_collected: bool, runner: Any
+) -> None:
+    build = partial(failing.no_text, is_collected=is_collected)
+    error = failure(runner, build, b"fine", line)
+
+    assert error.step == "make a thing"
+    assert error.place.startswith(f"{SOURCE}:")
+    assert "no text, to a sink without an encoder; give the sink an encoder" in error.cause

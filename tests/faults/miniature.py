@@ -15,7 +15,7 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.framing import framer
 from wallaroo.plan.model import Plan
 from wallaroo.runtime import housekeeping as sweeping
-from wallaroo.runtime.commit_protocol import BatchProtocol
+from wallaroo.runtime.commit_protocol import BatchProtocol, history_of
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.job import BatchJob, Deployment, Piece
 from wallaroo.runtime.task import Record, run_level
@@ -91,9 +91,8 @@ def open_sinks(plan: Plan, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
         folder = checkpoint.root / "outbox" / sink.name
         folder.mkdir(parents=True, exist_ok=True)
         committers[sink.name] = sink.config.committer(sink.name, folder, True)
-        committers[sink.name].recover(
-            last.batch if last else -1, last.sinks.get(sink.name, []) if last else []
-        )
+        tokens = last.sinks.get(sink.name, []) if last else []
+        committers[sink.name].recover(history_of(checkpoint), tokens)
     return committers
 
 

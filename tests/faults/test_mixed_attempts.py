@@ -14,6 +14,7 @@ import pytest
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.commit_protocol import MIXED_RETRIES, BatchProtocol
 from wallaroo.runtime.housekeeping import Housekeeping
@@ -29,10 +30,10 @@ class Recorder(SinkCommitter):
     committed: list[list[Any]] = field(default_factory=list)
     aborted: list[list[Any]] = field(default_factory=list)
 
-    def recover(self, batch: int, tokens: Sequence[Any]) -> None:
+    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
         pass
 
-    def commit(self, batch: int, tokens: Sequence[Any]) -> None:
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         self.committed.append(list(tokens))
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:

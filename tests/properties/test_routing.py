@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallaroo.engine.blocks import PICKLED, packing_of
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.keys import decode_key, encode_key, group_of, groups_of_task, tasks_by_group
+from wallaroo.engine.packing import PICKLED, packing_of
 
 keys = st.one_of(st.text(st.characters(codec=None)), st.binary(), st.integers())
 key_groups = st.integers(min_value=1, max_value=600)
@@ -95,7 +95,7 @@ def test_an_exchange_loses_nothing_keeps_order_and_goes_to_the_owner(
     sequences = []
 
     for key, value in sent:
-        _, append_key, append_value = exchange.routes.get(key) or exchange.route(key)
+        _, append_key, append_value, _ = exchange.routes.get(key) or exchange.route(key)
         append_key(key)
         append_value(value)
         blocks = list(exchange.drain(0, events_min))

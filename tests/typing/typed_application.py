@@ -1,5 +1,4 @@
-"""What mypy makes of an application.  Not run: tests/typing/test_typing.py checks each line against
-its comment.
+"""What mypy makes of an application.  Not run: tests/typing/test_typing.py checks each line against its comment.
 
 ``# T: type`` is the type that mypy reveals on the line, ``# E: code`` an error it must find there.
 """
@@ -66,6 +65,19 @@ def repeat(text: str, total: Total) -> list[bytes]:
     return [text.encode()] * total.count
 
 
+@wallaroo.state_computation(name="count to", state=Total)
+def count_to(text: str, total: Total, context: wallaroo.Context) -> int | None:
+    if total.count > len(str(context.key)):
+        context.drop_state()
+    return total.count
+
+
+@wallaroo.state_computation_multi(state=Total)
+def repeat_with(text: str, total: Total, context: wallaroo.Context) -> list[float]:
+    context.drop_state(1)  # E: call-arg
+    return [1.5]
+
+
 @wallaroo.encoder
 def encode(counted: tuple[str, int]) -> bytes:
     return repr(counted).encode()
@@ -105,28 +117,18 @@ def port_of(config: wallaroo.TCPSourceConfig) -> int:
 
 
 lines = wallaroo.source("lines", wallaroo.TCPSourceConfig("lines", "127.0.0.1", 0, decode))
-numbers = wallaroo.source(
-    "numbers", wallaroo.TCPSourceConfig("numbers", "", "0", decoder=decode_number, max_size=100)
-)
+numbers = wallaroo.source("numbers", wallaroo.TCPSourceConfig("numbers", "", "0", decoder=decode_number, max_size=100))
 untyped = wallaroo.source("untyped", wallaroo.TCPSourceConfig("untyped", "", 0, decode_untyped))
 
 reveal_type(lines)  # T: Pipeline[str]
 reveal_type(numbers)  # T: Pipeline[int]
 reveal_type(untyped)  # T: Pipeline[Any]
-# T: Pipeline[str]
-reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt")))
-# T: Pipeline[str]
-reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt", skip_empty=True)))
-# T: Pipeline[int]
-reveal_type(
-    wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.msg", decode_number, "frames"))
-)
-# T: Pipeline[int]
-reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", Counting())))
-# T: Pipeline[tuple[str, int]]
-reveal_type(wallaroo.source("pairs", wallaroo.GenSourceConfig("pairs", Pairing())))
-# T: Pipeline[Any]
-reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", UntypedCounting())))
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt")))  # T: Pipeline[str]
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt", skip_empty=True)))  # T: Pipeline[str]
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.msg", decode_number, "frames")))  # T: Pipeline[int]
+reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", Counting())))  # T: Pipeline[int]
+reveal_type(wallaroo.source("pairs", wallaroo.GenSourceConfig("pairs", Pairing())))  # T: Pipeline[tuple[str, int]]
+reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", UntypedCounting())))  # T: Pipeline[Any]
 reveal_type(port_of(wallaroo.TCPSourceConfig("lines", "", 0, decode)))  # T: int
 
 reveal_type(decode)  # T: Decoder[str]
@@ -137,6 +139,9 @@ reveal_type(split)  # T: ComputationMulti[str, str]
 reveal_type(parity)  # T: KeyExtractor[int, int]
 reveal_type(count)  # T: StateComputation[str, Total, tuple[str, int]]
 reveal_type(repeat)  # T: StateComputationMulti[str, Total, bytes]
+reveal_type(count_to)  # T: StateComputation[str, Total, int]
+reveal_type(repeat_with)  # T: StateComputationMulti[str, Total, float]
+reveal_type(lines.key_by(word).to(count_to))  # T: KeyedPipeline[str, int]
 reveal_type(encode)  # T: Encoder[tuple[str, int]]
 reveal_type(length("abc"))  # T: int | None
 reveal_type(length())  # T: Computation[str, int]
@@ -144,6 +149,12 @@ reveal_type(length())  # T: Computation[str, int]
 reveal_type(lines.to(length))  # T: Pipeline[int]
 reveal_type(lines.to(split).to(length).to(positive))  # T: Pipeline[float]
 reveal_type(lines.to(show))  # T: Pipeline[str]
+reveal_type(lines.map(len))  # T: Pipeline[int]
+reveal_type(lines.map(len).filter(lambda size: size > 3).peek(print))  # T: Pipeline[int]
+reveal_type(lines.flat_map(str.split))  # T: Pipeline[str]
+reveal_type(lines.map(lambda text: (text, len(text))))  # T: Pipeline[tuple[str, int]]
+reveal_type(lines.key_by(word).map(len))  # T: KeyedPipeline[str, int]
+reveal_type(lines.key_by(word).filter(bool))  # T: KeyedPipeline[str, str]
 reveal_type(lines.key_by(word))  # T: KeyedPipeline[str, str]
 reveal_type(lines.key_by(word).to(count))  # T: KeyedPipeline[str, tuple[str, int]]
 reveal_type(lines.key_by(word).to(length).key_by(parity))  # T: KeyedPipeline[int, int]
@@ -151,18 +162,19 @@ reveal_type(lines.key_by(word).to(repeat))  # T: KeyedPipeline[str, bytes]
 reveal_type(lines.collect())  # T: KeyedPipeline[str, str]
 reveal_type(lines.merge(numbers))  # T: Pipeline[str | int]
 reveal_type(lines.merge(numbers).to(show))  # T: Pipeline[str]
-# T: KeyedPipeline[str | int, str | int]
-reveal_type(lines.key_by(word).merge(numbers.key_by(parity)))
+reveal_type(lines.key_by(word).merge(numbers.key_by(parity)))  # T: KeyedPipeline[str | int, str | int]
 reveal_type(lines.key_by(word).merge(numbers))  # T: Pipeline[str | int]
 reveal_type(lines.key_by(word).to_sink(wallaroo.StdoutSinkConfig()))  # T: Pipeline[str]
-# T: Application
-reveal_type(wallaroo.build_application("typed", lines.to_sink(wallaroo.StdoutSinkConfig())))
+reveal_type(wallaroo.build_application("typed", lines.to_sink(wallaroo.StdoutSinkConfig())))  # T: Application
 reveal_type(wallaroo.seconds(3))  # T: int
 
 wallaroo.TCPSourceConfig("lines", "", 0, encode)  # E: arg-type
 wallaroo.GenSourceConfig("generated", Total())  # E: arg-type
 wallaroo.source("pairs", wallaroo.GenSourceConfig("pairs", Pairing())).to(length)  # E: arg-type
 lines.to(count)  # E: call-overload
+numbers.map(len)  # E: arg-type
+lines.filter(chr)  # E: arg-type
+lines.to(count_to)  # E: call-overload
 lines.to(positive)  # E: arg-type
 numbers.key_by(word)  # E: arg-type
 lines.key_by(length)  # E: arg-type

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wallaroo.api.pipeline import Pipeline
-from wallaroo.api.place import user_frame, user_place
 from wallaroo.api.serialization import Hooks, hooks_of
-from wallaroo.check.dead_letters import homeless
+from wallaroo.check.dead_letters import missing_sink
 from wallaroo.check.run import check
 from wallaroo.check.subject import LATER
 from wallaroo.errors import Problem, WallarooParameterError
@@ -23,6 +22,7 @@ from wallaroo.plan.build import build_plan, with_dead_letters
 from wallaroo.plan.model import Plan
 from wallaroo.sinks.file.config import FileSinkConfig
 from wallaroo.sinks.interface import SinkConfig
+from wallaroo.user_frames import user_frame, user_place
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,11 +50,11 @@ class Application:
         return replace(self, plan=with_dead_letters(self.plan, _in_lines(sink_config)))
 
     def check_dead_letters(self) -> None:
-        """Raise WallarooParameterError where a step writes dead letters and nobody brought a sink
-        for them.
+        """Raise WallarooParameterError where a step writes dead letters and there is no sink for
+        them.
         """
         if self.plan.dead_letters is None:
-            problems = tuple(homeless(self.plan.steps))
+            problems = tuple(missing_sink(self.plan.steps))
             if problems:
                 raise WallarooParameterError(*problems)
 
@@ -64,7 +64,7 @@ _missing_dead_letters: ContextVar[Any] = ContextVar("_missing_dead_letters", def
 
 @contextmanager
 def dead_letters_come_later() -> Iterator[None]:
-    """Let applications be built without the dead-letter sink they need: whoever runs them checks
+    """Let applications be built without the dead-letter sink they need: what runs them checks
     (``check_dead_letters``).
     """
     token = _missing_dead_letters.set(LATER)
@@ -90,14 +90,14 @@ def build_application(
     ``dead_letters`` is the sink for events for which a step with ``on_error="dead-letter"`` raised:
     it gets a JSON object per line, or what its own encoder makes of the dict. Raises
     WallarooParameterError, a PipelineError, with *all* problems found, each with its step,
-    ``file:line``, and cure.
+    ``file:line``, and fix.
     """
     given: Any = pipeline
     if not isinstance(given, Pipeline):
         what = f"build_application got {pipeline!r} instead of a pipeline."
-        cure = "Give it what to_sink() returned."
+        fix = "Give it what to_sink() returned."
         raise WallarooParameterError(
-            Problem(f"application '{application_name}'", user_place(), what, cure)
+            Problem(f"application '{application_name}'", user_place(), what, fix)
         )
     frame = user_frame()
     hooks = hooks_of(frame.f_globals) if frame else None

@@ -13,9 +13,9 @@ and by calling the step with arguments.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
-from wallaroo.api.place import user_place
+from wallaroo.context import Context
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps import (
     ON_ERROR,
@@ -29,6 +29,7 @@ from wallaroo.steps import (
     StateComputationMulti,
     Step,
 )
+from wallaroo.user_frames import user_place
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -71,13 +72,42 @@ def computation_multi(name: Any = None, *, on_error: str = STOP) -> Any:
     )
 
 
+class StateDecorator(Protocol[S]):
+    """Makes a StateComputation of a function of ``(event, state)``, or of ``(event, state,
+    context)``.
+    """
+
+    @overload
+    def __call__(self, function: Callable[[A, S], B | None], /) -> StateComputation[A, S, B]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[A, S, Context], B | None], /
+    ) -> StateComputation[A, S, B]: ...
+
+
+class StateMultiDecorator(Protocol[S]):
+    """Makes a StateComputationMulti of a function of ``(event, state)``, or of ``(event, state,
+    context)``.
+    """
+
+    @overload
+    def __call__(
+        self, function: Callable[[A, S], list[B] | None], /
+    ) -> StateComputationMulti[A, S, B]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[A, S, Context], list[B] | None], /
+    ) -> StateComputationMulti[A, S, B]: ...
+
+
 def state_computation(
     name: str | None = None, state: type[S] | None = None, *, on_error: str = STOP
-) -> Callable[[Callable[[A, S], B | None]], StateComputation[A, S, B]]:
+) -> StateDecorator[S]:
     """Make a step of a function of an event and its key's state, which it changes in place.
 
     ``state`` is a class; one object per key is made without arguments when the key's first event
-    arrives.
+    arrives.  A function with a third argument is given a ``Context``: the event's key, and
+    ``drop_state()``.
     """
     state_class = _state_class("state_computation", name, state)
     return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
@@ -90,8 +120,11 @@ def state_computation(
 
 def state_computation_multi(
     name: str | None = None, state: type[S] | None = None, *, on_error: str = STOP
-) -> Callable[[Callable[[A, S], list[B] | None]], StateComputationMulti[A, S, B]]:
-    """Make a step of a function of an event and its key's state; it returns a list of outputs."""
+) -> StateMultiDecorator[S]:
+    """Make a step of a function of an event and its key's state; it returns a list of outputs.
+
+    As with ``state_computation``, a third argument is given a ``Context``.
+    """
     state_class = _state_class("state_computation_multi", name, state)
     return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
         "state_computation_multi",
@@ -121,15 +154,30 @@ def key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
 def decoder(header_length: Callable[[bytes], B | None], /) -> Decoder[B]: ...
 @overload
 def decoder(
-    header_length: int = 4, length_fmt: str = ">I", name: str | None = None, *, on_error: str = STOP
+    header_length: int = 4,
+    length_fmt: str = ">I",
+    name: str | None = None,
+    *,
+    on_error: str = STOP,
+    pure: bool = False,
 ) -> Callable[[Callable[[bytes], B | None]], Decoder[B]]: ...
 def decoder(
-    header_length: Any = 4, length_fmt: str = ">I", name: str | None = None, *, on_error: str = STOP
+    header_length: Any = 4,
+    length_fmt: str = ">I",
+    name: str | None = None,
+    *,
+    on_error: str = STOP,
+    pure: bool = False,
 ) -> Any:
     """Make a decoder of a function of a payload (bytes); ``None`` drops the message.
 
     Every payload has a header of ``header_length`` bytes (1 to 8), which ``length_fmt``, a
     ``struct`` format, reads as the payload's length.
+
+    ``pure=True`` promises that decoding the same payload again gives an equal event and does
+    nothing else.  Directly before ``key_by`` such a decoder may run twice for an event: the payload
+    travels to the key's task instead of the event, which is faster.  Without it, a decoder runs
+    once for an event in every attempt of its batch.
     """
     if callable(header_length):
         return Decoder(header_length, name)
@@ -137,7 +185,7 @@ def decoder(
         "decoder",
         name,
         on_error,
-        lambda function, label: Decoder(function, label, header_length, length_fmt, on_error),
+        lambda function, label: Decoder(function, label, header_length, length_fmt, on_error, pure),
     )
 
 
@@ -156,19 +204,18 @@ def encoder(name: Any = None, *, on_error: str = STOP) -> Any:
     )
 
 
+def check_on_error(title: str, on_error: Any) -> None:
+    """Raise WallarooParameterError, a PipelineError, for a policy that there is not."""
+    if on_error not in ON_ERROR:
+        what = f"on_error={on_error!r} is unknown."
+        fix = f"Choose one of {', '.join(map(repr, ON_ERROR))}."
+        raise WallarooParameterError(Problem(title, user_place(), what, fix))
+
+
 def _decorate(
     decorator: str, name: Any, on_error: Any, make: Callable[[Callable[..., Any], str | None], Step]
 ) -> Any:
-    if on_error not in ON_ERROR:
-        what = f"on_error={on_error!r} is unknown."
-        raise WallarooParameterError(
-            Problem(
-                f"@{decorator}",
-                user_place(),
-                what,
-                f"Choose one of {', '.join(map(repr, ON_ERROR))}.",
-            )
-        )
+    check_on_error(f"@{decorator}", on_error)
     if callable(name):
         return make(name, None)
     if name is not None and not isinstance(name, str):
@@ -191,8 +238,8 @@ def _rejected(decorator: str, given: Any) -> WallarooParameterError:
 
 def _state_class(decorator: str, name: Any, state: type[S] | None) -> type[S]:
     if callable(name) or state is None:
-        cure = f"Write @{decorator}(name='...', state=YourStateClass)."
+        fix = f"Write @{decorator}(name='...', state=YourStateClass)."
         raise WallarooParameterError(
-            Problem(f"@{decorator}", user_place(), "needs the state's class.", cure)
+            Problem(f"@{decorator}", user_place(), "needs the state's class.", fix)
         )
     return state

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from wallaroo.api.place import user_place
 from wallaroo.errors import NotYetError, Problem
+from wallaroo.user_frames import user_place
 
 WINDOWS = (
     "windows and aggregations come in a later version; until then keep what a window needs "

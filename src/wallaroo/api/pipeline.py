@@ -10,10 +10,11 @@ carries them with a key, and only it takes state steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar, overload
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
-from wallaroo.api.place import user_place
+from wallaroo.api.decorators import check_on_error
 from wallaroo.graph.nodes import (
     CollectNode,
     KeyByNode,
@@ -25,13 +26,18 @@ from wallaroo.graph.nodes import (
 )
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps import (
+    STOP,
     Computation,
     ComputationMulti,
     Decoder,
+    Filter,
     KeyExtractor,
+    Peek,
     StateComputation,
     StateComputationMulti,
+    Step,
 )
+from wallaroo.user_frames import user_place
 
 T = TypeVar("T", covariant=True)
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
@@ -79,16 +85,45 @@ class Pipeline(Generic[T]):
     @overload
     def to(self: Pipeline[Event], computation: ComputationMulti[Event, U]) -> Pipeline[U]: ...
     def to(self, computation: Any) -> Pipeline[Any]:
-        """Add a step.  A state step needs ``key_by`` or ``collect`` in front of it."""
+        """Add a step.  A state step needs ``key_by`` or ``collect`` before it."""
         return type(self)(StepNode(self._node, computation, user_place()))
 
     def key_by(
         self: Pipeline[Event], key_extractor: KeyExtractor[Event, KeyU]
     ) -> KeyedPipeline[KeyU, Event]:
-        """Give every event a key: state steps behind it keep one state per key, and events of one
+        """Give every event a key: state steps after it keep one state per key, and events of one
         key keep their order.
         """
         return KeyedPipeline(KeyByNode(self._node, key_extractor, user_place()))
+
+    def map(
+        self, function: Callable[[T], U | None], *, name: str | None = None, on_error: str = STOP
+    ) -> Pipeline[U]:
+        """Add a plain function of one event: its result is the output, ``None`` filters.
+
+        For all four of ``map``, ``flat_map``, ``filter`` and ``peek``: ``name`` defaults to the
+        function's name, that of a lambda to its place; a function at the top level of its module
+        travels by name, any other by value, with what it refers to.
+        """
+        return Pipeline(_step(self, Computation, function, name, on_error))
+
+    def flat_map(
+        self, function: Callable[[T], Iterable[U]], *, name: str | None = None, on_error: str = STOP
+    ) -> Pipeline[U]:
+        """Add a plain function of one event that returns its outputs, as a list or a generator."""
+        return Pipeline(_step(self, ComputationMulti, function, name, on_error))
+
+    def filter(
+        self, predicate: Callable[[T], object], *, name: str | None = None, on_error: str = STOP
+    ) -> Self:
+        """Keep the events for which the function returns what is true."""
+        return type(self)(_step(self, Filter, predicate, name, on_error))
+
+    def peek(
+        self, function: Callable[[T], object], *, name: str | None = None, on_error: str = STOP
+    ) -> Self:
+        """Call the function for each event, which goes on as it is; what it returns is ignored."""
+        return type(self)(_step(self, Peek, function, name, on_error))
 
     def collect(self) -> KeyedPipeline[str, T]:
         """Bring everything to one place, with one key: one state for all events, one order.  What
@@ -148,6 +183,18 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         """Add a step; its outputs keep the key of the event they come from."""
         return KeyedPipeline(StepNode(self._node, computation, user_place()))
 
+    def map(
+        self, function: Callable[[T], U | None], *, name: str | None = None, on_error: str = STOP
+    ) -> KeyedPipeline[K, U]:
+        """Add a plain function of one event; its output keeps the event's key."""
+        return KeyedPipeline(_step(self, Computation, function, name, on_error))
+
+    def flat_map(
+        self, function: Callable[[T], Iterable[U]], *, name: str | None = None, on_error: str = STOP
+    ) -> KeyedPipeline[K, U]:
+        """Add a plain function of one event; its outputs keep the event's key."""
+        return KeyedPipeline(_step(self, ComputationMulti, function, name, on_error))
+
     @overload
     def merge(self, other: KeyedPipeline[KeyU, U]) -> KeyedPipeline[K | KeyU, T | U]: ...
     @overload
@@ -166,3 +213,16 @@ def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:
     used on the command line.
     """
     return Pipeline(SourceNode(name, source_config, user_place()))
+
+
+def _step(
+    pipeline: Pipeline[Any], kind: type[Step], function: Any, name: str | None, on_error: str
+) -> StepNode:
+    """A step of a plain function; what is none is left to the checks, which report it."""
+    check_on_error(kind.kind, on_error)
+    place = user_place()
+    if not callable(function) or isinstance(function, Step):
+        return StepNode(pipeline.node, function, place)
+    if name is None and getattr(function, "__name__", "") == "<lambda>":
+        name = f"{kind.kind} at {PurePath(place).name}"
+    return StepNode(pipeline.node, kind(function, name, on_error), place)

@@ -22,10 +22,10 @@ TITLES = {"decoder": "decoder", "encoder": "encoder", "key_extractor": "key_by"}
 def dead_letters_have_a_sink(subject: Subject) -> Iterator[Problem]:
     """A step that writes dead letters needs somewhere to write them."""
     if subject.dead_letters is None:
-        yield from homeless(used.step for used in used_steps(subject))
+        yield from missing_sink(used.step for used in used_steps(subject))
 
 
-def homeless(steps: Iterable[Step]) -> Iterator[Problem]:
+def missing_sink(steps: Iterable[Step]) -> Iterator[Problem]:
     """A problem for each step that writes dead letters, given that there is no sink for them."""
     for step in steps:
         if step.on_error == DEAD_LETTER:

@@ -5,6 +5,7 @@ Where it runs: pure.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import struct
 from collections.abc import Callable, Iterator
@@ -12,19 +13,10 @@ from typing import Any
 
 from wallaroo.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
-from wallaroo.steps import Decoder
+from wallaroo.steps import Decoder, Step
 
 HEADER_LENGTH_MAX = 8
-ARGUMENTS = {1: "one argument", 2: "two arguments"}
-EXAMPLES = {
-    "computation": "def {name}(event): ...",
-    "computation_multi": "def {name}(event): ...",
-    "state_computation": "def {name}(event, state): ...",
-    "state_computation_multi": "def {name}(event, state): ...",
-    "key_extractor": "def {name}(event): ...",
-    "decoder": "def {name}(payload): ...",
-    "encoder": "def {name}(event): ...",
-}
+ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments"}
 
 
 def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:
@@ -34,15 +26,53 @@ def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:
         given = _positional(step.function)
         if given is None or given[0] <= step.arity <= given[1]:
             continue
-        takes = f"{given[0]}" if given[0] == given[1] else f"{given[0]} to {given[1]}"
         what = (
-            f"Its function takes {takes} arguments; a {step.kind} is called with "
-            f"{ARGUMENTS[step.arity]}."
+            f"Its function takes {_arguments(*given)}; a {step.kind} is called with "
+            f"{' or '.join(ARGUMENTS[arity] for arity in step.arities)}."
         )
-        name = getattr(step.function, "__name__", "step")
-        yield Problem(
-            used.title, used.place, what, f"Write it as: {EXAMPLES[step.kind].format(name=name)}"
-        )
+        yield Problem(used.title, used.place, what, f"Write it as: {_example(step)}")
+
+
+def _arguments(needed: int, at_most: float) -> str:
+    if needed == at_most:
+        return f"{needed} argument{'' if needed == 1 else 's'}"
+    return f"{needed} to {at_most} arguments"
+
+
+def _example(step: Step) -> str:
+    return step.example.format(name=getattr(step.function, "__name__", "step"))
+
+
+def functions_return_at_once(subject: Subject) -> Iterator[Problem]:
+    """A step's function is called and returns its result: it is not async, and is a generator only
+    where it may give several outputs.
+    """
+    for used in used_steps(subject):
+        step = used.step
+        function = _plain_function(step.function)
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            what = "Its function is async; a step's function is called, never awaited."
+            fix = f"Write it with def, as: {_example(step)}"
+            yield Problem(used.title, used.place, what, fix)
+        elif inspect.isgeneratorfunction(function) and not step.may_generate:
+            what = f"Its function is a generator (it has a yield); a {step.kind} returns one value."
+            yield Problem(used.title, used.place, what, _instead_of_yield(step))
+
+
+def _instead_of_yield(step: Step) -> str:
+    if step.is_computation:
+        return f"Make it a @wallaroo.{step.kind}_multi, or return a value."
+    return "Return a value."
+
+
+def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that is called in the end, where that is a partial or an object."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function
+    called: Callable[..., Any] = type(function).__call__
+    return called
 
 
 def _positional(function: Callable[..., Any]) -> tuple[int, float] | None:

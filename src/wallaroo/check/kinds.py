@@ -16,17 +16,12 @@ from wallaroo.graph.nodes import KeyByNode, SinkNode, SourceNode, StepNode
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.steps import (
-    Computation,
-    ComputationMulti,
     Decoder,
     Encoder,
     KeyExtractor,
-    StateComputation,
-    StateComputationMulti,
     Step,
 )
 
-COMPUTATIONS = (Computation, ComputationMulti, StateComputation, StateComputationMulti)
 BELONGS = {
     "decoder": "A decoder goes into a source configuration.",
     "encoder": "An encoder goes into a sink configuration.",
@@ -38,7 +33,7 @@ IN_TO = "A computation goes into to()."
 def computations_in_to(subject: Subject) -> Iterator[Problem]:
     """``to`` takes computations."""
     for node in subject.of(StepNode):
-        if not isinstance(node.step, COMPUTATIONS):
+        if not (isinstance(node.step, Step) and node.step.is_computation):
             what = f"to() was given {_described(node.step)} instead of a computation."
             yield Problem(title_of(node), node.place, what, _cure(node.step, "computation"))
 

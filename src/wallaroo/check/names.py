@@ -42,6 +42,12 @@ def _name(title: str, place: str, which: str, name: Any) -> Iterator[Problem]:
         )
 
 
+def _is_same_stateless(one: Step, other: Step) -> bool:
+    if one.is_stateful or other.is_stateful:
+        return False
+    return one is other or (type(one) is type(other) and one.function is other.function)
+
+
 def sources_have_their_own_names(subject: Subject) -> Iterator[Problem]:
     """A source is found by its name: on the command line, in metrics, in the checkpoint."""
     labels: dict[Hashable, SourceNode] = {}
@@ -78,7 +84,7 @@ def steps_have_their_own_names(subject: Subject) -> Iterator[Problem]:
         if not isinstance(node.step, Step) or not isinstance(node.step.step_name, str):
             continue
         first = seen.setdefault(node.step.step_name, node)
-        if first is node or (first.step is node.step and not node.step.is_stateful):
+        if first is node or _is_same_stateless(first.step, node.step):
             continue
         if node.step.is_stateful:
             what = (

@@ -9,6 +9,7 @@ from typing import Any
 
 from wallaroo.check.dead_letters import dead_letter_sink_is_a_sink, dead_letters_have_a_sink
 from wallaroo.check.functions import (
+    functions_return_at_once,
     functions_take_their_arguments,
     headers_are_readable,
     state_classes_can_be_made,
@@ -59,6 +60,7 @@ RULES: tuple[Rule, ...] = (
     dead_letter_sink_is_a_sink,
     generators_generate,
     functions_take_their_arguments,
+    functions_return_at_once,
     headers_are_readable,
     state_classes_can_be_made,
     names_are_readable,

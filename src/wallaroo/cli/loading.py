@@ -18,8 +18,8 @@ from types import ModuleType
 
 from wallaroo.api.application import Application, dead_letters_come_later
 from wallaroo.errors import PipelineError, Problem, WallarooError
+from wallaroo.user_frames import user_frames
 
-PACKAGE = Path(__file__).resolve().parent.parent
 FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
 
 
@@ -126,9 +126,7 @@ def _error(app: str, what: str, cure: str, place: str = "") -> PipelineError:
 
 
 def _user_error(app: str, where: str, error: Exception) -> PipelineError:
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)
-    ][-FRAMES_MAX:]
+    frames = user_frames(error.__traceback__)[-FRAMES_MAX:]
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     cause = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, SyntaxError):
@@ -137,14 +135,6 @@ def _user_error(app: str, where: str, error: Exception) -> PipelineError:
         f"\n  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames
     )
     return _error(app, f"{where}: {cause}{lines}", "", place)
-
-
-def _is_users(filename: str) -> bool:
-    return (
-        not filename.startswith("<frozen")
-        and PACKAGE not in Path(filename).resolve().parents
-        and "importlib" not in filename
-    )
 
 
 def _shortened(value: object, length_max: int = 60) -> str:

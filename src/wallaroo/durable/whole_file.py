@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from wallaroo.faults import fault_point
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
+USER_FILE = 0o666  # for what users read: their umask decides
 
 
 def temporary_name(path: Path) -> Path:
@@ -25,19 +27,26 @@ def temporary_name(path: Path) -> Path:
 
 
 def write_whole(
-    path: Path, content: bytes, *, is_durable: bool, points: str, mode: int = PRIVATE_FILE
+    path: Path,
+    content: bytes | Iterable[bytes | memoryview],
+    *,
+    is_durable: bool,
+    points: str,
+    mode: int = PRIVATE_FILE,
 ) -> None:
-    """Replace ``path`` by ``content``.  Raises OSError; then ``path`` is as it was before.
+    """Replace ``path`` by ``content``, given whole or in parts.
 
-    ``points`` is the prefix of the fault points passed: ``<points>.write``, ``.fsync``, ``.rename``,
+    Raises OSError (or what the parts raise); then ``path`` is as it was before.  ``points`` is the
+    prefix of the fault points passed: ``<points>.write`` (per part), ``.fsync``, ``.rename``,
     ``.sync_folder``, ``.published``.
     """
     unfinished = temporary_name(path)
+    parts = (content,) if isinstance(content, bytes) else content
     try:
-        _write(unfinished, content, is_durable, points, mode)
+        _write(unfinished, parts, is_durable, points, mode)
         fault_point(f"{points}.rename")
         os.rename(unfinished, path)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise
@@ -47,19 +56,27 @@ def write_whole(
     fault_point(f"{points}.published")
 
 
-def _write(path: Path, content: bytes, is_durable: bool, points: str, mode: int) -> None:
+def _write(
+    path: Path, parts: Iterable[bytes | memoryview], is_durable: bool, points: str, mode: int
+) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode)
     try:
-        fault_point(f"{points}.write")
-        rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        for part in parts:
+            fault_point(f"{points}.write")
+            write_all(descriptor, part)
         if is_durable:
             fault_point(f"{points}.fsync")
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_all(descriptor: int, content: bytes | memoryview) -> None:
+    """Write all of ``content``, however little the system takes at a time."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_folder(path: Path) -> None:

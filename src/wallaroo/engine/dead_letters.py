@@ -3,7 +3,7 @@ a line.
 
 Where it runs: pure.
 
-The law of dead letters: a letter is made of the event, its step and the exception alone, and of the
+Invariant of dead letters: a letter is made of the event, its step and the exception alone, and of the
 batch's number.  It holds no clock, no process and no address, so that a batch that is run again
 stages the same bytes, if the event shows and pickles alike (a set of strings does not).
 """
@@ -39,12 +39,12 @@ def letter_of(
     error: BaseException,
 ) -> Letter:
     """Describe a failed event.  ``source`` is empty and ``key`` None where there is none."""
-    told = describe(step, "", error)
+    found = describe(step, "", error)
     letter: Letter = {
         "application": application,
         "step": step.step_name,
         "kind": step.kind,
-        "place": told.place,
+        "place": found.place,
         "batch": batch,
     }
     if source:
@@ -53,8 +53,8 @@ def letter_of(
         letter["key"] = _plain(key)
     letter["event"] = shorten(event)
     letter.update(_whole(event))
-    letter["error"] = told.cause[:CAUSE_CHARS_MAX]
-    letter["traceback"] = told.trace[-TRACE_CHARS_MAX:]
+    letter["error"] = found.cause[:CAUSE_CHARS_MAX]
+    letter["traceback"] = found.trace[-TRACE_CHARS_MAX:]
     return letter
 
 

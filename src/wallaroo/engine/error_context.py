@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from wallaroo.errors import UserCodeError
 from wallaroo.steps import Step
+from wallaroo.user_frames import user_frames
 
 EVENT_CHARS_MAX = 200  # of an event shown in an error
 FRAME_BYTES_MAX = 32  # of a frame shown in hex
@@ -57,12 +58,11 @@ def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
     """Make the error for ``step``: where it was raised in the user's file, and the user's part of
     the traceback.
     """
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = user_frames(error.__traceback__)
     code = getattr(step.function, "__code__", None)
     mine = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
     place = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else step.place
-    users = [frame for frame in frames if "/wallaroo/engine/" not in frame.filename]
-    trace = "".join(traceback.format_list(users)) + "".join(traceback.format_exception_only(error))
+    trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
     return UserCodeError(step.step_name, place, event, _cause(error), trace)
 
 

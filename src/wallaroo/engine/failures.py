@@ -18,7 +18,7 @@ from wallaroo.engine.dead_letters import Letter, letter_of
 from wallaroo.engine.error_context import blame, describe, shorten, show_frame
 from wallaroo.steps import DEAD_LETTER, STOP, Step
 
-SAMPLES_FIRST = 5  # failures of a step in a task that are all told; then every power of ten is
+SAMPLES_FIRST = 5  # failures of a step in a task that are all shown; then every power of ten is
 
 # event, what was raised, key (None where there is none)
 OnError = Callable[[Any, BaseException, Any], None]
@@ -78,9 +78,9 @@ class Failures:
         counted = step.step_name, step.on_error
         number = self.counts[counted] = self.counts.get(counted, 0) + 1
         if number <= SAMPLES_FIRST or str(number).rstrip("0") == "1":
-            told = describe(step, show(step, event), error)
+            found = describe(step, show(step, event), error)
             self.samples.append(
-                Sample(told.step, step.on_error, told.place, told.event, told.cause, number)
+                Sample(found.step, step.on_error, found.place, found.event, found.cause, number)
             )
 
 

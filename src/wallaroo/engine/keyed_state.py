@@ -1,7 +1,7 @@
 """The state objects of one state step in one task of one batch.
 
 Where it runs: pure (in workers).  Objects are made lazily, live for the batch, and are pickled once
-at its end; what did not change is not written.
+at its end; what did not change is not written, and what was dropped is removed.
 """
 
 from __future__ import annotations
@@ -9,40 +9,49 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from wallaroo.engine.blocks import Packing
 from wallaroo.engine.error_context import blame, shorten
 from wallaroo.engine.keys import Key
+from wallaroo.engine.packing import Packing
 from wallaroo.steps import Step
 
 Read = Callable[[Key], bytes | None]
 
 
 class KeyedState:
-    """``live`` holds the objects touched so far; ``load`` brings one in."""
+    """``live`` holds the objects touched so far; ``load`` brings one in, ``drop`` removes one."""
 
     def __init__(self, step: Step, read: Read, packing: Packing):
         self.step = step
         self.live: dict[Key, Any] = {}
-        self._stored: dict[Key, bytes | None] = {}
-        self._read, self._dumps, self._loads = read, packing.dumps, packing.loads
+        self._stored: dict[Key, bytes | None] = {}  # as of the last commit, of every touched key
+        self._dropped: dict[Key, None] = {}  # in the order of dropping
+        self._read = read
+        self._dumps = packing.dumps
+        self._loads = packing.loads
         self._make: Callable[[], Any] = step.state_class  # type: ignore[attr-defined]  # only state steps come here
 
     def load(self, key: Key) -> Any:
-        """Return the key's state: from the view, or new.  Raises UserCodeError if the class cannot
-        make or read it.
+        """Return the key's state: as it was stored, or new.  Raises UserCodeError if the class
+        cannot make or read it.
         """
-        raw = self._read(key)
+        raw = None
+        if key not in self._dropped:
+            raw = self._stored[key] = self._read(key)
         try:
             state = self._make() if raw is None else self._loads(raw)
         except BaseException as error:
             blame(self.step, f"state of key {shorten(key)}", error)
-        self._stored[key] = raw
         self.live[key] = state
         return state
 
-    def changes(self) -> Iterator[tuple[Key, bytes]]:
+    def drop(self, key: Key) -> None:
+        """Remove the state of a key that is live, or was; its next event meets a new object."""
+        self.live.pop(key, None)
+        self._dropped[key] = None
+
+    def changes(self) -> Iterator[tuple[Key, bytes | None]]:
         """Yield key and pickled state for every touched key whose bytes differ from what was
-        stored.
+        stored; None instead of the bytes where a stored state was dropped.
         """
         for key, state in self.live.items():
             try:
@@ -51,3 +60,6 @@ class KeyedState:
                 blame(self.step, f"state of key {shorten(key)}", error)
             if raw != self._stored[key]:
                 yield key, raw
+        for key in self._dropped:
+            if key not in self.live and self._stored[key] is not None:
+                yield key, None

@@ -1,16 +1,34 @@
 """Keys: their bytes, their key group, and which task owns a key group.
 
-Where it runs: pure.  The three functions fix where state lives; changing one makes every checkpoint
-unreadable.
+Where it runs: pure.  ``encode_key``, ``group_of`` and ``groups_of_task`` fix where state lives;
+changing one makes every checkpoint unreadable.
 """
 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 Key = str | bytes | int
 
 _STR, _BYTES, _INT = b"s", b"b", b"i"
+
+
+def normalize_key(key: Any) -> Key:
+    """Return the key as a plain str, bytes or int; a bool is the int that it equals.
+
+    Raises TypeError for anything else, such as 1.0, though Python finds it equal to 1.
+
+    >>> normalize_key("AAPL"), normalize_key(True)
+    ('AAPL', 1)
+    """
+    if isinstance(key, str):
+        return str.__str__(key)
+    if isinstance(key, bytes):
+        return bytes.__getitem__(key, slice(None))
+    if isinstance(key, int):
+        return int.__int__(key)
+    raise TypeError(f"a key must be str, bytes or int, not {type(key).__name__}")
 
 
 def encode_key(key: Key) -> bytes:

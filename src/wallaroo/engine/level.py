@@ -7,28 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
-from wallaroo.engine.blocks import PICKLED, Block, Packing, packing_of
+from wallaroo.engine.blocks import Block, unpack_times
 from wallaroo.engine.dead_letters import writer_of
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import Failures
-from wallaroo.engine.keyed_state import KeyedState, Read
-from wallaroo.engine.keys import tasks_by_group
-from wallaroo.engine.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
-from wallaroo.engine.stage import (
+from wallaroo.engine.heads import (
     Keyed,
     Payloads,
-    Policy,
-    build_exit,
-    build_steps,
     decode_and_emit,
     decode_and_ship_raw,
     decode_keyed,
     emit_events,
-    maker_of,
-    sinks_of,
+    emit_timed_events,
 )
+from wallaroo.engine.keyed_state import KeyedState, Read
+from wallaroo.engine.keys import tasks_by_group
+from wallaroo.engine.operators.interface import Emit
+from wallaroo.engine.packing import FRAMES, Kind, Packing, packing_of
+from wallaroo.engine.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
+from wallaroo.engine.stage import BuiltStage, Policy, build_output, build_stage, sinks_of
 from wallaroo.framing import frame_splitter
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
 
@@ -52,38 +50,34 @@ class Level:
         read_state: ReadState,
         batch: int = -1,
     ):
-        self.plan, self.level, self.task = plan, level, task
+        self.plan = plan
         self._packing = packing_of(plan.serializer)
+        self._unpack = {packing.kind: packing.unpack for packing in (FRAMES, self._packing)}
         self._receipt_ms = 0  # the newest so far
-        self._stages = [stage for stage in plan.stages if stage.level == level]
+        stages = [stage for stage in plan.stages if stage.level == level]
         self.outputs: dict[int, list[bytes]] = {
-            sink: [] for stage in self._stages for sink in sinks_of(stage)
+            sink: [] for stage in stages for sink in sinks_of(stage)
         }
         self.failures = self._watch_failures(batch)
         owners = tasks_by_group(tasks, plan.key_groups)
         self._exchanges = {
             stage.id: Exchange(
-                stage.exit.stage,
-                stage.id,
-                task,
-                owners,
-                self._packing_of(stage.exit),
-                self._policy(stage)(maker_of(plan, stage)),
+                stage.exit.stage, stage.id, task, owners, self._packing_of(stage.exit)
             )
-            for stage in self._stages
+            for stage in stages
             if isinstance(stage.exit, ToExchange)
         }
         self.states = {
             step.step_name: KeyedState(step, read_state(step.step_name), self._packing)
-            for stage in self._stages
+            for stage in stages
             for step in stage.steps
             if step.is_stateful
         }
-        self._emits = {stage.id: self._build(stage) for stage in self._stages}
-        self._heads: dict[tuple[int, int], tuple[Packing, Keyed]] = {}
+        self._built = {stage.id: self._build(stage) for stage in stages}
+        self._heads: dict[tuple[int, int], Keyed] = {}
         self._sources = {
             stage.entry.source: self._source_head(stage)
-            for stage in self._stages
+            for stage in stages
             if isinstance(stage.entry, SourceEntry)
         }
 
@@ -105,35 +99,33 @@ class Level:
         )
 
     def _packing_of(self, leave: ToExchange) -> Packing:
-        """Raw frames are ours to pack: the application's own ``serialize`` knows its events, not
-        their frames.
-        """
-        return PICKLED if leave.is_raw else self._packing
+        return FRAMES if leave.is_raw else self._packing
 
-    def _build(self, stage: Stage, build: Callable[..., Any] = build_steps) -> Any:
-        leave = build_exit(
-            self.plan,
-            stage,
-            self._exchanges.get(stage.id),
-            self.outputs,
-            self._policy(stage),
-            self._packing.freeze,
-        )
-        return build(stage, self.states, leave, self._policy(stage))
+    def _build(self, stage: Stage) -> BuiltStage:
+        policy = self._policy(stage)
+        exchange = self._exchanges.get(stage.id)
+        output = build_output(self.plan, stage, exchange, self.outputs, policy)
+        return build_stage(stage, self.states, output, policy)
 
-    def _payloads_head(self, stage: Stage, emit: Any) -> Callable[[Payloads], None]:
+    def _payloads_head(self, stage: Stage, emit: Emit) -> Callable[[Payloads], None]:
         assert isinstance(stage.entry, SourceEntry)
-        source = self.plan.sources[stage.entry.source]
-        if isinstance(stage.exit, ToExchange) and stage.exit.is_raw:
+        decoder = self.plan.sources[stage.entry.source].decoder
+        policy = self._policy(stage)
+        leave = stage.exit
+        if isinstance(leave, ToExchange) and leave.is_raw and leave.extractor is not None:
             return decode_and_ship_raw(
-                stage, source.decoder, self._exchanges[stage.id], self._policy(stage)
+                decoder,
+                leave.extractor,
+                self._exchanges[stage.id],
+                policy(decoder),
+                policy(leave.extractor),
             )
-        return decode_and_emit(source.decoder, emit, self._policy(stage)(source.decoder))
+        return decode_and_emit(decoder, emit, policy(decoder))
 
     def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
         assert isinstance(stage.entry, SourceEntry)
         split = frame_splitter(self.plan.sources[stage.entry.source].config.framing)
-        run = self._payloads_head(stage, self._emits[stage.id])
+        run = self._payloads_head(stage, self._built[stage.id].emit)
 
         def feed(frames: bytes) -> int:
             payloads = split(frames)
@@ -142,16 +134,14 @@ class Level:
 
         return feed
 
-    def _keyed_head(self, emit: Any, origin: int) -> tuple[Packing, Keyed]:
-        producer = self.plan.stages[origin]
-        if (
-            isinstance(producer.exit, ToExchange)
-            and producer.exit.is_raw
-            and isinstance(producer.entry, SourceEntry)
-        ):
-            decoder = self.plan.sources[producer.entry.source].decoder
-            return PICKLED, decode_keyed(decoder, emit, self._policy(producer)(decoder))
-        return self._packing, emit_events(emit)
+    def _keyed_head(self, block: Block, emit: Emit) -> Keyed:
+        """The head for the block and all others of its kind from its origin."""
+        if block.kind is not Kind.FRAMES:
+            return emit_events(emit)
+        producer = self.plan.stages[block.origin]
+        assert isinstance(producer.entry, SourceEntry)
+        decoder = self.plan.sources[producer.entry.source].decoder
+        return decode_keyed(decoder, emit, self._policy(producer)(decoder))
 
     def feed_frames(self, source: int, frames: bytes, receipt_ms: int = 0) -> int:
         """Process a run of whole frames of one source, received at ``receipt_ms``; return how many
@@ -163,46 +153,73 @@ class Level:
 
     def feed_block(self, block: Block) -> None:
         """Process a block that came through the shuffle."""
-        head = self._heads.get((block.stage, block.origin))
-        if head is None:
-            head = self._heads[block.stage, block.origin] = self._keyed_head(
-                self._emits[block.stage], block.origin
-            )
         if block.receipt_ms > self._receipt_ms:
             self._receipt_ms = block.receipt_ms
-        packing, run = head
-        run(*packing.unpack(block.packed))
+        keys, values = self._unpack[block.kind](block.packed)
+        if block.times is not None:
+            built = self._built[block.stage]
+            emit_timed_events(built.emit, built.time)(keys, values, unpack_times(block.times))
+            return
+        head = self._heads.get((block.stage, block.origin))
+        if head is None:
+            head = self._keyed_head(block, self._built[block.stage].emit)
+            self._heads[block.stage, block.origin] = head
+        head(keys, values)
 
     def sample_frames(
         self, source: int, frames: bytes, receipt_ms: int, clock: Clock
-    ) -> tuple[int, StageSample]:
-        """Like ``feed_frames``, with the steps of the first events timed."""
+    ) -> tuple[int, StageSample | None]:
+        """Like ``feed_frames``, with the steps of the first events timed if that can be done."""
         stage = next(
             stage
-            for stage in self._stages
+            for stage in self.plan.stages
             if isinstance(stage.entry, SourceEntry) and stage.entry.source == source
         )
+        if self._has_hooks(stage.id):
+            return self.feed_frames(source, frames, receipt_ms), None
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
         payloads = frame_splitter(self.plan.sources[source].config.framing)(frames)
         timer = StageTimer(self.plan, stage, None, clock)
-        timed = self._payloads_head(stage, self._build(stage, timer.build))
+        timed = self._payloads_head(stage, self._build_timed(stage, timer))
         first = payloads[:EVENTS_MAX]
         sample = timer.measure(lambda: timed(first), len(first), ())
-        self._payloads_head(stage, self._emits[stage.id])(payloads[EVENTS_MAX:])
+        self._payloads_head(stage, self._built[stage.id].emit)(payloads[EVENTS_MAX:])
         return len(payloads), sample
 
-    def sample_block(self, block: Block, clock: Clock) -> StageSample:
-        """Like ``feed_block``, with the steps of the first events timed."""
+    def sample_block(self, block: Block, clock: Clock) -> StageSample | None:
+        """Like ``feed_block``, with the steps of the first events timed if that can be done."""
+        if block.times is not None or self._has_hooks(block.stage):
+            self.feed_block(block)
+            return None
         stage = self.plan.stages[block.stage]
         self._receipt_ms = max(self._receipt_ms, block.receipt_ms)
+        keys, values = self._unpack[block.kind](block.packed)
         timer = StageTimer(self.plan, stage, block.origin, clock)
-        packing, timed = self._keyed_head(self._build(stage, timer.build), block.origin)
-        keys, values = packing.unpack(block.packed)
+        timed = self._keyed_head(block, self._build_timed(stage, timer))
         first = keys[:EVENTS_MAX]
         sample = timer.measure(lambda: timed(first, values[:EVENTS_MAX]), len(first), first)
-        _, run = self._keyed_head(self._emits[block.stage], block.origin)
-        run(keys[EVENTS_MAX:], values[EVENTS_MAX:])
+        self._keyed_head(block, self._built[stage.id].emit)(keys[EVENTS_MAX:], values[EVENTS_MAX:])
         return sample
+
+    def _has_hooks(self, stage: int) -> bool:
+        """Whether an operator holds events back: those of a twin would never be flushed."""
+        built = self._built[stage]
+        return bool(built.advances or built.flushes)
+
+    def _build_timed(self, stage: Stage, timer: StageTimer) -> Emit:
+        policy = self._policy(stage)
+        exchange = self._exchanges.get(stage.id)
+        output = build_output(self.plan, stage, exchange, self.outputs, policy)
+        return timer.build(stage, self.states, output, policy)
+
+    def advance(self, watermark_ms: int) -> None:
+        """Move the level's watermark to ``watermark_ms``: its operators may emit what was waiting
+        for that time, also where no input came.
+        """
+        for built in self._built.values():
+            built.time.watermark_ms = watermark_ms
+            for advance in built.advances:
+                advance(watermark_ms)
 
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""
@@ -210,6 +227,11 @@ class Level:
             yield from exchange.drain(self._receipt_ms)
 
     def finish(self) -> Iterator[tuple[int, Block]]:
-        """Yield all blocks that are left."""
+        """Let operators emit what they still hold for this batch; yield all blocks that are
+        left.
+        """
+        for built in self._built.values():
+            for flush in built.flushes:
+                flush()
         for exchange in self._exchanges.values():
             yield from exchange.drain(self._receipt_ms, 1)

@@ -1,4 +1,4 @@
-"""The control row: what one task of one batch did, told to the driver.
+"""The control row: what one task of one batch did, reported to the driver.
 
 Where it runs: pure.
 """
@@ -37,6 +37,8 @@ class TaskReport:
     # (stage, stage behind the shuffle) -> events
     edges: dict[tuple[int, int], int] = field(default_factory=dict)
     stage_samples: tuple[StageSample, ...] = ()
+    # source -> partition -> the watermark (unix ms) after what was read; empty without event time
+    watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
 def mixed_attempts(reports: list[TaskReport]) -> str:

@@ -5,7 +5,8 @@ Where it runs: pure (in workers; the clock is an argument).
 
 The stage that processes all other events has no clock in it and does not know of this module.  The
 twin feeds the same exchanges, state objects and sinks, so a sampled event is processed like any
-other.
+other.  A stage with an operator that holds events back until the watermark moves or the batch ends
+has no twin, and is not sampled: its own operators would never see what the twin's hold.
 
 How time is told apart: a step's function calls the next step's, so what a wrapper measures includes
 everything downstream; the difference of two neighbours is the step's own time.  What the wrappers
@@ -22,8 +23,8 @@ from typing import Any
 from wallaroo.engine.error_context import shorten
 from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.keys import encode_key, group_of
-from wallaroo.engine.operators import Emit
-from wallaroo.engine.stage import Policy, build_steps
+from wallaroo.engine.operators.interface import Emit
+from wallaroo.engine.stage import Policy, build_stage
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
 
 EVENTS_MAX = 256  # of a sample: at a microsecond or two of overhead each, half a millisecond
@@ -69,10 +70,11 @@ class StageTimer:
     def build(
         self, stage: Stage, states: dict[str, KeyedState], emit: Emit, policy: Policy
     ) -> Emit:
-        """Fuse the steps like ``build_steps``, with a wrapper around each and around the exit."""
+        """Build the steps like ``build_stage``, with a wrapper around each and around the exit."""
         emit = self._wrapped(emit, len(stage.steps))
         for place in reversed(range(len(stage.steps))):
-            emit = self._wrapped(build_steps(_only(stage, place), states, emit, policy), place)
+            built = build_stage(_only(stage, place), states, emit, policy)
+            emit = self._wrapped(built.emit, place)
         return emit
 
     def _wrapped(self, emit: Emit, place: int) -> Emit:

@@ -22,7 +22,7 @@ from wallaroo.graph.nodes import (
 
 
 def upstreams(node: Node) -> tuple[Node, ...]:
-    """The nodes directly in front of ``node``."""
+    """The nodes directly before ``node``."""
     if isinstance(node, SourceNode):
         return ()
     if isinstance(node, MergeNode):
@@ -31,7 +31,7 @@ def upstreams(node: Node) -> tuple[Node, ...]:
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """Every node, each behind its upstreams, left before right; a node used twice comes twice."""
+    """Every node, each after its upstreams, left before right; a node used twice comes twice."""
     todo: list[tuple[Node, bool]] = [(root, False)]
     while todo:
         node, is_ready = todo.pop()
@@ -48,7 +48,7 @@ def is_state_step(node: Node) -> bool:
 
 
 def keyed_nodes(root: Node) -> frozenset[Node]:
-    """Nodes behind which every event has a key that ``key_by`` or ``collect`` gave it."""
+    """Nodes after which every event has a key that ``key_by`` or ``collect`` gave it."""
     keyed: set[Node] = set()
     for node in walk(root):
         above = upstreams(node)
@@ -58,7 +58,7 @@ def keyed_nodes(root: Node) -> frozenset[Node]:
 
 
 def ends_in_key(node: Node) -> bool:
-    """Whether nothing stands behind the node's ``key_by`` or ``collect``, on any side of its
+    """Whether nothing comes after the node's ``key_by`` or ``collect``, on any side of its
     merges.
     """
     todo = [node]
@@ -74,12 +74,12 @@ def ends_in_key(node: Node) -> bool:
 def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
     """The ``key_by`` nodes that need no shuffle, each with the reason, as a clause.
 
-    A key matters to state steps only.  Where none stands between a ``key_by`` and the next one (or
-    a ``collect``, or the sinks), nobody ever sees the key.  ``collect`` is never idle: it brings
+    A key matters to state steps only.  Where none is between a ``key_by`` and the next one (or
+    a ``collect``, or the sinks), nothing ever sees the key.  ``collect`` is never idle: it brings
     everything to one place, in one order.
     """
     idle: dict[KeyByNode, str] = {}
-    todo: list[tuple[Node, str]] = [(root, "no state step stands behind it")]
+    todo: list[tuple[Node, str]] = [(root, "no state step comes after it")]
     while todo:
         # reason: why a key would be idle here; empty if a state step needs it
         node, reason = todo.pop()
@@ -96,7 +96,7 @@ def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
 
 
 def is_meeting(node: Node) -> bool:
-    """Whether keyed streams, merged behind the steps that follow their ``key_by``, must meet in one
+    """Whether keyed streams, merged after the steps that follow their ``key_by``, must meet in one
     place for this state step.
     """
     if not is_state_step(node):

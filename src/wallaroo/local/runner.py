@@ -1,7 +1,7 @@
 """The second runner: the same physical plan in one process, without Spark and without a JVM.
 
 Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state go through the
-very code that runs on Spark; only the shuffle is a dict of lists, the state log a dict, and the
+very code that runs on Spark; only the shuffle is a list of lists, the state log a dict, and the
 spool a list.
 """
 
@@ -10,13 +10,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
-from wallaroo.engine.blocks import Block, in_order, packing_of
+from wallaroo.engine.blocks import Block, in_order
 from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.engine.keyed_state import Read
 from wallaroo.engine.keys import Key
 from wallaroo.engine.level import Level
+from wallaroo.engine.packing import packing_of
 from wallaroo.framing import Framing, frame_walker, framer
 from wallaroo.plan.model import Plan, SourcePlan
 from wallaroo.sources.generator import GenSourceConfig, unpickled
@@ -46,7 +48,8 @@ class BatchResult:
     """
 
     outputs: dict[int, list[bytes]] = field(default_factory=dict)
-    changes: dict[str, dict[Key, bytes]] = field(default_factory=dict)
+    # by step; None: removed
+    changes: dict[str, dict[Key, bytes | None]] = field(default_factory=dict)
     events: int = 0
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: list[Sample] = field(default_factory=list)
@@ -72,8 +75,17 @@ class LocalRunner:
             item = _pickle(item)
         return framer(plan.config.framing)(item)
 
-    def run_batch(self, pieces: Sequence[Sequence[Input]], tasks: int) -> BatchResult:
-        """Process one batch: per task of level 0 a list of inputs.  Nothing is committed yet."""
+    def run_batch(
+        self,
+        pieces: Sequence[Sequence[Input]],
+        tasks: int,
+        watermark_ms: int | None = None,
+    ) -> BatchResult:
+        """Process one batch: per task of level 0 a list of inputs, which may be none.  Nothing is
+        committed yet.
+
+        ``watermark_ms``: what the watermark is after the batch's input, in a plan with event time.
+        """
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
         waiting: list[list[Block]] = [[] for _ in range(tasks)]
         for number in range(self.plan.levels):
@@ -81,16 +93,12 @@ class LocalRunner:
             following: list[list[Block]] = [[] for _ in range(tasks)]
             for task in range(width):
                 level = Level(self.plan, number, task, tasks, self._reader, self.batch)
-                feeding = (
-                    self._feed_frames(level, pieces[task] if task < len(pieces) else (), result)
-                    if number == 0
-                    else None
-                )
-                for consumer, block in (
-                    feeding
-                    if feeding is not None
-                    else self._feed_blocks(level, number, task, waiting[task])
-                ):
+                if number == 0:
+                    inputs = pieces[task] if task < len(pieces) else ()
+                    sent = self._feed_frames(level, inputs, result)
+                else:
+                    sent = self._feed_blocks(level, number, task, waiting[task])
+                for consumer, block in chain(sent, _finish(level, watermark_ms)):
                     following[consumer].append(block)
                 self._take(level, result)
             waiting = following
@@ -99,7 +107,12 @@ class LocalRunner:
     def commit(self, result: BatchResult) -> None:
         """Make a batch's state changes the state of the next one."""
         for step, changes in result.changes.items():
-            self.state.setdefault(step, {}).update(changes)
+            state = self.state.setdefault(step, {})
+            for key, raw in changes.items():
+                if raw is None:
+                    state.pop(key, None)
+                else:
+                    state[key] = raw
         self.batch += 1
 
     def states(self, step: str) -> dict[Key, Any]:
@@ -115,7 +128,6 @@ class LocalRunner:
         for source, frames, receipt_ms in inputs:
             result.events += level.feed_frames(source, frames, receipt_ms)
             yield from level.drain()
-        yield from level.finish()
 
     def _feed_blocks(
         self, level: Level, number: int, task: int, blocks: list[Block]
@@ -127,7 +139,6 @@ class LocalRunner:
         for block in in_order(own):
             level.feed_block(block)
             yield from level.drain()
-        yield from level.finish()
 
     def _take(self, level: Level, result: BatchResult) -> None:
         for sink, outputs in level.outputs.items():
@@ -136,6 +147,12 @@ class LocalRunner:
         result.samples += level.failures.samples
         for step, state in level.states.items():
             result.changes.setdefault(step, {}).update(state.changes())
+
+
+def _finish(level: Level, watermark_ms: int | None) -> Iterator[tuple[int, Block]]:
+    if watermark_ms is not None:
+        level.advance(watermark_ms)
+    yield from level.finish()
 
 
 def _pickle(value: Any) -> bytes:
@@ -161,7 +178,7 @@ def split_wire(wire: bytes, framing: Framing) -> list[bytes]:
     header = struct.Struct(framing.length_fmt)
     end, _ = walk(wire, 0, len(wire))
     if end != len(wire):
-        raise ValueError(f"the last frame is not whole: {len(wire) - end} bytes behind byte {end}")
+        raise ValueError(f"the last frame is not whole: {len(wire) - end} bytes after byte {end}")
     while at < end:
         size = framing.header_length + header.unpack_from(wire, at)[0]
         frames.append(wire[at : at + size])

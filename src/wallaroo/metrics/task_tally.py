@@ -44,7 +44,7 @@ class TaskTally:
                 count, sample = level.sample_frames(
                     source, frames, receipt_ms, time.perf_counter_ns
                 )
-                self.samples.append(sample)
+                self._keep(sample)
             else:
                 count = level.feed_frames(source, frames, receipt_ms)
             countdown -= 1
@@ -61,13 +61,17 @@ class TaskTally:
         def feed(block: Block) -> None:
             nonlocal countdown
             if countdown == 0:
-                self.samples.append(level.sample_block(block, time.perf_counter_ns))
+                self._keep(level.sample_block(block, time.perf_counter_ns))
             else:
                 level.feed_block(block)
             countdown -= 1
             self.stage_events[block.stage] = self.stage_events.get(block.stage, 0) + block.events
 
         return feed
+
+    def _keep(self, sample: StageSample | None) -> None:
+        if sample is not None:
+            self.samples.append(sample)
 
     def leaving(self, blocks: Iterator[tuple[int, Block]]) -> Iterator[tuple[int, Block]]:
         """Count blocks on their way into the shuffle."""

@@ -4,8 +4,8 @@ Where it runs: pure.
 
 The planner cuts the graph into stages at its shuffles.  While it walks from the sources to the
 sinks, it keeps for every node the *open* stages that reach it, and whether they still have a
-shuffle to go through (``pending``): a shuffle begins a stage only when a step or a sink stands
-behind it, so that sides merged after their ``key_by`` meet in one stage.
+shuffle to go through (``pending``): a shuffle begins a stage only when a step or a sink comes
+after it, so that sides merged after their ``key_by`` meet in one stage.
 """
 
 from __future__ import annotations
@@ -104,24 +104,30 @@ def cut_stages(sketch: Sketch) -> Sketch:
 
 
 def ship_raw_frames(sketch: Sketch) -> Sketch:
-    """Where only the decoder stands in front of a key_by, ship undecoded frames: decoding twice is
-    cheaper than pickling once.
+    """Where only a decoder comes before a key_by, and it is pure, ship undecoded frames: decoding
+    twice is cheaper than pickling once.
     """
+    plan = sketch.plan
+    notes: dict[str, None] = {}
 
     def shipped(stage: Stage) -> Stage:
         leave = stage.exit
-        if (
-            isinstance(leave, ToExchange)
-            and leave.extractor
-            and isinstance(stage.entry, SourceEntry)
-            and not stage.steps
-        ):
+        if stage.steps or not isinstance(stage.entry, SourceEntry):
+            return stage
+        if not isinstance(leave, ToExchange) or leave.extractor is None:
+            return stage
+        decoder = plan.sources[stage.entry.source].decoder
+        if decoder.is_pure:
             return replace(stage, exit=replace(leave, is_raw=True))
+        notes[
+            f"decoder '{decoder.step_name}' runs once for an event, and its events travel pickled. "
+            f"If it is a pure function, declare it pure: then undecoded frames travel, which is "
+            f"faster."
+        ] = None
         return stage
 
-    return replace(
-        sketch, plan=replace(sketch.plan, stages=tuple(map(shipped, sketch.plan.stages)))
-    )
+    stages = tuple(map(shipped, plan.stages))
+    return replace(sketch, plan=replace(plan, stages=stages, notes=(*plan.notes, *notes)))
 
 
 Pass = Callable[[Sketch], Sketch]

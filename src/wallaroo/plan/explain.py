@@ -71,7 +71,7 @@ def _entry(plan: Plan, stage: Stage) -> str:
         if not isinstance(other.exit, ToSinks) and other.exit.stage == stage.id
     ]
     return (
-        f"the shuffle behind {'stage' if len(producers) == 1 else 'stages'} {', '.join(producers)}"
+        f"the shuffle after {'stage' if len(producers) == 1 else 'stages'} {', '.join(producers)}"
     )
 
 
@@ -89,8 +89,6 @@ def _exit(plan: Plan, stage: Stage) -> str:
     else:
         how = f"by key_by '{leave.extractor.step_name}'"
     raw = (
-        "; undecoded frames travel, and are decoded again behind the shuffle"
-        if leave.is_raw
-        else ""
+        "; undecoded frames travel, and are decoded again after the shuffle" if leave.is_raw else ""
     )
     return f"stage {leave.stage}, {how}{raw}"

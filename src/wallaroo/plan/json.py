@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange, ToSinks
+from wallaroo.plan.model import Plan, SinkPlan, SourceEntry, Stage, ToExchange, ToSinks
 from wallaroo.steps import STOP, importable_module
 
 FORMAT = 1
@@ -61,7 +61,7 @@ def describe(plan: Plan) -> dict[str, Any]:
             }
             for source in plan.sources
         },
-        "sinks": {sink.name: {"kind": sink.config.kind} for sink in plan.sinks},
+        "sinks": {sink.name: _sink(sink) for sink in plan.sinks},
         "states": {
             name: {
                 "class": _qualified(step.state_class),  # type: ignore[attr-defined]
@@ -74,6 +74,11 @@ def describe(plan: Plan) -> dict[str, Any]:
         "shape": [_shape(stage) for stage in plan.stages],
         **({"on_error": on_error} if on_error else {}),
     }
+
+
+def _sink(sink: SinkPlan) -> dict[str, str]:
+    target = sink.config.target
+    return {"kind": sink.config.kind, **({"target": target} if target else {})}
 
 
 def _qualified(cls: type[Any]) -> str:
@@ -130,8 +135,12 @@ def compare(old: str, new: str) -> Comparison:
     )
     if reasons:
         return Comparison(Verdict.INCOMPATIBLE, reasons)
-    changes = tuple(_changes(before, after))
-    return Comparison(Verdict.CHANGED, changes or ("The same steps are laid out in other stages.",))
+    changes = [*_changes(before, after)]
+    if not changes and before["shape"] == after["shape"]:
+        return Comparison(Verdict.SAME)  # an earlier version noted less
+    return Comparison(
+        Verdict.CHANGED, tuple(changes) or ("The same steps are laid out in other stages.",)
+    )
 
 
 def _whole(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
@@ -164,7 +173,8 @@ def _sources(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
 
 def _sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     for name, was in before["sinks"].items():
-        if after["sinks"].get(name) != was:
+        now = after["sinks"].get(name)
+        if now is None or now["kind"] != was["kind"]:
             yield f"Sink '{name}' is gone, and output committed to it may not have left yet."
 
 
@@ -194,6 +204,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
             for name in before[part]
             if name not in after[part]
         )
+    yield from _moved_sinks(before, after)
     for name, kind in after["steps"].items():
         if before["steps"].get(name, kind) != kind:
             yield f"Step '{name}' was a {before['steps'][name]} and is a {kind} now."
@@ -203,4 +214,14 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
             yield (
                 f"Step '{name}' had on_error={was.get(name, STOP)!r} and has "
                 f"{now.get(name, STOP)!r} now."
+            )
+
+
+def _moved_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for name, was in before["sinks"].items():
+        now = after["sinks"].get(name, {})
+        if "target" in was and "target" in now and was["target"] != now["target"]:
+            yield (
+                f"Sink '{name}' wrote to {was['target']} and writes to {now['target']} now: what it "
+                f"has written stays where it is, and output from here on goes to the new place."
             )

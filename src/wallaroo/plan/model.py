@@ -3,23 +3,23 @@ worker.
 
 Where it runs: pure.
 
-The laws of a plan:
+Invariants of a plan:
 
 * A *stage* is a straight run of steps with one entry and one exit.  Its entry is a source or an
   exchange; its exit is an exchange or sinks.  A pipeline is a tree of merges, so every source and
   every exchange feeds exactly one stage: ``stages[i].id == i``.
-* An *exchange* is named by the stage behind it.  Several stages may exit into one exchange (a
+* An *exchange* is named by the stage after it.  Several stages may exit into one exchange (a
   merge); each has its own key extractor.
-* ``level`` is 0 for source stages and one more than the deepest stage in front for the others.  The
+* ``level`` is 0 for source stages and one more than the deepest stage before it for the others.  The
   stages of one level run as one Spark stage; a block for a stage of a later level passes through
   the levels between unchanged.
-* Behind an exchange every event comes with its key.  The key was extracted in front of the
+* After an exchange every event comes with its key.  The key was extracted before the
   exchange, once, and travels with the event.
-* A merge without a shuffle behind it is not a stage: the steps behind it are copied into each of
-  the merged stages.  State steps are never copied: where keyed streams meet in front of a state
+* A merge without a shuffle after it is not a stage: the steps after it are copied into each of
+  the merged stages.  State steps are never copied: where keyed streams meet before a state
   step, each leaves through an exchange that ``keeps_key``.
-* Only a stage behind an exchange has state steps, and ``keeps_key`` exits.  Raw exits have an
-  extractor and no steps in front.
+* Only a stage after an exchange has state steps, and ``keeps_key`` exits.  Raw exits have an
+  extractor, a pure decoder and no steps.
 * A state step's state belongs to (state step name, key).  State step names are unique within an
   application.
 """
@@ -54,12 +54,12 @@ class ExchangeEntry:
 class ToExchange:
     """Leave through a shuffle: extract the key, route by its key group."""
 
-    stage: int  # the stage behind the shuffle
+    stage: int  # the stage after the shuffle
     # None: collect(), everything has COLLECT_KEY; or keeps_key
     extractor: KeyExtractor[Any, Any] | None
-    # ship the undecoded frame instead of the event (only a decoder stands in front)
+    # ship the undecoded frame instead of the event (only a pure decoder comes before)
     is_raw: bool = False
-    # route by the key that the event came with (merged keyed streams meet in front of a state step)
+    # route by the key that the event came with (merged keyed streams meet before a state step)
     keeps_key: bool = False
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from wallaroo.engine.report import TaskReport, mixed_attempts
 from wallaroo.errors import InternalError
 from wallaroo.faults import fault_point
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.sinks.interface import SinkCommitter
@@ -28,6 +29,14 @@ MIXED_RETRIES = 3
 
 Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
 Offsets = dict[str, list[int]]
+
+
+def history_of(checkpoint: Checkpoint) -> CommitHistory:
+    """Return the commits that ``checkpoint`` retains."""
+    log = checkpoint.commits
+    commits = (log.read(batch) for batch in log.batches())
+    retained = tuple(CommitId(checkpoint.id, commit.batch, commit.id) for commit in commits)
+    return CommitHistory(checkpoint.id, retained)
 
 
 class BatchProtocol:
@@ -46,6 +55,7 @@ class BatchProtocol:
         self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
         self._housekeeping, self._spools, self._steps = housekeeping, spools, steps
         self.last, self._tell = checkpoint.last, tell
+        self._checkpoint_id = checkpoint.id
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
         """Attempt the batch until all tasks read the same attempt of each producer; return their
@@ -89,8 +99,9 @@ class BatchProtocol:
         fault_point("commit.after")
         self.last = commit
         end_phase("commit")
+        identity = CommitId(self._checkpoint_id, batch, commit.id)
         for name, tokens in commit.sinks.items():
-            self._committers[name].commit(batch, tokens)
+            self._committers[name].commit(identity, tokens)
         fault_point("commit.sinks")
         for name, folder in self._spools.items():
             write_tail(folder, Position(*commit.offsets[name]))

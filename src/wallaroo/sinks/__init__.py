@@ -5,67 +5,47 @@ Where it runs: everywhere; see below.
 A sink is three classes.  All outputs of a batch go through them in three verbs:
 
 1. **Write**, in the tasks: ``SinkConfig.writer(context)`` makes a ``SinkWriter``.  It gets encoded
-   outputs in order (``write``, many times), stages them where nobody sees them, and returns a
+   outputs in order (``write``, many times), stages them out of sight, and returns a
    *token* that says where (``prepare``).
 2. **Commit**, in the driver: once the batch and its tokens are recorded in the checkpoint,
-   ``SinkCommitter.commit(batch, tokens)`` makes the output visible, tokens in output order.
+   ``SinkCommitter.commit(commit, tokens)`` makes the output visible, tokens in output order.
 3. **Abort**: the batch did not commit; drop what the tokens name.
 
 What a sink must keep to be exactly-once:
 
 * A task may run more than once.  Name what is staged after ``context.attempt``; only one attempt's
   token comes back.
-* ``commit`` may be called again for the last committed batch after a crash.  It must know by the
-  batch's number that it was there before; best in the same transaction as the output.
-* ``abort`` may never be called.  ``recover(batch, tokens)``, called before the first batch, gets
-  the last committed batch (-1 without one): finish it, and remove everything else that is staged.
-* Batches are numbered per checkpoint and start at 0 again with a fresh one.  Where numbers of two
-  checkpoints could meet, keep a random name in the staging folder (``context.staging``), which is
-  as old as the checkpoint.
+* ``commit`` may be called again for the last commit after a crash.  It must know by the commit's
+  identity that it was there before; best in the same transaction as the output.
+* A ``CommitId`` names the checkpoint, the batch and an id.  Numbers of batches begin at 0 again with
+  a fresh checkpoint and come again after a rollback; ids do not.
+* ``abort`` may never be called.  ``recover(history, tokens)``, called before the first batch, gets
+  the retained commits and the tokens of the last one: finish that one, remove everything else that
+  is staged, and refuse to go on after output of a commit that is not in ``history``.
+* ``rollback(to, tokens)`` is optional; see ``SinkCommitter.rollback``.
 * Tokens go into the checkpoint: small and JSON-able; ``None`` says that nothing was written.
 
 The configuration is a frozen dataclass, pickled on its way to workers: open connections in
 ``writer`` and ``committer``, not in it.  docs/sinks.md has a sink of one page.  ``StagedWriter``,
-``read_staged``, ``remove_staged`` and ``remove_litter`` stage outputs that are too large for a
+``read_staged``, ``remove_staged`` and ``remove_orphans`` stage outputs that are too large for a
 token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
-
-from wallaroo.api.decorators import encoder
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkStatus, SinkWriter, WriteContext
 from wallaroo.sinks.postgres.config import PostgresSinkConfig
-from wallaroo.sinks.postgres.rows import copy_row
-from wallaroo.sinks.staging import StagedWriter, read_staged, remove_litter, remove_staged
-from wallaroo.steps import STOP, Encoder
-
-A = TypeVar("A")
-Row = Sequence[Any]  # a tuple or list, one value per column
-
-
-@overload
-def row_encoder(name: Callable[[A], Row | None], /) -> Encoder[A]: ...
-@overload
-def row_encoder(
-    name: str | None = None, *, on_error: str = STOP
-) -> Callable[[Callable[[A], Row | None]], Encoder[A]]: ...
-def row_encoder(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make an encoder for a sink that writes rows, of a function of one output.
-
-    It returns a tuple with one value per column; ``None`` writes nothing.
-    """
-    return encoder(name, on_error=on_error)
-
+from wallaroo.sinks.postgres.rows import copy_row, row_encoder
+from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
 
 # fmt: off
 __all__ = [
     # to write a sink
     "SinkConfig", "SinkWriter", "SinkCommitter", "SinkStatus", "WriteContext",
+    "CommitId", "CommitHistory",
     # to stage large outputs
-    "StagedWriter", "read_staged", "remove_staged", "remove_litter",
+    "StagedWriter", "read_staged", "remove_staged", "remove_orphans",
     # PostgreSQL
     "PostgresSinkConfig", "row_encoder", "copy_row",
 ]

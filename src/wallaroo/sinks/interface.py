@@ -3,17 +3,21 @@
 Where it runs: configurations travel (pickled) to workers; writers run in workers; committers run in
 the driver.
 
-The law of a sink:
+The contract of a sink:
 
 * A task makes one writer per sink and batch, gives it encoded outputs in order (``write``, many
   times), then ``prepare``s it and gets a *token*: a small picklable value that says where the
   output is staged.  A task may run more than once for a batch; every run makes its own writer and
   its own token, and only one run's tokens are accepted.
-* After the commit point the driver calls ``commit(batch, tokens)``: tokens in output order, exactly
-  once in an undisturbed run, again for the last committed batches after a crash.  ``commit`` must
-  therefore be idempotent by batch number.  It must not lose or reorder.
+* After the commit point the driver calls ``commit(commit, tokens)``: tokens in output order, exactly
+  once in an undisturbed run, again for the last commit after a crash.  ``commit`` must therefore be
+  idempotent.  It must not lose or reorder.
+* A batch's number is used again after a rollback, a commit's identity is not: what a sink remembers
+  about its output, it remembers by `CommitId`.  ``recover`` is given the history of the checkpoint
+  and refuses, before it changes anything, to go on after output of a commit that is not part of it.
 * ``abort(batch, tokens)`` drops what uncommitted tokens staged.  It may never be called (a crash):
-  staged output nobody committed must be recognisable and removable later (``recover``).
+  staged output that was not committed must be recognisable and removable later (``recover``).
+* ``rollback(to, tokens)`` moves the visible output back; see `SinkCommitter.rollback`.
 """
 
 from __future__ import annotations
@@ -24,14 +28,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from wallaroo.errors import CheckpointError
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.steps import Encoder
 
 SENT_AT_MAX = 64  # batches whose time of leaving a status keeps
+CANNOT_FOLLOW = "what it has sent cannot be taken back"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """What a writer is told: whose output, which batch, which task and attempt, where to stage."""
+    """What a writer is given: whose output, which batch, which task and attempt, where to stage."""
 
     sink: str  # the sink's unique name in the plan
     batch: int
@@ -87,23 +94,44 @@ class SinkCommitter(ABC):
     """Driver side of one sink for one run."""
 
     @abstractmethod
-    def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Before the first batch is staged: finish the last committed one if it was not finished,
-        drop what nobody committed.
+    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
+        """Before the first batch is staged: finish the last commit if it was not finished, drop
+        what was staged and not committed.
 
-        ``batch`` is -1 where the checkpoint has none.  Only the last batch's tokens are given: a
-        committer whose ``commit`` returns before the output left keeps its own list of the batches
-        before it.
+        ``tokens`` are those of ``history.last``, which may be the state before the first commit
+        (``history.last.exists`` is false).  They are empty too where this sink had no output in
+        that commit, or was not part of the application then.  A committer whose ``commit`` returns
+        before the output left keeps its own list of earlier commits.
+
+        Raises CheckpointError or PeerError, with nothing changed, where the target holds output of
+        another checkpoint, or of a commit that is not in ``history``.
         """
 
     @abstractmethod
-    def commit(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Make a committed batch's output visible.  May return before it left (an outbox); must
-        keep order.
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
+        """Make a committed batch's output visible; again for the same commit does nothing.
+
+        May return before the output left (an outbox); must keep order.
         """
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:  # noqa: B027  # doing nothing is allowed
         """Drop staged output of a batch that did not commit."""
+
+    def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Raise CheckpointError where `rollback` with the same arguments would; change nothing."""
+        raise CheckpointError(CANNOT_FOLLOW)
+
+    def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Move the visible output back to what it was after commit ``to``, whose tokens these are.
+
+        Called on a new committer instead of ``recover``, with no run on the checkpoint, after
+        ``check_rollback`` of every sink.  Without a commit (``to.exists`` is false) everything that
+        this checkpoint wrote is removed.  Calling it again does nothing.  A crash in between is
+        finished by calling it again; until then ``recover`` either finishes it or refuses.
+
+        Raises CheckpointError before anything is touched where the sink cannot follow.
+        """
+        raise CheckpointError(CANNOT_FOLLOW)
 
     @abstractmethod
     def status(self) -> SinkStatus:
@@ -126,12 +154,20 @@ class SinkConfig(ABC):
     """
 
     kind: ClassVar[str] = "sink"
+    can_roll_back: ClassVar[bool] = False  # whether its committer has `rollback`
     encoder: Encoder[Any] | None
 
     @property
     @abstractmethod
     def label(self) -> str:
         """What errors and tables call it, e.g. ``tcp 127.0.0.1:7002``."""
+
+    @property
+    def target(self) -> str:
+        """Where output is that only this sink continues; noted beside the checkpoint, so that
+        another place is reported.  Empty where there is no such place.
+        """
+        return ""
 
     @abstractmethod
     def writer(self, context: WriteContext) -> SinkWriter:

@@ -1,15 +1,16 @@
 """Staged output: what one attempt of one task wrote for one sink in one batch, as a file or inside
 the token.
 
-Where it runs: workers write, the egress reads.
+Where it runs: workers write, committers and the egress read.
 
 The format (big endian), the same in a file and inside a token::
 
     "WLOB" u16 version   body   u32 length of every output   u64 body bytes   u64 outputs   u32 crc32 of all before   "BOLW"
 
-The law: a token exists only after the whole file does (and, in durable mode, is on disk with its
-directory entry).  A file nobody holds a token of is litter: it was written by an attempt that died
-or lost.  Names carry the attempt, so no attempt ever writes into another's file.
+The invariant: a token exists only after the whole file does (and, in durable mode, is on disk with
+its directory entry).  A file without a token is an orphan: it was written by an attempt that died
+or lost.  Names carry the attempt, so no attempt ever writes into another's file.  Files are private
+to the user: they are output that is not committed yet.
 """
 
 from __future__ import annotations
@@ -22,22 +23,30 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import quote
 
-from wallaroo.errors import CheckpointError
+from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder, write_all
+from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
 from wallaroo.sinks.interface import SinkWriter, WriteContext
 
 HEAD = struct.Struct(">4sH")
 TAIL = struct.Struct(">QQI4s")
-MAGIC, CIGAM, VERSION = b"WLOB", b"BOLW", 1
+MAGIC = b"WLOB"
+CIGAM = b"BOLW"
+VERSION = 1
 INLINE_BYTES_MAX = 16 * 1024  # body bytes that ride in the token: a small batch costs no file
 BUFFER_BYTES = 1 << 20  # bytes gathered before they are written to the file
 SUFFIX = ".out"
+WAYS_ON = (
+    "Restore it from a backup of the checkpoint, or begin with another --checkpoint folder; this "
+    "one stays as it is."
+)
 
 
 class StagedToken(TypedDict):
@@ -72,20 +81,12 @@ def _index(lengths: array[int]) -> bytes:
     return swapped.tobytes()
 
 
-def fsync_directory(folder: Path) -> None:
-    """Make directory entries of ``folder`` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class StagedWriter(SinkWriter):
     """Writes one attempt's outputs; becomes a file only beyond ``INLINE_BYTES_MAX``."""
 
     def __init__(self, context: WriteContext):
-        self._folder, self._is_durable = context.staging, context.is_durable
+        self._folder = context.staging
+        self._is_durable = context.is_durable
         self._name = (
             f"{context.batch:012d}-{context.task:05d}-{quote(context.attempt, safe='')}{SUFFIX}"
         )
@@ -143,37 +144,44 @@ class StagedWriter(SinkWriter):
         self._buffered = 0
 
     def _write(self, piece: bytes) -> None:
-        fault_point("outbox.write")
-        if self._file is None:
-            self._file = os.open(
-                self._folder / self._name,
-                os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC,
-                0o666,
-            )
-        rest = memoryview(piece)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        with disk_errors(self._folder / self._name):
+            fault_point("outbox.write")
+            if self._file is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+                self._file = os.open(self._folder / self._name, flags, PRIVATE_FILE)
+            write_all(self._file, piece)
 
     def _finish_file(self) -> None:
         self._write(b"".join(self._buffer))
         self._buffer.clear()
         assert self._file is not None
-        if self._is_durable:
-            fault_point("outbox.fsync")
-            os.fsync(self._file)
-        os.close(self._file)
-        self._file = None
-        if self._is_durable:
-            fault_point("outbox.sync_folder")
-            fsync_directory(self._folder)
+        with disk_errors(self._folder / self._name):
+            if self._is_durable:
+                fault_point("outbox.fsync")
+                os.fsync(self._file)
+            os.close(self._file)
+            self._file = None
+            if self._is_durable:
+                fault_point("outbox.sync_folder")
+                sync_folder(self._folder)
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into a PeerError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise PeerError(
+            f"Output cannot be staged: {path}: {error.strerror or error}. Nothing is lost. Free or "
+            f"mount the disk and run again."
+        ) from error
 
 
 def _parsed(raw: memoryview, token: StagedToken, where: str) -> Staged:
     def broken(what: str) -> CheckpointError:
         return CheckpointError(
-            f"Staged output {where} {what}. It was committed, so it cannot be made again: restore "
-            f"the file "
-            f"from a copy of the checkpoint, or start over with a fresh checkpoint."
+            f"Staged output {where} {what}. It was committed, so it cannot be made again. {WAYS_ON}"
         )
 
     if len(raw) < HEAD.size + TAIL.size:
@@ -184,8 +192,7 @@ def _parsed(raw: memoryview, token: StagedToken, where: str) -> Staged:
     if version > VERSION:
         raise CheckpointError(
             f"Staged output {where} has format {version}; this version of wallaroo reads up to "
-            f"{VERSION}. "
-            f"Run the version that wrote it."
+            f"{VERSION}. Run the version that wrote it."
         )
     count, outputs, crc, cigam = TAIL.unpack_from(raw, len(raw) - TAIL.size)
     if cigam != CIGAM or len(raw) != HEAD.size + count + 4 * outputs + TAIL.size:
@@ -212,8 +219,7 @@ def read_staged(folder: Path, token: StagedToken) -> Staged:
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"Staged output {path} cannot be read: {error}. It was committed, so it cannot be made "
-            f"again: restore the file from a copy of the checkpoint, or start over with a fresh "
-            f"checkpoint."
+            f"again. {WAYS_ON}"
         ) from error
     return _parsed(memoryview(mapped), token, str(path))
 
@@ -228,9 +234,9 @@ def remove_staged(folder: Path, tokens: Sequence[Any]) -> None:
             (folder / token["file"]).unlink(missing_ok=True)
 
 
-def remove_litter(folder: Path, kept: set[str]) -> None:
+def remove_orphans(folder: Path, kept: set[str]) -> None:
     """Remove staged files that are not in ``kept``; call only while no task is running."""
     for path in folder.glob(f"*{SUFFIX}"):
         if path.name not in kept:
-            fault_point("outbox.litter")
+            fault_point("outbox.orphan")
             path.unlink(missing_ok=True)

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkStatus, SinkWriter, WriteContext
-from wallaroo.sinks.staging import StagedWriter, read_staged, remove_litter, remove_staged
+from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
 from wallaroo.steps import Encoder
 
 
 class LineWriter(StagedWriter):
-    """Stages outputs with a newline behind each that has none."""
+    """Stages outputs with a newline after each that has none."""
 
     def write(self, outputs: Sequence[bytes]) -> None:
         """Stage these outputs, in order."""
@@ -29,18 +30,19 @@ class StdoutCommitter(SinkCommitter):
     """Prints a batch when it commits."""
 
     def __init__(self, staging: Path):
-        self._staging, self._status = staging, SinkStatus()
+        self._staging = staging
+        self._status = SinkStatus()
 
-    def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Drop what was staged: whether the last batch was printed, nobody knows; it is not printed
+    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
+        """Drop what was staged: whether the last batch was printed is unknown; it is not printed
         again.
         """
-        remove_litter(self._staging, set())
-        self._status.committed_batch = batch
+        remove_orphans(self._staging, set())
+        self._status.committed_batch = history.last.batch
 
-    def commit(self, batch: int, tokens: Sequence[Any]) -> None:
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         """Print the batch's outputs."""
-        if batch <= self._status.committed_batch:
+        if commit.batch <= self._status.committed_batch:
             return
         staged = [token for token in tokens if token is not None]
         for token in staged:
@@ -49,9 +51,15 @@ class StdoutCommitter(SinkCommitter):
             )
         sys.stdout.flush()
         remove_staged(self._staging, staged)
-        self._status.committed_batch = batch
+        self._status.committed_batch = commit.batch
         self._status.outputs += sum(token["outputs"] for token in staged)
-        self._status.note_sent(batch, time.time_ns())
+        self._status.note_sent(commit.batch, time.time_ns())
+
+    def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Always possible."""
+
+    def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Nothing to do: what was printed stays, and is printed again when it is committed again."""
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""
@@ -70,10 +78,11 @@ class StdoutSinkConfig(SinkConfig):
     """Print every output as a line when its batch commits.
 
     Best effort, for trying things out: after a crash the last committed batch may be missing.  It
-    is never printed twice.
+    is never printed twice, except where the checkpoint was rolled back.
     """
 
     kind: ClassVar[str] = "stdout"
+    can_roll_back: ClassVar[bool] = True
     encoder: Encoder[Any] | None = None
 
     @property

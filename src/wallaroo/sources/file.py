@@ -19,7 +19,7 @@ def _text(payload: bytes) -> str:
     return payload.decode()
 
 
-text: Decoder[str] = Decoder(_text, "utf-8 text")
+text: Decoder[str] = Decoder(_text, "utf-8 text", is_pure=True)
 text.__qualname__ = "text"  # travels by reference, under the name it has here
 
 

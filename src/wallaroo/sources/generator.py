@@ -33,7 +33,7 @@ def _unpickle(payload: bytes) -> Any:
     return pickle.loads(payload)
 
 
-unpickled: Decoder[Any] = Decoder(_unpickle, "unpickle")
+unpickled: Decoder[Any] = Decoder(_unpickle, "unpickle", is_pure=True)
 unpickled.__qualname__ = "unpickled"  # travels by reference, under the name it has here
 
 

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wallaroo.api.application import Application
+from wallaroo.durable.folders import make_private
 from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.ingress.process import Feeders
 from wallaroo.inspection.compatibility import judge
@@ -29,6 +30,7 @@ from wallaroo.metrics.status import RunStatus
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import Plan
 from wallaroo.range_server.client import RemoteSpool
+from wallaroo.runtime.commit_protocol import history_of
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.job import Deployment
 from wallaroo.runtime.pacing import Pacer
@@ -257,16 +259,15 @@ class Run:
     def _open_sinks(self, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
         committers: dict[str, SinkCommitter] = {}
         last = checkpoint.last
+        history = history_of(checkpoint)
         for sink in self.plan.sinks:
             staging = self._root / "outbox" / sink.name
-            staging.mkdir(parents=True, exist_ok=True)
+            make_private(staging, is_durable=not self._is_temporary)
             committer = committers[sink.name] = sink.config.committer(
                 sink.name, staging, not self._is_temporary
             )
             self._closers.append(partial(committer.close, self.options.drain_s))
-            committer.recover(
-                last.batch if last else -1, last.sinks.get(sink.name, []) if last else []
-            )
+            committer.recover(history, last.sinks.get(sink.name, []) if last else [])
         return committers
 
     def _batch_runner(

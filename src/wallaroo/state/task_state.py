@@ -67,7 +67,10 @@ class TaskState:
         return DeltaRef(file, *self._groups, len(content), sum(map(len, by_group.values())))
 
     def _gather(
-        self, step: int, changes: Iterable[tuple[Key, bytes]], by_group: dict[int, list[Entry]]
+        self,
+        step: int,
+        changes: Iterable[tuple[Key, bytes | None]],
+        by_group: dict[int, list[Entry]],
     ) -> None:
         for key, raw in changes:
             group, encoded = self._locate(key)

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from wallaroo.engine.blocks import PICKLED
 from wallaroo.engine.failures import stop_on_error
 from wallaroo.engine.keyed_state import KeyedState
-from wallaroo.engine.operators import (
-    compute,
-    compute_multi,
-    compute_state,
-    compute_state_multi,
-    leave_encoded,
-)
+from wallaroo.engine.keys import normalize_key
+from wallaroo.engine.operators.computation import build as call_function
+from wallaroo.engine.operators.exits import emit_encoded
+from wallaroo.engine.operators.interface import Emit, Site, StageTime
+from wallaroo.engine.operators.table import build_operator
+from wallaroo.engine.packing import PICKLED
 from wallaroo.steps import Encoder, KeyExtractor, Step
 
 
@@ -33,23 +31,29 @@ def run_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
             f"'{step.name()}' has state: use run_state_step, which takes (key, event) pairs"
         )
     outputs: list[Any] = []
-    failed = stop_on_error(step)
-    if isinstance(step, Encoder):
-        run = leave_encoded(step, outputs.append, failed)
-    else:
-        build = compute_multi if step.is_multi else compute
-        run = build(step, lambda _, output: outputs.append(output), failed)
+    process = _stateless(step, outputs)
     for event in inputs:
-        run(None, event)
+        process(None, event)
     if isinstance(step, KeyExtractor):
-        _check_keys(outputs)
+        return [normalize_key(key) for key in outputs]
     return outputs
 
 
-def _check_keys(keys: list[Any]) -> None:
-    for key in keys:
-        if not isinstance(key, (str, bytes, int)):
-            raise TypeError(f"a key must be str, bytes or int, not {type(key).__name__}: {key!r}")
+def _stateless(step: Step, outputs: list[Any]) -> Emit:
+    if isinstance(step, Encoder):
+        return emit_encoded(step, outputs.append, stop_on_error(step))
+    site = _site(step, lambda _, output: outputs.append(output))
+    if step.is_computation:
+        return build_operator(step, site).process
+    return call_function(step, site).process
+
+
+def _site(step: Step, emit: Emit, state: KeyedState | None = None) -> Site:
+    def state_of(_: Step) -> KeyedState:
+        assert state is not None
+        return state
+
+    return Site(emit, stop_on_error(step), state_of, StageTime())
 
 
 def run_state_step(
@@ -62,13 +66,12 @@ def run_state_step(
     """
     if not step.is_stateful:
         raise TypeError(f"'{step.name()}' has no state: use run_step")
-    begun = {key: PICKLED.dumps(value) for key, value in (state or {}).items()}
+    begun = {normalize_key(key): PICKLED.dumps(value) for key, value in (state or {}).items()}
     own = KeyedState(step, begun.get, PICKLED)
     outputs: list[tuple[Any, Any]] = []
-    build = compute_state_multi if step.is_multi else compute_state
-    run = build(step, own, lambda key, output: outputs.append((key, output)), stop_on_error(step))
+    site = _site(step, lambda key, output: outputs.append((key, output)), own)
+    process = build_operator(step, site).process
     for key, event in inputs:
-        run(key, event)
-    return outputs, {
-        key: PICKLED.loads(raw) for key, raw in {**begun, **dict(own.changes())}.items()
-    }
+        process(normalize_key(key), event)
+    ended = {**begun, **dict(own.changes())}
+    return outputs, {key: PICKLED.loads(raw) for key, raw in ended.items() if raw is not None}

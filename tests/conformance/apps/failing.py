@@ -47,7 +47,13 @@ def _one(event: str) -> Any:
 @wallaroo.key_extractor("extract")
 def extract(event: str) -> Any:
     fail_if(event, "extract")  # extract fails
-    return 1.5 if event == "float key" else ["a"] if event == "list key" else event
+    keys: dict[str, Any] = {
+        "float key": 1.5,
+        "list key": ["a"],
+        "int key": 1,
+        "float key that equals an int": 1.0,
+    }
+    return keys.get(event, event)
 
 
 class Kept:
@@ -114,4 +120,23 @@ def unpacked_outputs_of_state(inputs: Path, outputs: Path) -> Application:
     pipeline = source(inputs).key_by(constant).to(second).key_by(constant).to(first)
     return wallaroo.build_application(
         "unpacked", pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt"))
+    )
+
+
+class Thing:
+    """What has no text."""
+
+
+@wallaroo.computation("make a thing")
+def make_thing(event: str) -> Any:
+    return Thing() if event == "thing" else (_ for _ in event) if event == "generator" else event
+
+
+def no_text(inputs: Path, outputs: Path, *, is_collected: bool = False) -> Application:
+    pipeline = source(inputs).to(make_thing)
+    if is_collected:
+        pipeline = pipeline.collect()
+    return wallaroo.build_application(
+        "no text",
+        pipeline.to_sink(wallaroo.FileSinkConfig(outputs / "out.txt", form="lines")),
     )

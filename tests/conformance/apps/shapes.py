@@ -54,6 +54,26 @@ def build(name: str, pipeline: Any) -> Application:
     return wallaroo.build_application(name, pipeline)
 
 
+def ends_in_a_digit(event: str) -> bool:
+    return event[-1].isdigit()
+
+
+def plain_functions(inputs: Path, outputs: Path) -> Application:
+    """Functions without decorators, by name and by value, before and after a shuffle."""
+    shown: list[str] = []
+    pipeline = (
+        source(inputs)
+        .flat_map(lambda line: (word for word in line.split()))
+        .filter(ends_in_a_digit)
+        .peek(shown.append, name="look")
+        .map(str.upper)
+        .key_by(by_itself)
+        .to(count_one)
+        .map(lambda event: None if event.startswith("X2") else event + "!")
+    )
+    return build("plain functions", pipeline.to_sink(sink(outputs)))
+
+
 def running_totals(inputs: Path, outputs: Path) -> Application:
     return build(
         "running totals",

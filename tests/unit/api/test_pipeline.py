@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,3 +121,61 @@ def test_what_is_not_here_yet_says_so_in_one_sentence(call: Any) -> None:
     ) as raised:
         call()
     assert "\n" not in str(raised.value)
+
+
+def trimmed(text: str) -> str:
+    return text.strip()
+
+
+def steps_of(pipeline: Any) -> list[Any]:
+    built = wallaroo.build_application("app", pipeline.to_sink(SINK))
+    return [step for stage in built.plan.stages for step in stage.steps]
+
+
+def test_plain_functions_are_steps_named_after_themselves_lambdas_after_their_place() -> None:
+    line = steps_of.__code__.co_firstlineno
+    pipeline = tcp("in").map(trimmed).filter(lambda text: text).peek(print, name="shown")
+
+    names = [(step.kind, step.step_name) for step in steps_of(pipeline)]
+
+    assert names[0] == ("computation", "trimmed")
+    assert names[1][0] == "filter"
+    assert names[1][1].startswith(f"filter at {Path(__file__).name}:")
+    assert int(names[1][1].rpartition(":")[2]) > line
+    assert names[2] == ("peek", "shown")
+
+
+def test_plain_functions_travel_by_name_and_lambdas_by_value() -> None:
+    by_name, by_value = steps_of(tcp("in").map(trimmed, on_error="skip").map(lambda text: text * 2))
+
+    arrived = pickle.loads(pickle.dumps(by_name))
+    assert arrived.function is trimmed
+    assert (type(arrived), arrived.on_error) == (wallaroo.Computation, "skip")
+    assert pickle.loads(pickle.dumps(by_value)).function("a") == "aa"
+
+
+def test_a_plain_function_may_be_used_twice_but_not_as_two_kinds_of_one_name() -> None:
+    assert len(steps_of(tcp("in").map(trimmed).map(trimmed))) == 2
+    with pytest.raises(wallaroo.PipelineError, match="Give each step a name of its own"):
+        steps_of(tcp("in").map(trimmed).filter(trimmed))
+
+
+@pytest.mark.parametrize("given", [7, shout, None])
+def test_map_takes_functions_and_steps_of_its_own_kind(given: Any) -> None:
+    if given is shout:
+        assert steps_of(tcp("in").map(given)) == [shout]
+        return
+    with pytest.raises(wallaroo.PipelineError, match=r"to\(\) was given"):
+        steps_of(tcp("in").map(given))
+
+
+def test_a_policy_that_there_is_not_is_refused_at_once() -> None:
+    with pytest.raises(wallaroo.PipelineError, match="on_error='stopp' is unknown"):
+        tcp("in").map(trimmed, on_error="stopp")
+
+
+def test_map_keeps_the_key() -> None:
+    keyed = tcp("in").key_by(first_letter)
+    for pipeline in (keyed.map(trimmed), keyed.flat_map(list), keyed.filter(bool), keyed.peek(id)):
+        assert isinstance(pipeline, wallaroo.KeyedPipeline)
+        steps_of(pipeline.to(count))

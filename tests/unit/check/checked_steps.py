@@ -42,8 +42,13 @@ class HoldsNestedLock(Counting):
         self.client = HoldsLock()
 
 
-@wallaroo.decoder
+@wallaroo.decoder(pure=True)
 def decode(payload: bytes) -> str:
+    return payload.decode()
+
+
+@wallaroo.decoder
+def decode_once(payload: bytes) -> str:
     return payload.decode()
 
 

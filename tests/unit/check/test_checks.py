@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from types import ModuleType
@@ -406,3 +407,102 @@ def test_two_sinks_to_one_receiver_are_fine() -> None:
 
 def test_build_application_wants_a_pipeline() -> None:
     assert "instead of a pipeline" in only(shout).what
+
+
+async def wait(event: str) -> str:
+    return event
+
+
+def several(event: str, *_: object) -> Any:
+    yield event
+
+
+async def wait_for_several(event: str) -> Any:
+    yield event
+
+
+class Callable:
+    async def __call__(self, event: str) -> str:
+        return event
+
+
+@pytest.mark.parametrize("decorator", [wallaroo.computation, wallaroo.computation_multi])
+@pytest.mark.parametrize(
+    "function", [wait, wait_for_several, Callable(), functools.partial(wait)], ids=str
+)
+def test_an_async_function_is_no_step(decorator: Any, function: Any) -> None:
+    problem = next(
+        found
+        for found in problems(tcp("in").to(decorator("waits")(function)).to_sink(SINK))
+        if "async" in found.what
+    )
+    assert problem.step == "step 'waits'"
+    assert problem.what == "Its function is async; a step's function is called, never awaited."
+    assert problem.cure.startswith("Write it with def, as: def ")
+
+
+def test_an_async_function_is_reported_at_its_line() -> None:
+    place = only(tcp("in").to(wallaroo.computation("waits")(wait)).to_sink(SINK)).place
+    assert place == f"{__file__}:{wait.__code__.co_firstlineno}"
+
+
+def test_a_generator_is_no_computation() -> None:
+    problem = only(tcp("in").to(wallaroo.computation("several")(several)).to_sink(SINK))
+    assert (problem.step, problem.place) == (
+        "step 'several'",
+        f"{__file__}:{several.__code__.co_firstlineno}",
+    )
+    assert problem.what == (
+        "Its function is a generator (it has a yield); a computation returns one value."
+    )
+    assert problem.cure == "Make it a @wallaroo.computation_multi, or return a value."
+
+
+@pytest.mark.parametrize(
+    ("keyed", "cure"),
+    [
+        (
+            wallaroo.state_computation("several", state=given.Total),
+            "@wallaroo.state_computation_multi",
+        ),
+        (wallaroo.key_extractor("several"), "Return a value."),
+    ],
+    ids=["state computation", "key extractor"],
+)
+def test_generators_are_found_in_steps_of_every_kind(keyed: Any, cure: str) -> None:
+    step = keyed(several)
+    pipeline = (
+        tcp("in").key_by(step)
+        if step.kind == "key_extractor"
+        else tcp("in").key_by(first_letter).to(step)
+    )
+    assert cure in only(pipeline.to_sink(SINK)).cure
+
+
+def test_a_generator_may_give_several_outputs() -> None:
+    step = wallaroo.computation_multi("several")(several)
+    wallaroo.build_application("app", tcp("in").to(step).to_sink(SINK))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda event, state: None,
+        lambda event, state, context: None,
+        lambda event, state, context=None: None,
+        lambda event, state, limit=10: None,
+        lambda event, *rest: None,
+    ],
+)
+def test_a_state_computation_takes_two_arguments_or_three(function: Any) -> None:
+    step = wallaroo.state_computation("counts", state=given.Total)(function)
+    wallaroo.build_application("app", tcp("in").key_by(first_letter).to(step).to_sink(SINK))
+
+
+def test_a_state_computation_of_four_arguments_is_shown_how_it_is_written() -> None:
+    step = wallaroo.state_computation("counts", state=given.Total)(lambda a, b, c, d: None)
+    problem = only(tcp("in").key_by(first_letter).to(step).to_sink(SINK))
+    assert problem.what == (
+        "Its function takes 4 arguments; a state_computation is called with two arguments or "
+        "three arguments."
+    )

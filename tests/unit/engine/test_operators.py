@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from decimal import Decimal
+from enum import IntEnum
+from fractions import Fraction
+from itertools import permutations
+from typing import Any, NamedTuple
 
 import pytest
 
 import wallaroo
-from wallaroo.engine.blocks import PICKLED, Frozen, freeze, packing_of
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import stop_on_error
 from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.keys import tasks_by_group
-from wallaroo.engine.operators import (
-    as_bytes,
-    as_list,
-    compute,
-    compute_multi,
-    compute_state,
-    leave_by_key,
-    leave_encoded,
-    leave_to_all,
-)
+from wallaroo.engine.operators.exits import emit_by_key, emit_encoded, emit_to_all
+from wallaroo.engine.operators.interface import Site, StageTime
+from wallaroo.engine.operators.outputs import as_bytes, as_list
+from wallaroo.engine.operators.table import build_operator
+from wallaroo.engine.packing import PICKLED, pack, packing_of
 from wallaroo.errors import UserCodeError
 
 
@@ -70,12 +68,18 @@ def encoded(event: Any) -> Any:
     return event
 
 
-def run(build: Any, step: Any, *events: Any) -> list[tuple[Any, Any]]:
+def built(step: Any, emit: Any, own: KeyedState | None = None) -> Any:
+    """The step's operator: what takes its events."""
+    site = Site(emit, stop_on_error(step), lambda _: own or state(step), StageTime())
+    return build_operator(step, site).process
+
+
+def run(step: Any, *events: Any) -> list[tuple[Any, Any]]:
     """Give events with key k; return what is emitted."""
     emitted: list[tuple[Any, Any]] = []
-    operator = build(step, lambda key, output: emitted.append((key, output)), stop_on_error(step))
+    process = built(step, lambda key, output: emitted.append((key, output)))
     for event in events:
-        operator("k", event)
+        process("k", event)
     return emitted
 
 
@@ -84,7 +88,7 @@ def state(step: Any = see, stored: dict[Any, bytes] | None = None) -> KeyedState
 
 
 def test_none_filters_and_other_false_values_do_not() -> None:
-    assert run(compute, answer, None, 0, "", [], False) == [
+    assert run(answer, None, 0, "", [], False) == [
         ("k", 0),
         ("k", ""),
         ("k", []),
@@ -93,9 +97,9 @@ def test_none_filters_and_other_false_values_do_not() -> None:
 
 
 def test_each_item_of_a_multi_is_an_output_with_the_events_key() -> None:
-    assert run(
-        compute_multi, answers, [1, None, [2]], (), None, (3,), deque([4]), iter([5]), range(6, 7)
-    ) == [("k", output) for output in (1, [2], 3, 4, 5, 6)]
+    assert run(answers, [1, None, [2]], (), None, (3,), deque([4]), iter([5]), range(6, 7)) == [
+        ("k", output) for output in (1, [2], 3, 4, 5, 6)
+    ]
 
 
 @pytest.mark.parametrize("output", ["text", b"bytes", bytearray(b"x"), {"a": 1}, 7, object])
@@ -115,7 +119,7 @@ def test_an_encoder_gives_bytes_or_text(output: Any) -> None:
 
 def test_an_encoder_may_write_nothing_or_nothing_much() -> None:
     written: list[bytes] = []
-    operator = leave_encoded(encoded, written.append, stop_on_error(encoded))
+    operator = emit_encoded(encoded, written.append, stop_on_error(encoded))
 
     for event in (None, "", b"x"):
         operator(None, event)
@@ -127,7 +131,7 @@ def test_an_output_goes_to_all_sinks_in_their_order() -> None:
     taken: list[tuple[str, Any]] = []
     ways = [lambda _, event, name=name: taken.append((name, event)) for name in "ab"]
 
-    operator = leave_to_all(list(ways))
+    operator = emit_to_all(list(ways))
     operator("k", 1)
     operator("k", 2)
 
@@ -136,7 +140,7 @@ def test_an_output_goes_to_all_sinks_in_their_order() -> None:
 
 def test_state_is_made_when_its_keys_first_event_comes_and_once() -> None:
     own, before = state(), Seen.made
-    operator = compute_state(see, own, lambda key, output: None, stop_on_error(see))
+    operator = built(see, lambda key, output: None, own)
     assert Seen.made == before
 
     for key in ("a", "b", "a"):
@@ -160,50 +164,98 @@ def test_untouched_and_unchanged_state_is_not_written() -> None:
 
 def test_a_state_class_that_cannot_be_made_is_the_users_error_and_names_the_key() -> None:
     with pytest.raises(UserCodeError, match="OSError: no licence") as caught:
-        run(
-            lambda step, emit, failed: compute_state(step, state(step), emit, failed), unmakeable, 1
-        )
+        run(unmakeable, 1)
     assert (caught.value.step, caught.value.event) == ("unmakeable", "state of key 'k'")
 
 
-def test_stored_state_that_cannot_be_read_is_told_with_its_key() -> None:
+def test_stored_state_that_cannot_be_read_is_reported_with_its_key() -> None:
     with pytest.raises(UserCodeError) as caught:
         state(stored={"k": b"no pickle"}).load("k")
     assert (caught.value.step, caught.value.event) == ("see", "state of key 'k'")
 
 
-def test_behind_state_an_event_leaves_as_it_was_when_it_was_emitted() -> None:
-    exchange = Exchange(1, 0, 0, tasks_by_group(1, 4), PICKLED)
-    operator = leave_by_key(
-        wallaroo.key_extractor("constant")(lambda event: "k"),
-        exchange,
-        stop_on_error(as_it_is),
-        (freeze, stop_on_error(see)),
-    )
+def exchange_for(tasks: int = 1, step: Any = answer) -> tuple[Exchange, Any]:
+    """An exchange, and what sends events to it with the event's text as key."""
+    exchange = Exchange(1, 0, 0, tasks_by_group(tasks, 16), PICKLED)
+    by_text = wallaroo.key_extractor("by text")(lambda event: "k")
+    return exchange, emit_by_key(by_text, exchange, stop_on_error(as_it_is), stop_on_error(step))
+
+
+def values_of(exchange: Exchange) -> list[Any]:
+    """What arrives in the only task."""
+    ((_, block),) = exchange.drain(0, 1)
+    return PICKLED.unpack(block.packed)[1]
+
+
+def test_an_event_leaves_as_it_was_when_it_was_emitted() -> None:
+    exchange, emit = exchange_for()
     event = Seen()
     for number in range(3):
         event.events.append(number)
-        operator(None, event)
+        emit(None, event)
 
-    ((_, block),) = exchange.drain(0, 1)
-
-    _, values = PICKLED.unpack(block.packed)
-    assert [value.events for value in values] == [[0], [0, 1], [0, 1, 2]]
+    assert [value.events for value in values_of(exchange)] == [[0], [0, 1], [0, 1, 2]]
 
 
-@pytest.mark.parametrize("value", ["a", b"a", 1, 1.5, True, None])
-def test_what_nobody_can_change_is_not_copied(value: Any) -> None:
-    assert freeze(value) is value
+def test_events_of_a_block_share_nothing_that_can_change() -> None:
+    exchange, emit = exchange_for()
+    shared: list[int] = []
+    for event in ((shared, 1), {"shared": shared}, [shared, shared], (shared, 2)):
+        emit(None, event)
+
+    first, second, third, fourth = values_of(exchange)
+
+    lists = [first[0], second["shared"], third[0], fourth[0]]
+    assert len({id(each) for each in lists}) == 4
+    assert third[0] is third[1]
 
 
-def test_what_somebody_can_change_is_copied() -> None:
-    assert isinstance(freeze([1]), Frozen)
-    assert isinstance(freeze((1,)), Frozen)
+class Named(NamedTuple):
+    number: int
+
+
+class Outer:
+    class Inner:
+        number = 3
+
+
+class Loud:
+    def __init__(self) -> None:
+        self.number = 5
+
+
+class OwnReduce:
+    def __reduce__(self) -> Any:
+        return complex, (1, 2)
+
+
+def test_values_of_every_kind_arrive_in_their_order() -> None:
+    exchange, emit = exchange_for()
+    events = ["a", Loud(), 1, Named(7), b"b", Outer.Inner(), ("a", 1), ["x"], 2.5, Loud, True]
+    events += [
+        type(f"C{n}", (Loud,), {"__reduce__": lambda self: (int, ("4",))})() for n in range(40)
+    ]
+    events += [OwnReduce(), None, "z" * 100_000, b"z" * 100_000, ["z" * 100_000], Loud(), ...]
+    for event in events:
+        emit(None, event)
+
+    arrived = values_of(exchange)
+
+    assert arrived[0] == "a"
+    assert (arrived[1].number, arrived[2], arrived[3]) == (5, 1, Named(7))
+    assert (arrived[4], arrived[5].number, arrived[6:9]) == (b"b", 3, [("a", 1), ["x"], 2.5])
+    assert arrived[9] is Loud
+    assert arrived[10] is True
+    assert arrived[11:51] == [4] * 40
+    assert arrived[51] == complex(1, 2)
+    assert arrived[53:56] == ["z" * 100_000, b"z" * 100_000, ["z" * 100_000]]
+    assert arrived[56].number == 5
+    assert arrived[57] is ...
 
 
 def test_equal_keys_share_a_bucket_and_the_first_of_them_travels() -> None:
     exchange = Exchange(1, 0, 0, tasks_by_group(3, 16), PICKLED)
-    operator = leave_by_key(as_it_is, exchange, stop_on_error(as_it_is), None)
+    operator = emit_by_key(as_it_is, exchange, stop_on_error(as_it_is), stop_on_error(answer))
     first, second = "".join(["k", "ey"]), "".join(["ke", "y"])
 
     operator(None, first)
@@ -215,30 +267,99 @@ def test_equal_keys_share_a_bucket_and_the_first_of_them_travels() -> None:
     assert keys[0] is keys[1]
 
 
-def test_an_event_that_cannot_be_packed_is_found_among_the_others() -> None:
-    exchange = Exchange(1, 0, 0, tasks_by_group(1, 4), PICKLED, stop_on_error(answer))
-    operator = leave_by_key(
+class Word(str):
+    __slots__ = ()
+
+
+class Size(IntEnum):
+    LARGE = 1
+
+
+@pytest.mark.parametrize("seen_before", [[], [1], [True], [1, True]])
+@pytest.mark.parametrize("key", [1.0, Fraction(1), Decimal(1), 1 + 0j])
+def test_what_equals_a_number_is_no_key_whatever_came_before(
+    seen_before: list[Any], key: Any
+) -> None:
+    exchange = Exchange(1, 0, 0, tasks_by_group(1, 16), PICKLED)
+    emit = emit_by_key(as_it_is, exchange, stop_on_error(as_it_is), stop_on_error(answer))
+    for event in seen_before:
+        emit(None, event)
+
+    with pytest.raises(UserCodeError, match="a key must be str, bytes or int, not"):
+        emit(None, key)
+
+
+@pytest.mark.parametrize("keys", list(permutations([1, True, Size.LARGE])))
+def test_a_bool_is_the_int_that_it_equals_whatever_came_before(keys: tuple[Any, ...]) -> None:
+    exchange = Exchange(1, 0, 0, tasks_by_group(1, 16), PICKLED)
+    emit = emit_by_key(as_it_is, exchange, stop_on_error(as_it_is), stop_on_error(answer))
+    for key in (*keys, Word("w"), "w"):
+        emit(None, key)
+
+    ((_, block),) = exchange.drain(0, 1)
+
+    travelled = PICKLED.unpack(block.packed)[0]
+    assert travelled == [1, 1, 1, "w", "w"]
+    assert [type(key) for key in travelled] == [int, int, int, str, str]
+
+
+def test_an_event_that_cannot_be_packed_is_its_producers_mistake_and_the_others_arrive() -> None:
+    exchange = Exchange(1, 0, 0, tasks_by_group(1, 4), PICKLED)
+    failed: list[Any] = []
+    emit = emit_by_key(
         wallaroo.key_extractor("constant")(lambda event: "k"),
         exchange,
         stop_on_error(as_it_is),
-        None,
+        lambda event, error, key: failed.append(event),
     )
-    for event in (1, 2, (lambda: None), 3):
-        operator(None, event)
+    holds_lambda = Loud()
+    holds_lambda.number = lambda: None  # type: ignore[assignment]  # that is the point
+    big = ["y" * 100_000, lambda: None]
+    for event in (Loud(), holds_lambda, "text", Loud(), big, Loud()):
+        emit(None, event)
 
-    with pytest.raises(UserCodeError) as caught:
-        list(exchange.drain(0, 1))
-
-    assert caught.value.step == "answer"
-    assert "<lambda>" in caught.value.event
+    assert failed == [holds_lambda, big]
+    numbers = [getattr(value, "number", value) for value in values_of(exchange)]
+    assert numbers == [5, "text", 5, 5]
 
 
 def test_own_packing_is_applied_to_each_value_but_not_to_keys() -> None:
     packing = packing_of((lambda value: b"<%s>" % value, lambda packed: packed[1:-1]))
+    column = packing.column()
+    for value in (b"a", b"b"):
+        column.put(value)
 
-    packed = packing.pack(["k", 1], [b"a", b"b"])
+    packed = pack(["k", 1], column)
 
     assert b"<a>" in packed
     assert packing.unpack(packed) == (["k", 1], [b"a", b"b"])
-    assert packing.freeze(bytearray(b"x")) == b"x"
-    assert packing.freeze("x") == "x"
+    assert not packing.atomic
+
+
+def test_a_dropped_state_is_removed_and_its_key_begins_again() -> None:
+    first = state()
+    for key in ("a", "b", "c"):
+        first.load(key).events.append(1)
+    stored: Any = dict(first.changes())
+    second = state(stored=stored)
+    for key in ("a", "b", "new"):
+        second.load(key)
+        second.drop(key)
+    second.load("b").events.append(2)
+
+    changes = dict(second.changes())
+
+    assert changes["a"] is None
+    assert "new" not in changes
+    assert PICKLED.loads(changes["b"] or b"").events == [2]
+
+
+def test_a_state_that_is_as_stored_again_after_it_was_dropped_is_not_written() -> None:
+    first = state()
+    first.load("a").events.append(1)
+    second = state(stored=dict(first.changes()))  # type: ignore[arg-type]  # nothing was dropped
+    second.load("a")
+    second.drop("a")
+    second.load("a").events.append(1)
+
+    assert list(second.changes()) == []

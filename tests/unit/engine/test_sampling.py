@@ -91,11 +91,14 @@ def samples(monkeypatch: pytest.MonkeyPatch) -> list[StageSample]:
 
     def frames(self: Level, source: int, some: bytes, receipt_ms: int = 0) -> int:
         number, sample = self.sample_frames(source, some, receipt_ms, CLOCK)
+        assert sample is not None
         seen.append(sample)
         return number
 
     def block(self: Level, some: Any) -> None:
-        seen.append(self.sample_block(some, CLOCK))
+        sample = self.sample_block(some, CLOCK)
+        assert sample is not None
+        seen.append(sample)
 
     monkeypatch.setattr(Level, "feed_frames", frames)
     monkeypatch.setattr(Level, "feed_block", block)

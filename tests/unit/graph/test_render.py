@@ -42,9 +42,7 @@ def test_text_shows_sources_steps_shuffles_and_sinks() -> None:
 
 def test_text_says_why_a_key_by_does_not_shuffle() -> None:
     idle = wallaroo.build_application("Idle", tcp("a").key_by(first_letter).to_sink(SINK))
-    assert "key_by 'first_letter' (no shuffle: no state step stands behind it)\n" in render.text(
-        idle
-    )
+    assert "key_by 'first_letter' (no shuffle: no state step comes after it)\n" in render.text(idle)
 
 
 def test_mermaid_draws_shuffles_as_thick_arrows() -> None:

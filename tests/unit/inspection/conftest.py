@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from wallaroo.engine.blocks import Packing, packing_of
 from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.keys import Key, groups_of_task
+from wallaroo.engine.packing import Packing, packing_of
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.commits import Commit

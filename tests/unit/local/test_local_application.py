@@ -4,12 +4,15 @@ steps.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import wallaroo
-from tests.conformance.apps import properties
+from tests.conformance.apps import dropping, properties
+from tests.conformance.apps.dropping import count_until_end
+from tests.conformance.apps.shapes import Count
 from tests.conformance.apps.steps import pass_on, text
 from wallaroo.errors import UserCodeError
 from wallaroo.testing import (
@@ -62,7 +65,7 @@ def test_inputs_may_be_payloads_values_or_bytes_with_headers() -> None:
 def test_half_a_frame_is_refused() -> None:
     application = closed(wallaroo.TCPSourceConfig("in", "127.0.0.1", 7000, framed))
 
-    with pytest.raises(ValueError, match="the last frame is not whole: 3 bytes behind byte 3"):
+    with pytest.raises(ValueError, match="the last frame is not whole: 3 bytes after byte 3"):
         run_local(application, {"in": b"\0\1a\0\4b"})
 
 
@@ -151,3 +154,29 @@ def test_one_state_step_by_itself_copies_what_it_is_given() -> None:
 
     assert outputs == [("a", "a 6"), ("b", "b 1"), ("a", "a 7")]
     assert (after["a"].count, after["b"].count, begun.count) == (7, 1, 5)
+
+
+def test_one_state_step_by_itself_may_drop_its_state() -> None:
+    begun = Count()
+    begun.count = 5
+
+    outputs, after = run_state_step(
+        count_until_end, [("a", "a 1"), ("b", "b end"), ("a", "a end"), ("b", "b 2")], {"a": begun}
+    )
+
+    assert [output for _, output in outputs] == ["a 1 6 a", "b end 1 b", "a end 7 a", "b 2 1 b"]
+    assert {key: state.count for key, state in after.items()} == {"b": 1}
+
+
+def test_a_dropped_state_is_gone_from_the_application() -> None:
+    running = LocalApplication(dropping.one_output(Path(), Path()))
+
+    running.send("in", b"a 1", b"b 1")
+    running.batch()
+    assert sorted(running.result().state("count until end")) == ["a", "b"]
+    running.send("in", b"a end")
+    running.attempt()
+    assert sorted(running.result().state("count until end")) == ["a", "b"]
+    running.batch()
+
+    assert sorted(running.result().state("count until end")) == ["b"]

@@ -7,7 +7,7 @@ from tests.unit.check.checked_steps import SINK, count, first_letter, last_lette
 from wallaroo.plan import explain
 
 
-def test_explain_tells_stages_and_why_and_what_was_left_out() -> None:
+def test_explain_shows_stages_and_why_and_what_was_left_out() -> None:
     merged = (
         tcp("a", 7010)
         .merge(tcp("b", 7011).to(shout))
@@ -22,7 +22,7 @@ def test_explain_tells_stages_and_why_and_what_was_left_out() -> None:
         "stage 0 (level 0): It reads and decodes source 'a'.\n"
         "  from   source 'a' (tcp 127.0.0.1:7010), decoder 'decode'\n"
         "  to     stage 2, by key_by 'first_letter'; undecoded frames travel, and are decoded "
-        "again behind the shuffle\n"
+        "again after the shuffle\n"
         "\n"
         "stage 1 (level 0): It reads and decodes source 'b'.\n"
         "  from   source 'b' (tcp 127.0.0.1:7011), decoder 'decode'\n"
@@ -30,11 +30,11 @@ def test_explain_tells_stages_and_why_and_what_was_left_out() -> None:
         "  to     stage 2, by key_by 'first_letter'\n"
         "\n"
         "stage 2 (level 1): key_by 'first_letter' brings the events of one key to one place.\n"
-        "  from   the shuffle behind stages 0, 1\n"
+        "  from   the shuffle after stages 0, 1\n"
         "  step   'count' (state_computation, state Total per key)\n"
         "  to     sink 'stdout' (stdout)\n"
         "\n"
-        "note: key_by 'last_letter' shuffles nothing: no state step stands behind it.\n"
+        "note: key_by 'last_letter' shuffles nothing: no state step comes after it.\n"
     )
 
 

@@ -11,6 +11,7 @@ from tests.unit.check.checked_steps import (
     SINK,
     count,
     count_again,
+    decode_once,
     encode,
     first_letter,
     last_letter,
@@ -66,6 +67,22 @@ def test_market_spread_ships_the_raw_frames_of_both_sources_into_one_stage() -> 
         "0 - > 2 by first_letter raw",
         "1 count sinks 0",
     ]
+
+
+def test_a_decoder_that_is_not_declared_pure_ships_its_events() -> None:
+    once = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "127.0.0.1", 7010, decode_once))
+    closed = once.key_by(first_letter).to(count).to_sink(SINK)
+
+    assert shape(closed) == ["0 - > 1 by first_letter", "1 count sinks 0"]
+    (note,) = plan(closed).notes
+    assert note.startswith("decoder 'decode_once' runs once for an event")
+    assert "declare it pure" in note
+
+
+def test_a_key_by_after_a_step_says_nothing_about_its_decoder() -> None:
+    once = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "127.0.0.1", 7010, decode_once))
+
+    assert plan(once.to(shout).key_by(first_letter).to(count).to_sink(SINK)).notes == ()
 
 
 def test_sides_merged_behind_their_own_key_by_meet_in_one_stage() -> None:

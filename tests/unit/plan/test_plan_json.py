@@ -23,6 +23,7 @@ from tests.unit.check.checked_steps import (
 )
 from wallaroo.plan.json import Verdict, compare, dumps
 from wallaroo.plan.model import Plan
+from wallaroo.sinks.file.config import FileSinkConfig
 
 
 class OtherTotal(Total):
@@ -170,3 +171,27 @@ def test_keys_are_found_through_a_meeting_of_keyed_streams() -> None:
         "first_letter",
         "last_letter",
     ]
+
+
+def to_file(path: str) -> Plan:
+    return plan(keyed().to(count).to_sink(FileSinkConfig(path, encode)))
+
+
+def test_a_sink_that_writes_to_another_place_is_reported() -> None:
+    found = compare(dumps(to_file("out.txt")), dumps(to_file("results.txt")))
+    assert found.verdict is Verdict.CHANGED
+    assert found.reasons == (
+        "Sink 'file' wrote to out.txt and writes to results.txt now: what it has written stays "
+        "where it is, and output from here on goes to the new place.",
+    )
+
+
+def test_a_description_of_an_earlier_version_without_targets_is_compatible() -> None:
+    earlier = json.loads(dumps(to_file("out.txt")))
+    del earlier["sinks"]["file"]["target"]
+    assert compare(json.dumps(earlier), dumps(to_file("out.txt"))).verdict is Verdict.SAME
+
+
+def test_a_sink_of_another_kind_is_a_sink_that_is_gone() -> None:
+    verdict = compare(dumps(to_file("out.txt")), dumps(BASE)).verdict
+    assert verdict is Verdict.INCOMPATIBLE

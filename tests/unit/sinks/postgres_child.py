@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.faults import fault_point
 from wallaroo.sinks.interface import WriteContext
 from wallaroo.sinks.postgres.config import PostgresSinkConfig
@@ -45,7 +46,7 @@ def main(dsn: str, table: str, ledger: str, folder: Path, batches: int) -> None:
     staging, commit_file = folder / "staging", folder / "commit.json"
     committer = config.committer("s", staging, True)
     last, tokens = json.loads(commit_file.read_text()) if commit_file.exists() else (-1, [])
-    committer.recover(last, tokens)
+    committer.recover(history_to(last), tokens)
     for batch in range(last + 1, batches):
         tokens = stage(config, staging, batch)
         partial = commit_file.with_suffix(".tmp")
@@ -53,7 +54,7 @@ def main(dsn: str, table: str, ledger: str, folder: Path, batches: int) -> None:
         fault_point("commit.before")
         partial.rename(commit_file)
         fault_point("commit.after")
-        committer.commit(batch, tokens)
+        committer.commit(commit_of(batch), tokens)
     committer.close(DRAIN_SECONDS)
     assert committer.status().pending_bytes == 0, committer.status()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.errors import WallarooParameterError
 from wallaroo.sinks.file.config import FileSinkConfig
 from wallaroo.sinks.interface import SinkConfig, SinkStatus, WriteContext
@@ -38,13 +39,13 @@ def test_stdout_prints_a_batch_when_it_commits_and_never_twice(
 ) -> None:
     config = StdoutSinkConfig()
     committer = config.committer("s", tmp_path, False)
-    committer.recover(-1, ())
+    committer.recover(history_to(), ())
     writer = config.writer(WriteContext("s", 0, 0, "a", tmp_path, False))
     writer.write([b"one", b"two\n", "größer".encode()])
     tokens = [writer.prepare(), None]
     assert capsys.readouterr().out == ""
-    committer.commit(0, tokens)
-    committer.commit(0, tokens)
+    committer.commit(commit_of(0), tokens)
+    committer.commit(commit_of(0), tokens)
     assert capsys.readouterr().out == "one\ntwo\ngrößer\n"
     assert (committer.status().outputs, committer.status().committed_batch) == (3, 0)
 

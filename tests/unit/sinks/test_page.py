@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.sinks.interface import WriteContext
 
 PAGE = Path(__file__).parents[3] / "docs" / "sinks.md"
@@ -30,9 +31,13 @@ def test_the_sink_on_the_page_commits_a_batch_once_over_restarts(
     tokens = json.loads(json.dumps([writer.prepare(), None]))
     for _ in range(2):
         committer = config.committer("s", tmp_path, True)
-        committer.recover(0, tokens)
-        committer.commit(0, tokens)
+        committer.recover(history_to(0), tokens)
+        committer.commit(commit_of(0), tokens)
         assert committer.status().committed_batch == 0
         committer.close(0)
     rows = sqlite3.connect(tmp_path / "table.db").execute("SELECT value FROM output").fetchall()
     assert rows == [("one",), ("two",)]
+    committer = config.committer("s", tmp_path, True)
+    with pytest.raises(RuntimeError, match=r"commit .* which is gone"):
+        committer.recover(history_to(0, line="b"), tokens)
+    committer.close(0)

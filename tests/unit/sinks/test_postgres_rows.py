@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import enum
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -200,6 +200,22 @@ def test_what_becomes_of_an_error_stays_as_the_user_chose() -> None:
     encoder = configured(row_encoder(on_error="skip")(lambda event: (event, 1))).encoder
     assert encoder is not None
     assert encoder.on_error == "skip"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            lambda: row_encoder(on_error="ignore")(as_row.function),
+            r"test_postgres_rows\.py.*'stop'",
+        ),
+        (lambda: row_encoder(7)(as_row.function), "name=7 is no name"),  # type: ignore[call-overload]
+        (lambda: row_encoder("rows")("not a function"), "expected a function, got 'not"),
+    ],
+)
+def test_a_row_encoder_that_cannot_be_made_is_refused(wrong: Callable[[], Any], said: str) -> None:
+    with pytest.raises(WallarooParameterError, match=said):
+        wrong()
 
 
 def test_an_application_with_the_sink_is_built_without_a_complaint_and_tells_no_password() -> None:

@@ -11,15 +11,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from tests.unit.sinks.identities import commit_of, history_to
 from tests.unit.sinks.postgres_child import DRAIN_SECONDS, TASKS, rows_of, stage
 from tests.unit.sinks.postgres_server import Server, running_server
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks import PostgresSinkConfig
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sinks.postgres import table as postgres_table
@@ -31,10 +34,12 @@ FAULTS = (
         "commit.before:1",
         "commit.after:1",
         "commit.after:3",
-        "postgres.lineage:1",
+        "outbox.target.rename:1",
         "postgres.handed:2",
     ),
-    "postgres.lineage.sync_folder:1",
+    "outbox.target.sync_folder:1",
+    "outbox.left.rename:1",
+    "outbox.left.published:2",
     *(
         "postgres.begin:1",
         "postgres.begin:4",
@@ -45,7 +50,7 @@ FAULTS = (
     *(
         "postgres.committed:4",
         "postgres.left:2",
-        "outbox.pending:1",
+        "outbox.pending.write:1",
         "outbox.pending.rename:1",
         "outbox.pending.remove:2",
     ),
@@ -80,9 +85,12 @@ class Place:
             f"bigint)"
         )
 
-    def opened(self, batch: int = -1, tokens: list[Any] | None = None) -> SinkCommitter:
+    def opened(
+        self, history: CommitHistory | int = -1, tokens: list[Any] | None = None
+    ) -> SinkCommitter:
         committer = self.config.committer("s", self.staging, True)
-        committer.recover(batch, tokens or [])
+        found = history_to(history) if isinstance(history, int) else history
+        committer.recover(found, tokens or [])
         return committer
 
     def staged(self, batch: int) -> list[Any]:
@@ -121,11 +129,11 @@ def expected(batches: int) -> list[tuple[str, int]]:
     ]
 
 
-def test_batches_arrive_in_order_and_the_outbox_is_empty_behind_them(place: Place) -> None:
+def test_batches_arrive_in_order_and_the_outbox_is_empty_afterwards(place: Place) -> None:
     committer = place.opened()
     for batch in range(6):
-        committer.commit(batch, place.staged(batch))
-    committer.commit(6, [None, None])
+        committer.commit(commit_of(batch), place.staged(batch))
+    committer.commit(commit_of(6), [None, None])
     committer.close(DRAIN_SECONDS)
     assert place.rows() == expected(6)
     status = committer.status()
@@ -135,14 +143,15 @@ def test_batches_arrive_in_order_and_the_outbox_is_empty_behind_them(place: Plac
         0,
     )
     assert sorted(status.sent_at_ns) == [0, 1, 2, 3, 4, 5]
-    assert sorted(path.name for path in place.staging.rglob("*") if path.is_file()) == ["lineage"]
+    files = sorted(path.name for path in place.staging.rglob("*") if path.is_file())
+    assert files == ["left.json", "target.json"]
 
 
 def test_a_batch_committed_again_puts_nothing(place: Place) -> None:
     tokens = place.staged(0)
     committer = place.opened()
-    committer.commit(0, tokens)
-    committer.commit(0, tokens)
+    committer.commit(commit_of(0), tokens)
+    committer.commit(commit_of(0), tokens)
     committer.close(DRAIN_SECONDS)
     again = place.opened(0, tokens)
     again.close(DRAIN_SECONDS)
@@ -178,7 +187,7 @@ def test_a_server_that_restarts_between_batches_costs_nothing_and_repeats_nothin
 ) -> None:
     committer = place.opened()
     for batch in range(12):
-        committer.commit(batch, place.staged(batch))
+        committer.commit(commit_of(batch), place.staged(batch))
         if batch == 5:
             place.server.stop(how)
             place.server.start()
@@ -193,7 +202,7 @@ def test_connections_that_break_at_random_moments_lose_and_repeat_nothing(
     broken = 0
     with psycopg.connect(place.server.dsn, autocommit=True) as other:
         for batch in range(60):
-            committer.commit(batch, place.staged(batch))
+            committer.commit(commit_of(batch), place.staged(batch))
             mine = (
                 "datname = 'postgres' AND pid <> pg_backend_pid() AND application_name = 'wallaroo'"
             )
@@ -216,7 +225,7 @@ def test_while_the_server_is_away_commits_return_and_rows_wait_over_a_restart(
         tokens = [place.staged(batch) for batch in range(4)]
         began = time.monotonic()
         for batch in range(4):
-            committer.commit(batch, tokens[batch])
+            committer.commit(commit_of(batch), tokens[batch])
         assert time.monotonic() - began < 2
         eventually(
             lambda: "Connection refused" in committer.status().waiting_for,
@@ -226,7 +235,7 @@ def test_while_the_server_is_away_commits_return_and_rows_wait_over_a_restart(
         assert committer.status().committed_batch == -1
         committer.close(0)
         again = place.opened(3, tokens[3])  # the checkpoint names its last batch only
-        again.commit(4, place.staged(4))
+        again.commit(commit_of(4), place.staged(4))
     finally:
         place.server.start()
     again.close(DRAIN_SECONDS)
@@ -245,7 +254,7 @@ def test_closing_does_not_wait_for_a_locked_table_and_the_next_run_goes_on(
     tokens = place.staged(0)
     with psycopg.connect(place.server.dsn) as other:
         other.execute(f"LOCK TABLE {place.table} IN ACCESS EXCLUSIVE MODE".encode())
-        committer.commit(0, tokens)
+        committer.commit(commit_of(0), tokens)
         began = time.monotonic()
         committer.close(0.2)
         assert time.monotonic() - began < 2
@@ -254,10 +263,10 @@ def test_closing_does_not_wait_for_a_locked_table_and_the_next_run_goes_on(
     assert place.rows() == expected(1)
 
 
-def test_a_fresh_start_begins_at_batch_0_again_and_its_rows_come_too(place: Place) -> None:
-    for _ in range(2):
-        committer = place.opened()
-        committer.commit(0, place.staged(0))
+def test_a_fresh_checkpoint_begins_at_batch_0_again_and_its_rows_come_too(place: Place) -> None:
+    for checkpoint in ("a" * 32, "b" * 32):
+        committer = place.opened(history_to(checkpoint=checkpoint))
+        committer.commit(commit_of(0, checkpoint=checkpoint), place.staged(0))
         committer.close(DRAIN_SECONDS)
         shutil.rmtree(place.staging)
         place.staging.mkdir()
@@ -280,7 +289,7 @@ def test_the_ledger_keeps_the_last_batches_only(
     monkeypatch.setattr(postgres_table, "LEDGER_BATCHES_KEPT", 3)
     committer = place.opened()
     for batch in range(8):
-        committer.commit(batch, place.staged(batch))
+        committer.commit(commit_of(batch), place.staged(batch))
     committer.close(DRAIN_SECONDS)
     assert place.ledger_batches() == [5, 6, 7]
 
@@ -289,7 +298,7 @@ def test_a_missing_table_ends_the_run_with_the_cure(
     server: Server, tmp_path: Path, eventually: Eventually
 ) -> None:
     committer = PostgresSinkConfig(server.dsn, "nowhere", ("a",)).committer("s", tmp_path, True)
-    committer.recover(-1, [])
+    committer.recover(history_to(), [])
     eventually(lambda: "nowhere" in committer.status().waiting_for, "the error is known")
     with pytest.raises(
         PeerError,
@@ -308,16 +317,16 @@ def test_a_row_the_table_refuses_ends_the_run_and_comes_when_the_table_takes_it(
 ) -> None:
     place.server.ask(f"ALTER TABLE {place.table} ADD CHECK (value < 10000)")
     committer = place.opened()
-    committer.commit(0, place.staged(0))
+    committer.commit(commit_of(0), place.staged(0))
     tokens = place.staged(1)
-    committer.commit(1, tokens)
+    committer.commit(commit_of(1), tokens)
     with pytest.raises(
         PeerError,
         match=f"refuses batch 1 for table {place.table}.*violates check.*line 1.*Nothing is lost",
     ):
         committer.close(DRAIN_SECONDS)
     with pytest.raises(PeerError, match="violates check"):
-        committer.commit(2, [])
+        committer.commit(commit_of(2), [])
     assert place.rows() == expected(1)
     place.server.ask(f"ALTER TABLE {place.table} DROP CONSTRAINT {place.table}_value_check")
     place.opened(1, tokens).close(DRAIN_SECONDS)
@@ -327,19 +336,76 @@ def test_a_row_the_table_refuses_ends_the_run_and_comes_when_the_table_takes_it(
 def test_a_checkpoint_that_was_set_back_is_refused(place: Place) -> None:
     first = place.staged(0)
     committer = place.opened()
-    committer.commit(0, first)
-    committer.commit(1, place.staged(1))
+    committer.commit(commit_of(0), first)
+    committer.commit(commit_of(1), place.staged(1))
     committer.close(DRAIN_SECONDS)
     again = place.opened(0, first)
     with pytest.raises(
-        CheckpointError, match="output of batch 1, but its checkpoint ends with batch 0"
+        CheckpointError, match="output of batch 1 from a commit that its checkpoint, which ends"
     ):
         again.close(DRAIN_SECONDS)
     assert place.rows() == expected(2)
 
 
-def _commit_and_close(committer: SinkCommitter, tokens: list[Any]) -> None:
-    committer.commit(0, tokens)
+def test_a_batch_whose_number_was_used_before_a_rollback_is_refused(place: Place) -> None:
+    """The commit was removed by hand and made again, as another one."""
+    committer = place.opened()
+    committer.commit(commit_of(0), place.staged(0))
+    committer.close(DRAIN_SECONDS)
+    again = place.opened()
+    with pytest.raises(CheckpointError, match="batch 0 from a commit that its checkpoint"):
+        _commit_and_close(again, commit_of(0, "b"), place.staged(0))
+    other = place.opened(history_to(0, "b"), place.staged(0))
+    with pytest.raises(CheckpointError, match="batch 0 from a commit that its checkpoint"):
+        other.close(DRAIN_SECONDS)
+    assert place.rows() == expected(1)
+
+
+def test_pending_rows_of_a_commit_that_was_rolled_back_are_refused(place: Place) -> None:
+    place.server.stop()
+    try:
+        committer = place.opened()
+        for batch in range(3):
+            committer.commit(commit_of(batch), place.staged(batch))
+        committer.close(0)
+        with pytest.raises(CheckpointError, match="batch 2 from a commit that its checkpoint"):
+            place.opened(1, [])
+    finally:
+        place.server.start()
+    assert len(list((place.staging / "pending").glob("*.json"))) == 3
+
+
+def test_rows_that_left_are_not_put_again_into_another_ledger(place: Place) -> None:
+    """The sink was moved to another table after its last batch had left."""
+    tokens = place.staged(0)
+    committer = place.opened()
+    committer.commit(commit_of(0), tokens)
+    committer.close(DRAIN_SECONDS)
+    place.config = replace(place.config, ledger=f"{place.ledger}_2")
+    place.opened(0, tokens).close(DRAIN_SECONDS)
+    assert place.rows() == expected(1)
+
+
+def test_a_ledger_of_an_earlier_version_is_refused(place: Place, eventually: Eventually) -> None:
+    place.server.ask(
+        f"CREATE TABLE {place.ledger} (sink text, lineage text, batch bigint, row_count bigint)"
+    )
+    committer = place.opened()
+    eventually(lambda: committer.status().waiting_for, "the error is known")
+    with pytest.raises(CheckpointError, match=f"earlier version.*ledger='{place.ledger}_2'"):
+        committer.close(0)
+
+
+def test_a_table_that_is_no_ledger_is_refused(place: Place, eventually: Eventually) -> None:
+    place.server.ask(f"CREATE TABLE {place.ledger} (sink text, batch bigint)")
+    committer = place.opened()
+    eventually(lambda: committer.status().waiting_for, "the error is known")
+    with pytest.raises(PeerError, match="no column checkpoint, commit_id, crc, row_count"):
+        committer.close(0)
+
+
+def _commit_and_close(committer: SinkCommitter, commit: CommitId, tokens: list[Any]) -> None:
+    committer.commit(commit, tokens)
     committer.close(DRAIN_SECONDS)
 
 
@@ -349,26 +415,23 @@ def test_a_second_run_on_a_copy_of_the_checkpoint_is_noticed(
     committer = place.opened()
     shutil.copytree(place.staging, tmp_path / "copy")
     copied = place.config.committer("s", tmp_path / "copy", True)
-    copied.recover(-1, [])
+    copied.recover(history_to(), [])
     eventually(
         lambda: place.server.ask(f"SELECT to_regclass('{place.ledger}')") != [(None,)],
         "one is connected",
     )
-    committer.commit(0, place.staged(0))
+    committer.commit(commit_of(0), place.staged(0))
     committer.close(DRAIN_SECONDS)
     with pytest.raises(
-        CheckpointError, match=r"another batch 0 of sink 's'|output of batch 0, but its checkpoint"
+        CheckpointError, match=r"rows of another commit 0 of sink 's'|batch 0 from a commit"
     ):
-        _commit_and_close(copied, stage(place.config, tmp_path / "copy", 1))
+        _commit_and_close(copied, commit_of(0, "b"), stage(place.config, tmp_path / "copy", 1))
     assert place.rows() == expected(1)
 
 
-@pytest.mark.parametrize("content", [None, ""], ids=["missing", "empty"])
-def test_an_outbox_without_its_lineage_is_refused(place: Place, content: str | None) -> None:
+def test_an_outbox_that_was_removed_is_refused(place: Place) -> None:
     tokens = place.staged(0)
-    if content is not None:
-        (place.staging / "lineage").write_text(content)
-    with pytest.raises(CheckpointError, match=r"lineage.*--fresh"):
+    with pytest.raises(CheckpointError, match=r"target\.json is missing.*backup"):
         place.opened(0, tokens)
 
 

@@ -1,107 +1,137 @@
-"""The committers of file sinks: a directory with a file per batch, or one growing file with a
-sidecar.
+"""What the committers of both kinds of file sinks share: the order of checks, and staged files.
 
 Where it runs: driver.
 
-The rule for readers stands in ``file_sink``.  The law of the single file: the bytes of a batch are
-on disk before ``.committed`` names them.  What stands behind the committed length is cut off before
-anything is appended, so committing a batch again writes the same bytes to the same place.
+The invariant: what this sink did not write is never truncated, overwritten or taken for its own.
+Every check is made before anything is changed: what is at the target names this checkpoint, this
+sink and a commit of its history, or there is nothing; else the run is refused.  The one exception is
+what a user asks for: ``overwrite=True`` with a checkpoint that has committed nothing.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import time
-import zlib
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.whole_file import sync_folder
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.faults import fault_point
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
-from wallaroo.sinks.staging import (
-    StagedToken,
-    fsync_directory,
-    read_staged,
-    remove_litter,
-    remove_staged,
-)
+from wallaroo.sinks.staging import StagedToken, remove_orphans, remove_staged
+from wallaroo.sinks.target_record import begin_target, has_left, note_left, read_target
 
-FORMAT = 1  # of the sidecar
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """One file sink of one run: where it writes, and how."""
+
+    sink: str
+    target: Path
+    staging: Path
+    is_durable: bool
+    is_overwriting: bool
 
 
 class FileCommitter(SinkCommitter):
-    """What both kinds of target share: idempotence by batch number, status, and staged files."""
+    """Publishes staged output at a target, once per commit."""
 
-    def __init__(self, target: Path, staging: Path, is_durable: bool, is_overwriting: bool):
-        staging.mkdir(parents=True, exist_ok=True)
-        self._target, self._staging, self._is_durable, self._is_overwriting = (
-            target,
-            staging,
-            is_durable,
-            is_overwriting,
-        )
+    def __init__(self, place: FilePlace):
+        make_private(place.staging, is_durable=place.is_durable)
+        self._place = place
         self._status = SinkStatus()
 
     @abstractmethod
-    def _holds_output(self) -> bool:
-        """Whether the target has output that this checkpoint did not write, given that it has
-        committed nothing.
+    def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
+        """Find out what is at the target; raise where it cannot be continued.  Changes nothing.
+
+        ``staged`` is the output of the last commit.
         """
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Remove what a crash left half done; record that the target is this sink's."""
+
+    @abstractmethod
+    def _holds(self, commit: CommitId) -> bool:
+        """Whether the commit's output is at the target, as far as it can be seen there."""
+
+    @abstractmethod
+    def _publish(self, commit: CommitId, staged: Sequence[StagedToken]) -> None:
+        """Make the commit's output visible."""
 
     @abstractmethod
     def _wipe(self) -> None:
         """Remove all output from the target."""
 
     @abstractmethod
-    def _publish(self, batch: int, tokens: Sequence[StagedToken]) -> None:
-        """Make the batch visible; doing it again changes nothing."""
+    def _inspect_rollback(self, to: CommitId) -> None:
+        """Find out what `_roll_back` would change; raise where it cannot be done."""
 
     @abstractmethod
-    def _clean(self) -> None:
-        """Remove what a crash left in the target."""
+    def _roll_back(self, to: CommitId) -> None:
+        """Move the output back, as far as that is not done yet."""
 
-    def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Publish the last committed batch if that was not finished; remove what nobody
-        committed.
-        """
-        try:
-            if batch < 0 and self._holds_output():
-                if not self._is_overwriting:
-                    raise PeerError(
-                        f"{self._target} holds output of another run. Move it away, choose "
-                        f"another path, or say "
-                        f"FileSinkConfig(..., overwrite=True)."
-                    )
+    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
+        """Publish the last commit if that was not finished; remove what was not committed."""
+        place, last = self._place, history.last
+        staged: list[StagedToken] = [token for token in tokens if token is not None]
+        with self._disk_errors():
+            record = read_target(place.staging, history, tokens)
+            if place.is_overwriting and not last.exists:
                 self._wipe()
-            self._clean()
-        except OSError as error:
-            raise self._failed(error) from error
-        if batch >= 0:
-            self.commit(batch, tokens)
-        remove_litter(self._staging, set())
+            self._inspect(history, staged)
+            begin_target(place.staging, record, self._target_name, last, place.is_durable)
+            self._begin()
+        if staged and not self._holds(last) and not has_left(place.staging, last):
+            self.commit(last, staged)
+        self._status.committed_batch = last.batch
+        remove_orphans(place.staging, set())
 
-    def commit(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Publish a committed batch; again for the same batch does nothing."""
-        if batch <= self._status.committed_batch:
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
+        """Publish a committed batch; again for the same commit does nothing."""
+        if commit.batch <= self._status.committed_batch:
             return
         staged: list[StagedToken] = [token for token in tokens if token is not None]
         if staged:
-            try:
-                self._publish(batch, staged)
-            except OSError as error:
-                raise self._failed(error) from error
-            self._status.note_sent(batch, time.time_ns())
-            remove_staged(self._staging, staged)
-        self._status.committed_batch = batch
+            with self._disk_errors():
+                self._publish(commit, staged)
+                note_left(self._place.staging, commit)
+                remove_staged(self._place.staging, staged)
+            self._status.note_sent(commit.batch, time.time_ns())
+        self._status.committed_batch = commit.batch
         self._status.outputs += sum(token["outputs"] for token in staged)
+
+    def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Raise CheckpointError where the output cannot be moved back; change nothing."""
+        record = read_target(self._place.staging, CommitHistory(to.checkpoint, (to,)), tokens)
+        if record is not None and record.target != self._target_name:
+            raise CheckpointError(
+                f"its output is in {record.target}, the configuration says {self._place.target}: "
+                f"roll back with the path that it was run with"
+            )
+        if record is not None and record.before and record.since.batch > to.batch:
+            raise CheckpointError(
+                f"until batch {record.since.batch} its output went to {record.before}: it can be "
+                f"moved back to that batch only"
+            )
+        with self._disk_errors():
+            self._inspect_rollback(to)
+
+    def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Move the output back to what it was after commit ``to``."""
+        self.check_rollback(to, tokens)
+        with self._disk_errors():
+            self._roll_back(to)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""
-        remove_staged(self._staging, tokens)
+        remove_staged(self._place.staging, tokens)
 
     def status(self) -> SinkStatus:
         """A snapshot for people."""
@@ -110,154 +140,56 @@ class FileCommitter(SinkCommitter):
     def close(self, drain_seconds: float) -> None:
         """Nothing to release: a commit is visible when it returns."""
 
-    def _failed(self, error: OSError) -> PeerError:
+    @property
+    def _target_name(self) -> str:
+        return str(self._place.target.absolute())
+
+    def _foreign(self, what: str, history: CommitHistory) -> PeerError:
+        """Make the error for output that is not this checkpoint's."""
+        deleting = "" if history.last.exists else ", or say overwrite=True to delete it"
         return PeerError(
-            f"The file sink cannot write {error.filename or self._target}: "
-            f"{error.strerror or error}. "
-            f"Free space or correct the permissions, then run again."
+            f"{self._place.target} holds {what}. Nothing was changed. Move it to another place, "
+            f"choose another path{deleting}."
         )
 
-    def _write(self, descriptor: int, tokens: Sequence[StagedToken]) -> int:
-        """Write the staged bytes in order; return how many."""
-        total = 0
-        for token in tokens:
-            rest = read_staged(self._staging, token).body
-            total += len(rest)
-            while rest:
-                fault_point("file.write")
-                rest = rest[os.write(descriptor, rest) :]
-        if self._is_durable:
-            fault_point("file.fsync")
-            os.fsync(descriptor)
-        return total
+    def _foreign_sink(self, sink: str) -> PeerError:
+        return PeerError(
+            f"{self._place.target} is written by sink '{sink}' of this application, so sink "
+            f"'{self._place.sink}' cannot write it. Give every file sink a path of its own."
+        )
 
+    def _not_in_history(self, batch: int, history: CommitHistory) -> CheckpointError:
+        return CheckpointError(
+            f"{self._place.target} holds output of batch {batch} from a commit that its checkpoint "
+            f"does not have: the checkpoint was rolled back or is an older copy, and ends with "
+            f"batch {history.last.batch}. Nothing was changed. Roll the sinks back too (wallaroo "
+            f"state rollback), use the newer checkpoint, or move the output to another place: "
+            f"this sink then begins with batch {history.last.batch + 1}."
+        )
 
-class DirectoryCommitter(FileCommitter):
-    """One file per batch, published by rename."""
+    def _moved_back(self, history: CommitHistory) -> CheckpointError:
+        return CheckpointError(
+            f"{self._place.target} was rolled back, but its checkpoint was not: it ends with batch "
+            f"{history.last.batch}. Finish the rollback: run the same wallaroo state rollback "
+            f"again."
+        )
 
-    def _path(self, batch: int) -> Path:
-        return self._target / f"part-{batch:012d}"
-
-    def _holds_output(self) -> bool:
-        return any(self._target.glob("part-*"))
-
-    def _wipe(self) -> None:
-        for part in self._target.glob("part-*"):
-            part.unlink()
-
-    def _clean(self) -> None:
-        self._target.mkdir(parents=True, exist_ok=True)
-        for partial in self._target.glob(".part-*.tmp"):
-            fault_point("file.litter")
-            partial.unlink(missing_ok=True)
-
-    def _publish(self, batch: int, tokens: Sequence[StagedToken]) -> None:
-        path = self._path(batch)
-        if path.exists():
-            return
-        partial = self._target / f".{path.name}.tmp"
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
         try:
-            self._write(descriptor, tokens)
-        finally:
-            os.close(descriptor)
-        fault_point("file.rename")
-        partial.rename(path)
-        if self._is_durable:
-            fault_point("file.sync_folder")
-            fsync_directory(self._target)
-        fault_point("file.renamed")
-
-
-class SingleFileCommitter(FileCommitter):
-    """One growing file, and beside it how much of it is committed."""
-
-    def __init__(self, target: Path, staging: Path, is_durable: bool, is_overwriting: bool):
-        super().__init__(target, staging, is_durable, is_overwriting)
-        self._sidecar = target.with_name(target.name + ".committed")
-        self._length, self._published = 0, -1
-
-    def _holds_output(self) -> bool:
-        if self._sidecar.exists():
-            return self._read_sidecar()[0] >= 0
-        return self._target.exists() and self._target.stat().st_size > 0
-
-    def _wipe(self) -> None:
-        self._target.unlink(missing_ok=True)
-        fault_point("file.wiped")
-        self._sidecar.unlink(missing_ok=True)
-
-    def _clean(self) -> None:
-        self._target.parent.mkdir(parents=True, exist_ok=True)
-        self._published, self._length = self._read_sidecar()
-        size = self._target.stat().st_size if self._target.exists() else 0
-        if size < self._length:
-            raise CheckpointError(
-                f"{self._target} has {size} bytes, but {self._length} were committed: somebody "
-                f"shortened or replaced it. Restore it; or move it away together with "
-                f"{self._sidecar}, to begin an empty file."
-            )
-        if size > self._length:
-            fault_point("file.truncate")
-            os.truncate(self._target, self._length)
-        if not self._sidecar.exists():
-            self._write_sidecar(-1, 0)  # from here on, what stands in the file is ours
-
-    def _publish(self, batch: int, tokens: Sequence[StagedToken]) -> None:
-        if batch <= self._published:
-            return
-        descriptor = os.open(self._target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            os.ftruncate(descriptor, self._length)
-            os.lseek(descriptor, self._length, os.SEEK_SET)
-            written = self._write(descriptor, tokens)
-        finally:
-            os.close(descriptor)
-        self._write_sidecar(batch, self._length + written)
-        self._published, self._length = batch, self._length + written
-
-    def _write_sidecar(self, batch: int, length: int) -> None:
-        body = json.dumps({"batch": batch, "length": length})
-        partial = self._sidecar.with_name(self._sidecar.name + ".tmp")
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(
-                {
-                    "format": FORMAT,
-                    "batch": batch,
-                    "length": length,
-                    "crc": zlib.crc32(body.encode()),
-                },
-                file,
-            )
-            if self._is_durable:
-                file.flush()
-                fault_point("file.fsync")
-                os.fsync(file.fileno())
-        fault_point("file.rename")
-        partial.rename(self._sidecar)
-        if self._is_durable:
-            fault_point("file.sync_folder")
-            fsync_directory(self._sidecar.parent)
-        fault_point("file.renamed")
-
-    def _read_sidecar(self) -> tuple[int, int]:
-        try:
-            found = json.loads(self._sidecar.read_text(encoding="utf-8"))
-            if found["format"] > FORMAT:
-                raise CheckpointError(
-                    f"{self._sidecar} has format {found['format']}; this version of wallaroo "
-                    f"reads up to "
-                    f"{FORMAT}. Run the version that wrote it."
-                )
-            batch, length = found["batch"], found["length"]
-            if zlib.crc32(json.dumps({"batch": batch, "length": length}).encode()) != found["crc"]:
-                raise ValueError("its checksum does not match")
-        except FileNotFoundError:
-            return -1, 0
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(
-                f"{self._sidecar} is damaged ({error}), so which part of {self._target} is "
-                f"committed is "
-                f"unknown. Restore it; or move both files away, to begin an empty one."
+            yield
+        except OSError as error:
+            raise PeerError(
+                f"The file sink cannot write {error.filename or self._place.target}: "
+                f"{error.strerror or error}. "
+                f"Free space or correct the permissions, then run again."
             ) from error
-        return batch, length
+
+
+def make_folder(path: Path, is_durable: bool) -> None:
+    """Make a folder for users' files and its missing parents; their umask decides who may read."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        if is_durable:
+            sync_folder(folder.parent)

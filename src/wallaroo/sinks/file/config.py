@@ -4,12 +4,12 @@ Where it runs: the configuration travels; its writer runs in workers, its commit
 
 The rule for readers:
 
-* A *directory* (the path has no suffix) holds one file per batch with output, ``part-<batch>``.  It
-  appears whole, by rename, and never changes.  Read ``part-*`` in order of name and nothing else:
-  no batch is ever partial or repeated.
+* A *directory* (the path has no suffix) holds one file per batch with output,
+  ``part-<batch>-<writer>-<commit>``.  It appears whole, by rename, and never changes.  Read
+  ``part-*`` in order of name and nothing else: no batch is ever partial or repeated.
 * A *single file* (the path has a suffix, ``out.txt``) grows by one batch at a time.
   ``out.txt.committed`` says how long its committed part is (``length``, bytes).  A reader that must
-  be exact reads up to there; what stands behind it may be cut off again after a crash.
+  be exact reads up to there; what follows may be cut off again after a crash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.sinks.file.committer import DirectoryCommitter, FileCommitter, SingleFileCommitter
+from wallaroo.sinks.file.committer import FileCommitter, FilePlace
+from wallaroo.sinks.file.directory import DirectoryCommitter
+from wallaroo.sinks.file.single_file import SingleFileCommitter
 from wallaroo.sinks.interface import SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder
@@ -60,14 +62,15 @@ class FileSinkConfig(SinkConfig):
     """Write outputs to files, exactly once.
 
     ``path`` with a suffix (``out.txt``) is one growing file; without, a directory with one file per
-    batch.  How to read either exactly stands at the head of this module and in docs/sinks.md.
-    ``form`` is ``raw`` (outputs one behind the other), ``lines`` (a newline behind each) or
-    ``frames`` (their length before each, 4 bytes, big endian).  The path is the driver's.  Batches
-    are numbered per checkpoint: a run that begins anew refuses a path that holds output already, or
-    with ``overwrite=True`` removes that output first.
+    batch.  How to read either exactly is described at the head of this module and in docs/sinks.md.
+    ``form`` is ``raw`` (outputs one after the other), ``lines`` (a newline after each) or
+    ``frames`` (their length before each, 4 bytes, big endian).  The path is the driver's.  A path
+    that holds anything but this checkpoint's output of this sink is refused; with
+    ``overwrite=True`` a checkpoint that has committed nothing yet removes what is there.
     """
 
     kind: ClassVar[str] = "file"
+    can_roll_back: ClassVar[bool] = True
     path: str | Path
     encoder: Encoder[Any] | None = None
     form: str = "raw"
@@ -89,12 +92,18 @@ class FileSinkConfig(SinkConfig):
         """What errors and tables call it."""
         return f"file {self.path}"
 
+    @property
+    def target(self) -> str:
+        """Where output is that this sink continues."""
+        return str(self.path)
+
     def writer(self, context: WriteContext) -> SinkWriter:
         """Stage one task's output of one batch."""
         return FormWriter(context, self.form)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> FileCommitter:
         """Publish from the driver."""
-        target = Path(self.path)
-        made = SingleFileCommitter if target.suffix else DirectoryCommitter
-        return made(target, staging, is_durable, self.overwrite)
+        place = FilePlace(sink, Path(self.path), staging, is_durable, self.overwrite)
+        if place.target.suffix:
+            return SingleFileCommitter(place)
+        return DirectoryCommitter(place)

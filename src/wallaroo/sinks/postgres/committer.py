@@ -3,17 +3,17 @@ order.
 
 Where it runs: driver.
 
-The law:
+The invariants:
 
 * ``commit`` hands a batch to the thread first (latency) and writes it to the pending list before it
   returns.  If the driver dies in between, the checkpoint's last commit still has the tokens, and
   ``recover`` hands the batch over again.
 * The thread puts one batch after the other and forgets a batch only when the server has confirmed
-  its transaction.  What it cannot know (a connection broke during COMMIT, the driver died behind
-  it) it does again: the ledger makes that harmless.
-* The *lineage* is a random name in the staging folder, as old as the folder.  Batches start at 0
-  again with a fresh checkpoint, whose folder is new: its ledger lines are its own.  So a lineage
-  may only be made where nothing was committed through it yet.
+  its transaction.  What it cannot know (a connection broke during COMMIT, the driver died after it)
+  it does again: the ledger makes that harmless.
+* What the ledger and the pending list remember they remember by commit.  A commit there that is not
+  in the checkpoint's history means that the checkpoint was rolled back or is an older copy: rows
+  cannot be taken back, so the run is refused.
 * What passes (server away, restarting, full) is tried again without end.  What does not (no such
   table, a value that does not fit) ends the run; the batch stays in the list, and the next run goes
   on with it.
@@ -21,10 +21,8 @@ The law:
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,71 +30,36 @@ from typing import Any
 
 import psycopg
 
+from wallaroo.durable.folders import make_private
 from wallaroo.errors import CheckpointError, InternalError, PeerError, WallarooError
 from wallaroo.faults import fault_point
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
+from wallaroo.sinks.pending import PendingBatch, PendingList
 from wallaroo.sinks.postgres.rows import Target
-from wallaroo.sinks.postgres.table import Table, complete_dsn, first_line, is_passing
-from wallaroo.sinks.staging import (
-    StagedToken,
-    fsync_directory,
-    read_staged,
-    remove_litter,
-    remove_staged,
-)
-from wallaroo.sinks.tcp.pending import PendingList
-from wallaroo.sinks.tcp.queue import Batch
+from wallaroo.sinks.postgres.table import WAYS_ON, Table, complete_dsn, first_line, is_passing
+from wallaroo.sinks.staging import disk_errors, read_staged, remove_orphans, remove_staged
+from wallaroo.sinks.target_record import begin_target, has_left, note_left, read_target
 
-LINEAGE = "lineage"
 RETRY_SECONDS = 0.25  # between two tries
 STOP_SECONDS = 3.0  # for the thread to end after its statement was cancelled
-
-
-def open_lineage(staging: Path, is_new: bool, is_durable: bool) -> str:
-    """Read the folder's lineage; make one where nothing was committed through it yet
-    (``is_new``).
-    """
-    path = staging / LINEAGE
-    if path.exists():
-        if found := path.read_text(encoding="ascii", errors="replace").strip():
-            return found
-        raise CheckpointError(
-            f"{path} is empty, so which rows of the table are this checkpoint's is unknown. "
-            f"Restore it from a copy of the checkpoint, or start over with --fresh."
-        )
-    if not is_new:
-        raise CheckpointError(
-            f"{staging} holds committed output, but no file '{LINEAGE}': it was removed, or "
-            f"another "
-            f"kind of sink wrote the output. Restore the folder, configure the sink as it was, or "
-            f"start over with --fresh."
-        )
-    partial = path.with_suffix(".tmp")
-    with partial.open("w", encoding="ascii") as file:
-        file.write(uuid.uuid4().hex)
-        if is_durable:
-            file.flush()
-            os.fsync(file.fileno())
-    fault_point("postgres.lineage")
-    partial.rename(path)
-    if is_durable:
-        fault_point("postgres.lineage.sync_folder")
-        fsync_directory(staging)
-    return path.read_text(encoding="ascii")
+HISTORY_KEPT = 100  # commits that the ledger's last line is compared with
 
 
 class PostgresCommitter(SinkCommitter):
     """Commits batches of staged rows to one table."""
 
     def __init__(self, target: Target, staging: Path, is_durable: bool):
-        complete_dsn(target.dsn)  # what cannot be read is said now, not by the thread
-        staging.mkdir(parents=True, exist_ok=True)
-        self._target, self._staging, self._is_durable = target, staging, is_durable
+        complete_dsn(target.dsn)  # what cannot be read is reported now, not by the thread
+        make_private(staging, is_durable=is_durable)
+        self._target = target
+        self._staging = staging
+        self._is_durable = is_durable
         self._list = PendingList(staging, is_durable)
         self._state = threading.Condition()
-        self._pending: dict[int, Batch] = {}  # in order; until the server confirmed
-        self._last = -1  # last batch this committer knows of
-        self._in_hand: Batch | None = None
+        self._pending: dict[int, PendingBatch] = {}  # in order; until the server confirmed
+        self._history = CommitHistory("")  # up to the last commit that this committer knows of
+        self._in_hand: PendingBatch | None = None
         self._table: Table | None = None
         self._broken: WallarooError | None = None
         self._is_closing = False
@@ -105,46 +68,54 @@ class PostgresCommitter(SinkCommitter):
             target=self._live, name=f"wallaroo-postgres-{target.sink}", daemon=True
         )
 
-    def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Take up what an earlier run committed and did not put; remove what nobody committed;
+    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
+        """Take up what an earlier run committed and did not put; remove what was not committed;
         begin to put.
         """
+        record = read_target(self._staging, history, tokens)
         pending = list(self._list.batches())
-        made = _batch(batch, tokens)
-        lineage = open_lineage(self._staging, not pending and made is None, self._is_durable)
-        self._target = replace(self._target, lineage=lineage)
-        if pending and pending[-1].batch > batch:
-            raise self._set_back(pending[-1].batch, batch)
         for found in pending:
-            self._pending[found.batch] = found
-        if made is not None and batch not in self._pending:
-            self._pending[batch] = made
-            self._list.add(made)
-        remove_litter(
-            self._staging,
-            {token["file"] for found in self._pending.values() for token in found.tokens},
-        )
-        self._last = batch
+            if not history.contains(found.commit):
+                raise self._set_back(found.commit, history)
+        self._target = replace(self._target, checkpoint=history.checkpoint)
+        self._history = history
+        self._pending = {found.batch: found for found in pending}
+        with disk_errors(self._staging):
+            table = self._target.table
+            begin_target(self._staging, record, table, history.last, self._is_durable)
+            self._take_up(history.last, tokens)
+            remove_orphans(
+                self._staging,
+                {token["file"] for found in self._pending.values() for token in found.tokens},
+            )
         self._note_committed()
         self._thread.start()
 
-    def commit(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Hand a committed batch over; again for the same batch does nothing.  Returns before the
+    def _take_up(self, last: CommitId, tokens: Sequence[Any]) -> None:
+        made = PendingBatch.of(last, 0, tokens)
+        if made is None or made.batch in self._pending or has_left(self._staging, last):
+            return
+        self._pending[made.batch] = made
+        self._list.add(made)
+
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
+        """Hand a committed batch over; again for the same commit does nothing.  Returns before the
         rows are in the table.
         """
-        made = _batch(batch, tokens)
+        made = PendingBatch.of(commit, 0, tokens)
         with self._state:
             self._refuse_broken()
-            if batch <= self._last:
+            if commit.batch <= self._history.last.batch:
                 return
-            self._last = batch
+            retained = (*self._history.retained, commit)[-HISTORY_KEPT:]
+            self._history = CommitHistory(commit.checkpoint, retained)
             if made is not None:
-                self._pending[batch] = made
+                self._pending[made.batch] = made
             self._note_committed()
             self._state.notify_all()
         fault_point("postgres.handed")
         with self._state:
-            if made is not None and batch in self._pending:  # else it has left already
+            if made is not None and made.batch in self._pending:  # else it has left already
                 self._list.add(made)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
@@ -192,7 +163,8 @@ class PostgresCommitter(SinkCommitter):
         return sum(batch.bytes for batch in self._pending.values())
 
     def _note_committed(self) -> None:
-        self._status.committed_batch = min(self._pending) - 1 if self._pending else self._last
+        last = self._history.last.batch
+        self._status.committed_batch = min(self._pending) - 1 if self._pending else last
 
     def _refuse_broken(self) -> None:
         if self._broken is not None:
@@ -206,7 +178,15 @@ class PostgresCommitter(SinkCommitter):
                 self._try()
         except WallarooError as error:
             self._break(error)
-        except Exception as error:  # noqa: BLE001  # the thread's gate: the driver is told instead of waiting for ever
+        except OSError as error:
+            self._break(
+                PeerError(
+                    f"The outbox of sink '{self._target.sink}' cannot be written: "
+                    f"{error.filename or self._staging}: {error.strerror or error}. Nothing is "
+                    f"lost. Free or mount the disk and run again."
+                )
+            )
+        except Exception as error:  # noqa: BLE001  # the thread's error boundary: else the driver would wait for ever
             what = (
                 f"The thread of sink '{self._target.sink}' ended: {type(error).__name__}: {error}."
             )
@@ -215,7 +195,7 @@ class PostgresCommitter(SinkCommitter):
             self._disconnect()
 
     def _try(self) -> None:
-        """Connect and put until told to stop; return early, after a pause, where trying again can
+        """Connect and put until the committer is closed; return early, after a pause, where trying again can
         help.
         """
         try:
@@ -236,31 +216,32 @@ class PostgresCommitter(SinkCommitter):
         last = table.last()
         with self._state:
             self._status.waiting_for = ""
-            known = self._last
-        if last > known:
-            raise self._set_back(last, known)
+            history = self._history
+        if not history.contains(last):
+            raise self._set_back(last, history)
 
     def _disconnect(self) -> None:
         table, self._table = self._table, None
         if table is not None:
             table.close()
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> PendingBatch | None:
         with self._state:
             self._state.wait_for(lambda: self._pending or self._is_closing)
             self._in_hand = None if self._is_closing else self._pending[min(self._pending)]
             return self._in_hand
 
-    def _put(self, batch: Batch) -> bool:
+    def _put(self, batch: PendingBatch) -> bool:
         assert self._table is not None
         return self._table.put(batch, self._parts(batch))
 
-    def _parts(self, batch: Batch) -> Iterator[memoryview]:
+    def _parts(self, batch: PendingBatch) -> Iterator[memoryview]:
         return (read_staged(self._staging, token).body for token in batch.tokens)
 
-    def _left(self, batch: Batch, is_new: bool) -> None:
+    def _left(self, batch: PendingBatch, is_new: bool) -> None:
         fault_point("postgres.left")
         with self._state:
+            note_left(self._staging, batch.commit)
             del self._pending[batch.batch]
             self._list.remove(batch)
             self._note_committed()
@@ -279,29 +260,13 @@ class PostgresCommitter(SinkCommitter):
         where = f" ({error.diag.context})" if error.diag.context else ""
         return PeerError(
             f"PostgreSQL refuses {what} table {self._target.table}: {first_line(error)}{where}. "
-            f"Nothing is lost: "
-            f"committed rows wait in {self._staging}. Change the table so that it takes them, "
-            f"then run again."
+            f"Nothing is lost: committed rows wait in {self._staging}. Change the table so that it "
+            f"takes them, then run again."
         )
 
-    def _set_back(self, found: int, known: int) -> CheckpointError:
+    def _set_back(self, found: CommitId, history: CommitHistory) -> CheckpointError:
         return CheckpointError(
-            f"Sink '{self._target.sink}' has output of batch {found}, but its checkpoint ends "
-            f"with batch {known}: it "
-            f"was set back to an older commit or copy, and would put the same rows again. Restore "
-            f"the newer "
-            f"one; or start over with --fresh."
+            f"Sink '{self._target.sink}' has output of batch {found.batch} from a commit that its "
+            f"checkpoint, which ends with batch {history.last.batch}, does not have: it was rolled "
+            f"back or is an older copy, and would put the same rows again. {WAYS_ON}"
         )
-
-
-def _batch(batch: int, tokens: Sequence[Any]) -> Batch | None:
-    staged: tuple[StagedToken, ...] = tuple(token for token in tokens if token is not None)
-    if not staged:
-        return None
-    return Batch(
-        batch,
-        0,
-        sum(token["bytes"] for token in staged),
-        sum(token["outputs"] for token in staged),
-        staged,
-    )

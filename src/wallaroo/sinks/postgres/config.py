@@ -62,15 +62,20 @@ class PostgresSinkConfig(SinkConfig):
         if isinstance(inner, Encoder):  # what is none is a problem that the build reports
             object.__setattr__(self, "encoder", RowEncoder(inner, tuple(columns)))
 
-    def _wrong(self, what: str, cure: str) -> WallarooParameterError:
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
         return WallarooParameterError(
-            Problem(f"PostgresSinkConfig(table={self.table!r})", "", what, cure)
+            Problem(f"PostgresSinkConfig(table={self.table!r})", "", what, fix)
         )
 
     @property
     def label(self) -> str:
         """What errors and tables call it."""
         return f"postgres {self.table}"
+
+    @property
+    def target(self) -> str:
+        """Where rows are that this sink continues."""
+        return self.table
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Stage one task's rows of one batch in the outbox."""

@@ -3,8 +3,8 @@ and where they go.
 
 Where it runs: workers (pure).
 
-The format (PostgreSQL's manual, "COPY", text format): columns between tabs, a newline behind the
-row, ``\\N`` for NULL; inside of a value backslash, tab, newline and carriage return stand behind a
+The format (PostgreSQL's manual, "COPY", text format): columns between tabs, a newline after the
+row, ``\\N`` for NULL; inside of a value backslash, tab, newline and carriage return are preceded by a
 backslash.  A raw tab or newline is therefore always a border.
 """
 
@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
-from wallaroo.steps import Encoder
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.steps import ON_ERROR, STOP, Encoder, place_of
 
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 NULL = "\\N"
@@ -33,7 +34,7 @@ class Target:
     columns: tuple[str, ...]
     ledger: str
     sink: str
-    lineage: str = ""  # set when the committer has read it
+    checkpoint: str = ""  # its id, known when the committer recovers
 
 
 def _text(value: str) -> str:
@@ -102,7 +103,7 @@ def copy_row(values: Sequence[Any]) -> bytes:
 
 
 class _RowFunction:
-    """The user's function, and behind it ``copy_row``; introspection sees the user's."""
+    """The user's function followed by ``copy_row``; introspection sees the user's."""
 
     def __init__(self, function: Callable[[Any], Any], columns: tuple[str, ...]):
         self.__wrapped__, self._columns = function, columns
@@ -160,3 +161,38 @@ def _as_it_is(event: Any) -> Any:
 
 AS_IT_IS: Encoder[Any] = Encoder(_as_it_is, "rows as they are")
 AS_IT_IS.__qualname__ = "AS_IT_IS"
+
+
+A = TypeVar("A")
+Row = Sequence[Any]  # a tuple or list, one value per column
+
+
+@overload
+def row_encoder(name: Callable[[A], Row | None], /) -> Encoder[A]: ...
+@overload
+def row_encoder(
+    name: str | None = None, *, on_error: str = STOP
+) -> Callable[[Callable[[A], Row | None]], Encoder[A]]: ...
+def row_encoder(name: Any = None, *, on_error: str = STOP) -> Any:
+    """Make an encoder for a sink that writes rows, of a function of one output.
+
+    It returns a tuple with one value per column; ``None`` writes nothing.
+    """
+    if callable(name):
+        return Encoder(name)
+
+    def decorate(function: Any) -> Encoder[Any]:
+        if not callable(function):
+            raise _rejected("", f"expected a function, got {function!r}", "a def")
+        if on_error not in ON_ERROR:
+            choices = f"one of {', '.join(map(repr, ON_ERROR))}"
+            raise _rejected(place_of(function), f"on_error={on_error!r} is unknown", choices)
+        if not isinstance(name, str | None):
+            raise _rejected(place_of(function), f"name={name!r} is no name", "a str")
+        return Encoder(function, name, on_error)
+
+    return decorate
+
+
+def _rejected(place: str, what: str, needed: str) -> WallarooParameterError:
+    return WallarooParameterError(Problem("@row_encoder", place, f"{what}.", f"It needs {needed}."))

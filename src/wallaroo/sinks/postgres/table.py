@@ -2,12 +2,12 @@
 
 Where it runs: driver, in the committer's thread; only ``cancel`` may come from another one.
 
-The law: a batch is one transaction that first writes its line in the ledger and then all its rows.
-The ledger's key is (sink, lineage, batch), so of two transactions for one batch the second waits
-for the first and then finds the line: nothing is put twice, also where a connection broke while its
-COMMIT was on the way and nobody knows whether it arrived.  The line keeps count and checksum: a
-line for *other* rows under the same number means that somebody else writes under this lineage, and
-is an error.
+The invariant: a batch is one transaction that first writes its line in the ledger and then all its
+rows.  The ledger's key is (sink, checkpoint, batch), so of two transactions for one batch the second
+waits for the first and then finds the line: nothing is put twice, also where a connection broke while
+its COMMIT was on the way and it is unknown whether it arrived.  The line names the commit and keeps
+count and checksum: a line of *another* commit under the same number means that the checkpoint was
+rolled back or copied, and is an error.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
+from wallaroo.identity import CommitId
+from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
-from wallaroo.sinks.tcp.queue import Batch
 
-# lines per sink and lineage; needed is one, the rest is for people who look
+# lines per sink and checkpoint; needed is one, the rest is for people who look
 LEDGER_BATCHES_KEPT = 100
 PIECE_BYTES = 1 << 18  # handed to libpq at once
 CONNECT_SECONDS = 5
 CANCEL_SECONDS = 2
+LEDGER_COLUMNS = frozenset({"sink", "checkpoint", "batch", "commit_id", "row_count", "crc"})
 # A server that vanished without a word is noticed within about half a minute rather than the
 # system's two hours.
 DEFAULTS: dict[str, Any] = {
@@ -40,12 +42,15 @@ DEFAULTS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-# Classes of SQLSTATE (manual, appendix A) that pass by themselves or by somebody's work on the
-# server: connection, authorisation,
-# no such database, rollback, resources (a full disk), locks, intervention (a shutdown), system
-# errors.
+# Classes of SQLSTATE (manual, appendix A) that pass by themselves or by work on the server:
+# connection, authorisation, no such database, rollback, resources (a full disk), locks, intervention
+# (a shutdown), system errors.
 PASSING = frozenset({"08", "28", "3D", "40", "53", "55", "57", "58"})
 READ_ONLY = "25006"  # a standby: after a failover the name leads to the new primary
+WAYS_ON = (
+    "Go on with the checkpoint that wrote the table; or begin with another --checkpoint folder and "
+    "another table."
+)
 
 
 def is_passing(error: psycopg.Error) -> bool:
@@ -110,33 +115,62 @@ class Table:
     def _make_ledger(self) -> None:
         name = _identifier(self._target.ledger).as_string(self._connection)
         with self._connection.transaction():
-            if self._connection.execute("SELECT to_regclass(%s)", (name,)).fetchone() != (None,):
-                return  # so that who may not create tables can use one that somebody created
+            if columns := self._columns(name):
+                self._check_ledger(columns)
+                return  # so that who may not create tables can use one that is there
             self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (name,))
             self._connection.execute(
                 sql.SQL(
-                    "CREATE TABLE IF NOT EXISTS {} (sink text, lineage text, batch bigint, "
-                    "row_count bigint NOT NULL, crc bigint "
-                    "NOT NULL, committed_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY "
-                    "(sink, lineage, batch))"
+                    "CREATE TABLE IF NOT EXISTS {} (sink text, checkpoint text, batch bigint, "
+                    "commit_id text NOT NULL, row_count bigint NOT NULL, crc bigint NOT NULL, "
+                    "committed_at timestamptz NOT NULL DEFAULT now(), "
+                    "PRIMARY KEY (sink, checkpoint, batch))"
                 ).format(_identifier(self._target.ledger))
+            )
+
+    def _columns(self, name: str) -> frozenset[str]:
+        """Return a table's columns; none where it does not exist."""
+        found = self._connection.execute(
+            "SELECT attname FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (name,),
+        )
+        return frozenset(column for (column,) in found)
+
+    def _check_ledger(self, columns: frozenset[str]) -> None:
+        missing = sorted(LEDGER_COLUMNS - columns)
+        if "lineage" in columns:
+            raise CheckpointError(
+                f"Ledger {self._target.ledger} was made by an earlier version of wallaroo, which "
+                f"remembered batches by number only. Leave it to checkpoints of that version, and "
+                f"name another one: PostgresSinkConfig(..., ledger='{self._target.ledger}_2'); it "
+                f"is made where it is missing."
+            )
+        if missing:
+            raise PeerError(
+                f"Table {self._target.ledger} is no ledger of wallaroo: it has no column "
+                f"{', '.join(missing)}. Name another one: PostgresSinkConfig(..., ledger='...'); "
+                f"it is made where it is missing."
             )
 
     def _copy(self) -> sql.Composed:
         columns = sql.SQL(", ").join(map(sql.Identifier, self._target.columns))
         return sql.SQL("COPY {} ({}) FROM STDIN").format(_identifier(self._target.table), columns)
 
-    def last(self) -> int:
-        """The last batch of this lineage that is in the table, -1 without any."""
+    def last(self) -> CommitId:
+        """The last commit of this checkpoint that is in the table."""
         found = self._connection.execute(
-            sql.SQL("SELECT max(batch) FROM {} WHERE sink = %s AND lineage = %s").format(
-                _identifier(self._target.ledger)
-            ),
-            (self._target.sink, self._target.lineage),
+            sql.SQL(
+                "SELECT batch, commit_id FROM {} WHERE sink = %s AND checkpoint = %s "
+                "ORDER BY batch DESC LIMIT 1"
+            ).format(_identifier(self._target.ledger)),
+            (self._target.sink, self._target.checkpoint),
         ).fetchone()
-        return -1 if found is None or found[0] is None else int(found[0])
+        if found is None:
+            return CommitId(self._target.checkpoint)
+        return CommitId(self._target.checkpoint, int(found[0]), str(found[1]))
 
-    def put(self, batch: Batch, parts: Iterable[memoryview]) -> bool:
+    def put(self, batch: PendingBatch, parts: Iterable[memoryview]) -> bool:
         """Put a batch's rows, ``parts`` in order; False where they are there already (then
         ``parts`` is not touched).
         """
@@ -152,32 +186,30 @@ class Table:
         fault_point("postgres.committed")
         return True
 
-    def _enter(self, cursor: psycopg.Cursor[Any], batch: Batch) -> bool:
+    def _enter(self, cursor: psycopg.Cursor[Any], batch: PendingBatch) -> bool:
         """Write the batch's line; False where it is there."""
         target, ledger = self._target, _identifier(self._target.ledger)
-        key, content = (
-            (target.sink, target.lineage, batch.batch),
-            (batch.outputs, fingerprint(batch)),
-        )
+        key = (target.sink, target.checkpoint, batch.batch)
+        content = (batch.commit.id, batch.outputs, fingerprint(batch))
         insert = (
-            "INSERT INTO {} (sink, lineage, batch, row_count, crc) VALUES (%s, %s, %s, %s, "
-            "%s) ON CONFLICT DO NOTHING"
+            "INSERT INTO {} (sink, checkpoint, batch, commit_id, row_count, crc) "
+            "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
         )
         if cursor.execute(sql.SQL(insert).format(ledger), (*key, *content)).rowcount:
-            old = "DELETE FROM {} WHERE sink = %s AND lineage = %s AND batch <= %s"
+            old = "DELETE FROM {} WHERE sink = %s AND checkpoint = %s AND batch <= %s"
             cursor.execute(
                 sql.SQL(old).format(ledger), (*key[:2], batch.batch - LEDGER_BATCHES_KEPT)
             )
             return True
-        same = "SELECT row_count, crc FROM {} WHERE sink = %s AND lineage = %s AND batch = %s"
+        same = (
+            "SELECT commit_id, row_count, crc FROM {} "
+            "WHERE sink = %s AND checkpoint = %s AND batch = %s"
+        )
         found = cursor.execute(sql.SQL(same).format(ledger), key).fetchone()
         if found != content:
             raise CheckpointError(
-                f"Table {target.table} holds another batch {batch.batch} of sink '{target.sink}': "
-                f"a copy of "
-                f"this checkpoint was run, or it was set back to an older commit. Go on with the "
-                f"checkpoint "
-                f"that wrote the table, or start over with --fresh."
+                f"Table {target.table} holds rows of another commit {batch.batch} of sink "
+                f"'{target.sink}': a copy of this checkpoint was run, or it was rolled back. {WAYS_ON}"
             )
         return False
 
@@ -193,6 +225,6 @@ class Table:
         self._connection.close()
 
 
-def fingerprint(batch: Batch) -> int:
+def fingerprint(batch: PendingBatch) -> int:
     """A checksum over all of a batch's staged parts, in order."""
     return zlib.crc32(",".join(str(token["crc"]) for token in batch.tokens).encode())

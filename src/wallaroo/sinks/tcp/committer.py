@@ -14,17 +14,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
-from wallaroo.sinks.staging import StagedToken, remove_litter, remove_staged
-from wallaroo.sinks.tcp.pending import PendingList
+from wallaroo.sinks.pending import PendingBatch, PendingList
+from wallaroo.sinks.staging import remove_orphans, remove_staged
 from wallaroo.sinks.tcp.pipe import EgressConfig, Message
 from wallaroo.sinks.tcp.process import EgressProcess
-from wallaroo.sinks.tcp.queue import Batch
 
 READY_SECONDS = 30.0  # a new process on a crowded machine, or an earlier egress that still finishes
 # orderly end of the egress: it finishes the output in hand for at most one second
@@ -39,8 +38,8 @@ class OutboxCommitter(SinkCommitter):
         self._label, self._staging, self._is_resuming = f"{host}:{port}", staging, is_resuming
         self._list = PendingList(staging, is_durable)
         self._state = threading.Condition()
-        self._pending: dict[int, Batch] = {}  # in order; until released
-        self._unsent: dict[int, Batch] = {}
+        self._pending: dict[int, PendingBatch] = {}  # in order; until released
+        self._unsent: dict[int, PendingBatch] = {}
         self._end = 0  # offset behind the last committed byte
         self._left = 0  # offset behind the last byte that left
         self._released = -1
@@ -57,15 +56,15 @@ class OutboxCommitter(SinkCommitter):
         """Process id of the egress that runs now."""
         return self._egress.pid
 
-    def recover(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Take up what an earlier run committed and did not send; remove what nobody committed."""
-        self._take_up(batch, tokens)
-        remove_litter(
+    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
+        """Take up what an earlier run committed and did not send; remove what was not committed."""
+        self._take_up(history.last, tokens)
+        remove_orphans(
             self._staging,
             {token["file"] for found in self._pending.values() for token in found.tokens},
         )
 
-    def _take_up(self, batch: int, tokens: Sequence[Any]) -> None:
+    def _take_up(self, last: CommitId, tokens: Sequence[Any]) -> None:
         ready = self._await_ready()
         self._released, self._end, self._left = (
             ready["released_batch"],
@@ -77,29 +76,31 @@ class OutboxCommitter(SinkCommitter):
                 self._list.remove(found)
             else:
                 self._note(found)
-        if batch > max(self._released, max(self._pending, default=-1)) and (
-            made := self._made(batch, tokens)
+        if last.batch > max(self._released, max(self._pending, default=-1)) and (
+            made := PendingBatch.of(last, self._end, tokens)
         ):
             self._note(made)
             self._list.add(made)
-        self._last = max(batch, self._released, max(self._pending, default=-1))
+        self._last = max(last.batch, self._released, max(self._pending, default=-1))
         self._status.committed_batch = self._committed()
         self._is_recovered = True
         for message in list(self._again()):
             self._egress.say(message)
 
-    def commit(self, batch: int, tokens: Sequence[Any]) -> None:
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         """Hand a committed batch over; again for the same batch does nothing.  Returns before the
         output left.
         """
         if not self._is_recovered:
-            self._take_up(-1, ())  # not recover(): the batch at hand is staged already
+            self._take_up(
+                CommitId(commit.checkpoint), ()
+            )  # not recover(): the batch at hand is staged already
         self._refuse_broken()
-        if batch <= self._last:
+        if commit.batch <= self._last:
             return
-        made = self._made(batch, tokens)
+        made = PendingBatch.of(commit, self._end, tokens)
         with self._state:
-            self._last = batch
+            self._last = commit.batch
             if made is not None:
                 self._note(made)
             else:
@@ -108,7 +109,7 @@ class OutboxCommitter(SinkCommitter):
             return
         self._egress.say(_handover(made))
         with self._state:
-            if batch in self._pending:  # else it has left already
+            if made.batch in self._pending:  # else it has left already
                 self._list.add(made)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
@@ -133,19 +134,7 @@ class OutboxCommitter(SinkCommitter):
 
     # -- batches ----------------------------------------------------------------------------------
 
-    def _made(self, batch: int, tokens: Sequence[Any]) -> Batch | None:
-        staged: tuple[StagedToken, ...] = tuple(token for token in tokens if token is not None)
-        if not staged:
-            return None
-        return Batch(
-            batch,
-            self._end,
-            sum(token["bytes"] for token in staged),
-            sum(token["outputs"] for token in staged),
-            staged,
-        )
-
-    def _note(self, batch: Batch) -> None:
+    def _note(self, batch: PendingBatch) -> None:
         self._pending[batch.batch] = self._unsent[batch.batch] = batch
         self._end = batch.end
 
@@ -220,6 +209,5 @@ class OutboxCommitter(SinkCommitter):
             raise CheckpointError(f"The outbox of tcp {self._label} cannot go on: {self._broken}")
 
 
-def _handover(batch: Batch) -> Message:
-    fields = asdict(batch)
-    return {"commit": fields.pop("batch"), **fields}
+def _handover(batch: PendingBatch) -> Message:
+    return {"commit": batch.to_json()}

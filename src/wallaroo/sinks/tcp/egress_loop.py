@@ -30,12 +30,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from wallaroo.faults import fault_point
+from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.staging import read_staged
 from wallaroo.sinks.tcp.connection import Connection
 from wallaroo.sinks.tcp.dialer import Dialer
-from wallaroo.sinks.tcp.pipe import EgressConfig, Message, Pipe
+from wallaroo.sinks.tcp.pipe import EgressConfig, Pipe
 from wallaroo.sinks.tcp.progress import Progress, ProgressFile
-from wallaroo.sinks.tcp.queue import Batch, SendQueue
+from wallaroo.sinks.tcp.queue import SendQueue
 from wallaroo.sinks.tcp.resume import ResumeStream
 
 SLICE_BYTES = 128 * 1024  # per send: bounds what a double kill can repeat
@@ -131,13 +132,13 @@ class Egress:
     def _obey(self) -> None:
         for message in self._pipe.hear():
             if "commit" in message:
-                self._take(batch_of(message))
+                self._take(PendingBatch.from_json(message["commit"]))
             elif "start" in message:
                 self._is_started = True
             elif "close" in message:
                 self._is_closing = True
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: PendingBatch) -> None:
         if self._queue.add(batch) and batch.end <= self._queue.offset:
             self._pipe.say(sent=batch.batch, t_ns=0)
 
@@ -325,14 +326,3 @@ class Egress:
         elif self._queue.has_more() and time.monotonic() - self._reported_at >= REPORT_SECONDS:
             self._reported_at = time.monotonic()
             self._pipe.say(accepted=self._queue.offset)
-
-
-def batch_of(message: Message) -> Batch:
-    """The batch that a ``commit`` message hands over."""
-    return Batch(
-        message["commit"],
-        message["start"],
-        message["bytes"],
-        message["outputs"],
-        tuple(message["tokens"]),
-    )

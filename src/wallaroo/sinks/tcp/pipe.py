@@ -3,7 +3,7 @@ resuming receiver.
 
 Where it runs: the configuration travels; the pipe runs in the egress.
 
-To the egress: ``commit`` (a batch), ``start`` (everything an earlier run left has been handed over:
+To the egress: ``commit`` (a pending batch), ``start`` (everything an earlier run left has been handed over:
 connect), ``close``.  From the egress: ``ready`` (the progress it found), ``waiting`` (for what),
 ``kept`` (a connection is in custody), ``lost`` (a connection), ``accepted`` (the place), ``sent``
 (a batch left, and when), ``released`` (a batch never has to be sent again), ``broken`` (the outbox

@@ -13,29 +13,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
+from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.staging import Staged, StagedToken
 
 VIEWS_MAX = 512  # buffers per send; systems allow 1024 (IOV_MAX)
 Loader = Callable[[StagedToken], Staged]
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One committed batch of one sink."""
-
-    batch: int
-    start: int  # offset of its first byte
-    bytes: int
-    outputs: int
-    tokens: tuple[StagedToken, ...]
-
-    @property
-    def end(self) -> int:
-        """Offset behind its last byte."""
-        return self.start + self.bytes
 
 
 class SendQueue:
@@ -44,8 +28,8 @@ class SendQueue:
     def __init__(self, offset: int, loader: Loader):
         self.offset = offset
         self._load = loader
-        self._batches: deque[Batch] = deque()
-        self._current: Batch | None = None
+        self._batches: deque[PendingBatch] = deque()
+        self._current: PendingBatch | None = None
         # of the current batch: offset of the part, the part
         self._parts: list[tuple[int, Staged]] = []
 
@@ -63,7 +47,7 @@ class SendQueue:
         """Whether something waits to be sent."""
         return bool(self._batches) and self.offset < self._batches[-1].end
 
-    def add(self, batch: Batch) -> bool:
+    def add(self, batch: PendingBatch) -> bool:
         """Append a batch; False where it is known already."""
         if self._batches and batch.batch <= self._batches[-1].batch:
             return False
@@ -86,7 +70,7 @@ class SendQueue:
                 limit -= len(found[-1])
         return found
 
-    def advance(self, count: int) -> tuple[Batch, ...]:
+    def advance(self, count: int) -> tuple[PendingBatch, ...]:
         """Count bytes as handed over; return the batches that are complete with them."""
         before, self.offset = self.offset, self.offset + count
         return tuple(batch for batch in self._batches if before < batch.end <= self.offset)
@@ -120,7 +104,7 @@ class SendQueue:
                 return 0 if ends[index - 1] == place else ends[index] - place
         return 0
 
-    def release(self, offset: int) -> Batch | None:
+    def release(self, offset: int) -> PendingBatch | None:
         """Forget all batches that end at or before ``offset``; return the last of them."""
         last = None
         while self._batches and self._batches[0].end <= min(offset, self.offset):

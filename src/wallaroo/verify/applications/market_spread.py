@@ -43,14 +43,14 @@ def application_setup(args: list[str]) -> object:
     return wallaroo.build_application("Verify Market Spread", rejections.to_sink(sink))
 
 
-@wallaroo.decoder(header_length=4, length_fmt=">I")
+@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
 def decode_order(payload: bytes) -> Order:
     """Read an order."""
     _, symbol, number = ORDER.unpack(payload)
     return symbol, number
 
 
-@wallaroo.decoder(header_length=4, length_fmt=">I")
+@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
 def decode_quote(payload: bytes) -> Quote:
     """Read a quote."""
     _, symbol, number, bid, offer = QUOTE.unpack(payload)

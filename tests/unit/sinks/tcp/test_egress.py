@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.cli.receiving import Receiver
 from wallaroo.errors import CheckpointError
 from wallaroo.sinks.interface import WriteContext
@@ -27,7 +28,7 @@ from wallaroo.sinks.tcp.config import TCPSinkConfig
 from wallaroo.sinks.tcp.pipe import GREETING, OFFSET
 
 SECONDS = 60.0
-SOURCE = Path(__file__).parents[3] / "src"
+ROOT = Path(__file__).parents[4]
 
 
 def frame(number: int, size: int) -> bytes:
@@ -96,9 +97,9 @@ def test_output_arrives_in_order_over_one_connection_and_nothing_stays_behind(
     job = Job(tmp_path)
     with Receiver(form="frames") as receiver:
         with committing(receiver.address[1], tmp_path) as committer:
-            committer.recover(-1, ())
+            committer.recover(history_to(), ())
             for batch in range(20):
-                committer.commit(batch, job.tokens(batch, 1 + 30 * batch))
+                committer.commit(commit_of(batch), job.tokens(batch, 1 + 30 * batch))
             assert receiver.wait_for(job.number, SECONDS)
         status = committer.status()
         assert receiver.payloads == job.expected
@@ -112,8 +113,8 @@ def test_output_arrives_in_order_over_one_connection_and_nothing_stays_behind(
 def test_output_waits_for_an_absent_receiver_and_the_status_says_so(tmp_path: Path) -> None:
     job, port = Job(tmp_path), free_port()
     with committing(port, tmp_path) as committer:
-        committer.recover(-1, ())
-        committer.commit(0, job.tokens(0, 10))
+        committer.recover(history_to(), ())
+        committer.commit(commit_of(0), job.tokens(0, 10))
         until(lambda: committer.status().waiting_for == f"127.0.0.1:{port} (connection refused)")
         assert committer.backlog() == 2 * 10 * 68
         assert committer.status().committed_batch == -1
@@ -131,9 +132,9 @@ def test_a_batch_committed_again_or_without_output_changes_nothing(tmp_path: Pat
     ):
         tokens = job.tokens(0, 3)
         for _ in range(2):
-            committer.commit(0, tokens)
-        committer.commit(1, [None, None])
-        committer.commit(2, job.tokens(2, 3))
+            committer.commit(commit_of(0), tokens)
+        committer.commit(commit_of(1), [None, None])
+        committer.commit(commit_of(2), job.tokens(2, 3))
         assert receiver.wait_for(12, SECONDS)
         until(lambda: committer.status().committed_batch == 2)
         assert receiver.payloads == job.expected
@@ -148,7 +149,7 @@ def test_killing_the_egress_again_and_again_neither_loses_nor_repeats_a_byte(
         committing(receiver.address[1], tmp_path) as committer,
     ):
         for batch in range(8):
-            committer.commit(batch, job.tokens(batch, 2000, size=1000))
+            committer.commit(commit_of(batch), job.tokens(batch, 2000, size=1000))
             if batch % 2:
                 kill(committer)
         assert receiver.wait_for(job.number, SECONDS)
@@ -179,7 +180,7 @@ def test_an_egress_killed_at_any_point_neither_loses_nor_repeats(
             monkeypatch.delenv("WALLAROO_FAULT")
             first = committer.egress_pid
             for batch in range(4):
-                committer.commit(batch, job.tokens(batch, 3000))
+                committer.commit(commit_of(batch), job.tokens(batch, 3000))
             assert receiver.wait_for(job.number, SECONDS)
             until(lambda: committer.status().committed_batch == 3)
             if (point, nth) != ("egress.keep", 4):  # one connection is kept once
@@ -194,7 +195,7 @@ def test_a_slow_receiver_is_waited_for_while_the_egress_dies(tmp_path: Path) -> 
         socket.create_server(("127.0.0.1", 0)) as listener,
         committing(listener.getsockname()[1], tmp_path) as committer,
     ):
-        committer.commit(0, job.tokens(0, 300, size=80_000, tasks=1))
+        committer.commit(commit_of(0), job.tokens(0, 300, size=80_000, tasks=1))
         peer, _ = listener.accept()
         left = [0]
 
@@ -221,7 +222,7 @@ def test_what_a_broken_connection_did_not_deliver_is_sent_again_from_a_whole_out
         socket.create_server(("127.0.0.1", 0)) as listener,
         committing(listener.getsockname()[1], tmp_path) as committer,
     ):
-        committer.commit(0, job.tokens(0, 300, size=80_000, tasks=1))
+        committer.commit(commit_of(0), job.tokens(0, 300, size=80_000, tasks=1))
         first, _ = listener.accept()
         first.settimeout(SECONDS)
         taken = first.recv(1000)
@@ -248,12 +249,12 @@ def test_output_sent_into_a_connection_whose_receiver_left_goes_to_the_next_one(
     with Receiver(form="frames") as first:
         port = first.address[1]
         committer = TCPSinkConfig("127.0.0.1", port).committer("s", tmp_path, False)
-        committer.commit(0, job.tokens(0, 5))
+        committer.commit(commit_of(0), job.tokens(0, 5))
         assert first.wait_for(10, SECONDS)
         until(lambda: not list((tmp_path / "pending").iterdir()))
     job.expected.clear()
     with Receiver(port=port, form="frames") as second:
-        committer.commit(1, job.tokens(1, 5))
+        committer.commit(commit_of(1), job.tokens(1, 5))
         assert second.wait_for(10, SECONDS)
         assert second.payloads == job.expected
         committer.close(SECONDS)
@@ -265,12 +266,12 @@ def test_a_receiver_that_only_stops_writing_still_gets_everything(tmp_path: Path
         socket.create_server(("127.0.0.1", 0)) as listener,
         committing(listener.getsockname()[1], tmp_path) as committer,
     ):
-        committer.recover(-1, ())
+        committer.recover(history_to(), ())
         peer, _ = listener.accept()
         with peer:
             peer.shutdown(socket.SHUT_WR)
             peer.settimeout(SECONDS)
-            committer.commit(0, job.tokens(0, 2, tasks=1))
+            committer.commit(commit_of(0), job.tokens(0, 2, tasks=1))
             arrived = b""
             while len(arrived) < 2 * 68:
                 arrived += peer.recv(1000)
@@ -281,16 +282,16 @@ def test_the_next_run_sends_what_was_committed_and_had_not_left(tmp_path: Path) 
     job, port = Job(tmp_path, is_durable=True), free_port()
     with committing(port, tmp_path, is_durable=True, drain=0) as committer:
         for batch in range(3):
-            committer.commit(batch, last := job.tokens(batch, 500))
+            committer.commit(commit_of(batch), last := job.tokens(batch, 500))
         litter = job.tokens(3, 500)
         del job.expected[-1000:]
     with (
         Receiver(port=port, form="frames") as receiver,
         committing(port, tmp_path, is_durable=True) as committer,
     ):
-        committer.recover(2, last)
+        committer.recover(history_to(2), last)
         job.number -= 1000
-        committer.commit(3, job.tokens(3, 500))
+        committer.commit(commit_of(3), job.tokens(3, 500))
         assert receiver.wait_for(4000, SECONDS)
         assert receiver.payloads == job.expected
     assert all(token and not (tmp_path / token["file"]).exists() for token in litter)
@@ -303,11 +304,11 @@ def test_an_application_that_stops_right_after_its_egress_was_killed_goes_on_exa
     with Receiver(form="frames") as receiver:
         port = receiver.address[1]
         with committing(port, tmp_path, drain=0) as committer:
-            committer.commit(0, last := job.tokens(0, 20_000, size=1000))
+            committer.commit(commit_of(0), last := job.tokens(0, 20_000, size=1000))
             until(lambda: receiver.count > 1000)
             os.kill(committer.egress_pid, signal.SIGKILL)
         with committing(port, tmp_path) as committer:
-            committer.recover(0, last)
+            committer.recover(history_to(0), last)
             assert receiver.wait_for(job.number, SECONDS)
         assert receiver.payloads == job.expected
 
@@ -321,7 +322,7 @@ def test_a_driver_that_died_between_its_commit_and_the_sinks_commits_the_last_ba
             tokens = job.tokens(batch, 50)
             for _ in range(2):  # recovered once, and once more after it was sent
                 with committing(receiver.address[1], tmp_path) as committer:
-                    committer.recover(batch, tokens)
+                    committer.recover(history_to(batch), tokens)
                     assert receiver.wait_for(job.number, SECONDS)
         assert receiver.payloads == job.expected
 
@@ -329,16 +330,18 @@ def test_a_driver_that_died_between_its_commit_and_the_sinks_commits_the_last_ba
 DRIVER = """
 import json, sys
 from pathlib import Path
+from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.sinks.tcp.config import TCPSinkConfig
 committer = TCPSinkConfig("127.0.0.1", int(sys.argv[1])).committer("s", Path(sys.argv[2]), True)
-committer.recover(-1, ())
+committer.recover(history_to(), ())
 print("ready", flush=True)
 for line in sys.stdin:
-    committer.commit(*json.loads(line))
+    number, tokens = json.loads(line)
+    committer.commit(commit_of(number), tokens)
     print("committed", flush=True)
 """
 FAULTS = [
-    "outbox.pending:2",
+    "outbox.pending.write:2",
     "outbox.pending.fsync:2",
     "outbox.pending.rename:1",
     "outbox.pending.rename:3",
@@ -351,7 +354,7 @@ def test_a_killed_driver_leaves_an_outbox_that_the_next_one_finishes(
     tmp_path: Path, fault: str
 ) -> None:
     job = Job(tmp_path, is_durable=True)
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "WALLAROO_FAULT": fault}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "WALLAROO_FAULT": fault}
     with Receiver(form="frames") as receiver:
         port = receiver.address[1]
         command = [sys.executable, "-c", DRIVER, str(port), str(tmp_path)]
@@ -369,8 +372,8 @@ def test_a_killed_driver_leaves_an_outbox_that_the_next_one_finishes(
                     break
             driver.kill()
         with committing(port, tmp_path, is_durable=True) as committer:
-            committer.recover(last, tokens)
-            committer.commit(last + 1, job.tokens(last + 1, 10))
+            committer.recover(history_to(last), tokens)
+            committer.commit(commit_of(last + 1), job.tokens(last + 1, 10))
             assert receiver.wait_for(job.number, SECONDS)
         assert receiver.payloads == job.expected
 
@@ -384,10 +387,10 @@ def test_damaged_committed_output_stops_the_run_and_names_the_file(tmp_path: Pat
         tokens = job.tokens(0, 1000)
         assert tokens[0] is not None
         (tmp_path / tokens[0]["file"]).write_bytes(b"WLOB")
-        committer.commit(0, tokens)
+        committer.commit(commit_of(0), tokens)
         until(lambda: "cut off" in committer.status().waiting_for)
         with pytest.raises(CheckpointError, match=tokens[0]["file"]):
-            committer.commit(1, [])
+            committer.commit(commit_of(1), [])
 
 
 # -- resuming ------------------------------------------------------------------------------------
@@ -409,7 +412,7 @@ def test_a_resuming_receiver_that_dies_with_bytes_unread_misses_and_repeats_noth
     with committing(port, tmp_path / "outbox", resume=True) as committer:
         job.staging = tmp_path / "outbox"
         for batch in range(6):
-            committer.commit(batch, job.tokens(batch, 2000, size=800))
+            committer.commit(commit_of(batch), job.tokens(batch, 2000, size=800))
             with resuming(port, saved) as receiver:
                 # and gone, in the middle of what is on its way
                 assert receiver.wait_for(200_000, SECONDS)
@@ -431,7 +434,7 @@ def test_what_a_resuming_receiver_never_confirmed_is_kept_when_the_egress_dies(
     with committing(port, tmp_path / "outbox", resume=True) as committer:
         job.staging = tmp_path / "outbox"
         with socket.create_server(("127.0.0.1", port)) as listener:
-            committer.commit(0, job.tokens(0, 20))
+            committer.commit(commit_of(0), job.tokens(0, 20))
             unread, _ = listener.accept()
             unread.sendall(GREETING + OFFSET.pack(0))
             until(lambda: 0 in committer.status().sent_at_ns)
@@ -451,6 +454,6 @@ def test_a_receiver_of_another_run_is_refused_and_the_status_says_why(tmp_path: 
         Receiver(is_resuming=True, resume_at=1_000_000) as receiver,
         committing(receiver.address[1], tmp_path, resume=True, drain=0) as committer,
     ):
-        committer.commit(0, job.tokens(0, 5))
+        committer.commit(commit_of(0), job.tokens(0, 5))
         until(lambda: "belongs to another run" in committer.status().waiting_for)
         assert receiver.payloads == []

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.sinks.identities import commit_of
+from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.staging import Staged, StagedToken
-from wallaroo.sinks.tcp.queue import Batch, SendQueue
+from wallaroo.sinks.tcp.queue import SendQueue
 
 
 def queue_of(batches: list[list[list[bytes]]], offset: int = 0) -> tuple[SendQueue, bytes]:
@@ -34,7 +36,11 @@ def queue_of(batches: list[list[list[bytes]]], offset: int = 0) -> tuple[SendQue
                 )
             )
             stream += b"".join(part)
-        queue.add(Batch(number, start, len(stream) - start, sum(map(len, batch)), tuple(tokens)))
+        queue.add(
+            PendingBatch(
+                commit_of(number), start, len(stream) - start, sum(map(len, batch)), tuple(tokens)
+            )
+        )
     return queue, stream
 
 
@@ -79,7 +85,7 @@ def test_a_boundary_is_where_an_output_begins(
 
 def test_a_batch_handed_over_twice_counts_once() -> None:
     queue, _ = queue_of([[[b"ab"]], [[b"cd"]]])
-    assert not queue.add(Batch(1, 2, 2, 1, ()))
+    assert not queue.add(PendingBatch(commit_of(1), 2, 2, 1, ()))
     assert drained(queue, 100) == b"abcd"
 
 

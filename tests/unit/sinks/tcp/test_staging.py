@@ -9,7 +9,7 @@ import pytest
 
 from wallaroo.errors import CheckpointError
 from wallaroo.sinks.interface import WriteContext
-from wallaroo.sinks.staging import INLINE_BYTES_MAX, StagedWriter, read_staged, remove_litter
+from wallaroo.sinks.staging import INLINE_BYTES_MAX, StagedWriter, read_staged, remove_orphans
 
 
 def writer(folder: Path, attempt: str = "a1") -> StagedWriter:
@@ -89,5 +89,5 @@ def test_litter_is_removed_and_committed_output_kept(tmp_path: Path) -> None:
         staging.write([b"x" * 20_000])
         tokens.append(staging.prepare())
     assert tokens[0] is not None
-    remove_litter(tmp_path, {tokens[0]["file"]})
+    remove_orphans(tmp_path, {tokens[0]["file"]})
     assert [path.name for path in tmp_path.iterdir()] == [tokens[0]["file"]]

@@ -1,0 +1,114 @@
+"""Heads: the loops that feed a stage, from a source's payloads or from the blocks of a shuffle.
+
+Where it runs: pure (in workers).  A block's head is chosen by its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wallaroo.engine.exchange import Exchange
+from wallaroo.engine.failures import OnError
+from wallaroo.engine.keys import normalize_key
+from wallaroo.engine.operators.interface import Emit, StageTime
+from wallaroo.steps import Decoder, KeyExtractor
+
+Payloads = list[bytes]
+
+
+def decode_and_emit(
+    decoder: Decoder[Any], emit: Emit, failed: OnError
+) -> Callable[[Payloads], None]:
+    """Head of an unkeyed source stage."""
+    decode = decoder.function
+
+    def run(payloads: Payloads) -> None:
+        for payload in payloads:
+            try:
+                event = decode(payload)
+            except BaseException as error:
+                failed(payload, error, None)
+                continue
+            if event is not None:
+                emit(None, event)
+
+    return run
+
+
+def decode_and_ship_raw(
+    decoder: Decoder[Any],
+    extractor: KeyExtractor[Any, Any],
+    exchange: Exchange,
+    failed: OnError,
+    key_failed: OnError,
+) -> Callable[[Payloads], None]:
+    """Head of a source stage that is only a pure decoder: the payload travels, not the event."""
+    decode, extract = decoder.function, extractor.function
+    routes, route = exchange.routes, exchange.route
+
+    def run(payloads: Payloads) -> None:
+        for payload in payloads:
+            try:
+                event = decode(payload)
+            except BaseException as error:
+                failed(payload, error, None)
+                continue
+            if event is None:
+                continue
+            try:
+                key = extract(event)
+                try:
+                    own, append_key, append, _ = routes[key]
+                except KeyError:
+                    own, append_key, append, _ = route(key)
+                if own is None:
+                    own = key if type(key) is int else normalize_key(key)
+            except BaseException as error:
+                key_failed(event, error, None)
+                continue
+            append_key(own)
+            append(payload)
+
+    return run
+
+
+Keyed = Callable[[list[Any], list[Any]], None]
+Timed = Callable[[list[Any], list[Any], list[int]], None]
+
+
+def emit_events(emit: Emit) -> Keyed:
+    """Head of a stage after a shuffle that carries events."""
+
+    def run(keys: list[Any], events: list[Any]) -> None:
+        for key, event in zip(keys, events, strict=True):
+            emit(key, event)
+
+    return run
+
+
+def decode_keyed(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Keyed:
+    """Head of a stage after a shuffle that carries undecoded payloads."""
+    decode = decoder.function
+
+    def run(keys: list[Any], payloads: list[Any]) -> None:
+        for key, payload in zip(keys, payloads, strict=True):
+            try:
+                event = decode(payload)
+            except BaseException as error:
+                failed(payload, error, key)
+                continue
+            if event is not None:
+                emit(key, event)
+
+    return run
+
+
+def emit_timed_events(emit: Emit, time: StageTime) -> Timed:
+    """Head of a stage after a shuffle that carries events with their times."""
+
+    def run(keys: list[Any], events: list[Any], times_ms: list[int]) -> None:
+        for key, event, time.event_ms in zip(keys, events, times_ms, strict=True):
+            emit(key, event)
+
+    return run

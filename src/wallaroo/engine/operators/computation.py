@@ -1,0 +1,27 @@
+"""A stateless computation: one event in, one or nothing out.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.steps import Step
+
+
+def build(step: Step, site: Site) -> Operator:
+    """Call the step's function; ``None`` filters."""
+    function, emit, failed = step.function, site.emit, site.failed
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            output = function(event)
+        except BaseException as error:
+            failed(event, error, key)
+            return
+        if output is not None:
+            emit(key, output)
+
+    return Operator(process)

@@ -1,0 +1,31 @@
+"""A stateless computation with several outputs: one event in, a list out.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.engine.operators.outputs import as_list
+from wallaroo.steps import Step
+
+
+def build(step: Step, site: Site) -> Operator:
+    """Call the step's function; emit each item of its list that is not ``None``."""
+    function, emit, failed = step.function, site.emit, site.failed
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            outputs = function(event)
+            if type(outputs) is not list:
+                outputs = as_list(outputs)
+        except BaseException as error:
+            failed(event, error, key)
+            return
+        for output in outputs:
+            if output is not None:
+                emit(key, output)
+
+    return Operator(process)

@@ -1,0 +1,127 @@
+"""How events leave a stage: into the buckets of an exchange, or encoded to sinks.
+
+Where it runs: pure (in workers).  This is the per-event path: no option is looked up here.
+
+An event leaves as it is at that moment: values of types that cannot change are kept, all others are
+pickled at once (``engine/packing.py``).  ``not_packed`` is called for an event that cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wallaroo.engine.exchange import Exchange
+from wallaroo.engine.failures import OnError
+from wallaroo.engine.keys import normalize_key
+from wallaroo.engine.operators.interface import Emit
+from wallaroo.engine.operators.outputs import as_bytes
+from wallaroo.steps import Encoder, KeyExtractor
+
+
+def emit_by_key(
+    extractor: KeyExtractor[Any, Any], exchange: Exchange, failed: OnError, not_packed: OnError
+) -> Emit:
+    """Extract the key and put the event into its bucket."""
+    extract, routes, route = extractor.function, exchange.routes, exchange.route
+    commonest, atomic = exchange.commonest, exchange.atomic
+
+    def process(before: Any, event: Any) -> None:
+        try:
+            key = extract(event)
+            try:
+                own, append_key, append, put = routes[key]
+            except KeyError:
+                own, append_key, append, put = route(key)
+            if own is None:
+                own = key if type(key) is int else normalize_key(key)
+        except BaseException as error:
+            failed(event, error, before)
+            return
+        kind = type(event)
+        if kind is commonest or kind in atomic:
+            append(event)
+        else:
+            try:
+                put(event)
+            except BaseException as error:
+                not_packed(event, error, before)
+                return
+        append_key(own)
+
+    return process
+
+
+def emit_with_key(exchange: Exchange, not_packed: OnError) -> Emit:
+    """Route by the key that the event came with."""
+    routes, route = exchange.routes, exchange.route
+    commonest, atomic = exchange.commonest, exchange.atomic
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            own, append_key, append, put = routes[key]
+        except KeyError:
+            own, append_key, append, put = route(key)
+        kind = type(event)
+        if kind is commonest or kind in atomic:
+            append(event)
+        else:
+            try:
+                put(event)
+            except BaseException as error:
+                not_packed(event, error, key)
+                return
+        append_key(key if own is None else own)
+
+    return process
+
+
+def emit_collected(key: str, exchange: Exchange, not_packed: OnError) -> Emit:
+    """Give everything one key."""
+    _, append_key, append, put = exchange.route(key)
+    commonest, atomic = exchange.commonest, exchange.atomic
+
+    def process(before: Any, event: Any) -> None:
+        kind = type(event)
+        if kind is commonest or kind in atomic:
+            append(event)
+        else:
+            try:
+                put(event)
+            except BaseException as error:
+                not_packed(event, error, before)
+                return
+        append_key(key)
+
+    return process
+
+
+def emit_encoded(encoder: Encoder[Any], append: Callable[[bytes], None], failed: OnError) -> Emit:
+    """Encode for a sink; str becomes UTF-8; ``None`` writes nothing."""
+    encode = encoder.function
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            output = encode(event)
+            if type(output) is not bytes:
+                if output is None:
+                    return
+                output = as_bytes(output)
+        except BaseException as error:
+            failed(event, error, key)
+            return
+        append(output)
+
+    return process
+
+
+def emit_to_all(emits: list[Emit]) -> Emit:
+    """Give every output to all sinks."""
+    if len(emits) == 1:
+        return emits[0]
+
+    def process(key: Any, event: Any) -> None:
+        for emit in emits:
+            emit(key, event)
+
+    return process

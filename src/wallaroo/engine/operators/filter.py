@@ -1,0 +1,27 @@
+"""A filter: one event in, the same or nothing out.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.steps import Filter
+
+
+def build(step: Filter[Any], site: Site) -> Operator:
+    """Emit the events for which the step's function returns what is true."""
+    function, emit, failed = step.function, site.emit, site.failed
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            is_wanted = bool(function(event))
+        except BaseException as error:
+            failed(event, error, key)
+            return
+        if is_wanted:
+            emit(key, event)
+
+    return Operator(process)

@@ -1,0 +1,47 @@
+"""What functions may return: several outputs, and what a sink can write.
+
+Where it runs: pure (in workers), off the per-event path: only for what is not a list, or not bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def as_list(outputs: Any) -> list[Any]:
+    """Take None, tuples, sets and generators where a list is wanted; reject what is one value
+    rather than several.
+    """
+    if outputs is None:
+        return []
+    if isinstance(outputs, (str, bytes, bytearray, dict)) or not hasattr(outputs, "__iter__"):
+        raise TypeError(
+            f"a multi computation must return a list, this one returned {type(outputs).__name__}"
+        )
+    return list(outputs)
+
+
+def as_bytes(output: Any) -> bytes:
+    """Turn what an encoder returned into bytes, or say what is wrong with it."""
+    if isinstance(output, str):
+        return output.encode()
+    if isinstance(output, (bytes, bytearray, memoryview)):
+        return bytes(output)
+    raise TypeError(
+        f"an encoder must return bytes or str, this one returned {type(output).__name__}"
+    )
+
+
+def as_text(event: Any) -> bytes | str:
+    """Return what a sink without an encoder writes: bytes and str as they are, anything else as its
+    ``str()``.  Raises TypeError for an object that has no text but its address.
+    """
+    if isinstance(event, (bytes, str)):
+        return event
+    text = str(event)
+    if text.startswith("<") and text.endswith(">") and " at 0x" in text:
+        raise TypeError(
+            f"it emitted a {type(event).__name__}, which has no text, to a sink without an "
+            f"encoder; give the sink an encoder, or return bytes or str"
+        )
+    return text

@@ -1,0 +1,26 @@
+"""A peek: the function looks at each event, which goes on as it is.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.steps import Peek
+
+
+def build(step: Peek[Any], site: Site) -> Operator:
+    """Call the step's function, whatever it returns, and emit the event."""
+    function, emit, failed = step.function, site.emit, site.failed
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            function(event)
+        except BaseException as error:
+            failed(event, error, key)
+            return
+        emit(key, event)
+
+    return Operator(process)

@@ -1,0 +1,61 @@
+"""A state computation: an event and its key's state in, one or nothing out.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wallaroo.context import Context
+from wallaroo.engine.operators.interface import Emit, Operator, Site
+from wallaroo.steps import StateComputation
+
+
+def build(step: StateComputation[Any, Any, Any], site: Site) -> Operator:
+    """Call the step's function; it changes the key's state object in place."""
+    return Operator(_with_context(step, site) if step.takes_context else _plain(step, site))
+
+
+def _plain(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
+    function, emit, failed = step.function, site.emit, site.failed
+    state = site.state_of(step)
+    live, load = state.live, state.load
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            own = live[key]
+        except KeyError:
+            own = load(key)
+        try:
+            output = function(event, own)
+        except BaseException as error:
+            failed(event, error, key)
+            return
+        if output is not None:
+            emit(key, output)
+
+    return process
+
+
+def _with_context(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
+    function, emit, failed = step.function, site.emit, site.failed
+    state = site.state_of(step)
+    live, load = state.live, state.load
+    context = Context(state.drop)
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            own = live[key]
+        except KeyError:
+            own = load(key)
+        context.key = key
+        try:
+            output = function(event, own, context)
+        except BaseException as error:
+            failed(event, error, key)
+            return
+        if output is not None:
+            emit(key, output)
+
+    return process

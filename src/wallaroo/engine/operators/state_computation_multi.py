@@ -1,0 +1,68 @@
+"""A state computation with several outputs: an event and its key's state in, a list out.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wallaroo.context import Context
+from wallaroo.engine.operators.interface import Emit, Operator, Site
+from wallaroo.engine.operators.outputs import as_list
+from wallaroo.steps import StateComputationMulti
+
+
+def build(step: StateComputationMulti[Any, Any, Any], site: Site) -> Operator:
+    """Call the step's function; it changes the key's state object in place."""
+    return Operator(_with_context(step, site) if step.takes_context else _plain(step, site))
+
+
+def _plain(step: StateComputationMulti[Any, Any, Any], site: Site) -> Emit:
+    function, emit, failed = step.function, site.emit, site.failed
+    state = site.state_of(step)
+    live, load = state.live, state.load
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            own = live[key]
+        except KeyError:
+            own = load(key)
+        try:
+            outputs = function(event, own)
+            if type(outputs) is not list:
+                outputs = as_list(outputs)
+        except BaseException as error:
+            failed(event, error, key)
+            return
+        for output in outputs:
+            if output is not None:
+                emit(key, output)
+
+    return process
+
+
+def _with_context(step: StateComputationMulti[Any, Any, Any], site: Site) -> Emit:
+    function, emit, failed = step.function, site.emit, site.failed
+    state = site.state_of(step)
+    live, load = state.live, state.load
+    context = Context(state.drop)
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            own = live[key]
+        except KeyError:
+            own = load(key)
+        context.key = key
+        try:
+            outputs = function(event, own, context)
+            if type(outputs) is not list:
+                outputs = as_list(outputs)
+        except BaseException as error:
+            failed(event, error, key)
+            return
+        for output in outputs:
+            if output is not None:
+                emit(key, output)
+
+    return process

@@ -1,0 +1,39 @@
+"""Which operator does a step's work: a table from step classes to operator files.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+from wallaroo.engine.operators import (
+    computation,
+    computation_multi,
+    filter,
+    peek,
+    state_computation,
+    state_computation_multi,
+)
+from wallaroo.engine.operators.interface import Build, Operator, Site
+from wallaroo.steps import (
+    Computation,
+    ComputationMulti,
+    Filter,
+    Peek,
+    StateComputation,
+    StateComputationMulti,
+    Step,
+)
+
+OPERATORS: dict[type[Step], Build] = {
+    Computation: computation.build,
+    ComputationMulti: computation_multi.build,
+    Filter: filter.build,
+    Peek: peek.build,
+    StateComputation: state_computation.build,
+    StateComputationMulti: state_computation_multi.build,
+}
+
+
+def build_operator(step: Step, site: Site) -> Operator:
+    """Build the operator for a step."""
+    return OPERATORS[type(step)](step, site)

@@ -1,0 +1,136 @@
+"""The list of commits whose output has not left, as small files: ``pending/<batch>.json``.
+
+Where it runs: driver.
+
+The invariant: a batch's file is there (and on disk, in durable mode) before the next batch can
+commit, because the checkpoint names only its last commit's tokens; it is removed when the batch's
+output has left, staged files first.  It is written whole and names its commit.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.whole_file import write_whole
+from wallaroo.errors import CheckpointError
+from wallaroo.faults import fault_point
+from wallaroo.identity import CommitId
+from wallaroo.sinks.staging import WAYS_ON, StagedToken, disk_errors, remove_staged
+
+FORMAT = 2  # 1 named batches by number only
+
+
+@dataclass(frozen=True, slots=True)
+class PendingBatch:
+    """One committed batch of one sink."""
+
+    commit: CommitId
+    start: int  # offset of its first byte, where the sink's output is one stream of bytes
+    bytes: int
+    outputs: int
+    tokens: tuple[StagedToken, ...]
+
+    @property
+    def batch(self) -> int:
+        """Its number."""
+        return self.commit.batch
+
+    @property
+    def end(self) -> int:
+        """Offset after its last byte."""
+        return self.start + self.bytes
+
+    @staticmethod
+    def of(commit: CommitId, start: int, tokens: Sequence[Any]) -> PendingBatch | None:
+        """Make it of a commit's tokens; None where the sink had no output in it."""
+        staged: tuple[StagedToken, ...] = tuple(token for token in tokens if token is not None)
+        if not commit.exists or not staged:
+            return None
+        return PendingBatch(
+            commit,
+            start,
+            sum(token["bytes"] for token in staged),
+            sum(token["outputs"] for token in staged),
+            staged,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as it is written into files."""
+        return {
+            **self.commit.to_json(),
+            "start": self.start,
+            "bytes": self.bytes,
+            "outputs": self.outputs,
+            "tokens": self.tokens,
+        }
+
+    @staticmethod
+    def from_json(fields: dict[str, Any]) -> PendingBatch:
+        """Undo `to_json`.  Raises KeyError, TypeError or ValueError for anything else."""
+        return PendingBatch(
+            CommitId.from_json(fields),
+            int(fields["start"]),
+            int(fields["bytes"]),
+            int(fields["outputs"]),
+            tuple(fields["tokens"]),
+        )
+
+
+class PendingList:
+    """The pending batches of one outbox, on disk."""
+
+    def __init__(self, staging: Path, is_durable: bool):
+        self._staging = staging
+        self._folder = staging / "pending"
+        self._is_durable = is_durable
+        make_private(self._folder, is_durable=is_durable)
+
+    def add(self, batch: PendingBatch) -> None:
+        """Record a batch."""
+        body = json.dumps(batch.to_json(), separators=(",", ":"))
+        text = json.dumps({"format": FORMAT, "crc": zlib.crc32(body.encode()), "body": body})
+        path = self._path(batch.batch)
+        with disk_errors(path):
+            write_whole(path, text.encode(), is_durable=self._is_durable, points="outbox.pending")
+
+    def remove(self, batch: PendingBatch) -> None:
+        """Forget a batch that has left, and its staged files."""
+        remove_staged(self._staging, batch.tokens)
+        fault_point("outbox.pending.remove")
+        self._path(batch.batch).unlink(missing_ok=True)
+
+    def batches(self) -> Iterator[PendingBatch]:
+        """All pending batches in order; unfinished writes are removed."""
+        for partial in self._folder.glob("*.tmp"):
+            fault_point("outbox.pending.orphan")
+            partial.unlink(missing_ok=True)
+        for path in sorted(self._folder.glob("*.json")):
+            yield _read(path)
+
+    def _path(self, batch: int) -> Path:
+        return self._folder / f"{batch:012d}.json"
+
+
+def _read(path: Path) -> PendingBatch:
+    try:
+        envelope = json.loads(path.read_text(encoding="utf-8"))
+        if envelope["format"] != FORMAT:
+            raise CheckpointError(
+                f"{path} has format {envelope['format']}, this version of wallaroo reads format "
+                f"{FORMAT}. It lists committed output that has not left: run the version that "
+                f"wrote it until nothing is left in the outbox."
+            )
+        body = envelope["body"]
+        if zlib.crc32(body.encode()) != envelope["crc"]:
+            raise ValueError("its checksum does not match")
+        return PendingBatch.from_json(json.loads(body))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error}). It lists committed output that has not left. {WAYS_ON}"
+        ) from error

@@ -1,0 +1,94 @@
+"""What an outbox remembers of its sink's output: where it goes, and which commit left last.
+
+Where it runs: driver.
+
+``target.json`` is written when a run begins to write to a target, and says since which commit; it is
+on disk, in durable mode, before anything is written there.  An outbox of a checkpoint with output and
+without this file is not the one that the output went through: it is refused.  ``left.json`` is
+written whenever output has left, and not synced: after a power cut it may be older than the truth,
+never newer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wallaroo.durable.whole_file import write_whole
+from wallaroo.errors import CheckpointError
+from wallaroo.identity import CommitHistory, CommitId
+from wallaroo.sinks.staging import WAYS_ON
+
+FORMAT = 1
+TARGET = "target.json"
+LEFT = "left.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRecord:
+    """Where output goes; ``since`` is the last commit before it began to go there."""
+
+    target: str
+    since: CommitId
+    before: str = ""  # where it went until then
+
+
+def read_target(
+    staging: Path, history: CommitHistory, tokens: Sequence[Any]
+) -> TargetRecord | None:
+    """Return the outbox's record; None where this sink has had no output yet.
+
+    ``tokens`` are those of the last commit.  Raises CheckpointError where the record is damaged, of
+    another checkpoint, or missing although there was output.
+    """
+    path = staging / TARGET
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        record = TargetRecord(fields["target"], CommitId.from_json(fields), fields["before"])
+        if fields["format"] != FORMAT or record.since.checkpoint != history.checkpoint:
+            raise ValueError("it belongs to another checkpoint or version of wallaroo")
+    except FileNotFoundError:
+        if any(token is not None for token in tokens):
+            raise CheckpointError(
+                f"{path} is missing, although the checkpoint's last commit has output for this "
+                f"sink: its outbox was removed, or the checkpoint was made by an earlier version "
+                f"of wallaroo. {WAYS_ON}"
+            ) from None
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} cannot be used: {error}. {WAYS_ON}") from error
+    return record
+
+
+def begin_target(
+    staging: Path, known: TargetRecord | None, target: str, last: CommitId, is_durable: bool
+) -> None:
+    """Record that output after commit ``last`` goes to ``target``, if that is not recorded yet."""
+    if known is not None and known.target == target:
+        return
+    fields = {
+        "format": FORMAT,
+        "target": target,
+        "before": known.target if known is not None else "",
+        **last.to_json(),
+    }
+    content = json.dumps(fields).encode()
+    write_whole(staging / TARGET, content, is_durable=is_durable, points="outbox.target")
+
+
+def note_left(staging: Path, commit: CommitId) -> None:
+    """Remember that all output up to ``commit`` has left."""
+    content = json.dumps(commit.to_json()).encode()
+    write_whole(staging / LEFT, content, is_durable=False, points="outbox.left")
+
+
+def has_left(staging: Path, commit: CommitId) -> bool:
+    """Whether ``commit`` is the one that was noted last."""
+    try:
+        fields = json.loads((staging / LEFT).read_text(encoding="utf-8"))
+        return CommitId.from_json(fields) == commit
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,1 @@
+"""Kafka as a source: offsets live in our commits, workers read ranges from the brokers."""

@@ -1,0 +1,191 @@
+"""Reading ranges of a partition: a consumer that stays, so that the next range goes on where the last
+one ended.
+
+Where it runs: workers.
+
+The invariant: `read` yields exactly the records of the partition with ``start <= offset < end``, in
+order of offset.  A range ends by position, not by count: transaction markers, aborted records and
+compaction take offsets for which no record comes.  The end is reached by a record at or after it, or by
+the client's notice that it has come to the partition's end.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.sources.kafka.clients import (
+    error_of,
+    is_passing,
+    open_consumer,
+    sentence,
+    topic_partition,
+)
+
+MESSAGES_MAX = 8192  # taken from the client at a time
+POLL_S = 0.5  # how long one look at the client's queue waits
+SILENCE_S_MAX = 600.0  # without anything from the brokers: then the task gives up
+OPEN_MAX = 8  # consumers that a worker keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition as a reader sees it; ``options`` are sorted pairs, so that it can be a key."""
+
+    brokers: str
+    topic: str
+    number: int
+    isolation: str
+    skips_lost: bool
+    options: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return f"partition {self.number} of Kafka topic '{self.topic}'"
+
+
+class PartitionReader:
+    """One partition's consumer, which continues where the last range ended.
+
+    ``_continues`` are the offsets at which the next range may begin without a seek: from the last
+    range's end up to the first record that the client will give.
+    """
+
+    def __init__(self, partition: Partition):
+        self._partition = partition
+        self._consumer: Consumer = open_consumer(
+            partition.brokers,
+            dict(partition.options),
+            isolation=partition.isolation,
+            skips_lost=partition.skips_lost,
+        )
+        self._continues: tuple[int, int] | None = None
+        self._ahead: list[Message] = []  # taken from the client, after the last range
+
+    def read(self, start: int, end: int) -> Iterator[list[Message]]:
+        """Yield the records of a range in order.  Raises CheckpointError where they are gone,
+        PeerError where the brokers stay silent for SILENCE_S_MAX.
+        """
+        if self._continues is None or not self._continues[0] <= start <= self._continues[1]:
+            self._seek(start)
+        self._continues = None  # until this range has been read to its end
+        heard_at = time.monotonic()
+        position = start
+        while position < end:
+            messages = self._take()
+            if messages:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > SILENCE_S_MAX:
+                raise self._silent(position)
+            records, position = self._sorted_out(messages, position)
+            inside = bisect_left(records, end, key=offset_of)
+            self._ahead = records[inside:]
+            if inside:
+                yield records[:inside]
+        first = offset_of(self._ahead[0]) if self._ahead else position
+        self._continues = (end, first)
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._ahead.clear()
+        self._consumer.close()
+
+    def _seek(self, start: int) -> None:
+        self._ahead.clear()
+        partition = self._partition
+        self._consumer.assign([topic_partition(partition.topic, partition.number, start)])
+
+    def _take(self) -> list[Message]:
+        if self._ahead:
+            ahead = self._ahead
+            self._ahead = []
+            return ahead
+        try:
+            taken: list[Message] = self._consumer.consume(MESSAGES_MAX, POLL_S)
+        except KafkaException as error:
+            raise self._failed(error_of(error)) from error
+        return taken
+
+    def _sorted_out(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
+        """Part records from notices; return the records, and the offset up to which all is seen."""
+        records = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+                position = offset_of(message) + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                position = max(position, offset_of(message))
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise self._lost(position)
+            elif not is_passing(error):
+                raise self._failed(error)
+        return records, position
+
+    def _lost(self, position: int) -> CheckpointError:
+        return CheckpointError(
+            f"{self._partition} no longer holds offset {position}: the topic's retention removed "
+            f"records that were not processed yet. To go on without them, configure the source with "
+            f"on_data_loss='skip'; how many are missing is reported then."
+        )
+
+    def _silent(self, position: int) -> PeerError:
+        return PeerError(
+            f"{self._partition} cannot be read from offset {position}: no broker of "
+            f"{self._partition.brokers} has answered for {SILENCE_S_MAX:.0f} s. Nothing is lost: run "
+            f"again when they are there."
+        )
+
+    def _failed(self, error: KafkaError) -> PeerError:
+        return PeerError(f"{self._partition} cannot be read: {sentence(error)}.")
+
+
+def offset_of(message: Message) -> int:
+    """Return a record's offset; what comes from a broker has one."""
+    return cast(int, message.offset())
+
+
+_readers: OrderedDict[Partition, PartitionReader] = OrderedDict()  # of this process
+
+
+def reader_of(partition: Partition) -> PartitionReader:
+    """Return this process's reader of a partition; the ones that were not used for longest are
+    closed.
+    """
+    reader = _readers.pop(partition, None) or PartitionReader(partition)
+    _readers[partition] = reader
+    while len(_readers) > OPEN_MAX:
+        _, oldest = _readers.popitem(last=False)
+        oldest.close()
+    return reader
+
+
+def drop_reader(partition: Partition) -> None:
+    """Close this process's reader of a partition: after an error its client is in no known state."""
+    reader = _readers.pop(partition, None)
+    if reader is not None:
+        reader.close()
+
+
+def close_readers() -> None:
+    """Close all readers of this process (tests)."""
+    while _readers:
+        _, reader = _readers.popitem()
+        reader.close()
+
+
+def newest_ms(messages: list[Message]) -> int:
+    """Return the time of the last record, in milliseconds; 0 where the topic has none."""
+    kind_and_time: tuple[int, int] = messages[-1].timestamp()
+    return max(0, kind_and_time[1])
+
+
+def values(messages: list[Message]) -> list[Any]:
+    """Return the records' values; a tombstone's is None."""
+    return [message.value() for message in messages]

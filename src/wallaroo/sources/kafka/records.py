@@ -1,0 +1,33 @@
+"""A Kafka record as decoders get it who want more than the value.
+
+Where it runs: workers; needs no client.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class KafkaRecord(NamedTuple):
+    """One record: what ``KafkaSourceConfig(..., with_metadata=True)`` calls the decoder with."""
+
+    value: bytes | None  # None: a tombstone, which deletes the key in a compacted topic
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int  # unix time; 0 where the topic has none
+
+
+def record_of(message: Any) -> KafkaRecord:
+    """Copy a message of the client."""
+    return KafkaRecord(
+        message.value(),
+        message.key(),
+        tuple(message.headers() or ()),
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        max(0, message.timestamp()[1]),
+    )

@@ -1,0 +1,165 @@
+"""A real Kafka broker for tests: one node, KRaft, on loopback, in a folder of its own.
+
+Where it runs: tests.  The artifacts come from `scripts/setup-test-servers`, which copies them to
+``.servers/kafka`` with Maven; nothing else is installed.  The broker's data survive `kill` and
+`start`; `stop` is orderly.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from wallaroo.local_cluster.hosts import free_ports
+
+ARTIFACTS = Path(__file__).resolve().parents[2] / ".servers" / "kafka"
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+START_S_MAX = 120.0  # on a crowded machine
+STOP_S_MAX = 30.0
+
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+log.dirs={folder}/data
+num.partitions=2
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=2000
+log.retention.check.interval.ms=500
+log.initial.task.delay.ms=500
+log.cleaner.backoff.ms=500
+num.network.threads=2
+num.io.threads=2
+background.threads=2
+log.cleaner.threads=1
+"""
+
+
+@dataclass(slots=True)
+class Broker:
+    """One broker process; ``address`` is what clients call bootstrap servers."""
+
+    folder: Path
+    port: int
+    controller_port: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start, or start again on the same data; return when the broker answers."""
+        config = self.folder / "server.properties"
+        if not (self.folder / "data" / "meta.properties").exists():
+            own = "".join(f"{name}={value}\n" for name, value in self.properties.items())
+            text = PROPERTIES.format(
+                folder=self.folder, port=self.port, controller=self.controller_port
+            )
+            config.write_text(text + own)
+            command = self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID)
+            subprocess.run([*command, "-c", str(config)], check=True, capture_output=True)
+        log = open(self.folder / "broker.log", "ab")  # noqa: SIM115  # the child's until it ends
+        try:
+            self.process = subprocess.Popen(
+                self._java("kafka.Kafka", str(config)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        finally:
+            log.close()
+        self._wait_until_it_answers()
+
+    def kill(self) -> None:
+        """SIGKILL; the data stay."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End in order; after a while by force."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        """Create a topic; return when it can be used."""
+        wanted = NewTopic(
+            topic, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()}
+        )
+        admin = AdminClient({"bootstrap.servers": self.address})
+        admin.create_topics([wanted])[topic].result(30)
+        deadline = time.monotonic() + START_S_MAX
+        while len(admin.list_topics(topic, 10).topics[topic].partitions) != partitions:
+            assert time.monotonic() < deadline, f"topic {topic} did not appear"
+
+    def _java(self, *arguments: str) -> list[str]:
+        java = os.environ.get("JAVA_HOME")
+        program = f"{java}/bin/java" if java else "java"
+        options = ["-Xmx384m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        return [program, *options, "-cp", f"{ARTIFACTS}/*", *arguments]
+
+    def _wait_until_it_answers(self) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + START_S_MAX
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, (self.folder / "broker.log").read_text()[-2000:]
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), 1.0):
+                    break
+            except OSError:
+                time.sleep(0.05)
+        AdminClient({"bootstrap.servers": self.address}).list_topics(timeout=START_S_MAX)
+
+
+@contextmanager
+def running_broker(folder: Path, **properties: str) -> Iterator[Broker]:
+    """A broker with data in ``folder``; stopped at the end."""
+    port, controller = free_ports(2)
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    broker = Broker(folder, port, controller, named)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
