@@ -34,7 +34,7 @@ class TaskReport:
     samples: tuple[Sample, ...] = ()  # some of them
     worker: str = ""  # where the task ran
     stage_events: dict[int, int] = field(default_factory=dict)  # stage -> events that entered it
-    # (stage, stage behind the shuffle) -> events
+    # (stage, stage after the shuffle) -> events
     edges: dict[tuple[int, int], int] = field(default_factory=dict)
     stage_samples: tuple[StageSample, ...] = ()
     # source -> partition -> the watermark (unix ms) after what was read; empty without event time

@@ -8,7 +8,7 @@ twin feeds the same exchanges, state objects and sinks, so a sampled event is pr
 other.  A stage with an operator that holds events back until the watermark moves or the batch ends
 has no twin, and is not sampled: its own operators would never see what the twin's hold.
 
-How time is told apart: a step's function calls the next step's, so what a wrapper measures includes
+How time is split: a step's function calls the next step's, so what a wrapper measures includes
 everything downstream; the difference of two neighbours is the step's own time.  What the wrappers
 themselves cost is measured on an empty function and subtracted.
 """
@@ -152,7 +152,7 @@ def _only(stage: Stage, place: int) -> Stage:
 
 
 def _names(plan: Plan, stage: Stage, origin: int | None) -> tuple[str, ...]:
-    """Names of what a sample tells apart; an undecoded frame leaves without another call."""
+    """Names of what a sample measures; an undecoded frame leaves without another call."""
     head = _head_name(plan, stage, origin)
     if isinstance(stage.exit, ToExchange) and stage.exit.is_raw:
         return (head,)

@@ -70,7 +70,7 @@ class RunDetails:
 
     steps: tuple[StepLoad, ...]
     stage_events: dict[int, int]
-    edges: dict[tuple[int, int], int]  # (stage, stage behind the shuffle) -> events
+    edges: dict[tuple[int, int], int]  # (stage, stage after the shuffle) -> events
     hot_keys: dict[int, list[tuple[str, float]]]  # stage -> key, share of its events
     group_events: dict[int, int]
     worker_loads: tuple[WorkerLoad, ...]

@@ -13,6 +13,7 @@ Where it runs: driver; a terminal reads the variable's name.  Pure, but for the 
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,10 +21,13 @@ from enum import Enum
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
+from wallaroo.errors import PeerError
+
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 TOKEN_VARIABLE = "WALLAROO_STATUS_TOKEN"
 TOKEN_BYTES = 24
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]*")
 
 
 class Verdict(Enum):
@@ -67,7 +71,14 @@ class Access:
 
 
 def access_for(host: str, port: int, token: str) -> Access:
-    """Return the rule of a server that listens there."""
+    """Return the rule of a server that listens there.  Raises PeerError for a token that cannot be
+    sent as a cookie.
+    """
+    if not _TOKEN.fullmatch(token):
+        raise PeerError(
+            "the status server's token has characters that cannot travel in a cookie. Use letters, "
+            "digits and -._~+/= only."
+        )
     is_loopback = host in LOOPBACK
     needed = token or ("" if is_loopback else secrets.token_urlsafe(TOKEN_BYTES))
     return Access(is_loopback, needed, f"wallaroo-{port}")

@@ -31,7 +31,7 @@ CONNECTIONS_MAX = 32
 STREAMS_MAX = 8
 REQUEST_S_MAX = 10.0  # for a client to send its request, or to take a piece of the reply
 JSON_TYPE = "application/json"
-# the dashboard loads its own files only, runs no inline script, and is framed by nobody
+# the dashboard loads its own files only, runs no inline script, and cannot be framed
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -191,15 +191,17 @@ class _Handler(BaseHTTPRequestHandler):
             return error_reply(verdict.value, _STATUS[verdict])
         request = Request(path, parameters, headers)
         if token and path == "/" and request.accepts("text/html"):
-            return self._with_cookie(token)
+            return self._without_token()
         return self.server.router.reply(request)
 
-    def _with_cookie(self, token: str) -> Reply:
+    def _without_token(self) -> Reply:
         """Move a browser's token from the address, which lands in histories, to a cookie."""
-        cookie = f"{self.server.access.cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
-        headers = {"Location": "/", "Set-Cookie": cookie} if self.server.access.token else {
-            "Location": "/"
-        }  # fmt: skip
+        headers = {"Location": "/"}
+        access = self.server.access
+        if access.token:
+            headers["Set-Cookie"] = (
+                f"{access.cookie}={access.token}; Path=/; HttpOnly; SameSite=Strict"
+            )
         return Reply(HTTPStatus.SEE_OTHER, b"", headers)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:

@@ -141,13 +141,13 @@ def _edges(plan: Plan, stage: Stage) -> Iterator[Answer]:
         }
     if not chain:
         return
-    for target, kind, behind in _exits(plan, stage):
+    for target, kind, stage_after in _exits(plan, stage):
         yield {
             "from": chain[-1],
             "to": target,
             "kind": kind,
             "stage": stage.id,
-            "behind": behind,
+            "after": stage_after,
             "key": _key_of(stage),
         }
 
@@ -158,12 +158,12 @@ def _exits(plan: Plan, stage: Stage) -> Iterator[tuple[str, str, int]]:
         for sink in stage.exit.sinks:
             yield f"sink:{sink}", "sink", -1
         return
-    behind = plan.stages[stage.exit.stage]
-    if behind.steps:
-        yield f"step:{behind.id}:1", "shuffle", behind.id
+    following = plan.stages[stage.exit.stage]
+    if following.steps:
+        yield f"step:{following.id}:1", "shuffle", following.id
     else:
-        for target, _, _ in _exits(plan, behind):
-            yield target, "shuffle", behind.id
+        for target, _, _ in _exits(plan, following):
+            yield target, "shuffle", following.id
 
 
 def _key_of(stage: Stage) -> str:

@@ -22,7 +22,7 @@ from wallaroo.metrics.status import RunStatus
 from wallaroo.plan.model import Plan
 from wallaroo.status_api import queries
 from wallaroo.status_api.entities import EntityReader
-from wallaroo.status_api.http import Reply, Request, Route, Router, error_reply, json_reply
+from wallaroo.status_api.http import Reply, Request, Route, error_reply, json_reply
 from wallaroo.status_api.live import LiveView, graph_of
 from wallaroo.status_api.prometheus import exposition
 
@@ -52,7 +52,7 @@ def routes(
 ) -> tuple[Route, ...]:
     """Return the table of one run's server."""
     own = _Handlers(handle, entities, is_closed)
-    return (
+    table = (
         Route("/", "the dashboard in a browser; else this list", own.root),
         Route("/ui/*", "files of the dashboard", own.file),
         Route("/healthz", "200 while the process works, else 503", own.health),
@@ -72,23 +72,26 @@ def routes(
             for suffix in ("", queries.SUFFIX)
         ),
     )  # fmt: skip
+    own.paths = {
+        route.path: route.what for route in table if not route.path.endswith(queries.SUFFIX)
+    }
+    return table
 
 
 class _Handlers:
-    """The functions behind the routes."""
+    """The functions of the routes."""
 
     def __init__(self, handle: Running, entities: EntityReader, is_closed: threading.Event):
         self._handle = handle
         self._entities = entities
         self._is_closed = is_closed
         self._live = LiveView(handle.plan)
+        self.paths: dict[str, str] = {}  # what the root lists
 
     def root(self, request: Request) -> Reply:
         if request.accepts("text/html"):
             return self.file(Request(f"/ui/{INDEX}", {}, request.headers))
-        listed = Router(routes(self._handle, self._entities, self._is_closed)).paths()
-        paths = {path: what for path, what in listed.items() if not path.endswith(queries.SUFFIX)}
-        return json_reply({"application": self._handle.plan.application, "paths": paths})
+        return json_reply({"application": self._handle.plan.application, "paths": self.paths})
 
     def file(self, request: Request) -> Reply:
         found = read_file(request.path.removeprefix("/ui/"))

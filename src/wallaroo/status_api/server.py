@@ -61,8 +61,12 @@ class StatusServer:
                 f"the status server cannot listen on {where}: {error.strerror or error}. Choose "
                 f"another port; 0 takes a free one."
             ) from error
-        self._port = server.server_address[1]
-        server.access = access_for(self._host, self._port, self._token)
+        try:
+            server.access = access_for(self._host, server.server_port, self._token)
+        except PeerError:
+            server.server_close()
+            raise
+        self._port = server.server_port
         self._token = server.access.token
         self._server = server
         threading.Thread(

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.dashboard.fakes import BusyRun, Ticking
 from tests.unit.inspection.conftest import Book
 from tests.unit.status_api.fakes import COUNTER
-from wallaroo.engine.blocks import packing_of
+from wallaroo.engine.packing import packing_of
 from wallaroo.state.view import close_environments
 from wallaroo.status_api.server import StatusServer
 

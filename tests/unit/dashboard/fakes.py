@@ -72,10 +72,11 @@ class BusyRun:
         number = 41 + self._second
         took_s = 0.7 + 0.15 * math.sin(self._second / 23)
         end_ns = round(at * 1e9)
-        words = events * 9
+        words = events * 2
         self._outputs += words
-        receipts = [(round((at - 0.3 - 0.012 * i) * 1000), 20) for i in range(60)]
-        receipts.append((round((at - 2.1) * 1000), 2))
+        receipts = [(round((at - took_s / 2 - took_s * i / 60) * 1000), 20) for i in range(60)]
+        late_s = 1.4 + 0.5 * math.sin(self._second / 11)
+        receipts.append((round((at - late_s) * 1000), 2))
         self.meter.set_tasks(2)
         self.meter.batch_done(
             number, round(end_ns - took_s * 1e9), end_ns, {"Lines": events}, {"tcp": words},
@@ -100,7 +101,7 @@ class BusyRun:
     def _reports(self, events: int, words: int) -> list[TaskReport]:
         split = StageSample(
             0, 512, (StepSample("decode", 512, 420_000), StepSample("split into words", 512, 2_100_000),
-                     StepSample("extract_word", 4600, 1_900_000)),
+                     StepSample("extract_word", 1024, 420_000)),
         )  # fmt: skip
         keys = tuple((word, 90 // (place + 1)) for place, word in enumerate(WORDS))
         count = StageSample(

@@ -156,7 +156,7 @@ def test_what_the_whole_run_waits_for_goes_before_what_sinks_wait_for(meter: Run
     assert meter.status(START_S).waiting_for == "free disk space"
 
 
-def test_workers_and_what_moved_between_them_are_in_the_status_as_told_last(
+def test_workers_and_what_moved_between_them_are_in_the_status_as_reported_last(
     meter: RunMeter,
 ) -> None:
     assert (meter.status(START_S).workers, meter.status(START_S).moved) == ((), "")

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.inspection.conftest import Book
 from tests.unit.status_api.conftest import Start
 from tests.unit.status_api.fakes import get
+from wallaroo.errors import PeerError
 from wallaroo.status_api.access import TOKEN_VARIABLE, Verdict, access_for
 
 Command = Callable[..., tuple[int, str, str]]
@@ -82,3 +83,8 @@ def test_wallaroo_status_finds_the_token_of_a_run_on_this_machine(
     monkeypatch.setenv(TOKEN_VARIABLE, "secret")
     assert wallaroo("status", f"127.0.0.1:{server.address[1]}")[0] == 0
     assert json.loads((book.root / "run.json").read_text())["token"] == "secret"
+
+
+def test_a_token_that_cannot_be_a_cookie_is_refused_with_a_fix(start: Start) -> None:
+    with pytest.raises(PeerError, match="Use letters, digits"):
+        start(token="a;b")

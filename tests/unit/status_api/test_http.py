@@ -95,7 +95,7 @@ def test_a_limit_that_is_no_number_in_bounds_is_refused(start: Start, limit: str
     assert "from 1 to 100000" in body["error"]
 
 
-def test_a_damaged_checkpoint_is_told_to_who_asks(book: Book, start: Start) -> None:
+def test_a_damaged_checkpoint_is_reported_to_the_client(book: Book, start: Start) -> None:
     counted(book)
     for delta in (book.root / "deltas").iterdir():
         delta.write_bytes(b"nothing")
@@ -134,7 +134,7 @@ def test_a_server_on_loopback_answers_loopback_names_only(
     assert get(address, "/source-ids", host=f"{name}:{address[1]}")[0] == code
 
 
-def test_an_error_of_the_run_is_told_to_who_asks(
+def test_an_error_of_the_run_is_reported_to_the_client(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = start()
@@ -222,7 +222,7 @@ def test_a_run_without_a_users_folder_of_its_own_runs_on(
     assert list(registry.iterdir()) == []
 
 
-def test_a_taken_port_is_told_with_a_cure(book: Book, start: Start) -> None:
+def test_a_taken_port_is_reported_with_a_fix(book: Book, start: Start) -> None:
     port = start().address[1]
     with pytest.raises(
         PeerError, match=rf"cannot listen on 127\.0\.0\.1:{port}: .* Choose another port"
@@ -231,7 +231,7 @@ def test_a_taken_port_is_told_with_a_cure(book: Book, start: Start) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "localhost"])
-def test_it_listens_where_it_is_told(start: Start, host: str) -> None:
+def test_it_listens_where_it_is_configured(start: Start, host: str) -> None:
     server = start(host=host)
     assert server.address[0] == host
     called = "any.example" if host == "0.0.0.0" else "localhost"
@@ -239,7 +239,9 @@ def test_it_listens_where_it_is_told(start: Start, host: str) -> None:
     assert get(address, "/source-ids", host=called, token=server.token)[0] == 200
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_and_nothing_listens(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_reported_and_nothing_listens(
+    tmp_path: Path,
+) -> None:
     server = StatusServer(FakeRun(word_count(), tmp_path / "missing"))
     with pytest.raises(PeerError, match=r"run\.json cannot be written"):
         server.start()
@@ -264,7 +266,7 @@ def test_closing_ends_a_reading_of_state_that_is_under_way(
     assert seen == [(503, {"error": "the run is ending."})]
 
 
-def test_a_reading_that_is_killed_is_told_to_who_asks(
+def test_a_reading_that_is_killed_is_reported_to_the_client(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = tmp_path / "killed"

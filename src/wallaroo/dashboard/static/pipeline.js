@@ -132,7 +132,7 @@ export class Pipeline {
         `${KINDS[node.kind]} ${node.name}, ${count(rate)} events per second`);
     }
     for (const { edge, label } of this.labels) {
-      const rate = edge.kind === "shuffle" ? rates.edge(edge.stage, edge.behind)
+      const rate = edge.kind === "shuffle" ? rates.edge(edge.stage, edge.after)
         : edge.kind === "direct" ? rates.stepEvents(edge.stage, edge.place) : null;
       label.textContent = rate === null ? "" : `${count(rate)}/s`;
     }
@@ -167,7 +167,7 @@ export class Pipeline {
 const micros = (seconds) => seconds >= 1e-3 ? ms(seconds * 1e3) : `${(seconds * 1e6).toFixed(2)} µs`;
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
-// Layers by the longest way from a source; within a layer by what stands before.
+// Layers by the longest way from a source; within a layer by what comes before.
 function layout(graph, isNarrow) {
   const layer = new Map(graph.nodes.map((node) => [node.id, 0]));
   for (let pass = 0; pass < graph.nodes.length; pass += 1) {
