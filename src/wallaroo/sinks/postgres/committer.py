@@ -1,272 +1,57 @@
-"""The driver's side of a PostgreSQL sink: a thread that puts committed batches into the table, in
-order.
+"""PostgreSQL as the system that a queued committer puts batches into.
 
 Where it runs: driver.
-
-The invariants:
-
-* ``commit`` hands a batch to the thread first (latency) and writes it to the pending list before it
-  returns.  If the driver dies in between, the checkpoint's last commit still has the tokens, and
-  ``recover`` hands the batch over again.
-* The thread puts one batch after the other and forgets a batch only when the server has confirmed
-  its transaction.  What it cannot know (a connection broke during COMMIT, the driver died after it)
-  it does again: the ledger makes that harmless.
-* What the ledger and the pending list remember they remember by commit.  A commit there that is not
-  in the checkpoint's history means that the checkpoint was rolled back or is an older copy: rows
-  cannot be taken back, so the run is refused.
-* What passes (server away, restarting, full) is tried again without end.  What does not (no such
-  table, a value that does not fit) ends the run; the batch stays in the list, and the next run goes
-  on with it.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import psycopg
 
-from wallaroo.durable.folders import make_private
-from wallaroo.errors import CheckpointError, InternalError, PeerError, WallarooError
-from wallaroo.faults import fault_point
-from wallaroo.identity import CommitHistory, CommitId
-from wallaroo.sinks.interface import SinkCommitter, SinkStatus
-from wallaroo.sinks.pending import PendingBatch, PendingList
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.postgres.table import WAYS_ON, Table, complete_dsn, first_line, is_passing
-from wallaroo.sinks.staging import disk_errors, read_staged, remove_orphans, remove_staged
-from wallaroo.sinks.target_record import begin_target, has_left, note_left, read_target
-
-RETRY_SECONDS = 0.25  # between two tries
-STOP_SECONDS = 3.0  # for the thread to end after its statement was cancelled
-HISTORY_KEPT = 100  # commits that the ledger's last line is compared with
+from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
 
 
-class PostgresCommitter(SinkCommitter):
-    """Commits batches of staged rows to one table."""
+class PostgresSystem(System):
+    """One table and its ledger."""
 
-    def __init__(self, target: Target, staging: Path, is_durable: bool):
+    errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error,)
+    ways_on: ClassVar[str] = WAYS_ON
+
+    def __init__(self, target: Target, is_durable: bool):
         complete_dsn(target.dsn)  # what cannot be read is reported now, not by the thread
-        make_private(staging, is_durable=is_durable)
         self._target = target
-        self._staging = staging
         self._is_durable = is_durable
-        self._list = PendingList(staging, is_durable)
-        self._state = threading.Condition()
-        self._pending: dict[int, PendingBatch] = {}  # in order; until the server confirmed
-        self._history = CommitHistory("")  # up to the last commit that this committer knows of
-        self._in_hand: PendingBatch | None = None
-        self._table: Table | None = None
-        self._broken: WallarooError | None = None
-        self._is_closing = False
-        self._status = SinkStatus()
-        self._thread = threading.Thread(
-            target=self._live, name=f"wallaroo-postgres-{target.sink}", daemon=True
-        )
 
-    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
-        """Take up what an earlier run committed and did not put; remove what was not committed;
-        begin to put.
-        """
-        record = read_target(self._staging, history, tokens)
-        pending = list(self._list.batches())
-        for found in pending:
-            if not history.contains(found.commit):
-                raise self._set_back(found.commit, history)
-        self._target = replace(self._target, checkpoint=history.checkpoint)
-        self._history = history
-        self._pending = {found.batch: found for found in pending}
-        with disk_errors(self._staging):
-            table = self._target.table
-            begin_target(self._staging, record, table, history.last, self._is_durable)
-            self._take_up(history.last, tokens)
-            remove_orphans(
-                self._staging,
-                {token["file"] for found in self._pending.values() for token in found.tokens},
-            )
-        self._note_committed()
-        self._thread.start()
+    @property
+    def target(self) -> str:
+        return self._target.table
 
-    def _take_up(self, last: CommitId, tokens: Sequence[Any]) -> None:
-        made = PendingBatch.of(last, 0, tokens)
-        if made is None or made.batch in self._pending or has_left(self._staging, last):
-            return
-        self._pending[made.batch] = made
-        self._list.add(made)
+    def connect(self, checkpoint: str) -> Session:
+        return Table(replace(self._target, checkpoint=checkpoint), self._is_durable)
 
-    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
-        """Hand a committed batch over; again for the same commit does nothing.  Returns before the
-        rows are in the table.
-        """
-        made = PendingBatch.of(commit, 0, tokens)
-        with self._state:
-            self._refuse_broken()
-            if commit.batch <= self._history.last.batch:
-                return
-            retained = (*self._history.retained, commit)[-HISTORY_KEPT:]
-            self._history = CommitHistory(commit.checkpoint, retained)
-            if made is not None:
-                self._pending[made.batch] = made
-            self._note_committed()
-            self._state.notify_all()
-        fault_point("postgres.handed")
-        with self._state:
-            if made is not None and made.batch in self._pending:  # else it has left already
-                self._list.add(made)
+    def waiting_for(self, error: Exception) -> str:
+        assert isinstance(error, psycopg.Error)
+        return f"PostgreSQL ({first_line(error)})" if is_passing(error) else ""
 
-    def abort(self, batch: int, tokens: Sequence[Any]) -> None:
-        """Drop what these uncommitted tokens staged."""
-        remove_staged(self._staging, tokens)
-
-    def status(self) -> SinkStatus:
-        """A snapshot for people."""
-        with self._state:
-            self._status.pending_bytes = self._pending_bytes()
-            return self._status.copy()
-
-    def backlog(self) -> int:
-        """Bytes of rows that are not in the table yet; raises what the thread ended with: a run
-        without input ends too.
-        """
-        with self._state:
-            self._refuse_broken()
-            return self._pending_bytes()
-
-    def close(self, drain_seconds: float) -> None:
-        """Wait until everything is in the table, at most so long, then stop; the rest stays in the
-        outbox for the next run.
-
-        Raises what the thread ended with, once.
-        """
-        deadline = time.monotonic() + drain_seconds
-        with self._state:
-            if self._is_closing:
-                return
-            while (
-                self._pending and self._broken is None and (rest := deadline - time.monotonic()) > 0
-            ):
-                self._state.wait(rest)
-            self._is_closing = True
-            self._state.notify_all()
-            table = self._table if self._pending else None
-        if table is not None:
-            table.cancel()
-        if self._thread.ident is not None:
-            self._thread.join(STOP_SECONDS)
-        self._refuse_broken()
-
-    def _pending_bytes(self) -> int:
-        return sum(batch.bytes for batch in self._pending.values())
-
-    def _note_committed(self) -> None:
-        last = self._history.last.batch
-        self._status.committed_batch = min(self._pending) - 1 if self._pending else last
-
-    def _refuse_broken(self) -> None:
-        if self._broken is not None:
-            raise self._broken
-
-    # -- the thread -------------------------------------------------------------------------------
-
-    def _live(self) -> None:
-        try:
-            while not self._is_closing:
-                self._try()
-        except WallarooError as error:
-            self._break(error)
-        except OSError as error:
-            self._break(
-                PeerError(
-                    f"The outbox of sink '{self._target.sink}' cannot be written: "
-                    f"{error.filename or self._staging}: {error.strerror or error}. Nothing is "
-                    f"lost. Free or mount the disk and run again."
-                )
-            )
-        except Exception as error:  # noqa: BLE001  # the thread's error boundary: else the driver would wait for ever
-            what = (
-                f"The thread of sink '{self._target.sink}' ended: {type(error).__name__}: {error}."
-            )
-            self._break(InternalError(what))
-        finally:
-            self._disconnect()
-
-    def _try(self) -> None:
-        """Connect and put until the committer is closed; return early, after a pause, where trying again can
-        help.
-        """
-        try:
-            self._connect()
-            while (batch := self._next()) is not None:
-                self._left(batch, self._put(batch))
-        except psycopg.Error as error:
-            self._disconnect()
-            if not is_passing(error):
-                raise self._refused(error) from error
-            with self._state:
-                self._status.waiting_for = f"PostgreSQL ({first_line(error)})"
-                self._state.wait_for(lambda: self._is_closing, RETRY_SECONDS)
-
-    def _connect(self) -> None:
-        self._in_hand = None
-        self._table = table = Table(self._target, self._is_durable)
-        last = table.last()
-        with self._state:
-            self._status.waiting_for = ""
-            history = self._history
-        if not history.contains(last):
-            raise self._set_back(last, history)
-
-    def _disconnect(self) -> None:
-        table, self._table = self._table, None
-        if table is not None:
-            table.close()
-
-    def _next(self) -> PendingBatch | None:
-        with self._state:
-            self._state.wait_for(lambda: self._pending or self._is_closing)
-            self._in_hand = None if self._is_closing else self._pending[min(self._pending)]
-            return self._in_hand
-
-    def _put(self, batch: PendingBatch) -> bool:
-        assert self._table is not None
-        return self._table.put(batch, self._parts(batch))
-
-    def _parts(self, batch: PendingBatch) -> Iterator[memoryview]:
-        return (read_staged(self._staging, token).body for token in batch.tokens)
-
-    def _left(self, batch: PendingBatch, is_new: bool) -> None:
-        fault_point("postgres.left")
-        with self._state:
-            note_left(self._staging, batch.commit)
-            del self._pending[batch.batch]
-            self._list.remove(batch)
-            self._note_committed()
-            if is_new:
-                self._status.outputs += batch.outputs
-                self._status.note_sent(batch.batch, time.time_ns())
-            self._state.notify_all()
-
-    def _break(self, error: WallarooError) -> None:
-        with self._state:
-            self._broken, self._status.waiting_for = error, str(error)
-            self._state.notify_all()
-
-    def _refused(self, error: psycopg.Error) -> PeerError:
-        what = f"batch {self._in_hand.batch} for" if self._in_hand else "rows for"
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        assert isinstance(error, psycopg.Error)
+        what = f"batch {batch.batch} for" if batch else "rows for"
         where = f" ({error.diag.context})" if error.diag.context else ""
         return PeerError(
             f"PostgreSQL refuses {what} table {self._target.table}: {first_line(error)}{where}. "
-            f"Nothing is lost: committed rows wait in {self._staging}. Change the table so that it "
+            f"Nothing is lost: committed rows wait in {staging}. Change the table so that it "
             f"takes them, then run again."
         )
 
-    def _set_back(self, found: CommitId, history: CommitHistory) -> CheckpointError:
-        return CheckpointError(
-            f"Sink '{self._target.sink}' has output of batch {found.batch} from a commit that its "
-            f"checkpoint, which ends with batch {history.last.batch}, does not have: it was rolled "
-            f"back or is an older copy, and would put the same rows again. {WAYS_ON}"
-        )
+
+def open_committer(target: Target, staging: Path, is_durable: bool) -> QueuedCommitter:
+    """Open the committer of a PostgreSQL sink.  Raises PeerError for a dsn that cannot be read."""
+    system = PostgresSystem(target, is_durable)
+    return QueuedCommitter(target.sink, system, staging, is_durable=is_durable, points="postgres")

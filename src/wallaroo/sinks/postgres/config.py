@@ -87,11 +87,11 @@ class PostgresSinkConfig(SinkConfig):
         """
         try:
             # it imports psycopg, which is optional
-            from wallaroo.sinks.postgres.committer import PostgresCommitter
+            from wallaroo.sinks.postgres.committer import open_committer
         except ImportError as error:
             raise PeerError(
                 f"Sink '{sink}' ({self.label}) needs psycopg 3, which cannot be imported: {error}. "
                 f"Install it where the driver runs: pip install 'wallaroo-spark[postgres]'."
             ) from error
         target = Target(self.dsn, self.table, tuple(self.columns), self.ledger, sink)
-        return PostgresCommitter(target, staging, is_durable)
+        return open_committer(target, staging, is_durable)

@@ -13,7 +13,7 @@ rolled back or copied, and is an error.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +26,8 @@ from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
+from wallaroo.sinks.queued_committer import Session
+from wallaroo.sinks.staging import Staged
 
 # lines per sink and checkpoint; needed is one, the rest is for people who look
 LEDGER_BATCHES_KEPT = 100
@@ -85,7 +87,7 @@ def _identifier(name: str) -> sql.Identifier:
     return sql.Identifier(*name.split("."))
 
 
-class Table:
+class Table(Session):
     """An open connection to the target."""
 
     def __init__(self, target: Target, is_durable: bool):
@@ -170,7 +172,7 @@ class Table:
             return CommitId(self._target.checkpoint)
         return CommitId(self._target.checkpoint, int(found[0]), str(found[1]))
 
-    def put(self, batch: PendingBatch, parts: Iterable[memoryview]) -> bool:
+    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
         """Put a batch's rows, ``parts`` in order; False where they are there already (then
         ``parts`` is not touched).
         """
@@ -180,8 +182,8 @@ class Table:
                 return False
             with cursor.copy(self._copy()) as copy:
                 for part in parts:
-                    for start in range(0, len(part), PIECE_BYTES):
-                        copy.write(part[start : start + PIECE_BYTES])
+                    for start in range(0, len(part.body), PIECE_BYTES):
+                        copy.write(part.body[start : start + PIECE_BYTES])
             fault_point("postgres.copied")
         fault_point("postgres.committed")
         return True

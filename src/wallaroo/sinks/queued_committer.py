@@ -1,0 +1,318 @@
+"""The committer of sinks whose system commits by transaction: a thread that puts committed batches, in
+order.
+
+Where it runs: driver.
+
+The invariants:
+
+* ``commit`` hands a batch to the thread first (latency) and writes it to the pending list before it
+  returns.  If the driver dies in between, the checkpoint's last commit still has the tokens, and
+  ``recover`` hands the batch over again.
+* The thread puts one batch after the other and forgets a batch only when the system has confirmed its
+  transaction.  What it cannot know (a connection broke during the commit, the driver died after it) it
+  does again: `Session.put` finds out that it is there.
+* What the system and the pending list remember they remember by commit.  A commit there that is not in
+  the checkpoint's history means that the checkpoint was rolled back or is an older copy: output cannot
+  be taken back, so the run is refused.
+* What passes (the system is away, restarting, full) is tried again without end.  What does not (no such
+  table, a value that does not fit) ends the run; the batch stays in the list, and the next run goes on
+  with it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.durable.folders import make_private
+from wallaroo.errors import CheckpointError, InternalError, PeerError, WallarooError
+from wallaroo.faults import fault_point
+from wallaroo.identity import CommitHistory, CommitId
+from wallaroo.sinks.interface import SinkCommitter, SinkStatus
+from wallaroo.sinks.pending import PendingBatch, PendingList
+from wallaroo.sinks.staging import (
+    Staged,
+    disk_errors,
+    read_staged,
+    remove_orphans,
+    remove_staged,
+)
+from wallaroo.sinks.target_record import begin_target, has_left, note_left, read_target
+
+RETRY_SECONDS = 0.25  # between two tries
+STOP_SECONDS = 3.0  # for the thread to end after its statement was cancelled
+HISTORY_KEPT = 100  # commits that the system's last one is compared with
+
+
+class Session(ABC):
+    """A connection to the system, in the committer's thread."""
+
+    @abstractmethod
+    def last(self) -> CommitId:
+        """Return the newest commit of this checkpoint that is in the system (the state before the first
+        one where there is none).
+        """
+
+    @abstractmethod
+    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        """Put a batch's outputs in one transaction, ``parts`` in order; False where they are there
+        already (then ``parts`` is not touched).
+        """
+
+    def cancel(self) -> None:  # noqa: B027  # a system may have nothing to cancel
+        """End what the system does at this moment, as far as it can be reached.  Called from another
+        thread.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class System(ABC):
+    """What a sink writes to."""
+
+    errors: ClassVar[tuple[type[Exception], ...]]  # what its client raises
+    ways_on: ClassVar[str] = ""  # what to do where the checkpoint was rolled back
+
+    @property
+    @abstractmethod
+    def target(self) -> str:
+        """What is written to: the name of a table, of a topic."""
+
+    @abstractmethod
+    def connect(self, checkpoint: str) -> Session:
+        """Open a session that writes for a checkpoint.  Raises one of ``errors``, or WallarooError for
+        what cannot pass.
+        """
+
+    @abstractmethod
+    def waiting_for(self, error: Exception) -> str:
+        """Return what is waited for, in a few words, where trying again can help; else an empty
+        text.
+        """
+
+    @abstractmethod
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        """Make the error for what does not pass; ``batch`` was being put, if any was."""
+
+
+class QueuedCommitter(SinkCommitter):
+    """Commits batches of staged output to one system; ``points`` is the prefix of its fault points."""
+
+    def __init__(self, sink: str, system: System, staging: Path, *, is_durable: bool, points: str):
+        make_private(staging, is_durable=is_durable)
+        self._sink = sink
+        self._system = system
+        self._staging = staging
+        self._is_durable = is_durable
+        self._points = points
+        self._list = PendingList(staging, is_durable)
+        self._state = threading.Condition()
+        self._pending: dict[int, PendingBatch] = {}  # in order; until the system confirmed
+        self._history = CommitHistory("")  # up to the last commit that this committer knows of
+        self._in_hand: PendingBatch | None = None
+        self._session: Session | None = None
+        self._broken: WallarooError | None = None
+        self._is_closing = False
+        self._status = SinkStatus()
+        self._thread = threading.Thread(
+            target=self._live, name=f"wallaroo-{points}-{sink}", daemon=True
+        )
+
+    def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
+        """Take up what an earlier run committed and did not put; remove what was not committed;
+        begin to put.
+        """
+        record = read_target(self._staging, history, tokens)
+        pending = list(self._list.batches())
+        for found in pending:
+            if not history.contains(found.commit):
+                raise self._set_back(found.commit, history)
+        self._history = history
+        self._pending = {found.batch: found for found in pending}
+        with disk_errors(self._staging):
+            target = self._system.target
+            begin_target(self._staging, record, target, history.last, self._is_durable)
+            self._take_up(history.last, tokens)
+            remove_orphans(
+                self._staging,
+                {token["file"] for found in self._pending.values() for token in found.tokens},
+            )
+        self._note_committed()
+        self._thread.start()
+
+    def _take_up(self, last: CommitId, tokens: Sequence[Any]) -> None:
+        made = PendingBatch.of(last, 0, tokens)
+        if made is None or made.batch in self._pending or has_left(self._staging, last):
+            return
+        self._pending[made.batch] = made
+        self._list.add(made)
+
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
+        """Hand a committed batch over; again for the same commit does nothing.  Returns before the
+        output is in the system.
+        """
+        made = PendingBatch.of(commit, 0, tokens)
+        with self._state:
+            self._refuse_broken()
+            if commit.batch <= self._history.last.batch:
+                return
+            retained = (*self._history.retained, commit)[-HISTORY_KEPT:]
+            self._history = CommitHistory(commit.checkpoint, retained)
+            if made is not None:
+                self._pending[made.batch] = made
+            self._note_committed()
+            self._state.notify_all()
+        fault_point(f"{self._points}.handed")
+        with self._state:
+            if made is not None and made.batch in self._pending:  # else it has left already
+                self._list.add(made)
+
+    def abort(self, batch: int, tokens: Sequence[Any]) -> None:
+        """Drop what these uncommitted tokens staged."""
+        remove_staged(self._staging, tokens)
+
+    def status(self) -> SinkStatus:
+        """A snapshot for people."""
+        with self._state:
+            self._status.pending_bytes = self._pending_bytes()
+            return self._status.copy()
+
+    def backlog(self) -> int:
+        """Bytes of output that are not in the system yet; raises what the thread ended with: a run
+        without input ends too.
+        """
+        with self._state:
+            self._refuse_broken()
+            return self._pending_bytes()
+
+    def close(self, drain_seconds: float) -> None:
+        """Wait until everything is in the system, at most so long, then stop; the rest stays in the
+        outbox for the next run.
+
+        Raises what the thread ended with, once.
+        """
+        deadline = time.monotonic() + drain_seconds
+        with self._state:
+            if self._is_closing:
+                return
+            while (
+                self._pending and self._broken is None and (rest := deadline - time.monotonic()) > 0
+            ):
+                self._state.wait(rest)
+            self._is_closing = True
+            self._state.notify_all()
+            session = self._session if self._pending else None
+        if session is not None:
+            session.cancel()
+        if self._thread.ident is not None:
+            self._thread.join(STOP_SECONDS)
+        self._refuse_broken()
+
+    def _pending_bytes(self) -> int:
+        return sum(batch.bytes for batch in self._pending.values())
+
+    def _note_committed(self) -> None:
+        last = self._history.last.batch
+        self._status.committed_batch = min(self._pending) - 1 if self._pending else last
+
+    def _refuse_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        try:
+            while not self._is_closing:
+                self._try()
+        except WallarooError as error:
+            self._break(error)
+        except OSError as error:
+            self._break(
+                PeerError(
+                    f"The outbox of sink '{self._sink}' cannot be written: "
+                    f"{error.filename or self._staging}: {error.strerror or error}. Nothing is "
+                    f"lost. Free or mount the disk and run again."
+                )
+            )
+        except Exception as error:  # noqa: BLE001  # the thread's error boundary: else the driver would wait for ever
+            what = f"The thread of sink '{self._sink}' ended: {type(error).__name__}: {error}."
+            self._break(InternalError(what))
+        finally:
+            self._disconnect()
+
+    def _try(self) -> None:
+        """Connect and put until the committer is closed; return early, after a pause, where trying
+        again can help.
+        """
+        try:
+            self._connect()
+            while (batch := self._next()) is not None:
+                self._left(batch, self._put(batch))
+        except self._system.errors as error:
+            self._disconnect()
+            waiting_for = self._system.waiting_for(error)
+            if not waiting_for:
+                raise self._system.refused(error, self._in_hand, self._staging) from error
+            with self._state:
+                self._status.waiting_for = waiting_for
+                self._state.wait_for(lambda: self._is_closing, RETRY_SECONDS)
+
+    def _connect(self) -> None:
+        self._in_hand = None
+        self._session = session = self._system.connect(self._history.checkpoint)
+        last = session.last()
+        with self._state:
+            self._status.waiting_for = ""
+            history = self._history
+        if not history.contains(last):
+            raise self._set_back(last, history)
+
+    def _disconnect(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _next(self) -> PendingBatch | None:
+        with self._state:
+            self._state.wait_for(lambda: self._pending or self._is_closing)
+            self._in_hand = None if self._is_closing else self._pending[min(self._pending)]
+            return self._in_hand
+
+    def _put(self, batch: PendingBatch) -> bool:
+        assert self._session is not None
+        return self._session.put(batch, self._parts(batch))
+
+    def _parts(self, batch: PendingBatch) -> Iterator[Staged]:
+        return (read_staged(self._staging, token) for token in batch.tokens)
+
+    def _left(self, batch: PendingBatch, is_new: bool) -> None:
+        fault_point(f"{self._points}.left")
+        with self._state:
+            note_left(self._staging, batch.commit)
+            del self._pending[batch.batch]
+            self._list.remove(batch)
+            self._note_committed()
+            if is_new:
+                self._status.outputs += batch.outputs
+                self._status.note_sent(batch.batch, time.time_ns())
+            self._state.notify_all()
+
+    def _break(self, error: WallarooError) -> None:
+        with self._state:
+            self._broken = error
+            self._status.waiting_for = str(error)
+            self._state.notify_all()
+
+    def _set_back(self, found: CommitId, history: CommitHistory) -> CheckpointError:
+        return CheckpointError(
+            f"Sink '{self._sink}' has output of batch {found.batch} from a commit that its "
+            f"checkpoint, which ends with batch {history.last.batch}, does not have: it was rolled "
+            f"back or is an older copy, and would put the same output again. {self._system.ways_on}"
+        )
