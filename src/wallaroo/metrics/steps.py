@@ -19,6 +19,7 @@ from wallaroo.metrics.hot_keys import HotKeys
 
 HOT_KEYS_SHOWN = 20
 FADE_EVERY_BATCHES = 120
+WORKERS_MAX = 1024  # newest; hosts that come and go under fresh names must not fill the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,15 @@ class StepMeter:
                 keys.fade()
 
     def _add_worker(self, report: TaskReport) -> None:
-        known = self._workers.get(report.worker, WorkerLoad(report.worker, 0, 0.0, 0))
+        known = self._workers.pop(report.worker, WorkerLoad(report.worker, 0, 0.0, 0))
         self._workers[report.worker] = WorkerLoad(
             report.worker,
             known.tasks + 1,
             known.busy_seconds + report.busy_ms / 1e3,
             known.events + sum(report.stage_events.values()),
         )
+        if len(self._workers) > WORKERS_MAX:
+            del self._workers[next(iter(self._workers))]  # the one that worked longest ago
 
     def _add_sample(self, sample: StageSample, events: int) -> None:
         scale = events / max(1, sample.events)

@@ -20,6 +20,7 @@ from wallaroo.plan.model import DEAD_LETTERS, Plan, SourceEntry, Stage, ToExchan
 from wallaroo.status_api import queries
 
 SHARED_S = 0.4  # several dashboards get the same message
+GROUPS_MAX = 1024  # first key groups with figures of their own: a message a second stays small
 
 Answer = dict[str, Any]
 
@@ -55,8 +56,8 @@ class LiveView:
             "stage_events": details.stage_events,
             "edges": [[*edge, events] for edge, events in sorted(details.edges.items())],
             "hot_keys": details.hot_keys,
-            "group_events": details.group_events,
-            "group_bytes": details.state.group_bytes,
+            "group_events": _first_groups(details.group_events),
+            "group_bytes": _first_groups(details.state.group_bytes),
             "key_groups": self._plan.key_groups,
             "worker_loads": [asdict(load) for load in details.worker_loads],
             "state": {
@@ -78,6 +79,10 @@ class LiveView:
         """Return the newest failed events, newest first."""
         failed = [asdict(failure) for failure in reversed(details.failed)]
         return {"total": details.failed_total, "newest": failed}
+
+
+def _first_groups(figures: dict[int, int]) -> dict[int, int]:
+    return {group: figure for group, figure in figures.items() if group < GROUPS_MAX}
 
 
 # -- the graph

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.faults import miniature
+from tests.unit.dashboard.fakes import BusyRun
 from wallaroo.engine.report import TaskReport
 from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.metrics.details import StateSize
 from wallaroo.metrics.meter import RunMeter
+from wallaroo.metrics.steps import WORKERS_MAX, StepMeter
 from wallaroo.runtime.commit_protocol import BatchProtocol
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.job import Deployment
@@ -23,6 +25,7 @@ from wallaroo.spool import SpoolReader, folder_of
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.commits import Commit
 from wallaroo.state.view import close_environments
+from wallaroo.status_api.live import LiveView
 
 EVENTS = miniature.CHUNKS_PER_BATCH * miniature.EVENTS_PER_CHUNK
 
@@ -80,3 +83,19 @@ def test_events_are_counted_exactly_and_steps_are_sampled(
     assert details.state_changes[0] == sum(delta.entries for delta in commit.deltas) > 0
     assert details.state.delta_bytes > 0
     assert phases == ["commit", "sinks"]
+
+
+def test_workers_that_come_and_go_take_bounded_memory() -> None:
+    meter = StepMeter()
+    for number in range(WORKERS_MAX + 10):
+        meter.batch_done([TaskReport(0, 0, "a", worker=f"host-{number}"),
+                          TaskReport(0, 1, "a", worker="steady")])  # fmt: skip
+    assert len(meter.workers) == WORKERS_MAX
+    (steady,) = (load for load in meter.workers if load.worker == "steady")
+    assert steady.tasks == WORKERS_MAX + 10
+
+
+def test_a_message_to_dashboards_stays_small_with_many_key_groups(tmp_path: Path) -> None:
+    run = BusyRun(tmp_path, seconds=3)
+    run.meter.state_is(StateSize(1, 1, dict.fromkeys(range(32_768), 1_000_000)))
+    assert len(LiveView(run.plan).message(run.status(), run.meter)) < 100_000
