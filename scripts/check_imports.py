@@ -64,6 +64,14 @@ LAZY = {
         "wallaroo.sinks.postgres.config",
         "wallaroo.sinks.postgres.committer",
     ): "it needs psycopg, which is optional",
+    (
+        "wallaroo.sinks.kafka.config",
+        "wallaroo.sinks.kafka.committer",
+    ): "it needs confluent-kafka, which is optional",
+    (
+        "wallaroo.sources.kafka.config",
+        "wallaroo.sources.kafka.log",
+    ): "it needs confluent-kafka, which is optional",
     ("wallaroo.runner", "wallaroo.spark.driver"): "import wallaroo stays fast and needs no Spark",
 }
 

@@ -19,18 +19,18 @@ from wallaroo.api.decorators import (
     state_computation,
     state_computation_multi,
 )
-from wallaroo.api.not_yet import (
-    Aggregation,
-    ApplicationBuilder,
+from wallaroo.api.kafka import (
     CustomKafkaSinkCLIParser,
     CustomKafkaSourceCLIParser,
     DefaultKafkaSinkCLIParser,
     DefaultKafkaSourceCLIParser,
-    KafkaSinkConfig,
-    KafkaSourceConfig,
-    count_windows,
     kafka_parse_sink_options,
     kafka_parse_source_options,
+)
+from wallaroo.api.not_yet import (
+    Aggregation,
+    ApplicationBuilder,
+    count_windows,
     partition,
     range_windows,
 )
@@ -52,10 +52,12 @@ from wallaroo.errors import (
 from wallaroo.options import RunHandle, RunOptions
 from wallaroo.runner import run
 from wallaroo.sinks.file.config import FileSinkConfig
+from wallaroo.sinks.kafka.config import KafkaSinkConfig
 from wallaroo.sinks.stdout import StdoutSinkConfig
 from wallaroo.sinks.tcp.config import TCPSinkConfig
 from wallaroo.sources.file import FileSourceConfig
 from wallaroo.sources.generator import GenSourceConfig
+from wallaroo.sources.kafka.config import KafkaSourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.steps import (
     Computation,

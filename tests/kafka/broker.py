@@ -155,6 +155,7 @@ class Broker:
 @contextmanager
 def running_broker(folder: Path, **properties: str) -> Iterator[Broker]:
     """A broker with data in ``folder``; stopped at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
     port, controller = free_ports(2)
     named = {name.replace("_", "."): value for name, value in properties.items()}
     broker = Broker(folder, port, controller, named)

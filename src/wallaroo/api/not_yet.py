@@ -15,10 +15,6 @@ WINDOWS = (
     "windows and aggregations come in a later version; until then keep what a window needs "
     "in a state_computation."
 )
-KAFKA = (
-    "Kafka sources and sinks come in a later version; until then use a TCP or file source, or "
-    "GenSourceConfig."
-)
 CONNECTORS = (
     "the connector protocol comes in a later version; until then connect over TCP, or with files."
 )
@@ -48,14 +44,6 @@ class Aggregation:
 range_windows = not_yet("range_windows", WINDOWS)
 count_windows = not_yet("count_windows", WINDOWS)
 
-KafkaSourceConfig = not_yet("KafkaSourceConfig", KAFKA)
-KafkaSinkConfig = not_yet("KafkaSinkConfig", KAFKA)
-DefaultKafkaSourceCLIParser = not_yet("DefaultKafkaSourceCLIParser", KAFKA)
-DefaultKafkaSinkCLIParser = not_yet("DefaultKafkaSinkCLIParser", KAFKA)
-CustomKafkaSourceCLIParser = not_yet("CustomKafkaSourceCLIParser", KAFKA)
-CustomKafkaSinkCLIParser = not_yet("CustomKafkaSinkCLIParser", KAFKA)
-kafka_parse_source_options = not_yet("kafka_parse_source_options", KAFKA)
-kafka_parse_sink_options = not_yet("kafka_parse_sink_options", KAFKA)
 
 ApplicationBuilder = not_yet("ApplicationBuilder", OLD_BUILDER)
 partition = not_yet("partition", OLD_BUILDER)

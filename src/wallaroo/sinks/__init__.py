@@ -35,6 +35,8 @@ from __future__ import annotations
 
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkStatus, SinkWriter, WriteContext
+from wallaroo.sinks.kafka.config import KafkaSinkConfig
+from wallaroo.sinks.kafka.records import KafkaOutput
 from wallaroo.sinks.postgres.config import PostgresSinkConfig
 from wallaroo.sinks.postgres.rows import copy_row, row_encoder
 from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
@@ -48,5 +50,7 @@ __all__ = [
     "StagedWriter", "read_staged", "remove_staged", "remove_orphans",
     # PostgreSQL
     "PostgresSinkConfig", "row_encoder", "copy_row",
+    # Kafka
+    "KafkaSinkConfig", "KafkaOutput",
 ]
 # fmt: on

@@ -110,8 +110,6 @@ def test_the_default_serializer_is_pickle() -> None:
         lambda: wallaroo.range_windows(wallaroo.seconds(1)),
         lambda: wallaroo.count_windows(3),
         lambda: wallaroo.ApplicationBuilder("old"),
-        lambda: wallaroo.DefaultKafkaSourceCLIParser(None, name="kafka"),
-        lambda: wallaroo.kafka_parse_sink_options([]),
         lambda: wallaroo.experimental.SourceConnectorConfig("a", port=7100),
     ],
 )

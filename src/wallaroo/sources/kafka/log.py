@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.sources.kafka.clients import (
+from wallaroo.kafka_clients import (
     FIRST,
     NEXT,
     REQUEST_S_MAX,

@@ -21,7 +21,7 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.sources.kafka.clients import (
+from wallaroo.kafka_clients import (
     error_of,
     is_passing,
     open_consumer,

@@ -1,12 +1,13 @@
 """Kafka clients with our defaults, and what their errors mean for a run.
 
-Where it runs: driver and workers.  The only module of the sources that imports confluent-kafka, which
-is optional: it is imported when a Kafka source is opened.
+Where it runs: driver and workers.  It imports confluent-kafka, which is
+optional: import it where a Kafka source or sink is opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -15,6 +16,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from wallaroo.errors import PeerError
 
+LOGGER = logging.getLogger("wallaroo.kafka")
 REQUEST_S_MAX = 10.0  # for an answer to a question about metadata or offsets
 # librdkafka sleeps this long when its queue is full; with its default of 1000 ms a worker that is
 # faster than a queue's refill stands still (measured: a factor of five)
@@ -76,7 +78,7 @@ def settings(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
     return {
         "bootstrap.servers": brokers,
         "client.id": "wallaroo",
-        "log_level": 0,
+        "logger": LOGGER,
         "error_cb": quiet,
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
@@ -124,25 +126,6 @@ def _refused(brokers: str, error: KafkaException) -> PeerError:
         f"no Kafka client for {brokers} can be made: {sentence(error_of(error))}. Options have "
         f"librdkafka's names; correct options={{...}}."
     )
-
-
-def brokers_text(brokers: str | Sequence[Any]) -> str:
-    """Return ``host:port,...`` for what a configuration may say: that text, or a sequence of texts
-    and ``(host, port)`` pairs.
-
-    >>> brokers_text([("a", 9092), "b:9093", ("c", "9094")]), brokers_text("d")
-    ('a:9092,b:9093,c:9094', 'd:9092')
-    """
-    listed = brokers.split(",") if isinstance(brokers, str) else list(brokers)
-    return ",".join(_with_port(broker) for broker in listed)
-
-
-def _with_port(broker: Any) -> str:
-    if isinstance(broker, str):
-        text = broker.strip()
-        return text if ":" in text else f"{text}:9092"
-    host, port = broker
-    return f"{host}:{port}"
 
 
 def topic_partition(topic: str, partition: int, offset: int | None = None) -> TopicPartition:

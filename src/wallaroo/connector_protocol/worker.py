@@ -1,0 +1,272 @@
+"""The worker's end of a source connection: a client's bytes in; messages, answers and errors out.
+
+Where it runs: the ingress; pure.
+
+The invariants of a session:
+
+* A connection is in one of four states, and `_HANDLERS` says which frames each may get.  Anything else
+  is answered with ERROR, and nothing after it is looked at.
+* Every frame after the handshake costs the client one credit.  A client without credits that sends is
+  in error.  Credits are refilled when they fall to ``refill`` or below.
+* A stream has one owner among all connections.  A message of a stream that the connection does not
+  own is an error.  Ids of a stream rise; a message whose id was seen before is dropped silently: that
+  is how a client that rewinds too far loses and doubles nothing.
+* An ACK is only sent for what `acknowledge` was called with: the host calls it when the messages are
+  durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from wallaroo.connector_protocol.frames import (
+    NO_POINT,
+    Ack,
+    EndOfStream,
+    Error,
+    Frame,
+    FrameSplitter,
+    Hello,
+    MalformedFrameError,
+    Message,
+    Notify,
+    NotifyAck,
+    Ok,
+    Restart,
+    decode,
+    encode,
+)
+
+VERSIONS = frozenset([b"0.0.1", b"v0.0.1"])  # Wallaroo's clients say one, its sinks the other
+
+
+class State(Enum):
+    """Where a connection stands."""
+
+    CONNECTED = auto()  # HELLO is awaited
+    STREAMING = auto()
+    FAILED = auto()  # ERROR was sent or received: close
+    CLOSED = auto()  # RESTART was sent, or the client has gone
+
+
+@dataclass(slots=True)
+class Stream:
+    """What is known of a stream, across connections and runs."""
+
+    name: bytes
+    last: int = NO_POINT  # id of the last message taken; NO_POINT: none yet
+    owner: object | None = None  # the session that may send it
+    is_ended: bool = False
+
+
+@dataclass(slots=True)
+class Streams:
+    """All streams of a source, by id; the host restores ``last`` from what is durable."""
+
+    by_id: dict[int, Stream] = field(default_factory=dict)
+
+    def claim(self, stream: int, name: bytes, owner: object) -> Stream | None:
+        """Let ``owner`` send a stream; None where another connection does, or has its id."""
+        known = self.by_id.setdefault(stream, Stream(name))
+        if known.name != name or known.owner not in (None, owner):
+            return None
+        known.owner = owner
+        known.is_ended = False
+        return known
+
+    def leave(self, owner: object) -> None:
+        """A connection has gone: its streams may be claimed by another one."""
+        for stream in self.by_id.values():
+            if stream.owner is owner:
+                stream.owner = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A message that is new: the host stores it.  An empty payload is no event, but its id counts."""
+
+    stream: int
+    id: int
+    event_time: int
+    key: bytes
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A stream is complete up to its last message: acknowledge that when it is durable."""
+
+    stream: int
+    last: int
+
+
+Event = Taken | Ended
+
+
+class SourceSession:
+    """One connection of a source program; see the module's head."""
+
+    def __init__(self, streams: Streams, cookie: bytes, credits_max: int, refill: int):
+        if not 0 <= refill < credits_max:
+            raise ValueError(
+                f"refill_credits is {refill}; it has to be below max_credits={credits_max}"
+            )
+        self._streams = streams
+        self._cookie = cookie
+        self._credits_max = credits_max
+        self._refill = refill
+        self._credits = 0
+        self._splitter = FrameSplitter()
+        self._out: list[bytes] = []
+        self._points: dict[int, int] = {}  # to be acknowledged with the next ACK
+        self.state = State.CONNECTED
+        self.failure = ""  # why the connection failed, for people
+        self.program = ""  # what the client calls itself
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Take bytes; return what is new.  Never raises: what is wrong is answered."""
+        events: list[Event] = []
+        try:
+            for content in self._splitter.feed(data) if self._is_live else ():
+                events += self._take(decode(content))
+                if not self._is_live:
+                    return events
+        except MalformedFrameError as error:
+            self._fail(str(error))
+        if self.state is State.STREAMING and self._credits <= self._refill:
+            self._answer_credits()
+        return events
+
+    @property
+    def _is_live(self) -> bool:
+        return self.state in (State.CONNECTED, State.STREAMING)
+
+    def acknowledge(self, stream: int, last: int) -> None:
+        """Messages of a stream up to this id are durable; say so with the next `flush`."""
+        known = self._streams.by_id.get(stream)
+        if known is not None and known.owner is self and self.state is State.STREAMING:
+            self._points[stream] = last
+
+    def flush(self) -> None:
+        """Send what was acknowledged since."""
+        if self._points and self.state is State.STREAMING:
+            self._answer_credits()
+
+    def restart(self, address: bytes = b"") -> None:
+        """Ask the client to connect again, elsewhere if an address is given, and to rewind."""
+        if self.state is State.STREAMING:
+            self._send(Restart(address))
+        self.state = State.CLOSED
+        self._streams.leave(self)
+
+    def close(self) -> None:
+        """The client has gone."""
+        if self.state is not State.FAILED:
+            self.state = State.CLOSED
+        self._streams.leave(self)
+
+    def data_to_send(self) -> bytes:
+        """Return, once, the bytes that are to be sent."""
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    # -- one frame --------------------------------------------------------------------------------
+
+    def _take(self, frame: Frame) -> Iterator[Event]:
+        handler = _HANDLERS.get((self.state, type(frame)))
+        if handler is None:
+            wanted = "HELLO first" if self.state is State.CONNECTED else "not a worker's frame"
+            self._fail(f"unexpected {type(frame).__name__} frame: {wanted}")
+            return
+        if self.state is State.STREAMING:
+            if self._credits == 0:
+                self._fail("a frame was sent without a credit")
+                return
+            self._credits -= 1
+        yield from handler(self, frame)
+
+    def _hello(self, frame: Hello) -> Iterator[Event]:
+        if frame.version not in VERSIONS:
+            self._fail(f"unknown protocol version {frame.version.decode('utf-8', 'replace')!r}")
+        elif frame.cookie != self._cookie:
+            self._fail("the cookie is not this source's")
+        else:
+            self.program = f"{_text(frame.program)} {_text(frame.instance)}".strip()
+            self.state = State.STREAMING
+            self._credits = self._credits_max
+            self._send(Ok(self._credits_max))
+        yield from ()
+
+    def _notify(self, frame: Notify) -> Iterator[Event]:
+        stream = self._streams.claim(frame.stream, frame.name, self)
+        if stream is None:
+            self._send(NotifyAck(False, frame.stream, frame.point))
+        else:
+            self._send(NotifyAck(True, frame.stream, stream.last))
+        yield from ()
+
+    def _message(self, frame: Message) -> Iterator[Event]:
+        stream = self._streams.by_id.get(frame.stream)
+        if stream is None or stream.owner is not self:
+            self._fail(f"a message of stream {frame.stream}, which is not open on this connection")
+            return
+        if frame.id == NO_POINT:
+            self._fail(f"message id {NO_POINT} is reserved")
+            return
+        if stream.last != NO_POINT and frame.id <= stream.last:
+            return
+        stream.last = frame.id
+        yield Taken(frame.stream, frame.id, frame.event_time, frame.key, frame.payload)
+
+    def _end_of_stream(self, frame: EndOfStream) -> Iterator[Event]:
+        stream = self._streams.by_id.get(frame.stream)
+        if stream is None or stream.owner is not self:
+            self._fail(f"the end of stream {frame.stream}, which is not open on this connection")
+            return
+        stream.is_ended = True
+        yield Ended(frame.stream, stream.last)
+
+    def _client_failed(self, frame: Error) -> Iterator[Event]:
+        self.state = State.FAILED
+        self.failure = f"the client reports: {_text(frame.reason)}"
+        self._streams.leave(self)
+        yield from ()
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _answer_credits(self) -> None:
+        given = self._credits_max - self._credits
+        self._credits = self._credits_max
+        self._send(Ack(given, tuple(self._points.items())))
+        for stream, point in self._points.items():
+            known = self._streams.by_id[stream]
+            if known.is_ended and known.last == point:
+                known.owner = None  # it may be opened again, by any connection
+        self._points.clear()
+
+    def _fail(self, reason: str) -> None:
+        self._send(Error(reason.encode()))
+        self.failure = reason
+        self.state = State.FAILED
+        self._streams.leave(self)
+
+    def _send(self, frame: Frame) -> None:
+        self._out.append(encode(frame))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+_Handler = Callable[..., Iterator[Event]]
+_HANDLERS: dict[tuple[State, type], _Handler] = {
+    (State.CONNECTED, Hello): SourceSession._hello,
+    (State.CONNECTED, Error): SourceSession._client_failed,
+    (State.STREAMING, Notify): SourceSession._notify,
+    (State.STREAMING, Message): SourceSession._message,
+    (State.STREAMING, EndOfStream): SourceSession._end_of_stream,
+    (State.STREAMING, Error): SourceSession._client_failed,
+}

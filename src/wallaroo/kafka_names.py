@@ -1,0 +1,28 @@
+"""How Kafka brokers are named in configurations.
+
+Where it runs: everywhere; pure, and without a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def brokers_text(brokers: str | Sequence[Any]) -> str:
+    """Return ``host:port,...`` for what a configuration may say: that text, or a sequence of texts
+    and ``(host, port)`` pairs.
+
+    >>> brokers_text([("a", 9092), "b:9093", ("c", "9094")]), brokers_text("d")
+    ('a:9092,b:9093,c:9094', 'd:9092')
+    """
+    listed = brokers.split(",") if isinstance(brokers, str) else list(brokers)
+    return ",".join(_with_port(broker) for broker in listed)
+
+
+def _with_port(broker: Any) -> str:
+    if isinstance(broker, str):
+        text = broker.strip()
+        return text if ":" in text else f"{text}:9092"
+    host, port = broker
+    return f"{host}:{port}"

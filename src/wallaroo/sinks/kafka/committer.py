@@ -1,0 +1,320 @@
+"""Kafka as the system that a queued committer puts batches into.
+
+Where it runs: driver, in the committer's thread.
+
+The invariants, for ``delivery="exactly-once"``:
+
+* A batch is one transaction.  In the same transaction the offset of a consumer group that belongs to
+  this checkpoint and sink is committed: the batch's number plus one, with the commit's id as metadata.
+  Recovery reads it back; so it knows of every transaction whether it was committed, also of one whose
+  confirmation never came.
+* The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones: what
+  a forgotten process still sends is refused by the broker.
+* Brokers forget the offsets of a group without members after ``offsets.retention.minutes`` (seven days
+  unless configured otherwise).  The outbox's own record of what has left covers that, except for a batch
+  that was in flight at a crash after which nothing ran for so long: it is sent again.
+
+With ``delivery="at-least-once"`` a batch is sent by an idempotent producer and confirmed by all in-sync
+replicas; one that was in flight at a crash is sent again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from wallaroo.errors import CheckpointError, PeerError, WallarooError
+from wallaroo.faults import fault_point
+from wallaroo.identity import CommitId
+from wallaroo.kafka_clients import error_of, is_passing, open_admin, sentence, settings
+from wallaroo.sinks.kafka.records import records_in, unpack
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.staging import Staged
+
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+ANSWER_S_MAX = 10.0  # for an answer; after that the session is opened again
+TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at once
+TRANSACTION_MS_MAX = 300_000  # then the broker aborts a transaction that is not finished
+# once fenced, a client answers every call with "fatal"; nothing else makes ours fatal
+FENCED = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH)
+LEDGER_PARTITION = 0  # of the topic: where the group's offset is kept
+WAYS_ON = (
+    "Go on with the checkpoint that wrote the topic; or begin with another --checkpoint folder and "
+    "another topic."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where records go."""
+
+    sink: str
+    brokers: str
+    topic: str
+    delivery: str
+    options: Mapping[str, str] = field(repr=False)  # may hold a password
+
+    def group(self, checkpoint: str) -> str:
+        """Return the consumer group, and transactional id, of a checkpoint's output through this
+        sink.
+        """
+        return f"wallaroo-sink-{checkpoint}-{self.sink}"
+
+
+class KafkaSystem(System):
+    """One topic."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (KafkaException,)
+    ways_on: ClassVar[str] = WAYS_ON
+
+    def __init__(self, target: Target):
+        self._target = target
+
+    @property
+    def target(self) -> str:
+        return self._target.topic
+
+    def connect(self, checkpoint: str) -> Session:
+        self._require_topic()
+        if self._target.delivery == EXACTLY_ONCE:
+            return TransactionalSession(self._target, checkpoint)
+        return IdempotentSession(self._target, checkpoint)
+
+    def _require_topic(self) -> None:
+        """Raise PeerError for a topic that is not there, and has not appeared for a while."""
+        target = self._target
+        admin = open_admin(target.brokers, target.options)
+        deadline = time.monotonic() + TOPIC_S_MAX
+        while target.topic not in admin.list_topics(timeout=ANSWER_S_MAX).topics:
+            if time.monotonic() > deadline:
+                raise PeerError(
+                    f"Sink '{target.sink}': Kafka at {target.brokers} has no topic "
+                    f"'{target.topic}'. Create it, or correct its name, then run again; committed "
+                    f"output waits."
+                )
+            time.sleep(0.2)
+
+    def waiting_for(self, error: Exception) -> str:
+        assert isinstance(error, KafkaException)
+        inner = error_of(error)
+        is_temporary = is_passing(inner) or inner.txn_requires_abort()
+        return f"Kafka at {self._target.brokers} ({sentence(inner)})" if is_temporary else ""
+
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        assert isinstance(error, KafkaException)
+        inner = error_of(error)
+        if inner.code() in FENCED:
+            return PeerError(
+                f"Sink '{self._target.sink}': another process has taken over the output to Kafka "
+                f"topic '{self._target.topic}': a copy of this checkpoint is in use. Nothing was "
+                f"written twice. End one of the two."
+            )
+        what = f"batch {batch.batch} for" if batch else "output for"
+        return PeerError(
+            f"Kafka refuses {what} topic '{self._target.topic}': {sentence(inner)}. Nothing is "
+            f"lost: committed output waits in {staging}. Correct the topic or the sink's options, "
+            f"then run again."
+        )
+
+
+class _Sender:
+    """A producer, and the first thing that went wrong with a record."""
+
+    def __init__(self, target: Target, own: Mapping[str, Any]):
+        self._topic = target.topic
+        self._producer = Producer(
+            {
+                **settings(target.brokers, target.options),
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",  # as Java clients choose a key's partition
+                "linger.ms": 5,
+                **own,
+            }
+        )
+        self._failure: KafkaError | None = None
+        self._is_cancelled = False
+
+    @property
+    def producer(self) -> Producer:
+        return self._producer
+
+    def send(self, parts: Iterator[Staged]) -> None:
+        """Hand all records over and wait until the brokers have confirmed them.
+
+        Raises KafkaException for the first one that they refused, or where they confirm nothing for
+        ANSWER_S_MAX.
+        """
+        self._failure = None
+        for part in parts:
+            for packed in records_in(part):
+                self._produce(packed)
+        fault_point("kafka.produced")
+        self._wait(0)
+
+    def cancel(self) -> None:
+        """Let `send` end with an error."""
+        self._is_cancelled = True
+
+    def close(self) -> None:
+        """Drop what was not sent."""
+        self._producer.purge()
+
+    def _wait(self, waiting_max: int) -> None:
+        """Wait until at most so many records are not confirmed."""
+        waiting, moved_at = len(self._producer), time.monotonic()
+        while waiting > waiting_max:
+            self._producer.poll(0.1)
+            if self._failure is not None:
+                raise KafkaException(self._failure)
+            if len(self._producer) < waiting:
+                waiting, moved_at = len(self._producer), time.monotonic()
+            if self._is_cancelled or time.monotonic() - moved_at > ANSWER_S_MAX:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no confirmation"))
+
+    def _produce(self, packed: memoryview) -> None:
+        value, key, partition, headers = unpack(packed)
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=self._delivered,
+                    headers=list(headers),
+                )
+                return
+            except BufferError:  # the client's queue is full
+                self._wait(len(self._producer) // 2)
+
+    def _delivered(self, error: KafkaError | None, _: Any) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error
+
+
+class TransactionalSession(Session):
+    """Puts each batch in a transaction; see the module's head."""
+
+    def __init__(self, target: Target, checkpoint: str):
+        self._target = target
+        self._checkpoint = checkpoint
+        self._group = target.group(checkpoint)
+        self._ledger = TopicPartition(target.topic, LEDGER_PARTITION)
+        own = {"transactional.id": self._group, "transaction.timeout.ms": TRANSACTION_MS_MAX}
+        self._sender = _Sender(target, own)
+        self._sender.producer.init_transactions(ANSWER_S_MAX)  # fences what ran before
+        self._admin: AdminClient = open_admin(target.brokers, target.options)
+        self._member = Consumer(
+            {**settings(target.brokers, target.options), "group.id": self._group}
+        )
+        self._last = self._read_last()
+
+    def last(self) -> CommitId:
+        return self._last
+
+    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        if batch.batch <= self._last.batch:
+            self._check_same(batch)
+            return False
+        producer = self._sender.producer
+        producer.begin_transaction()
+        fault_point("kafka.begin")
+        try:
+            self._sender.send(parts)
+            producer.send_offsets_to_transaction(
+                [self._entry(batch.commit)], self._member.consumer_group_metadata(), ANSWER_S_MAX
+            )
+            fault_point("kafka.ledger")
+            self._commit()
+        except KafkaException as error:
+            if error_of(error).txn_requires_abort():
+                producer.abort_transaction(ANSWER_S_MAX)
+            raise
+        fault_point("kafka.committed")
+        self._last = batch.commit
+        return True
+
+    def _commit(self) -> None:
+        """Commit; ask again where the answer does not come: the client knows that it is the same
+        transaction.
+        """
+        while True:
+            try:
+                self._sender.producer.commit_transaction(ANSWER_S_MAX)
+                return
+            except KafkaException as error:
+                if not error_of(error).retriable():
+                    raise
+
+    def _entry(self, commit: CommitId) -> TopicPartition:
+        ledger = self._ledger
+        return TopicPartition(ledger.topic, ledger.partition, commit.batch + 1, commit.id)
+
+    def _read_last(self) -> CommitId:
+        asked = ConsumerGroupTopicPartitions(self._group, [self._ledger])
+        answer = self._admin.list_consumer_group_offsets(
+            [asked], require_stable=True, request_timeout=ANSWER_S_MAX
+        )
+        [found] = answer[self._group].result().topic_partitions
+        if found.error is not None:
+            raise KafkaException(found.error)
+        if found.offset < 0:
+            return CommitId(self._checkpoint)
+        return CommitId(self._checkpoint, found.offset - 1, found.metadata or "")
+
+    def _check_same(self, batch: PendingBatch) -> None:
+        if batch.batch == self._last.batch and batch.commit != self._last:
+            raise CheckpointError(
+                f"Kafka topic '{self._target.topic}' holds output of another commit "
+                f"{batch.batch} of sink '{self._target.sink}': a copy of this checkpoint was run, "
+                f"or it was rolled back. {WAYS_ON}"
+            )
+
+    def cancel(self) -> None:
+        self._sender.cancel()
+
+    def close(self) -> None:
+        self._sender.close()
+        self._member.close()
+
+
+class IdempotentSession(Session):
+    """Sends each batch and waits for its confirmation."""
+
+    def __init__(self, target: Target, checkpoint: str):
+        self._checkpoint = checkpoint
+        self._sender = _Sender(target, {})
+
+    def last(self) -> CommitId:
+        return CommitId(self._checkpoint)  # nothing in the topic says what it holds
+
+    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        self._sender.send(parts)
+        fault_point("kafka.sent")
+        return True
+
+    def cancel(self) -> None:
+        self._sender.cancel()
+
+    def close(self) -> None:
+        self._sender.close()
+
+
+def open_committer(target: Target, staging: Path, is_durable: bool) -> QueuedCommitter:
+    """Open the committer of a Kafka sink."""
+    system = KafkaSystem(target)
+    return QueuedCommitter(target.sink, system, staging, is_durable=is_durable, points="kafka")

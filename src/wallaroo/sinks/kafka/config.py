@@ -1,0 +1,96 @@
+"""KafkaSinkConfig: outputs as records of a Kafka topic, exactly once or at least once.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Only the driver talks to the brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.kafka_names import brokers_text
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.kafka.records import AS_IT_IS, RecordEncoder
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.steps import Encoder
+
+DELIVERIES = ("exactly-once", "at-least-once")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSinkConfig(SinkConfig):
+    """Send outputs to a Kafka topic, in order.
+
+    ``brokers`` is ``"host:9092,..."`` or a sequence of such texts or ``(host, port)`` pairs.  The
+    encoder returns the record's value (bytes or str), ``(value, key)``, ``(value, key, partition)``
+    or a `wallaroo.sinks.KafkaOutput` with headers; ``None`` writes nothing.  A record goes to the
+    partition it names, else to its key's (chosen as Java clients do), else to any.
+
+    ``delivery="exactly-once"``: each commit of the application is one transaction; consumers with
+    ``isolation.level=read_committed`` see every output once.  ``"at-least-once"``: no transactions,
+    less latency; after a crash what was in flight is sent again.  ``options`` are librdkafka's, for
+    TLS, SASL and tuning.  While the brokers are away output waits in the outbox.  Needs
+    confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
+    """
+
+    kind: ClassVar[str] = "kafka"
+    topic: str
+    brokers: str | Sequence[Any]
+    encoder: Encoder[Any] | None = None
+    delivery: str = "exactly-once"
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.topic, str) or not self.topic:
+            raise self._wrong(f"topic={self.topic!r} is no name.", "Give the topic's name.")
+        if self.delivery not in DELIVERIES:
+            choices = " or ".join(map(repr, DELIVERIES))
+            raise self._wrong(f"delivery={self.delivery!r} is unknown.", f"Write {choices}.")
+        try:
+            object.__setattr__(self, "brokers", brokers_text(self.brokers))
+        except (TypeError, ValueError):
+            fix = "Give 'host:port,host:port', or a list of (host, port)."
+            raise self._wrong(f"brokers={self.brokers!r} cannot be read.", fix) from None
+        object.__setattr__(self, "options", dict(self.options))
+        inner = self.encoder or AS_IT_IS
+        if isinstance(inner, RecordEncoder):
+            inner = inner.inner
+        if isinstance(inner, Encoder):  # what is none is a problem that the build reports
+            object.__setattr__(self, "encoder", RecordEncoder(inner))
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        return WallarooParameterError(
+            Problem(f"KafkaSinkConfig(topic={self.topic!r})", "", what, fix)
+        )
+
+    @property
+    def label(self) -> str:
+        """What errors and tables call it."""
+        return f"kafka {self.topic}"
+
+    @property
+    def target(self) -> str:
+        """Where records are that this sink continues."""
+        return self.topic
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Stage one task's records of one batch in the outbox."""
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        """Send from the driver; raises PeerError where confluent-kafka is missing."""
+        try:
+            # it imports confluent-kafka, which is optional
+            from wallaroo.sinks.kafka.committer import Target, open_committer
+        except ImportError as error:
+            raise PeerError(
+                f"Sink '{sink}' ({self.label}) needs confluent-kafka, which cannot be imported: "
+                f"{error}. Install it where the driver runs: pip install 'wallaroo-spark[kafka]'."
+            ) from error
+        brokers = brokers_text(self.brokers)
+        target = Target(sink, brokers, self.topic, self.delivery, self.options)
+        return open_committer(target, staging, is_durable)

@@ -1,0 +1,129 @@
+"""KafkaSourceConfig: the records of Kafka topics as events.
+
+Where it runs: the configuration travels; the driver asks the brokers for offsets, workers read the
+records.  Neither the driver's disk nor its network carries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+
+from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.framing import Framing
+from wallaroo.kafka_names import brokers_text
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.sources.log import SourceLog
+from wallaroo.steps import Decoder
+
+STARTS = ("earliest", "latest", "stored")
+ON_DATA_LOSS = ("stop", "skip")
+ISOLATIONS = ("read_committed", "read_uncommitted")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSourceConfig(SourceConfig[Event]):
+    """Read one topic, several, or all whose names match ``^pattern``; exactly once.
+
+    ``brokers`` is ``"host:9092,..."`` or a sequence of such texts or ``(host, port)`` pairs.  The
+    decoder is called with a record's value (records without one are passed over), or with a
+    `wallaroo.sources.KafkaRecord` where ``with_metadata`` is true.
+
+    ``start`` is where an application without a commit begins: ``"earliest"``, ``"latest"``, a time
+    (an aware datetime), or ``"stored"``: the offsets of the consumer group ``group``.  From then on
+    offsets live in the application's commits; they are published to ``group`` (``wallaroo-<name>``
+    by default, ``""``: not at all) for monitoring.  ``on_data_loss`` says what happens where
+    retention removed records that were not processed yet.  With ``until_now`` the source ends at what
+    the topics hold when the run begins.  ``options`` are librdkafka's, for TLS, SASL and tuning.
+    Needs confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
+    """
+
+    kind: ClassVar[str] = "kafka"
+
+    name: str
+    topic: str | Sequence[str]
+    brokers: str | Sequence[Any]
+    decoder: Decoder[Event]
+    start: str | datetime = "earliest"
+    group: str | None = None
+    until_now: bool = False
+    on_data_loss: str = "stop"
+    isolation: str = "read_committed"
+    with_metadata: bool = False
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        topics = (self.topic,) if isinstance(self.topic, str) else tuple(self.topic)
+        if not topics or not all(isinstance(topic, str) and topic for topic in topics):
+            raise self._wrong(
+                f"topic={self.topic!r} is no name.", "Give a topic's name, or several."
+            )
+        object.__setattr__(self, "topic", topics)
+        try:
+            object.__setattr__(self, "brokers", brokers_text(self.brokers))
+        except (TypeError, ValueError):
+            fix = "Give 'host:port,host:port', or a list of (host, port)."
+            raise self._wrong(f"brokers={self.brokers!r} cannot be read.", fix) from None
+        if isinstance(self.start, datetime):
+            if self.start.tzinfo is None:
+                fix = "Give it a time zone: datetime(..., tzinfo=UTC)."
+                raise self._wrong(f"start={self.start} has no time zone.", fix)
+        elif self.start not in STARTS:
+            choices = ", ".join(map(repr, STARTS))
+            raise self._wrong(
+                f"start={self.start!r} is unknown.", f"Write {choices} or a datetime."
+            )
+        if self.start == "stored" and self.group == "":
+            raise self._wrong(
+                "start='stored' needs a group.", "Name the consumer group: group='...'."
+            )
+        self._check("on_data_loss", self.on_data_loss, ON_DATA_LOSS)
+        self._check("isolation", self.isolation, ISOLATIONS)
+        object.__setattr__(self, "options", dict(self.options))
+
+    def _check(self, what: str, value: str, choices: tuple[str, ...]) -> None:
+        if value not in choices:
+            fix = f"Write {' or '.join(map(repr, choices))}."
+            raise self._wrong(f"{what}={value!r} is unknown.", fix)
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        return WallarooParameterError(
+            Problem(f"KafkaSourceConfig(name={self.name!r})", "", what, fix)
+        )
+
+    @property
+    def label(self) -> str:
+        return f"kafka {','.join(self.topic)}"
+
+    @property
+    def framing(self) -> Framing:
+        return Framing()  # records need none
+
+    def open_log(self) -> SourceLog:
+        """Return the log.  Raises PeerError where confluent-kafka is missing."""
+        try:
+            # it imports confluent-kafka, which is optional
+            from wallaroo.sources.kafka.log import KafkaLog, Subscription
+        except ImportError as error:
+            raise PeerError(
+                f"Source '{self.name}' ({self.label}) needs confluent-kafka, which cannot be "
+                f"imported: {error}. Install it wherever the driver and workers run: "
+                f"pip install 'wallaroo-spark[kafka]'."
+            ) from error
+        start = self.start
+        return KafkaLog(
+            Subscription(
+                source=self.name,
+                brokers=brokers_text(self.brokers),
+                topics=tuple(self.topic),
+                start=int(start.timestamp() * 1000) if isinstance(start, datetime) else start,
+                group=f"wallaroo-{self.name}" if self.group is None else self.group,
+                isolation=self.isolation,
+                on_data_loss=self.on_data_loss,
+                is_bounded=self.until_now,
+                with_metadata=self.with_metadata,
+                options=tuple(sorted(self.options.items())),
+            )
+        )
