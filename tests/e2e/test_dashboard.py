@@ -71,9 +71,11 @@ def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
     lines.write_text(LINES)
 
     def receiver() -> Any:
+        """One that says how much it has: this application's sink resumes there."""
         return command(
-            tmp_path, "receive", "--listen", f"127.0.0.1:{out_port}", "--no-write", "--quiet"
-        )
+            tmp_path, "receive", "--listen", f"127.0.0.1:{out_port}", "--resume",
+            "--out", tmp_path / "received", "--quiet",
+        )  # fmt: skip
 
     with ExitStack() as stack:
         first_receiver = stack.enter_context(receiver())
@@ -119,8 +121,8 @@ def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
         )
 
         page.locator("nav a[data-view=overview]").click()
+        page.locator("#banner").wait_for(state="hidden")
         first_receiver.kill()
-        page.get_by_text(f"127.0.0.1:{out_port}").nth(0).wait_for()
         page.locator("#banner", has_text="Waiting for").wait_for()
         stack.enter_context(receiver())
         page.locator("#banner").wait_for(state="hidden")
