@@ -48,7 +48,8 @@ export class Chart {
       scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.12, this.series[0].least ?? 1)] } },
       axes: [
         { ...axis, grid: { show: false }, space: 64, size: 26,
-          values: (_, moments) => moments.map((at) => clock(at).slice(0, 5)) },
+          values: (_, moments, space, gap, step) =>
+            moments.map((at) => clock(at).slice(0, step < 60 ? 8 : 5)) },
         { ...axis, size: 62, space: 36, values: (_, ticks) => ticks.map(this.format) },
       ],
       series: [{}, ...this.series.map((one) => ({
