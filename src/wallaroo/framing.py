@@ -4,7 +4,10 @@ Where it runs: everywhere; pure.  A framing becomes a closure once (``frame_walk
 ``frame_splitter``, ``framer``); the closures walk headers and nothing else.  Messages of one length
 follow each other in most streams, so both closures, once they have seen a few alike, look at the
 header's columns of a whole stretch at once: a strided slice per header byte, stripped of the
-expected byte, tells how many frames are alike.
+expected byte, gives how many frames are alike.  Lines cost a search for newlines, in C.
+
+The invariant: a framing's ``max_size`` decides what is accepted (``frame_walker``), never what is
+read again later (``frame_splitter``): what a smaller ``max_size`` finds in a spool stays readable.
 """
 
 from __future__ import annotations
@@ -27,17 +30,28 @@ _STRETCH_FRAMES_MAX = 8192
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How a source's bytes are cut into messages: a header of ``header_length`` bytes, read by
-    ``length_fmt``, then the payload.
+    r"""How a source's bytes are cut into messages: a header of ``header_length`` bytes, read by
+    ``length_fmt``, then the payload; or lines that end with ``\n`` or ``\r\n``.
     """
 
     header_length: int = 4
     length_fmt: str = ">I"
-    max_size: int = 16384  # largest payload accepted, bytes
+    max_size: int = 16384  # largest payload accepted, bytes; of a line without its newline
+    is_lines: bool = False  # the header is then of no meaning
+
+    @property
+    def overhead(self) -> int:
+        """How many bytes a frame has beside its payload."""
+        return 1 if self.is_lines else self.header_length
+
+
+def line_framing(max_size: int = 16384) -> Framing:
+    """Return the framing of lines."""
+    return Framing(0, "", max_size, is_lines=True)
 
 
 class FrameError(PeerError):
-    """A frame that breaks the framing.  ``end`` and ``frames`` tell of the good frames before
+    """A frame that breaks the framing.  ``end`` and ``frames`` describe the good frames before
     it.
     """
 
@@ -56,9 +70,9 @@ def length_reader(framing: Framing) -> struct.Struct:
     try:
         header = struct.Struct(framing.length_fmt)
         is_whole = isinstance(header.unpack(bytes(header.size))[0], int)
-    except (struct.error, IndexError, TypeError) as problem:
+    except (struct.error, IndexError, TypeError) as error:
         raise ValueError(
-            f"length_fmt {framing.length_fmt!r} is not a struct format: {problem}."
+            f"length_fmt {framing.length_fmt!r} is not a struct format: {error}."
         ) from None
     if not is_whole:
         raise ValueError(f"length_fmt {framing.length_fmt!r} does not read a whole number.")
@@ -74,8 +88,10 @@ def length_reader(framing: Framing) -> struct.Struct:
 @lru_cache(maxsize=64)
 def frame_walker(framing: Framing) -> FrameWalker:
     """Make ``walk(buffer, start, end) -> (end of the last whole frame, frames)``; it raises
-    FrameError for a bad length.
+    FrameError for a bad length, or a line that is too long.
     """
+    if framing.is_lines:
+        return _line_walker(framing.max_size)
     header, size_max = length_reader(framing), framing.max_size
     unpack, header_bytes = header.unpack_from, header.size
 
@@ -124,9 +140,11 @@ def count_frames(
 @lru_cache(maxsize=64)
 def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
     """Make ``split(frames) -> payloads`` for a run of whole frames; it raises FrameError where the
-    run is not whole.
+    run is not whole.  Frames larger than ``max_size`` are split, too.
     """
-    header, size_max = length_reader(framing), framing.max_size
+    if framing.is_lines:
+        return _split_lines
+    header = length_reader(framing)
     unpack, header_bytes = header.unpack_from, header.size
 
     def split(frames: bytes) -> list[bytes]:
@@ -136,8 +154,8 @@ def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
         limit = end - header_bytes
         while position <= limit:
             length = unpack(frames, position)[0]
-            if not 0 <= length <= size_max:
-                raise FrameError(_bad_length(length, size_max), position, len(payloads))
+            if length < 0:
+                raise FrameError(_bad_length(length, 0), position, len(payloads))
             body = position + header_bytes
             position = body + length
             if position > end:
@@ -175,6 +193,8 @@ def framer(framing: Framing) -> Callable[[bytes], bytes]:
     """Make ``frame(payload) -> header + payload``; it raises FrameError for a payload the framing
     cannot carry.
     """
+    if framing.is_lines:
+        return _line_framer(framing.max_size)
     header, size_max = length_reader(framing), framing.max_size
     # a format may read more than the length
     others = (0,) * (len(header.unpack(bytes(header.size))) - 1)
@@ -201,6 +221,100 @@ def frame(payload: bytes, framing: Framing = Framing()) -> bytes:  # frozen
     b'\\x00\\x00\\x00\\x03abc'
     """
     return framer(framing)(payload)
+
+
+@lru_cache(maxsize=64)
+def frame_ender(framing: Framing) -> Callable[[Buffer, Buffer, int], int]:
+    """Make ``end_of(begun, buffer, filled) -> bytes``: how many of the buffer's first ``filled``
+    bytes complete the frame that has begun (with a whole header), 0 if it needs more than all.
+    It raises FrameError for a line that gets too long.
+    """
+    size_max = framing.max_size
+    if framing.is_lines:
+
+        def end_of_line(begun: Buffer, buffer: Buffer, filled: int) -> int:
+            end = buffer.find(b"\n", 0, filled) + 1
+            if len(begun) + (end - 1 if end else filled) > size_max:
+                raise FrameError(_bad_line(size_max), 0, 0)
+            return end
+
+        return end_of_line
+    header = length_reader(framing)
+
+    def end_of_frame(begun: Buffer, buffer: Buffer, filled: int) -> int:
+        missing: int = header.size + header.unpack_from(begun)[0] - len(begun)
+        return missing if missing <= filled else 0
+
+    return end_of_frame
+
+
+def last_frame(framing: Framing, rest: bytes) -> bytes:
+    """Return the frame that the end of a stream makes of what has begun; empty if it makes none.
+
+    >>> last_frame(line_framing(), b"no newline"), last_frame(Framing(), b"\\0\\0")
+    (b'no newline\\n', b'')
+    """
+    return rest + b"\n" if rest and framing.is_lines else b""
+
+
+def text_hint(framing: Framing, head: bytes) -> str:
+    """Say what is probably wrong where a frame with a length begins with text.
+
+    >>> text_hint(Framing(), b"\\0\\0\\1\\0abc")
+    ''
+    """
+    if (
+        framing.is_lines
+        or len(head) < 4
+        or not all(32 <= byte < 127 or byte in b"\t\r\n" for byte in head)
+    ):
+        return ""
+    return (
+        f" ({head.decode('ascii')!r}).  This looks like text without a length header: use "
+        f"framing='lines' for the source, or send with `wallaroo send`"
+    )
+
+
+def _line_walker(size_max: int) -> FrameWalker:
+    def walk(buffer: Buffer, start: int, end: int) -> tuple[int, int]:
+        position = start
+        # the furthest newline within reach of a line's beginning ends lines of a good length only
+        while end - position > size_max:
+            newline = buffer.rfind(b"\n", position, position + size_max + 1)
+            if newline < 0:
+                raise FrameError(
+                    _bad_line(size_max), position, buffer.count(b"\n", start, position)
+                )
+            position = newline + 1
+        last = buffer.rfind(b"\n", position, end) + 1
+        position = max(position, last)
+        return position, buffer.count(b"\n", start, position)
+
+    return walk
+
+
+def _split_lines(frames: bytes) -> list[bytes]:
+    payloads = frames.split(b"\n")
+    if payloads.pop():
+        raise FrameError("the last line is cut off", frames.rfind(b"\n") + 1, len(payloads))
+    if b"\r" in frames:
+        payloads = [line[:-1] if line.endswith(b"\r") else line for line in payloads]
+    return payloads
+
+
+def _line_framer(size_max: int) -> Callable[[bytes], bytes]:
+    def frame(payload: bytes) -> bytes:
+        if len(payload) > size_max:
+            raise FrameError(_bad_line(size_max), 0, 0)
+        if b"\n" in payload or payload.endswith(b"\r"):
+            raise FrameError("a payload with a newline cannot be sent as a line", 0, 0)
+        return payload + b"\n"
+
+    return frame
+
+
+def _bad_line(size_max: int) -> str:
+    return f"a line is longer than max_size ({size_max})"
 
 
 def _run(buffer: Buffer, start: int, stride: int, header_bytes: int, tried: int) -> int:

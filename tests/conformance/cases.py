@@ -291,11 +291,11 @@ def topology_case(stages: tuple[str, ...]) -> Case:
     )
 
 
-def _dropped_state(build: Build, name: str, *, is_multi: bool) -> Case:
+def dropped_state_case(*, is_multi: bool, numbers: int = 11, digits: int = 1) -> Case:
     """Each key's count begins again after its ``end``."""
     lines = [
-        f"{key} {'end' if (number + place) % 4 == 3 else number}"
-        for number in range(11)
+        f"{key} {'end' if (number + place) % 4 == 3 else f'{number:0{digits}d}'}"
+        for number in range(numbers)
         for place, key in enumerate("abc")
     ]
     seen: Counter[str] = Counter()
@@ -311,6 +311,8 @@ def _dropped_state(build: Build, name: str, *, is_multi: bool) -> Case:
         )
         if line.endswith(" end"):
             del seen[key]
+    build = dropping.many_outputs if is_multi else dropping.one_output
+    name = "state dropped, several outputs" if is_multi else "state dropped"
     return Case(name, build, {"in": lines}, ordered_per_key(out=expected))
 
 
@@ -362,7 +364,7 @@ CASES = (
     Case("events share an object", mutable.shared_object, {"in": LINES}, in_any_order(*(f"{line} 1" for line in LINES))),
     Case("a decoder that is not deterministic", mutable.random_decoder, {"in": LINES}, in_any_order(
         *(f"{line} True 1" for line in LINES))),
-    _dropped_state(dropping.one_output, "state dropped", is_multi=False),
-    _dropped_state(dropping.many_outputs, "state dropped, several outputs", is_multi=True),
+    dropped_state_case(is_multi=False),
+    dropped_state_case(is_multi=True),
     *(detector_case(depth) for depth in (1, 2, 3)),
 )  # fmt: skip

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from tests.conformance.apps import topology
-from tests.conformance.cases import CASES, Case, several_keys_case, topology_case
+from tests.conformance.cases import (
+    CASES,
+    Case,
+    dropped_state_case,
+    several_keys_case,
+    topology_case,
+)
 from tests.conformance.runners import LocalRunner, SparkRunner
 
 SAMPLE = topology.TOPOLOGIES[4::8]  # of the topologies, for Spark
@@ -62,6 +68,19 @@ def test_state_survives_batches_and_keys_move_between_tasks_on_spark(
     shuffles, two tasks.
     """
     case = several_keys_case(rounds=1250, digits=100)
+    batches: list[int] = []
+
+    case.check(outputs_of(case, partial(spark_runner, batches=batches)))
+
+    assert batches[0] > 1
+
+
+@pytest.mark.spark
+@pytest.mark.java
+def test_state_that_was_dropped_in_an_earlier_batch_is_gone_on_spark(
+    spark_runner: SparkRunner,
+) -> None:
+    case = dropped_state_case(is_multi=False, numbers=4000, digits=100)
     batches: list[int] = []
 
     case.check(outputs_of(case, partial(spark_runner, batches=batches)))

@@ -20,6 +20,7 @@ RUN = [
     ROOT / "docs" / "tutorial.md",
     ROOT / "docs" / "cli.md",
     ROOT / "docs" / "errors.md",
+    ROOT / "docs" / "sources.md",
 ]
 BUILT = {"api/index.html"}  # made by `make docs`
 

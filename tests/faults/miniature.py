@@ -76,7 +76,7 @@ def plan_of_sequence(folder: Path, port: int) -> Plan:
 def fill(spool: Path, plan: Plan) -> None:
     """Bring the spool to its full length, as an ingress does: from where it ends."""
     events = Sequence(SEED).payloads(SOURCE, BATCHES * CHUNKS_PER_BATCH * EVENTS_PER_CHUNK)
-    writer, frame = SpoolWriter(spool, is_durable=True), framer(plan.sources[0].config.framing)
+    writer, frame = SpoolWriter(spool, is_durable=True), framer(plan.sources[0].config.wire_framing)
     for start in range(writer.position.events, len(events), EVENTS_PER_CHUNK):
         chunk = events[start : start + EVENTS_PER_CHUNK]
         writer.append(b"".join(map(frame, chunk)), len(chunk), 1_000_000_000)

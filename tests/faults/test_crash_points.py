@@ -73,7 +73,7 @@ NEEDED = [
 # What only a restart passes, by the crash that leaves it something to clean up.
 LEFT_BEHIND = {
     # output of an attempt, and its spool's index
-    "outbox.sync_folder:2": ["outbox.orphan", "spool.mend", "storage.delete"],
+    "outbox.sync_folder:2": ["outbox.orphan", "spool.rebuild_index", "storage.delete"],
     "storage.rename:6": ["storage.delete"],  # deltas of an attempt that nobody committed
     "outbox.pending.rename:1": ["outbox.pending.orphan"],  # half of the pending list's file
     "file.rename:1": ["file.orphan"],  # half of a file of output

@@ -36,6 +36,7 @@ _STATE_STYLES = {
     "running": "green",
     "stopping": "yellow",
     "stopped": "bold",
+    "input ended": "bold",
     "failed": "bold red",
 }
 _CURSOR_ON = b"\r\n\x1b[?25h"

@@ -19,11 +19,23 @@ import traceback
 from collections.abc import Sequence
 from importlib import metadata
 
-from wallaroo.cli import cluster, doctor, plan, receive, run, send, show, state, status, verify
+from wallaroo.cli import (
+    cluster,
+    doctor,
+    plan,
+    receive,
+    run,
+    send,
+    show,
+    sink,
+    state,
+    status,
+    verify,
+)
 from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
 
 EXIT_FAILED, EXIT_PIPELINE, EXIT_USER_CODE, EXIT_OUR_MISTAKE, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
-COMMANDS = (run, send, receive, show, plan, status, state, cluster, verify, doctor)
+COMMANDS = (run, send, receive, show, plan, status, state, sink, cluster, verify, doctor)
 
 
 def entry() -> None:

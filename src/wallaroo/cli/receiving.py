@@ -57,11 +57,11 @@ def frame_cutter(header_length: int, length_fmt: str) -> Cutter:
         whole, place, end, messages = bytes(buffer), 0, len(buffer), []
         while place + header_length <= end:
             begin = place + header_length
-            behind = begin + unpack_from(whole, place)[0]
-            if behind > end:
+            after = begin + unpack_from(whole, place)[0]
+            if after > end:
                 break
-            messages.append(whole[begin:behind])
-            place = behind
+            messages.append(whole[begin:after])
+            place = after
         del buffer[:place]
         return messages
 
@@ -90,9 +90,9 @@ class Receiver:
     """Accepts any number of connections and takes what they send.
 
     ``form`` is ``raw`` (bytes as they come), ``frames`` (a header, then the payload) or ``lines``.
-    Messages and raw chunks are written to ``out`` (messages with a newline behind them) and, with
+    Messages and raw chunks are written to ``out`` (messages each with a newline) and, with
     ``is_keeping``, kept in ``payloads``; ``timestamps`` has one (wall clock ns, messages or raw
-    bytes so far) per chunk.  With ``is_resuming`` (raw only) it tells the sender how many bytes it
+    bytes so far) per chunk.  With ``is_resuming`` (raw only) it reports to the sender how many bytes it
     has: at every connection and after it made them durable in ``out``; ``resume_at`` is what it had
     before.
     """
@@ -229,7 +229,7 @@ class Receiver:
         sock, _ = self._listener.accept()
         sock.setblocking(False)
         if self._is_resuming:
-            # the sender starts anew from what is here; what is under way would come twice
+            # the sender starts again from what is here; what is under way comes again
             for older in self._peers():
                 self._drop(older)
             self._save()

@@ -24,8 +24,9 @@ from wallaroo.cli.sending import (
 )
 from wallaroo.cli.sending_acked import send_acknowledged
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.framing import Framing
+from wallaroo.framing import Framing, line_framing
 
+RATE_S_MIN = 0.01  # a shorter time gives no rate worth printing
 FORMS = ("lines", "frames", "raw")
 
 
@@ -51,8 +52,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         choices=FORMS,
         default="lines",
         help=(
-            "lines: a frame per non-empty line (default); frames: the file holds frames; raw: "
-            "bytes as they are"
+            "what the file holds. lines: a message per non-empty line (default); frames: messages "
+            "with their headers; raw: bytes, sent as they are"
+        ),
+    )
+    parser.add_argument(
+        "--framing",
+        choices=("length", "lines"),
+        default="length",
+        help=(
+            "length: each message after a header with its length (default); lines: each message "
+            "before a newline, for sources with framing='lines'"
         ),
     )
     parser.add_argument("--keep-empty", action="store_true", help="lines: empty ones, too")
@@ -113,8 +123,8 @@ def main(args: argparse.Namespace) -> int:
         targets = parse_targets(args.to)
         _check(args, targets)
         blocks = _blocks(args)
-    except (ValueError, OSError, WallarooError) as problem:
-        print(f"wallaroo send: {problem}", file=sys.stderr)
+    except (ValueError, OSError, WallarooError) as error:
+        print(f"wallaroo send: {error}", file=sys.stderr)
         return 2
     options = SendOptions(
         args.rate, args.repeat, args.count, args.batch_size, args.duration, args.connect_timeout
@@ -132,8 +142,8 @@ def main(args: argparse.Namespace) -> int:
             sent = send(targets, blocks, options)
     except KeyboardInterrupt:
         return 1
-    except WallarooError as problem:
-        print(f"wallaroo send: {problem}", file=sys.stderr)
+    except WallarooError as error:
+        print(f"wallaroo send: {error}", file=sys.stderr)
         return 1
     if not args.quiet:
         print(summary(sent, args.rate, is_counted=args.form != "raw" or args.numbers is not None))
@@ -157,15 +167,15 @@ def summary(sent: Sent, rate: float | None, *, is_counted: bool = True) -> str:
     >>> summary(Sent(1000, 50000, 2.0, 0.0125), 500.0)
     'sent 1,000 messages, 50,000 bytes in 2.00 s: 500 messages/s, at most 12.5 ms behind schedule'
     """
-    seconds = max(sent.seconds, 1e-9)
-    if not is_counted:
-        return (
-            f"sent {sent.size_bytes:,} bytes in {sent.seconds:.2f} s: "
-            f"{sent.size_bytes / seconds / 1e6:,.1f} MB/s"
-        )
-    text = f"sent {sent.messages:,} messages, {sent.size_bytes:,} bytes in {sent.seconds:.2f} s"
-    text += f": {sent.messages / seconds:,.0f} messages/s"
-    return f"{text}, at most {sent.lag_s * 1000:.1f} ms behind schedule" if rate else text
+    counted = f"{sent.messages:,} messages, " if is_counted else ""
+    text = f"sent {counted}{sent.size_bytes:,} bytes in {sent.seconds:.2f} s"
+    if sent.seconds >= RATE_S_MIN and is_counted:
+        text += f": {sent.messages / sent.seconds:,.0f} messages/s"
+    elif sent.seconds >= RATE_S_MIN:
+        text += f": {sent.size_bytes / sent.seconds / 1e6:,.1f} MB/s"
+    if rate:
+        text += f", at most {sent.lag_s * 1000:.1f} ms behind schedule"
+    return text if sent.is_read else f"{text}; the other side has not read all of it yet"
 
 
 def _check(args: argparse.Namespace, targets: list[Address]) -> None:
@@ -180,6 +190,8 @@ def _check(args: argparse.Namespace, targets: list[Address]) -> None:
             "--rate, --count and --batch-size count messages; --form raw knows none. Use --form "
             "frames."
         )
+    if args.framing == "lines" and args.form == "frames":
+        raise ValueError("--framing lines has no headers; leave out --form frames.")
     if args.stream and (
         len(targets) > 1 or args.repeat != 1 or args.count or args.duration or args.form == "raw"
     ):
@@ -191,6 +203,8 @@ def _check(args: argparse.Namespace, targets: list[Address]) -> None:
 
 def _blocks(args: argparse.Namespace) -> Blocks:
     framing = Framing(args.header_length, args.length_fmt, PAYLOAD_BYTES_MAX)
+    if args.framing == "lines":
+        framing = line_framing(PAYLOAD_BYTES_MAX)
     if args.numbers is not None:
         last = args.numbers
         return lambda: of_numbers(last, framing)
@@ -199,15 +213,21 @@ def _blocks(args: argparse.Namespace) -> Blocks:
 
 
 def _read(path: Path, args: argparse.Namespace, framing: Framing) -> Messages:
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise PeerError(
+            f"--file: {path.absolute()} cannot be read: {error.strerror}. Files are separated by "
+            f"commas, without spaces."
+        ) from None
     if args.form == "raw":
         return of_bytes(content)
     if args.form == "lines":
         return of_lines(content, keeps_empty=args.keep_empty, framing=framing)
     try:
         return of_frames(content, framing)
-    except PeerError as problem:
-        raise PeerError(f"{path}, {problem}") from None
+    except PeerError as error:
+        raise PeerError(f"{path}, {error}") from None
 
 
 def _one_block(blocks: Blocks) -> Messages:

@@ -2,7 +2,9 @@
 schedule.
 
 Where it runs: a process or thread of its own, in ``wallaroo send``, in demos and in tests.  Message
-boundaries are found once; sending then cuts large slices and does no work per message.
+boundaries are found once; sending then cuts large slices and does no work per message.  Sending
+ends when the other side has read everything and closed its end: only then is it known that it
+refused nothing, and only then is the time measured.
 """
 
 from __future__ import annotations
@@ -45,11 +47,11 @@ def of_frames(content: bytes, framing: Framing = U32) -> Messages:
     """
     try:
         payloads = frame_splitter(framing)(content)
-    except FrameError as problem:
+    except FrameError as error:
         raise PeerError(
-            f"byte {problem.end}: {problem}. Is this a file of frames with this header?"
+            f"byte {error.end}: {error}. Is this a file of frames with this header?"
         ) from None
-    return _joined(content, framing.header_length, payloads)
+    return _joined(content, framing.overhead, payloads)
 
 
 def of_lines(content: bytes, *, keeps_empty: bool = False, framing: Framing = U32) -> Messages:
@@ -65,7 +67,7 @@ def of_lines(content: bytes, *, keeps_empty: bool = False, framing: Framing = U3
 
 def of_payloads(payloads: Sequence[bytes], framing: Framing = U32) -> Messages:
     """Frame payloads."""
-    return _joined(b"".join(map(framer(framing), payloads)), framing.header_length, payloads)
+    return _joined(b"".join(map(framer(framing), payloads)), framing.overhead, payloads)
 
 
 def of_numbers(last: int, framing: Framing = U32) -> Iterator[Messages]:
@@ -85,10 +87,10 @@ def of_bytes(content: bytes) -> Messages:
     return Messages(content, ends)
 
 
-def _joined(content: bytes, header_length: int, payloads: Sequence[bytes]) -> Messages:
+def _joined(content: bytes, overhead: int, payloads: Sequence[bytes]) -> Messages:
     return Messages(
         content,
-        array("Q", itertools.accumulate([len(payload) + header_length for payload in payloads])),
+        array("Q", itertools.accumulate([len(payload) + overhead for payload in payloads])),
     )
 
 
@@ -102,16 +104,20 @@ class SendOptions:
     batch_size: int | None = None
     duration_s: float | None = None
     connect_timeout_s: float = 10.0
+    read_timeout_s: float = 10.0  # for the other side to read everything and close
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What was sent; ``lag_s`` is the most any batch was late on its schedule."""
+    """What was sent, and in how many seconds the other side took it; ``lag_s`` is the most any
+    batch was late on its schedule.
+    """
 
     messages: int
     size_bytes: int
     seconds: float
     lag_s: float
+    is_read: bool = True  # whether the other side is known to have read everything
 
 
 def slices(blocks: Blocks, options: SendOptions) -> Iterator[tuple[memoryview, int]]:
@@ -146,11 +152,11 @@ def connect(target: Address, timeout_s: float) -> socket.socket:
     while True:
         try:
             sock = socket.create_connection(target, timeout=max(0.1, timeout_s))
-        except OSError as problem:
+        except OSError as error:
             if time.monotonic() >= until:
                 raise PeerError(
                     f"cannot connect to {target[0]}:{target[1]} within {timeout_s:g} s: "
-                    f"{problem.strerror or problem}. "
+                    f"{error.strerror or error}. "
                     "Is the application running, and does it listen there?"
                 ) from None
             time.sleep(CONNECT_RETRY_S)
@@ -165,7 +171,8 @@ def send(targets: Sequence[Address], blocks: Blocks, options: SendOptions = Send
     """Send all messages, batch by batch to one target after the other; late batches are sent, never
     skipped.
 
-    Ctrl-C ends it early and is no error.  Raises PeerError if a target is absent or goes away.
+    Ctrl-C ends it early and is no error.  Raises PeerError if a target is absent, goes away, or
+    closes the connection because it refuses a message.
     """
     with contextlib.ExitStack() as stack:
         sockets = [
@@ -184,6 +191,7 @@ def _send(
     until = began + options.duration_s if options.duration_s is not None else float("inf")
     messages = size_bytes = 0
     lag_s = 0.0
+    is_read = False
     try:
         for (part, number), turn in zip(
             batches, itertools.cycle(range(len(sockets))), strict=False
@@ -194,17 +202,43 @@ def _send(
                 break
             try:
                 sockets[turn].sendall(part)
-            except OSError as problem:
-                host, port = targets[turn]
-                raise PeerError(
-                    f"{host}:{port} went away after {messages} messages: {problem.strerror}. Look "
-                    f"into the application's log."
-                ) from None
+            except OSError as error:
+                raise _refused(targets[turn], messages, error) from None
             messages += number
             size_bytes += len(part)
+        is_read = _await_close(sockets, targets, messages, options.read_timeout_s)
     except KeyboardInterrupt:
         pass
-    return Sent(messages, size_bytes, time.monotonic() - began, lag_s)
+    return Sent(messages, size_bytes, time.monotonic() - began, lag_s, is_read)
+
+
+def _await_close(
+    sockets: Sequence[socket.socket], targets: Sequence[Address], messages: int, timeout_s: float
+) -> bool:
+    """Wait until the targets have read everything and closed; return whether they all have.  Raises
+    PeerError if one resets its connection.
+    """
+    until = time.monotonic() + timeout_s
+    for sock, target in zip(sockets, targets, strict=True):
+        try:
+            sock.shutdown(socket.SHUT_WR)
+            while True:
+                sock.settimeout(max(0.001, until - time.monotonic()))
+                if not sock.recv(4096):
+                    break
+        except TimeoutError:
+            return False
+        except OSError as error:
+            raise _refused(target, messages, error) from None
+    return True
+
+
+def _refused(target: Address, messages: int, error: OSError) -> PeerError:
+    return PeerError(
+        f"{target[0]}:{target[1]} closed the connection after at most {messages:,} messages "
+        f"({error.strerror}): it ended, or it refused a message and read none after it. Its log "
+        f"says which one and why."
+    )
 
 
 def _wait_for(due: float, until: float) -> float:

@@ -2,8 +2,8 @@
 is killed.
 
 Where it runs: a process or thread of its own.  The ingress says how many messages of the stream are
-safe; the sender goes on from there, and connects anew as often as it must.  The messages must be
-the same each time: the stream's name stands for them.
+safe; the sender goes on from there, and connects again as often as it must.  The messages must be
+the same each time: the stream's name identifies them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from wallaroo.errors import PeerError
 from wallaroo.ingress.acks import COUNT, hello
 
 ACK_WAIT_S = 0.1
+FRUITLESS_MAX = 8  # connections in a row that were closed before anything was acknowledged
+FRUITLESS_PAUSE_S = 0.1
 
 
 def send_acknowledged(
@@ -29,19 +31,24 @@ def send_acknowledged(
     rate: float | None = None,
     on_count: Callable[[int], None] = lambda count: None,
 ) -> Sent:
-    """Send until every message is acknowledged; ``on_count`` hears each new count.  Raises
-    PeerError if the target stays away.
+    """Send until every message is acknowledged; ``on_count`` gets each new count.  Raises
+    PeerError if the target stays away, or closes one connection after the other without
+    acknowledging anything, as it does where it refuses a message.
 
-    ``Sent`` tells what this call added, not what was safe before.
+    ``Sent`` counts what this call added, not what was safe before.
     """
-    began, first = time.monotonic(), -1
-    while True:
+    began = time.monotonic()
+    first = last = -1
+    fruitless = 0
+    while fruitless < FRUITLESS_MAX:
         try:
             with connect(target, connect_timeout_s) as sock:
                 sock.settimeout(connect_timeout_s)
                 sock.sendall(hello(stream))
                 count = _read_count(sock)
                 first = count if first < 0 else first
+                fruitless = fruitless + 1 if count == last else 0
+                last = count
                 on_count(count)
                 if count > len(messages.ends):
                     raise PeerError(
@@ -50,9 +57,14 @@ def send_acknowledged(
                     )
                 _send_from(sock, messages, count, rate, on_count)
         except OSError:  # it went away: it says where to continue when it is back
+            time.sleep(FRUITLESS_PAUSE_S if fruitless else 0.0)
             continue
         size_bytes = _start_of(messages, len(messages.ends)) - _start_of(messages, first)
         return Sent(len(messages.ends) - first, size_bytes, time.monotonic() - began, 0.0)
+    raise PeerError(
+        f"{target[0]}:{target[1]} closed {FRUITLESS_MAX} connections in a row after message {last} "
+        f"of stream '{stream}'. It refuses the next one: its log says why."
+    )
 
 
 def _send_from(

@@ -39,8 +39,6 @@ class Exchange:
         self.producer = producer
         self.routes: dict[Any, Route] = {}
         self.atomic = packing.atomic
-        # one of them that is worth a comparison before the look-up
-        self.commonest = str if str in packing.atomic else None
         self._kind = packing.kind
         self._owners = owners
         self._buckets: list[tuple[list[Any], Column]] = [

@@ -26,7 +26,7 @@ from wallaroo.engine.keys import tasks_by_group
 from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.packing import FRAMES, Kind, Packing, packing_of
 from wallaroo.engine.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
-from wallaroo.engine.stage import BuiltStage, Policy, build_output, build_stage, sinks_of
+from wallaroo.engine.stage import Around, BuiltStage, Policy, build_output, build_stage, sinks_of
 from wallaroo.framing import frame_splitter
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
 
@@ -101,11 +101,11 @@ class Level:
     def _packing_of(self, leave: ToExchange) -> Packing:
         return FRAMES if leave.is_raw else self._packing
 
-    def _build(self, stage: Stage) -> BuiltStage:
+    def _build(self, stage: Stage, around: Around | None = None) -> BuiltStage:
         policy = self._policy(stage)
         exchange = self._exchanges.get(stage.id)
         output = build_output(self.plan, stage, exchange, self.outputs, policy)
-        return build_stage(stage, self.states, output, policy)
+        return build_stage(stage, self.states, output, policy, around)
 
     def _payloads_head(self, stage: Stage, emit: Emit) -> Callable[[Payloads], None]:
         assert isinstance(stage.entry, SourceEntry)
@@ -124,7 +124,7 @@ class Level:
 
     def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
         assert isinstance(stage.entry, SourceEntry)
-        split = frame_splitter(self.plan.sources[stage.entry.source].config.framing)
+        split = frame_splitter(self.plan.sources[stage.entry.source].config.wire_framing)
         run = self._payloads_head(stage, self._built[stage.id].emit)
 
         def feed(frames: bytes) -> int:
@@ -135,7 +135,7 @@ class Level:
         return feed
 
     def _keyed_head(self, block: Block, emit: Emit) -> Keyed:
-        """The head for the block and all others of its kind from its origin."""
+        """The head for the block and all others from its origin."""
         if block.kind is not Kind.FRAMES:
             return emit_events(emit)
         producer = self.plan.stages[block.origin]
@@ -162,8 +162,9 @@ class Level:
             return
         head = self._heads.get((block.stage, block.origin))
         if head is None:
-            head = self._keyed_head(block, self._built[block.stage].emit)
-            self._heads[block.stage, block.origin] = head
+            head = self._heads[block.stage, block.origin] = self._keyed_head(
+                block, self._built[block.stage].emit
+            )
         head(keys, values)
 
     def sample_frames(
@@ -178,9 +179,9 @@ class Level:
         if self._has_hooks(stage.id):
             return self.feed_frames(source, frames, receipt_ms), None
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
-        payloads = frame_splitter(self.plan.sources[source].config.framing)(frames)
+        payloads = frame_splitter(self.plan.sources[source].config.wire_framing)(frames)
         timer = StageTimer(self.plan, stage, None, clock)
-        timed = self._payloads_head(stage, self._build_timed(stage, timer))
+        timed = self._payloads_head(stage, self._build(stage, timer.around).emit)
         first = payloads[:EVENTS_MAX]
         sample = timer.measure(lambda: timed(first), len(first), ())
         self._payloads_head(stage, self._built[stage.id].emit)(payloads[EVENTS_MAX:])
@@ -195,7 +196,7 @@ class Level:
         self._receipt_ms = max(self._receipt_ms, block.receipt_ms)
         keys, values = self._unpack[block.kind](block.packed)
         timer = StageTimer(self.plan, stage, block.origin, clock)
-        timed = self._keyed_head(block, self._build_timed(stage, timer))
+        timed = self._keyed_head(block, self._build(stage, timer.around).emit)
         first = keys[:EVENTS_MAX]
         sample = timer.measure(lambda: timed(first, values[:EVENTS_MAX]), len(first), first)
         self._keyed_head(block, self._built[stage.id].emit)(keys[EVENTS_MAX:], values[EVENTS_MAX:])
@@ -205,12 +206,6 @@ class Level:
         """Whether an operator holds events back: those of a twin would never be flushed."""
         built = self._built[stage]
         return bool(built.advances or built.flushes)
-
-    def _build_timed(self, stage: Stage, timer: StageTimer) -> Emit:
-        policy = self._policy(stage)
-        exchange = self._exchanges.get(stage.id)
-        output = build_output(self.plan, stage, exchange, self.outputs, policy)
-        return timer.build(stage, self.states, output, policy)
 
     def advance(self, watermark_ms: int) -> None:
         """Move the level's watermark to ``watermark_ms``: its operators may emit what was waiting

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 # values that cannot change: they are kept as they are until their block is full.  None is not among
-# them, since it stands in a column for a value that was pickled
+# them, since in a column it is in the place of a value that was pickled
 ATOMIC = frozenset({str, bytes, int, float, bool})
 NOTHING_ATOMIC: frozenset[type[Any]] = frozenset()
 # classes of events to which the values of one block refer by two bytes; each further one costs its
@@ -117,7 +117,7 @@ class PickleStream:
 
 
 class ValueColumn:
-    """Atomic values in a list, all others in a stream; None in the list stands for the stream's
+    """Atomic values in a list, all others in a stream; None in the list is in the place of the stream's
     next one.
     """
 

@@ -21,10 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.engine.error_context import shorten
-from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.keys import encode_key, group_of
 from wallaroo.engine.operators.interface import Emit
-from wallaroo.engine.stage import Policy, build_stage
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
 
 EVENTS_MAX = 256  # of a sample: at a microsecond or two of overhead each, half a millisecond
@@ -57,7 +55,7 @@ class StageSample:
 
 
 class StageTimer:
-    """Builds the twin of one stage and measures it once."""
+    """Puts itself around the operators of one twin and measures it once."""
 
     def __init__(self, plan: Plan, stage: Stage, origin: int | None, clock: Clock):
         self._plan = plan
@@ -67,17 +65,8 @@ class StageTimer:
         self._calls = [0] * (len(stage.steps) + 1)
         self._inclusive_ns = [0] * (len(stage.steps) + 1)
 
-    def build(
-        self, stage: Stage, states: dict[str, KeyedState], emit: Emit, policy: Policy
-    ) -> Emit:
-        """Build the steps like ``build_stage``, with a wrapper around each and around the exit."""
-        emit = self._wrapped(emit, len(stage.steps))
-        for place in reversed(range(len(stage.steps))):
-            built = build_stage(_only(stage, place), states, emit, policy)
-            emit = self._wrapped(built.emit, place)
-        return emit
-
-    def _wrapped(self, emit: Emit, place: int) -> Emit:
+    def around(self, emit: Emit, place: int) -> Emit:
+        """Measure an operator, or the output (the place after the last one)."""
         clock, calls, inclusive_ns = self._clock, self._calls, self._inclusive_ns
 
         def timed(key: Any, event: Any) -> None:
@@ -128,7 +117,7 @@ class StageTimer:
     def _overhead_ns(self) -> float:
         """What one wrapper adds to the time of what calls it, beyond what it measures itself."""
         place = len(self._calls) - 1
-        empty = self._wrapped(_nothing, place)
+        empty = self.around(_nothing, place)
         began = self._clock()
         for _ in range(_CALIBRATION_CALLS):
             empty(None, None)
@@ -145,10 +134,6 @@ def key_text(key: Any) -> str:
 
 def _nothing(key: Any, event: Any) -> None:
     pass
-
-
-def _only(stage: Stage, place: int) -> Stage:
-    return Stage(stage.id, stage.level, stage.entry, stage.steps[place : place + 1], stage.exit)
 
 
 def _names(plan: Plan, stage: Stage, origin: int | None) -> tuple[str, ...]:

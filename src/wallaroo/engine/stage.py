@@ -26,6 +26,9 @@ from wallaroo.plan.model import COLLECT_KEY, Plan, SourceEntry, Stage, ToExchang
 from wallaroo.steps import Encoder, Step
 
 Policy = Callable[[Step], OnError]
+# what measures a stage puts itself around each operator (its place in the stage) and around the
+# output (the place after the last one)
+Around = Callable[[Emit, int], Emit]
 PASS_THROUGH: Encoder[Any] = Encoder(as_text, "no encoder")
 
 
@@ -40,18 +43,29 @@ class BuiltStage:
     advances: tuple[Callable[[int], None], ...]
     flushes: tuple[Callable[[], None], ...]
 
+    @property
+    def has_hooks(self) -> bool:
+        """Whether an operator may hold events back: such a stage exists once, and has no twin."""
+        return bool(self.advances or self.flushes)
+
 
 def build_stage(
-    stage: Stage, states: dict[str, KeyedState], output: Emit, policy: Policy
+    stage: Stage,
+    states: dict[str, KeyedState],
+    output: Emit,
+    policy: Policy,
+    around: Around | None = None,
 ) -> BuiltStage:
     """Build the stage's operators, last first, before ``output``."""
     time = StageTime()
-    emit = output
+    places = range(len(stage.steps))
+    emit = around(output, len(places)) if around else output
     built: list[Operator] = []
-    for step in reversed(stage.steps):
+    for place in reversed(places):
+        step = stage.steps[place]
         site = Site(emit, policy(step), lambda own: states[own.step_name], time)
         operator = build_operator(step, site)
-        emit = operator.process
+        emit = around(operator.process, place) if around else operator.process
         built.insert(0, operator)
     return BuiltStage(
         emit,

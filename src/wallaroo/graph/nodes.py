@@ -24,7 +24,7 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepNode:
-    """A computation behind ``upstream``, with or without state."""
+    """A computation after ``upstream``, with or without state."""
 
     upstream: Node
     step: Step | Any  # anything a user passed to .to(); wallaroo.check rejects what is not a step
@@ -33,7 +33,7 @@ class StepNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyByNode:
-    """Every event behind it has a key."""
+    """Every event after it has a key."""
 
     upstream: Node
     extractor: KeyExtractor[Any, Any] | Any
@@ -42,7 +42,7 @@ class KeyByNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectNode:
-    """Every event behind it has the same key."""
+    """Every event after it has the same key."""
 
     upstream: Node
     place: str

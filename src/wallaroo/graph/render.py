@@ -34,7 +34,7 @@ class HasGraph(Protocol):
 
 
 def text(application: HasGraph) -> str:
-    """Draw the graph as text: every merge's two sides are set in, in front of it; ``~~~`` is a
+    """Draw the graph as text: every merge's two sides are set in, before it; ``~~~`` is a
     shuffle.
     """
     idle = idle_key_bys(application.root)
@@ -50,7 +50,7 @@ def text(application: HasGraph) -> str:
 
 
 def _margins(root: Node) -> dict[Node, int]:
-    """How far a node is set in: by the number of merges behind it."""
+    """How far a node is set in: by the number of merges after it."""
     margins = {root: 0}
     todo = [root]
     while todo:

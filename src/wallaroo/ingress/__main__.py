@@ -14,7 +14,7 @@ from wallaroo.ingress.server import Ingress
 
 
 def main(path: str) -> int:
-    """Listen, say so, and read until told to stop; return the exit code."""
+    """Listen, say so, and read until it is to stop; return the exit code."""
     parent = Parent()
 
     def work() -> None:

@@ -1,53 +1,57 @@
-"""Acknowledged streams: a sender learns how many of its frames are safe, and continues there after
-any crash.
+"""Acknowledged streams: a sender learns how many of its frames are stored, and continues there
+after any crash.
 
 Where it runs: ingress; ``hello`` and ``COUNT`` also in senders.
 
-The protocol, on a port of its own: the sender connects and says ``hello(stream)``.  The ingress
+The protocol, on a port of its own: the sender connects and sends ``hello(stream)``.  The ingress
 answers with a u64 (big-endian): the frames of this stream that are in the spool for good.  The
-sender sends from there on; after each publish the ingress sends the new count.  A second connection
-for a stream ends the first.
+sender sends from there on; after each publication the ingress sends the new count.  A second
+connection for a stream ends the first.  A stream's name is 1 to 255 bytes of any kind, compared
+byte by byte.
 
-The law: a count is sent only after the chunk that it counts is published.  Each chunk carries its
-stream's count in ``resume``, so that count and frames are stored by one write.  A file beside the
-spool (``streams``) holds the counts at some position; before a segment is removed that file is
-written anew, so that file and log together always tell every stream's count.
+The invariants: a count is sent only after the chunk that it counts was published, and counts only
+frames whose append returned.  Each chunk carries its stream's count in ``resume``, so that count
+and frames are stored by one write.  A file beside the spool (``streams``) holds the counts at some
+position; it is written again before a segment is removed, so that file and log together always
+hold every stream's count.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import struct
-from pathlib import Path
 
+from wallaroo.durable.versions import check_version
+from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import PeerError
-from wallaroo.faults import fault_point
 from wallaroo.spool import Position, SpoolReader, SpoolWriter
-from wallaroo.spool.format import VERSION, check_version, corrupt, digest
-from wallaroo.spool.writer import sync_folder
+from wallaroo.spool.format import corrupt, digest, disk_error
 
 COUNT = struct.Struct(">Q")
 _HELLO = struct.Struct(">4sBB")  # magic, version, bytes of the stream's name
 _MAGIC = b"wlrs"
+PROTOCOL_VERSION = 1
 HELLO_BYTES_MAX = _HELLO.size + 255
+# of the file: since 2 names are hexadecimal, before they were text
+FILE_VERSION = 2
 
 
-def hello(stream: str) -> bytes:
-    """Return what a sender says first.  Raises ValueError for a name of no or more than 255
-    bytes.
+def hello(stream: str | bytes) -> bytes:
+    """Return what a sender says first; text is sent as UTF-8.  Raises ValueError for a name of no
+    or more than 255 bytes.
     """
-    name = stream.encode()
+    name = stream.encode() if isinstance(stream, str) else stream
     if not 1 <= len(name) <= 255:
         raise ValueError("A stream's name has 1 to 255 bytes.")
-    return _HELLO.pack(_MAGIC, VERSION, len(name)) + name
+    return _HELLO.pack(_MAGIC, PROTOCOL_VERSION, len(name)) + name
 
 
-def read_hello(content: bytes) -> tuple[str, bytes] | None:
+def read_hello(content: bytes) -> tuple[bytes, bytes] | None:
     """Return the stream's name and what follows, None while the hello is not whole.  Raises
     PeerError for anything else.
     """
-    if not _MAGIC.startswith(content[:4]) or (len(content) > 4 and content[4] != VERSION):
+    is_other_version = len(content) > 4 and content[4] != PROTOCOL_VERSION
+    if not _MAGIC.startswith(content[:4]) or is_other_version or content[5:6] == b"\0":
         raise PeerError(
             f"it does not begin with the hello of an acknowledged stream; first bytes "
             f"{content[:16].hex(' ')}"
@@ -55,7 +59,7 @@ def read_hello(content: bytes) -> tuple[str, bytes] | None:
     if len(content) < _HELLO.size or len(content) < _HELLO.size + content[5]:
         return None
     end = _HELLO.size + content[5]
-    return content[_HELLO.size : end].decode("utf-8", "replace"), content[end:]
+    return content[_HELLO.size : end], content[end:]
 
 
 class Streams:
@@ -65,23 +69,25 @@ class Streams:
         """Read the counts that belong to the writer's position, which must be published."""
         self._path = writer.folder / "streams"
         self._writer = writer
-        self.counts: dict[str, int] = {}
+        self.counts: dict[bytes, int] = {}
         start = self._load()
         for chunk in SpoolReader(writer.folder).chunks(max(start, writer.first), writer.position):
             if chunk.resume:
-                self.counts[chunk.resume[COUNT.size :].decode()] = COUNT.unpack_from(chunk.resume)[
-                    0
-                ]
+                count = COUNT.unpack_from(chunk.resume)[0]
+                self.counts[chunk.resume[COUNT.size :]] = count
 
-    def add(self, stream: str, frames: int) -> bytes:
-        """Count frames of a stream; return the ``resume`` of their chunk."""
-        count = self.counts.get(stream, 0) + frames
-        self.counts[stream] = count
-        return COUNT.pack(count) + stream.encode()
+    def resume_after(self, stream: bytes, frames: int) -> bytes:
+        """Return the ``resume`` of a chunk with the next frames of a stream."""
+        return COUNT.pack(self.counts.get(stream, 0) + frames) + stream
+
+    def add(self, stream: bytes, frames: int) -> None:
+        """Count frames of a stream, after their chunk was appended."""
+        self.counts[stream] = self.counts.get(stream, 0) + frames
 
     def remove_consumed(self) -> None:
         """Remove consumed segments, after the counts in them are stored elsewhere.  Call it right
-        after a publish.
+        after a publication.  Raises SpoolFullError if there is no room for the counts; then nothing
+        is removed.
         """
         if not self._writer.has_consumed():
             return
@@ -91,22 +97,17 @@ class Streams:
 
     def _save(self, position: Position) -> None:
         table = {
-            "version": VERSION,
+            "version": FILE_VERSION,
             "byte": position.byte,
             "events": position.events,
-            "counts": self.counts,
+            "counts": {stream.hex(): count for stream, count in self.counts.items()},
         }
         content = json.dumps(table).encode()
-        fresh = self._path.with_suffix(".new")
-        with open(fresh, "wb") as file:
-            file.write(digest(content).to_bytes(8, "little") + content)
-            file.flush()
-            fault_point("streams.fsync")
-            os.fsync(file.fileno())
-        fault_point("streams.rename")
-        os.replace(fresh, self._path)
-        fault_point("streams.sync_folder")
-        sync_folder(self._path.parent)
+        stored = digest(content).to_bytes(8, "little") + content
+        try:
+            write_whole(self._path, stored, is_durable=True, points="streams")
+        except OSError as error:
+            raise disk_error(self._writer.folder, error) from error
 
     def _load(self) -> Position:
         try:
@@ -116,6 +117,10 @@ class Streams:
         if digest(stored[8:]).to_bytes(8, "little") != stored[:8]:
             raise corrupt(self._path, 0, "its checksum differs")
         content = json.loads(stored[8:])
-        check_version(Path(self._path), content["version"])
-        self.counts = dict(content["counts"])
+        check_version(self._path, content["version"], FILE_VERSION)
+        is_text = content["version"] == 1
+        self.counts = {
+            name.encode() if is_text else bytes.fromhex(name): count
+            for name, count in content["counts"].items()
+        }
         return Position(content["byte"], content["events"])

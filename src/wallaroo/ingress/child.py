@@ -29,21 +29,21 @@ def say(word: str, content: Any) -> None:
 
 
 def fail(kind: str, *facts: str) -> None:
-    """Tell the parent why this process ends, and a person too."""
+    """Report to the parent, and to the log, why this process ends."""
     words = f"source '{facts[0]}' failed at {facts[1]}: {facts[3]}" if kind == "user" else facts[0]
     print(f"wallaroo: {words}", file=sys.stderr, flush=True)
     say("ERROR", {"kind": kind, "facts": facts})
 
 
 def end_of(name: str, work: Callable[[], None]) -> int:
-    """Do a child's work; return its exit code, having told the parent why where it failed."""
+    """Do a child's work; return its exit code, after reporting to the parent why it failed."""
     try:
         work()
-    except WallarooError as problem:
-        fail("checkpoint" if isinstance(problem, CheckpointError) else "peer", str(problem))
+    except WallarooError as error:
+        fail("checkpoint" if isinstance(error, CheckpointError) else "peer", str(error))
         return EXIT_PEER
-    except OSError as problem:
-        fail("peer", f"the {name} failed: {problem}")
+    except OSError as error:
+        fail("peer", f"the {name} failed: {error}")
         return EXIT_PEER
     return 0
 

@@ -9,9 +9,11 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from wallaroo.durable.whole_file import write_whole
 from wallaroo.framing import Framing
 
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024  # per source, in the spool and not yet consumed
+HANDSHAKE_S = 10.0  # for a sender of an acknowledged stream to name its stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,14 @@ class IngressConfig:
     sources: tuple[IngressSource, ...]
     is_durable: bool = False
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
+    checkpoint: str = ""  # id of the checkpoint that the spools belong to
+    handshake_s: float = HANDSHAKE_S
 
 
 def write_config(config: IngressConfig, path: Path) -> None:
     """Write a configuration for ``python -m wallaroo.ingress``."""
-    path.write_text(json.dumps(asdict(config), indent=1), encoding="utf-8")
+    content = json.dumps(asdict(config), indent=1).encode()
+    write_whole(path, content, is_durable=False, points="ingress.config")
 
 
 def read_config(path: Path) -> IngressConfig:
@@ -48,4 +53,4 @@ def read_config(path: Path) -> IngressConfig:
         IngressSource(**{**source, "framing": Framing(**source["framing"])})
         for source in content["sources"]
     )
-    return IngressConfig(sources, content["is_durable"], content["backlog_bytes_max"])
+    return IngressConfig(**{**content, "sources": sources})

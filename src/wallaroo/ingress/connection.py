@@ -1,8 +1,8 @@
 """One client's connection: what comes out of its socket, cut at whole frames.
 
 Where it runs: ingress.  Reads go through one buffer that all connections share; what a connection
-keeps between two reads is the beginning of one frame.  A frame that is large gets a buffer of its
-own, filled in place, so that it is not copied over and over.
+keeps between two reads is the beginning of one frame.  The invariant: it keeps no more memory than
+the bytes that have arrived, whatever length a header claims.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from wallaroo.framing import FrameError, FrameWalker, Framing, length_reader
+from wallaroo.framing import FrameError, Framing, frame_ender, frame_walker, last_frame
 
 READ_BYTES = 256 * 1024  # at once
-LARGE_FRAME_BYTES = 64 * 1024  # from here on a frame gets its own buffer
+KEPT_BYTES_MAX = 64 * 1024  # of an unfinished frame in the shared buffer; a larger one has its own
 
 Store = Callable[[memoryview, int], None]  # (whole frames, how many)
 
@@ -22,45 +22,36 @@ class ReadBuffer:
     """The buffer that connections share; it holds a kept beginning and one read."""
 
     def __init__(self) -> None:
-        self.content = bytearray(LARGE_FRAME_BYTES + READ_BYTES)
+        self.content = bytearray(KEPT_BYTES_MAX + READ_BYTES)
         self.view = memoryview(self.content)
 
 
 class Connection:
     """A client's socket and the beginning of its unfinished frame."""
 
-    __slots__ = (
-        "_filled",
-        "_header",
-        "_large",
-        "_rest",
-        "_walk",
-        "number",
-        "peer",
-        "socket",
-        "stream",
-    )
+    __slots__ = ("_end_of", "_framing", "_large", "_rest", "_walk", "number", "peer", "socket",
+                 "stream")  # fmt: skip
 
-    def __init__(
-        self, sock: socket.socket, peer: str, number: int, framing: Framing, walk: FrameWalker
-    ):
-        self.socket, self.peer, self.number = sock, peer, number
-        self.stream = ""  # of a sender that wants acknowledgements
-        self._walk = walk
-        self._header = length_reader(framing)
+    def __init__(self, sock: socket.socket, peer: str, number: int, framing: Framing):
+        self.socket = sock
+        self.peer = peer
+        self.number = number
+        self.stream = b""  # of a sender that wants acknowledgements
+        self._framing = framing
+        self._walk = frame_walker(framing)
+        self._end_of = frame_ender(framing)
         self._rest = b""
-        self._large = bytearray()
-        self._filled = 0
+        self._large = bytearray()  # the unfinished frame, where it is large; ``_rest`` is empty
 
     @property
     def unfinished_bytes(self) -> int:
         """How much of an unfinished frame has come."""
-        return self._filled if self._large else len(self._rest)
+        return len(self._large) or len(self._rest)
 
     @property
     def unfinished_head(self) -> bytes:
         """The first bytes of the unfinished frame."""
-        return bytes(self._large[: min(16, self._filled)]) if self._large else self._rest[:16]
+        return bytes(self._large[:16]) or self._rest[:16]
 
     def read(self, buffer: ReadBuffer, store: Store) -> int:
         """Read once, store the whole frames; return the bytes read, 0 at the end of the stream.
@@ -68,43 +59,51 @@ class Connection:
         Raises FrameError, after storing the good frames before the bad one, and what the socket
         raises.
         """
-        if self._large:
-            return self._read_large(store)
         kept = len(self._rest)
         buffer.content[:kept] = self._rest
-        count = self.socket.recv_into(buffer.view[kept:])
-        if count:
-            self.take(buffer, kept + count, store)
+        count = self.socket.recv_into(buffer.view[kept : kept + READ_BYTES])
+        if not count:
+            return 0
+        if self._large:
+            self._take_large(buffer, count, store)
+        else:
+            self._take(buffer, kept + count, store)
         return count
 
-    def take(self, buffer: ReadBuffer, filled: int, store: Store) -> None:
+    def take_last(self, store: Store) -> None:
+        """Store what is unfinished if the end of the stream completes it, as it does a line."""
+        frame = last_frame(self._framing, bytes(self._large) or self._rest)
+        if frame:
+            store(memoryview(frame), 1)
+            self._rest = b""
+            self._large = bytearray()
+
+    def _take(self, buffer: ReadBuffer, filled: int, store: Store) -> None:
         """Store the whole frames of the buffer's first ``filled`` bytes and keep the rest."""
         try:
             end, frames = self._walk(buffer.content, 0, filled)
-        except FrameError as problem:
-            if problem.frames:
-                store(buffer.view[: problem.end], problem.frames)
-            self._rest = bytes(buffer.view[problem.end : min(filled, problem.end + 16)])
+        except FrameError as error:
+            if error.frames:
+                store(buffer.view[: error.end], error.frames)
+            self._rest = bytes(buffer.view[error.end : min(filled, error.end + 16)])
             raise
         if frames:
             store(buffer.view[:end], frames)
-        self._rest = bytes(buffer.view[end:filled])
-        if len(self._rest) >= self._header.size:
-            self._begin_large(self._header.size + self._header.unpack_from(self._rest)[0])
-
-    def _begin_large(self, size: int) -> None:
-        if size > LARGE_FRAME_BYTES:
-            self._large = bytearray(size)
-            self._filled = len(self._rest)
-            self._large[: self._filled] = self._rest
+        if filled - end > KEPT_BYTES_MAX:
             self._rest = b""
+            self._large += buffer.view[end:filled]
+        else:
+            self._rest = bytes(buffer.view[end:filled])
 
-    def _read_large(self, store: Store) -> int:
-        with memoryview(self._large) as view:
-            count = self.socket.recv_into(view[self._filled :])
-            self._filled += count
-            if self._filled == len(view):
-                store(view, 1)
-                self._large = bytearray()
-                self._filled = 0
-        return count
+    def _take_large(self, buffer: ReadBuffer, count: int, store: Store) -> None:
+        """Add what was read to the large frame; once it is whole, store it and take the rest."""
+        used = self._end_of(self._large, buffer.content, count)
+        self._large += buffer.view[: used or count]
+        if not used:
+            return
+        with memoryview(self._large) as frame:
+            store(frame, 1)
+        self._large = bytearray()
+        rest = count - used
+        buffer.content[:rest] = bytes(buffer.view[used:count])
+        self._take(buffer, rest, store)

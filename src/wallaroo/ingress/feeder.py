@@ -13,25 +13,29 @@ import pickle
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, PeerError, UserCodeError
 from wallaroo.ingress.child import EXIT_PEER, EXIT_USER, Parent, fail, say
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX
-from wallaroo.ingress.feeds import Feed, feed_of
+from wallaroo.ingress.feeds import feed_of
+from wallaroo.ingress.run import Feed
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
 
 WAIT_S = 0.005  # between looks at the backlog
+FULL_RETRY_S = 0.25
 GRACE_S = 2.0  # for user code to return after the parent is gone
 TIDY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class FeederConfig:
-    """What a feeder process is told."""
+    """What a feeder process feeds, from where, and into which spool."""
 
     name: str
     source: str  # pickled, base64
@@ -39,11 +43,13 @@ class FeederConfig:
     sys_path: tuple[str, ...] = ()
     is_durable: bool = False
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
+    checkpoint: str = ""  # id of the checkpoint that the spool belongs to
 
 
 def write_feeder_config(config: FeederConfig, path: Path) -> None:
     """Write a configuration for ``python -m wallaroo.ingress.feeder``."""
-    path.write_text(json.dumps(asdict(config), indent=1), encoding="utf-8")
+    content = json.dumps(asdict(config), indent=1).encode()
+    write_whole(path, content, is_durable=False, points="feeder.config")
 
 
 class Feeder:
@@ -52,15 +58,18 @@ class Feeder:
     def __init__(self, config: FeederConfig, source: SourceConfig, parent: Parent):
         self._parent = parent
         self._backlog_bytes_max = config.backlog_bytes_max
-        self._writer = SpoolWriter(Path(config.folder), is_durable=config.is_durable)
+        self._writer = SpoolWriter(
+            Path(config.folder), is_durable=config.is_durable, checkpoint=config.checkpoint
+        )
         self._feed: Feed = feed_of(source, self._writer.last_resume)
         self._tidied_at = time.monotonic()
 
     def run(self) -> None:
-        """Feed until the feed ends or the parent is gone; user and peer errors stand in the head,
+        """Feed until the feed ends or the parent is gone; user and peer errors are in the head,
         too.
         """
-        is_ended, error = False, ""
+        is_ended = False
+        reported = ""
         try:
             while not self._parent.look():
                 run = self._feed.next_run()
@@ -69,23 +78,30 @@ class Feeder:
                     break
                 self._append(run.frames, run.events, run.resume)
                 self._wait()
-        except (UserCodeError, PeerError) as problem:
-            error = str(problem)
+        except (UserCodeError, PeerError) as error:
+            reported = str(error)
             raise
         finally:
-            self._writer.publish(is_ended=is_ended, error=error)
+            self._writer.publish(is_ended=is_ended, error=reported)
             self._writer.close()
 
     def _append(self, frames: bytes, events: int, resume: bytes) -> None:
+        self._until_stored(
+            lambda: self._writer.append(frames, events, time.time_ns(), resume=resume)
+        )
+        self._until_stored(self._writer.publish)
+
+    def _until_stored(self, attempt: Callable[[], object]) -> None:
         while True:
             try:
-                self._writer.append(frames, events, time.time_ns(), resume=resume)
-                self._writer.publish()
-                return
-            except SpoolFullError as problem:
-                self._writer.publish(error=str(problem))
-                if self._parent.look(0.25):
+                attempt()
+            except SpoolFullError as error:
+                self._writer.report(str(error))
+                self._writer.remove_consumed()
+                if self._parent.look(FULL_RETRY_S):
                     raise
+            else:
+                return
 
     def _wait(self) -> None:
         if time.monotonic() - self._tidied_at > TIDY_S:
@@ -121,14 +137,14 @@ def _load(path: str) -> tuple[FeederConfig, SourceConfig]:
     sys.path[:0] = [entry for entry in config.sys_path if entry not in sys.path]
     try:
         return config, pickle.loads(base64.b64decode(config.source))
-    except Exception as problem:  # noqa: BLE001  # importing the user's module runs the user's code
+    except Exception as error:  # noqa: BLE001  # importing the user's module runs the user's code
         raise UserCodeError(
-            config.name, path, "none yet", f"{type(problem).__name__}: {problem}"
+            config.name, path, "none yet", f"{type(error).__name__}: {error}"
         ) from None
 
 
 def main(path: str) -> int:
-    """Feed until there is nothing more or told to stop; return the exit code."""
+    """Feed until there is nothing more or it is to stop; return the exit code."""
     parent = Parent()
     try:
         config, source = _load(path)
@@ -136,14 +152,14 @@ def main(path: str) -> int:
         threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
         say("READY", {})
         feeder.run()
-    except UserCodeError as problem:
-        fail("user", *problem.args)
+    except UserCodeError as error:
+        fail("user", *error.args)
         return EXIT_USER
-    except CheckpointError as problem:
-        fail("checkpoint", str(problem))
+    except CheckpointError as error:
+        fail("checkpoint", str(error))
         return EXIT_PEER
-    except (PeerError, OSError) as problem:
-        fail("peer", str(problem))
+    except (PeerError, OSError) as error:
+        fail("peer", str(error))
         return EXIT_PEER
     return 0
 

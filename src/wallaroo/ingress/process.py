@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from wallaroo.durable.folders import make_private
 from wallaroo.errors import (
     CheckpointError,
     InternalError,
@@ -30,7 +31,13 @@ from wallaroo.errors import (
     UserCodeError,
     WallarooError,
 )
-from wallaroo.ingress.config import BACKLOG_BYTES_MAX, IngressConfig, IngressSource, write_config
+from wallaroo.ingress.config import (
+    BACKLOG_BYTES_MAX,
+    HANDSHAKE_S,
+    IngressConfig,
+    IngressSource,
+    write_config,
+)
 from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
 from wallaroo.range_server.server import RangeConfig, write_range_config
 from wallaroo.range_server.wire import SECRET_BYTES
@@ -61,7 +68,7 @@ Log = Callable[[str], None]
 
 @dataclass(slots=True)
 class Child:
-    """One process and what it has said."""
+    """One process and what it has reported."""
 
     name: str
     command: list[str]
@@ -89,7 +96,7 @@ class Feeders:
         self._log: Log = print
         self.addresses: dict[str, Address] = {}
         self.ack_addresses: dict[str, Address] = {}
-        # of the range server: the host it was told, and its port
+        # of the range server: the host it listens on, and its port
         self.range_address: Address | None = None
 
     def start(
@@ -105,17 +112,21 @@ class Feeders:
         ack_ports: Mapping[str, int] | None = None,
         serve_on: str | None = None,
         serve_port: int = 0,
+        checkpoint: str = "",
+        handshake_s: float = HANDSHAKE_S,
     ) -> dict[str, Address]:
         """Start all processes; return where each TCP source listens.  ``is_acknowledged`` opens a
         second port per TCP source, ``ack_ports`` for the sources named there, at these ports.
         ``serve_on`` starts a range server on this host's address, which serves
         ``RemoteSpool(range_address, range_secret, source)``; ``serve_port`` 0: any free one.
+        Spools of another checkpoint than the one with this id are refused.  ``handshake_s``: how
+        long a sender of an acknowledged stream may take to name its stream.
 
         A source's spool is ``folder_of(spool_root, source.name)``.  Raises PipelineError,
         PeerError, UserCodeError or CheckpointError; nothing runs then.
         """
         self._log = log
-        spool_root.mkdir(parents=True, exist_ok=True)
+        make_private(spool_root, is_durable=is_durable)
         listening = [
             source for source in sources if isinstance(source, TCPSourceConfig) and source.valid
         ]
@@ -135,7 +146,7 @@ class Feeders:
                     for source in listening
                 )
                 self._ingress = (
-                    IngressConfig(tcp, is_durable, backlog_bytes_max),
+                    IngressConfig(tcp, is_durable, backlog_bytes_max, checkpoint, handshake_s),
                     spool_root / "ingress.json",
                 )
                 self._start_ingress()
@@ -148,6 +159,7 @@ class Feeders:
                     tuple(sys_path),
                     is_durable,
                     backlog_bytes_max,
+                    checkpoint,
                 )
                 write_feeder_config(config, folder.with_suffix(".json"))
                 self._spawn(source.name, [FEEDER, str(folder.with_suffix(".json"))])
@@ -159,8 +171,8 @@ class Feeders:
         return self.addresses
 
     def poll(self) -> None:
-        """Look after the processes: start a killed one again, on the same ports; raise what ended
-        one otherwise.
+        """Check the processes: start a killed one again, on the same ports; raise what ended one
+        otherwise.
         """
         for child in list(self._children):
             code = None if child.is_done else child.process.poll()
@@ -359,19 +371,19 @@ def _ingress_source(
 ) -> IngressSource:
     folder = str(folder_of(spool_root, source.name))
     return IngressSource(
-        source.name, source.host, int(source.port), folder, source.framing, ack_port
+        source.name, source.host, int(source.port), folder, source.wire_framing, ack_port
     )
 
 
 def _pickled(source: SourceConfig) -> str:
     try:
         return base64.b64encode(pickle_by_name(source)).decode()
-    except Exception as problem:  # noqa: BLE001  # pickle calls the user's __reduce__ and __getstate__
+    except Exception as error:  # noqa: BLE001  # pickle calls the user's __reduce__ and __getstate__
         raise PipelineError(
             Problem(
                 f"source '{source.name}'",
                 "",
-                f"cannot be pickled ({problem}).",
+                f"cannot be pickled ({error}).",
                 "Build it from classes at the top level of a module.",
             )
         ) from None

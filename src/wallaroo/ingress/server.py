@@ -5,6 +5,7 @@ Where it runs: ingress.
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import selectors
 import time
@@ -12,13 +13,14 @@ import time
 from wallaroo.ingress.child import Parent
 from wallaroo.ingress.config import IngressConfig
 from wallaroo.ingress.connection import ReadBuffer
-from wallaroo.ingress.inlet import Address, Inlet
+from wallaroo.ingress.ports import Address
+from wallaroo.ingress.source_listener import SourceListener
 
 PUBLISH_S = 0.005  # under load: one publish (and fsync) for what came in this time
 PAUSE_S = 0.001  # after a pass that read little, so that many small messages come with one read
 LITTLE_BYTES = 64 * 1024
 LOOK_S = 0.02  # between looks at a paused source's backlog
-TIDY_S = 1.0
+LOOK_AFTER_S = 1.0
 
 
 class Ingress:
@@ -29,12 +31,14 @@ class Ingress:
         self._parent = parent
         self._selector = selectors.DefaultSelector()
         self._buffer = ReadBuffer()
-        self._inlets = [
-            Inlet(
+        self._listeners = [
+            SourceListener(
                 source,
                 self._selector,
                 is_durable=config.is_durable,
+                checkpoint=config.checkpoint,
                 backlog_bytes_max=config.backlog_bytes_max,
+                handshake_s=config.handshake_s,
                 is_stopping=parent.look,
             )
             for source in config.sources
@@ -46,40 +50,41 @@ class Ingress:
         """Open all ports; return the addresses by source name, and those for acknowledged
         senders.
         """
-        both = {inlet.name: inlet.listen() for inlet in self._inlets}
+        both = {listener.source.name: listener.listen() for listener in self._listeners}
         return {name: plain for name, (plain, _) in both.items()}, {
             name: acked for name, (_, acked) in both.items() if acked
         }
 
     def run(self) -> None:
         """Read until the parent is gone or asks to stop."""
-        tidied_at = time.monotonic()
+        looked_after_at = time.monotonic()
         try:
             while not self._parent.is_stopping:
-                is_any_paused = any(inlet.is_paused for inlet in self._inlets)
-                events = self._selector.select(LOOK_S if is_any_paused else TIDY_S)
+                is_any_paused = any(listener.is_paused for listener in self._listeners)
+                events = self._selector.select(LOOK_S if is_any_paused else LOOK_AFTER_S)
                 began = time.monotonic()
                 count = sum([key.data(self._buffer) for key, _ in events])
                 self._publish(is_quiet=count < LITTLE_BYTES)
-                if began - tidied_at > TIDY_S:
-                    tidied_at = began
-                    for inlet in self._inlets:
-                        inlet.tidy()
+                if began - looked_after_at > LOOK_AFTER_S:
+                    looked_after_at = began
+                    for listener in self._listeners:
+                        listener.look_after(began)
                 if count < LITTLE_BYTES:
                     time.sleep(max(0.0, began + PAUSE_S - time.monotonic()))
         finally:
-            for inlet in self._inlets:
-                inlet.close()
+            with contextlib.ExitStack() as stack:  # an error of one does not keep another open
+                for listener in self._listeners:
+                    stack.callback(listener.close)
 
     def _publish(self, is_quiet: bool) -> None:
         now = time.monotonic()
-        for inlet in self._inlets:
-            if inlet.is_paused or (
-                inlet.is_changed and (is_quiet or now - inlet.published_at >= PUBLISH_S)
+        for listener in self._listeners:
+            if listener.is_paused or (
+                listener.is_changed and (is_quiet or now - listener.published_at >= PUBLISH_S)
             ):
-                inlet.look_at_backlog()
-                if inlet.is_changed:
-                    inlet.publish()
+                listener.look_at_backlog()
+                if listener.is_changed:
+                    listener.publish()
 
     def _look(self) -> int:
         self._parent.look()

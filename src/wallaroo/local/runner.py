@@ -38,7 +38,7 @@ class _Injected:
     """A source configuration for values that need no decoding."""
 
     name: str
-    framing: Framing = VALUE_FRAMING
+    wire_framing: Framing = VALUE_FRAMING
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class LocalRunner:
             return bytes(item)
         if plan.decoder is unpickled:
             item = _pickle(item)
-        return framer(plan.config.framing)(item)
+        return framer(plan.config.wire_framing)(item)
 
     def run_batch(
         self,
@@ -175,10 +175,12 @@ def split_wire(wire: bytes, framing: Framing) -> list[bytes]:
     end.
     """
     walk, at, frames = frame_walker(framing), 0, []
-    header = struct.Struct(framing.length_fmt)
     end, _ = walk(wire, 0, len(wire))
     if end != len(wire):
         raise ValueError(f"the last frame is not whole: {len(wire) - end} bytes after byte {end}")
+    if framing.is_lines:
+        return [line + b"\n" for line in wire.split(b"\n")[:-1]]
+    header = struct.Struct(framing.length_fmt)
     while at < end:
         size = framing.header_length + header.unpack_from(wire, at)[0]
         frames.append(wire[at : at + size])

@@ -74,7 +74,7 @@ class WorkerStatus:
 @dataclass(frozen=True, slots=True)
 class RunStatus:
     application: str
-    state: str  # "starting", "running", "stopping", "stopped", "failed"
+    state: str  # "starting", "running", "stopping"; "stopped", "input ended", "failed"
     started_at: float  # unix seconds
     elapsed_s: float
     batches: int  # committed in this run

@@ -59,7 +59,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """An open stage on its way to a node; ``pending`` is the key_by or collect in front of the node
+    """An open stage on its way to a node; ``pending`` is the key_by or collect before the node
     that is not a shuffle yet.
     """
 
@@ -121,8 +121,8 @@ def ship_raw_frames(sketch: Sketch) -> Sketch:
             return replace(stage, exit=replace(leave, is_raw=True))
         notes[
             f"decoder '{decoder.step_name}' runs once for an event, and its events travel pickled. "
-            f"If it is a pure function, declare it pure: then undecoded frames travel, which is "
-            f"faster."
+            f"If it is a pure function, declare it pure (@wallaroo.decoder(pure=True)): then "
+            f"undecoded frames travel, which is faster."
         ] = None
         return stage
 
@@ -232,7 +232,7 @@ class _Cutter:
         return [*settled, self._exchange(waiting, _why_shuffled(waiting))]
 
     def _meet(self, branches: list[_Branch], node: Node) -> list[_Branch]:
-        """Bring all branches into one stage, which alone owns the state of the step behind."""
+        """Bring all branches into one stage, which alone owns the state of the step that follows."""
         if len(branches) == 1 or all(branch.pending for branch in branches):
             return self._shuffle(branches)
         assert isinstance(node, StepNode)
@@ -244,12 +244,14 @@ class _Cutter:
 
     def _exchange(self, branches: list[_Branch], why: str) -> _Branch:
         level = 1 + max(branch.stage.level for branch in branches)
-        behind = self._open(ExchangeEntry(), level, why)
+        following = self._open(ExchangeEntry(), level, why)
         for branch in branches:
             key = branch.pending
             extractor = key.extractor if isinstance(key, KeyByNode) else None
-            self._exits[branch.stage.id] = ToExchange(behind.id, extractor, keeps_key=key is None)
-        return _Branch(behind)
+            self._exits[branch.stage.id] = ToExchange(
+                following.id, extractor, keeps_key=key is None
+            )
+        return _Branch(following)
 
 
 def _why_shuffled(branches: list[_Branch]) -> str:

@@ -56,8 +56,8 @@ def describe(plan: Plan) -> dict[str, Any]:
             source.config.name: {
                 "pipeline": source.pipeline,
                 "kind": source.config.kind,
-                "header_length": source.config.framing.header_length,
-                "length_fmt": source.config.framing.length_fmt,
+                "header_length": source.config.wire_framing.header_length,
+                "length_fmt": source.config.wire_framing.length_fmt,
             }
             for source in plan.sources
         },
@@ -92,9 +92,9 @@ def _keys_in_front(plan: Plan, name: str) -> set[str]:
         stage.id for stage in plan.stages if any(step.step_name == name for step in stage.steps)
     ]
     while todo:
-        behind = todo.pop()
+        following = todo.pop()
         for stage in plan.stages:
-            if not isinstance(stage.exit, ToExchange) or stage.exit.stage != behind:
+            if not isinstance(stage.exit, ToExchange) or stage.exit.stage != following:
                 continue
             if stage.exit.keeps_key:
                 todo.append(stage.id)

@@ -1,7 +1,7 @@
 """Reading a spool over the network: what ``SpoolReader.chunks`` gives, from another host.
 
 Where it runs: worker.  A process keeps one connection per server open between ranges.  A connection
-that breaks is replaced, and reading goes on behind the last chunk that was yielded; only a server
+that breaks is replaced, and reading goes on after the last chunk that was yielded; only a server
 that stays away is an error.
 """
 
@@ -67,11 +67,11 @@ class RemoteSpool:
                 link.ask(folder, low, high)
                 yield from parse_chunks(link.window, low, high, self._damaged, WINDOW_BYTES)
                 low, is_whole = high, True
-            except OSError as problem:
+            except OSError as error:
                 if link is not None and link.byte > low:
                     low = link.byte  # everything below has been yielded
                     patience.renew()
-                patience.spend(problem)
+                patience.spend(error)
             finally:  # an abandoned range, too: its bytes are still on their way
                 if is_whole and link is not None:
                     _keep(self, link)
@@ -116,17 +116,17 @@ class _Patience:
         return self._until
 
     def renew(self) -> None:
-        """Begin anew: a chunk came."""
+        """Start over: a chunk came."""
         self._until, self._pause_s = None, 0.0
 
-    def spend(self, problem: OSError) -> None:
+    def spend(self, error: OSError) -> None:
         """Wait before the next try; the first one comes at once.  Raises PeerError when the time is
         up.
         """
         if self._until is not None and time.monotonic() + self._pause_s >= self._until:
             host, port = self._address
             raise PeerError(
-                f"spool ranges cannot be read from {host}:{port} ({problem.strerror or problem}), "
+                f"spool ranges cannot be read from {host}:{port} ({error.strerror or error}), "
                 f"tried again for {RETRY_S_MAX:.0f} s. "
                 f"See that the driver is running and that {socket.gethostname()} may open "
                 f"connections to this port of its host."
@@ -150,7 +150,7 @@ class _Link:
             address, timeout=max(0.01, until - time.monotonic())
         )
         try:
-            self._greet(secret)
+            self._authenticate(secret)
         except BaseException:
             self.close()
             raise
@@ -183,10 +183,10 @@ class _Link:
         self._piece = bytes(view)
         return self._piece
 
-    def _greet(self, secret: bytes) -> None:
+    def _authenticate(self, secret: bytes) -> None:
         magic, version, challenge = SERVER_HELLO.unpack(self._receive(SERVER_HELLO.size))
         if magic != MAGIC or version != VERSION:
-            raise self._stranger(
+            raise self._protocol_error(
                 f"it says {magic!r}, version {version}, and not {MAGIC!r}, version {VERSION}"
             )
         own = secrets.token_bytes(CHALLENGE_BYTES)
@@ -195,7 +195,7 @@ class _Link:
         )
         self._answer(PROOF_BYTES)
         if not is_proof(self._receive(PROOF_BYTES), b"server", secret, challenge, own):
-            raise self._stranger("it cannot prove that it knows this run's secret")
+            raise self._protocol_error("it cannot prove that it knows this run's secret")
 
     def _answer(self, length_expected: int) -> None:
         """Take the head of an answer whose body is to have a length; raise what it says
@@ -205,13 +205,13 @@ class _Link:
         if status == OK and length == length_expected:
             return
         if status == OK or length > TEXT_BYTES_MAX:
-            raise self._stranger(
+            raise self._protocol_error(
                 f"it answers with {length} bytes where {length_expected} are asked for"
             )
         words = self._receive(length).decode("utf-8", "replace")
-        raise CheckpointError(words) if status == LOST else self._stranger(words)
+        raise CheckpointError(words) if status == LOST else self._protocol_error(words)
 
-    def _stranger(self, what: str) -> PeerError:
+    def _protocol_error(self, what: str) -> PeerError:
         host, port = self._address
         return PeerError(
             f"the server at {host}:{port} does not serve this run's spools: {what}. Another run "

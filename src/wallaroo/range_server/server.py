@@ -2,11 +2,11 @@
 to the executors of other hosts.
 
 Where it runs: range server, a process of its own on the driver's host; one thread for all
-connections.  It only reads: however slow or many its readers are, and whatever becomes of it, the
-writers of the spools do not notice.  The protocol stands in ``spool.wire``.
+connections.  It only reads: however slow or many its readers are, and whatever happens to it, the
+writers of the spools do not notice.  The protocol is in ``range_server.wire``.
 
-Ranges go from file to socket within the kernel.  Each connection is a conversation
-(``conversation``); a turn of it sends one slice, so that all readers come forward.
+Ranges go from file to socket within the kernel.  Each connection is a session
+(``session``); each time it is resumed it sends one slice, so that all readers make progress.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from selectors import EVENT_READ
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.ingress.child import Parent, end_of, say
-from wallaroo.range_server.session import GREETING_S_MAX, Conversation, TurnedAwayError, Waits
+from wallaroo.range_server.session import AUTHENTICATION_S_MAX, ProtocolError, Session, Waiting
 from wallaroo.range_server.wire import (
     ANSWER,
     CHALLENGE_BYTES,
@@ -58,7 +58,7 @@ Part = tuple[Segment, int, int]
 
 @dataclass(frozen=True, slots=True)
 class RangeConfig:
-    """What a range server is told."""
+    """What a range server serves, where, and to whom."""
 
     root: str
     host: str
@@ -85,9 +85,9 @@ class RangeServer:
         )
         self._bind_to = (config.host, config.port)
         self._selector = selectors.DefaultSelector()
-        self._conversations: dict[int, Conversation] = {}
+        self._sessions: dict[int, Session] = {}
         self._connections_max = _connections_max()
-        self._is_full_told = False
+        self._has_reported_full = False
         for fileno in parent.filenos:
             self._selector.register(fileno, EVENT_READ, parent.look)
 
@@ -96,9 +96,9 @@ class RangeServer:
         host, port = self._bind_to
         try:
             self._listener = socket.create_server((host, port), backlog=LISTEN_BACKLOG)
-        except OSError as problem:
+        except OSError as error:
             raise PeerError(
-                f"spool ranges cannot be served on {host}:{port}: {problem.strerror or problem}. "
+                f"spool ranges cannot be served on {host}:{port}: {error.strerror or error}. "
                 "Name an address of this host that executors reach, and a port that no other "
                 "program uses (0: any)."
             ) from None
@@ -115,7 +115,7 @@ class RangeServer:
                 turn()
             if time.monotonic() - looked_at > TICK_S:
                 looked_at = time.monotonic()
-                self._dismiss_silent(looked_at)
+                self._close_silent(looked_at)
 
     def _accept(self) -> None:
         try:
@@ -124,119 +124,117 @@ class RangeServer:
             OSError
         ):  # it left again, or the system is out of files; those that wait are looked at again
             return
-        if len(self._conversations) >= self._connections_max and not self._make_room():
+        if len(self._sessions) >= self._connections_max and not self._make_room():
             sock.close()  # it tries again
-            if not self._is_full_told:
-                self._is_full_told = True
+            if not self._has_reported_full:
+                self._has_reported_full = True
                 _log(f"{self._connections_max} readers are busy; more have to wait")
             return
-        self._is_full_told = False
+        self._has_reported_full = False
         sock.setblocking(False)
         # a host that vanished does not hold its place
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        conversation = Conversation(sock, f"{address[0]}:{address[1]}")
-        conversation.waits = self._converse(conversation)
-        self._conversations[sock.fileno()] = conversation
-        self._turn(conversation)
+        session = Session(sock, f"{address[0]}:{address[1]}")
+        session.waits = self._serve_session(session)
+        self._sessions[sock.fileno()] = session
+        self._resume(session)
 
     def _make_room(self) -> bool:
         """Close the connection that has been idle longest, if any is; its client opens another one
         when it needs it.
         """
-        for conversation in self._conversations.values():
-            if conversation.is_idle:
-                self._close(conversation)
+        for session in self._sessions.values():
+            if session.is_idle:
+                self._close(session)
                 return True
         return False
 
-    def _turn(self, conversation: Conversation) -> None:
-        """Let a conversation go on until it has to wait; whatever ends it ends nothing else."""
-        if conversation.is_closed:  # earlier in this pass
+    def _resume(self, session: Session) -> None:
+        """Let a session go on until it has to wait; whatever ends it ends nothing else."""
+        if session.is_closed:  # earlier in this pass
             return
         try:
-            awaited = next(conversation.waits)
+            awaited = next(session.waits)
         except ConnectionError:  # the client's right; one that still wants something comes again
-            self._close(conversation)
-        except (TurnedAwayError, CheckpointError, OSError) as problem:
-            _log(f"closed {conversation.peer}: {problem}")
-            self._close(conversation)
+            self._close(session)
+        except (ProtocolError, CheckpointError, OSError) as error:
+            _log(f"closed {session.peer}: {error}")
+            self._close(session)
         else:
-            self._await(conversation, awaited)
+            self._await(session, awaited)
 
-    def _await(self, conversation: Conversation, awaited: int) -> None:
-        turn = partial(self._turn, conversation)
-        if not conversation.awaited:
-            self._selector.register(conversation.socket, awaited, turn)
-        elif conversation.awaited != awaited:
-            self._selector.modify(conversation.socket, awaited, turn)
-        conversation.awaited = awaited
+    def _await(self, session: Session, awaited: int) -> None:
+        turn = partial(self._resume, session)
+        if not session.awaited:
+            self._selector.register(session.socket, awaited, turn)
+        elif session.awaited != awaited:
+            self._selector.modify(session.socket, awaited, turn)
+        session.awaited = awaited
 
-    def _close(self, conversation: Conversation) -> None:
-        if conversation.awaited:
-            self._selector.unregister(conversation.socket)
-        del self._conversations[conversation.socket.fileno()]
-        conversation.waits.close()
-        conversation.socket.close()
+    def _close(self, session: Session) -> None:
+        if session.awaited:
+            self._selector.unregister(session.socket)
+        del self._sessions[session.socket.fileno()]
+        session.waits.close()
+        session.socket.close()
 
-    def _dismiss_silent(self, now: float) -> None:
-        for conversation in [other for other in self._conversations.values() if other.until < now]:
-            _log(f"closed {conversation.peer}: it said nothing of use for {GREETING_S_MAX:.0f} s")
-            self._close(conversation)
+    def _close_silent(self, now: float) -> None:
+        for session in [other for other in self._sessions.values() if other.until < now]:
+            _log(f"closed {session.peer}: it said nothing of use for {AUTHENTICATION_S_MAX:.0f} s")
+            self._close(session)
 
-    def _converse(self, conversation: Conversation) -> Waits:
-        yield from self._greet(conversation)
-        conversation.until = float("inf")
-        number = conversation.socket.fileno()
+    def _serve_session(self, session: Session) -> Waiting:
+        yield from self._authenticate(session)
+        session.until = float("inf")
+        number = session.socket.fileno()
         while True:
             # the last in line to make room
-            self._conversations[number] = self._conversations.pop(number)
-            conversation.is_idle = True
-            yield from conversation.receive(REQUEST.size)
-            conversation.is_idle = False
-            name_bytes, low, high = REQUEST.unpack(conversation.received)
+            self._sessions[number] = self._sessions.pop(number)
+            session.is_idle = True
+            yield from session.receive(REQUEST.size)
+            session.is_idle = False
+            name_bytes, low, high = REQUEST.unpack(session.received)
             if not 0 < name_bytes <= NAME_BYTES_MAX:
-                raise TurnedAwayError(f"it asked for a name of {name_bytes} bytes")
-            yield from conversation.receive(name_bytes)
-            yield from self._serve(
-                conversation, conversation.received.decode("utf-8", "replace"), low, high
-            )
+                raise ProtocolError(f"it asked for a name of {name_bytes} bytes")
+            yield from session.receive(name_bytes)
+            yield from self._serve(session, session.received.decode("utf-8", "replace"), low, high)
 
-    def _greet(self, conversation: Conversation) -> Waits:
+    def _authenticate(self, session: Session) -> Waiting:
         challenge = secrets.token_bytes(CHALLENGE_BYTES)
-        yield from conversation.send(SERVER_HELLO.pack(MAGIC, VERSION, challenge))
+        yield from session.send(SERVER_HELLO.pack(MAGIC, VERSION, challenge))
         try:
-            yield from conversation.receive(CLIENT_HELLO.size)
+            yield from session.receive(CLIENT_HELLO.size)
         except OSError:
-            if conversation.received:
-                raise TurnedAwayError(_not_hello(conversation)) from None
-            raise  # a port scan, or a look whether somebody listens
-        magic, version, other, proof = CLIENT_HELLO.unpack(conversation.received)
+            if session.received:
+                raise ProtocolError(_not_hello(session)) from None
+            raise  # a port scan, or a probe of the port
+        magic, version, other, proof = CLIENT_HELLO.unpack(session.received)
         if magic != MAGIC or version != VERSION:
-            raise TurnedAwayError(_not_hello(conversation))
+            raise ProtocolError(_not_hello(session))
         if not is_proof(proof, b"client", self._secret, challenge, other):
-            yield from conversation.answer(REFUSED, b"it refused this run's secret")
-            raise TurnedAwayError("it does not know this run's secret")
-        yield from conversation.answer(OK, proof_of(b"server", self._secret, challenge, other))
+            yield from session.answer(REFUSED, b"it refused this run's secret")
+            raise ProtocolError("it does not know this run's secret")
+        yield from session.answer(OK, proof_of(b"server", self._secret, challenge, other))
 
-    def _serve(self, conversation: Conversation, name: str, low: int, high: int) -> Waits:
+    def _serve(self, session: Session, name: str, low: int, high: int) -> Waiting:
         if not name.endswith(".spool") or "/" in name or "\0" in name or low >= high:
-            yield from conversation.answer(
+            yield from session.answer(
                 REFUSED, f"it has no range {low} to {high} of {name!r}".encode()
             )
-            raise TurnedAwayError(
+            raise ProtocolError(
                 f"it asked for {low} to {high} of {name!r}, which is no range of a spool"
             )
         try:
             parts = _checked_parts(self._root / name, low, high)
-        except CheckpointError as problem:
-            yield from conversation.answer(LOST, str(problem).encode())
+        except CheckpointError as error:
+            yield from session.answer(LOST, str(error).encode())
             return
-        yield from conversation.send(ANSWER.pack(OK, high - low))
+        yield from session.send(ANSWER.pack(OK, high - low))
         for segment, first, last in parts:
             fd = open_segment(segment)
             try:
-                yield from conversation.send_file(fd, segment.offset(first), segment.offset(last))
+                yield from session.send_file(fd, segment.offset(first), segment.offset(last))
             finally:
                 os.close(fd)
 
@@ -253,10 +251,10 @@ def _checked_parts(folder: Path, low: int, high: int) -> list[Part]:
     return parts
 
 
-def _not_hello(conversation: Conversation) -> str:
+def _not_hello(session: Session) -> str:
     return (
         f"it does not begin as a reader of this version does; first bytes "
-        f"{conversation.received[:16].hex(' ')}"
+        f"{session.received[:16].hex(' ')}"
     )
 
 
@@ -272,7 +270,7 @@ def _log(what: str) -> None:
 
 
 def main(path: str) -> int:
-    """Listen, say so, and serve until told to stop; return the exit code."""
+    """Listen, say so, and serve until it is to stop; return the exit code."""
     parent = Parent()
 
     def work() -> None:

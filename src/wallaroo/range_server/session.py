@@ -1,7 +1,7 @@
 """One client of the range server: sending and receiving without ever blocking the others.
 
-Where it runs: range server.  A conversation is a generator that yields what it waits for
-(``EVENT_READ``, ``EVENT_WRITE``); whoever drives it wakes it when that has come.
+Where it runs: range server.  A session is a generator that yields what it waits for
+(``EVENT_READ``, ``EVENT_WRITE``); its driver resumes it when that has come.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from selectors import EVENT_READ, EVENT_WRITE
 
 from wallaroo.range_server.wire import ANSWER
 
-GREETING_S_MAX = 5.0  # for a client to prove itself
+AUTHENTICATION_S_MAX = 5.0  # for a client to prove itself
 SLICE_BYTES = 1024 * 1024  # sent in one turn
 
-Waits = Generator[int, None, None]
+Waiting = Generator[int, None, None]
 
 
-class TurnedAwayError(Exception):
+class ProtocolError(Exception):
     """A client said what it must not say; its connection is closed."""
 
 
-class Conversation:
+class Session:
     """What is known of one connection."""
 
     def __init__(self, sock: socket.socket, peer: str):
         self.socket, self.peer = sock, peer
-        self.waits: Waits  # what is being said; set by the one who knows
+        self.waits: Waiting  # what is being said; set by the one who knows
         self.awaited = 0  # what the selector looks for
-        self.until = time.monotonic() + GREETING_S_MAX  # to prove itself
+        self.until = time.monotonic() + AUTHENTICATION_S_MAX  # to prove itself
         self.received = bytearray()
         self.is_idle = False  # proved, and between two requests
 
@@ -40,7 +40,7 @@ class Conversation:
         """Whether the connection is no more."""
         return self.socket.fileno() < 0
 
-    def receive(self, count: int) -> Waits:
+    def receive(self, count: int) -> Waiting:
         """Wait until ``received`` holds ``count`` bytes.  Raises ConnectionError where the client
         leaves.
         """
@@ -55,7 +55,7 @@ class Conversation:
                 raise ConnectionError("the client left")
             self.received += content
 
-    def send(self, content: bytes) -> Waits:
+    def send(self, content: bytes) -> Waiting:
         """Send all of it."""
         view = memoryview(content)
         while view:
@@ -64,11 +64,11 @@ class Conversation:
             except BlockingIOError:
                 yield EVENT_WRITE
 
-    def answer(self, status: int, body: bytes) -> Waits:
+    def answer(self, status: int, body: bytes) -> Waiting:
         """Send an answer of a few bytes."""
         return self.send(ANSWER.pack(status, len(body)) + body)
 
-    def send_file(self, fd: int, offset: int, limit: int) -> Waits:
+    def send_file(self, fd: int, offset: int, limit: int) -> Waiting:
         """Send a part of a file, slice by slice."""
         while offset < limit:
             try:
@@ -78,7 +78,7 @@ class Conversation:
             except BlockingIOError:
                 sent = -1
             if sent == 0:
-                # the client asks again, and is told then
+                # the client asks again, and gets the answer then
                 raise ConnectionError("the file became shorter")
             offset += max(sent, 0)
             if offset < limit:

@@ -12,11 +12,11 @@ The protocol, version 1, over one TCP connection; numbers are little-endian:
    ``"server"`` in front.  A client that cannot prove itself gets the status REFUSED and words, and
    no more.
 4. Any number of times: the client says a ``REQUEST`` (bytes of the folder's name, first byte of the
-   log, byte behind the last one), then the name, without a path.  The server says an ``ANSWER``: OK
+   log, byte after the last one), then the name, without a path.  The server says an ``ANSWER``: OK
    and the log's bytes between the two, as they are in the segment files, chunk after chunk; or what
    is wrong and words of that length in UTF-8.  The connection stays open after either.
 
-The law: neither side takes anything but the hello from one that has not proved that it knows the
+The invariant: neither side takes anything but the hello from one that has not proved that it knows the
 secret, and the secret itself never travels here.  What follows the proofs is neither encrypted nor
 signed: a chunk's checksum finds damage, not malice.  A connection that breaks loses nothing: the
 client asks again, elsewhere in the log or at the same place.

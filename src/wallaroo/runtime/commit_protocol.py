@@ -112,9 +112,11 @@ class BatchProtocol:
     def _made(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
         sinks = enumerate(self._plan.sinks)
         written = [snapshot for report in reports for snapshot in report.snapshots]
+        # a source that is not in the plan any more may return: it goes on where it was
+        known = self.last.offsets if self.last else {}
         return Commit(
             batch=batch,
-            offsets=offsets,
+            offsets={**known, **offsets},
             deltas=tuple(report.delta for report in reports if report.delta is not None),
             snapshots=in_force(self.last.snapshots if self.last else (), written),
             sinks=self._tokens(reports),

@@ -34,6 +34,7 @@ token.
 from __future__ import annotations
 
 from wallaroo.identity import CommitHistory, CommitId
+from wallaroo.sinks.function import FunctionSinkConfig
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkStatus, SinkWriter, WriteContext
 from wallaroo.sinks.kafka.config import KafkaSinkConfig
 from wallaroo.sinks.kafka.records import KafkaOutput
@@ -48,6 +49,8 @@ __all__ = [
     "CommitId", "CommitHistory",
     # to stage large outputs
     "StagedWriter", "read_staged", "remove_staged", "remove_orphans",
+    # a function of your own
+    "FunctionSinkConfig",
     # PostgreSQL
     "PostgresSinkConfig", "row_encoder", "copy_row",
     # Kafka

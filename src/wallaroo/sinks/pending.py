@@ -9,6 +9,7 @@ output has left, staged files first.  It is written whole and names its commit.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,8 @@ class PendingBatch:
     bytes: int
     outputs: int
     tokens: tuple[StagedToken, ...]
+    skipped_bytes: int = 0  # of output that was given up (``wallaroo sink skip``); else 0
+    skipped_outputs: int = 0  # -1: not known
 
     @property
     def batch(self) -> int:
@@ -68,6 +71,8 @@ class PendingBatch:
             "bytes": self.bytes,
             "outputs": self.outputs,
             "tokens": self.tokens,
+            "skipped_bytes": self.skipped_bytes,
+            "skipped_outputs": self.skipped_outputs,
         }
 
     @staticmethod
@@ -79,6 +84,8 @@ class PendingBatch:
             int(fields["bytes"]),
             int(fields["outputs"]),
             tuple(fields["tokens"]),
+            int(fields.get("skipped_bytes", 0)),
+            int(fields.get("skipped_outputs", 0)),
         )
 
 
@@ -110,8 +117,21 @@ class PendingList:
         for partial in self._folder.glob("*.tmp"):
             fault_point("outbox.pending.orphan")
             partial.unlink(missing_ok=True)
-        for path in sorted(self._folder.glob("*.json")):
-            yield _read(path)
+        for batch in self.numbers():
+            yield self.read(batch)
+
+    def numbers(self) -> list[int]:
+        """Numbers of all pending batches in order."""
+        return sorted(int(path.stem) for path in self._folder.glob("[0-9]*.json"))
+
+    def read(self, batch: int) -> PendingBatch:
+        """One pending batch.  Raises CheckpointError where its file is damaged."""
+        return _read(self._path(batch))
+
+    def set_aside(self, batch: int) -> None:
+        """Move a damaged file out of the list, if there is one; it is kept for people."""
+        with contextlib.suppress(FileNotFoundError):
+            self._path(batch).rename(self._path(batch).with_suffix(".damaged"))
 
     def _path(self, batch: int) -> Path:
         return self._folder / f"{batch:012d}.json"

@@ -96,6 +96,10 @@ class System(ABC):
         text.
         """
 
+    def pause_s(self, error: Exception) -> float:
+        """Return how long to wait before the next try."""
+        return RETRY_SECONDS
+
     @abstractmethod
     def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
         """Make the error for what does not pass; ``batch`` was being put, if any was."""
@@ -262,7 +266,7 @@ class QueuedCommitter(SinkCommitter):
                 raise self._system.refused(error, self._in_hand, self._staging) from error
             with self._state:
                 self._status.waiting_for = waiting_for
-                self._state.wait_for(lambda: self._is_closing, RETRY_SECONDS)
+                self._state.wait_for(lambda: self._is_closing, self._system.pause_s(error))
 
     def _connect(self) -> None:
         self._in_hand = None

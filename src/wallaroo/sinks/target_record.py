@@ -85,10 +85,14 @@ def note_left(staging: Path, commit: CommitId) -> None:
     write_whole(staging / LEFT, content, is_durable=False, points="outbox.left")
 
 
+def last_left(staging: Path) -> CommitId | None:
+    """Return the commit that was noted last, if that is known."""
+    try:
+        return CommitId.from_json(json.loads((staging / LEFT).read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def has_left(staging: Path, commit: CommitId) -> bool:
     """Whether ``commit`` is the one that was noted last."""
-    try:
-        fields = json.loads((staging / LEFT).read_text(encoding="utf-8"))
-        return CommitId.from_json(fields) == commit
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return last_left(staging) == commit

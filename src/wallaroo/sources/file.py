@@ -1,6 +1,6 @@
-"""The file source: lines or frames of one file, from its beginning to its end.
+"""The file source: lines or frames of files, from their beginning to their end.
 
-Where it runs: the configuration travels; the file is read by a feeder process of its own.
+Where it runs: the configuration travels; the files are read by a feeder process of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ text.__qualname__ = "text"  # travels by reference, under the name it has here
 
 @dataclass(frozen=True, slots=True)
 class FileSourceConfig(SourceConfig[Line]):
-    r"""Read a file once, then end.
+    r"""Read a file, or several one after the other, once; then end.
+
+    ``path`` is a file, a folder (its files, without hidden ones and subfolders) or a pattern such
+    as ``logs/*.jsonl.gz`` (``**`` for subfolders).  Several files are read in the order of their
+    paths; a last line without a newline ends with its file.  Names that end with ``.gz`` are
+    decompressed.  Which files there are is looked up when the run starts: the next start reads new
+    files whose paths come after the last one read.
 
     ``form="lines"``: every line, without its ``\n`` or ``\r\n``, is a payload, empty ones too
     unless ``skip_empty``.  The decoder's header does not matter then, and the default decoder makes
@@ -45,7 +51,7 @@ class FileSourceConfig(SourceConfig[Line]):
         return f"file {self.path}"
 
     @property
-    def framing(self) -> Framing:
+    def wire_framing(self) -> Framing:
         if self.form == "frames":
             return Framing(self.decoder.header_length(), self.decoder.length_fmt, PAYLOAD_BYTES_MAX)
         return Framing(max_size=PAYLOAD_BYTES_MAX)

@@ -26,7 +26,7 @@ class Generator(Protocol[Value]):
         """Return the first event; ``None`` ends the source at once."""
 
     def apply(self, value: Value, /) -> Value | None:
-        """Return the event behind ``value``; ``None`` ends the source for good."""
+        """Return the event after ``value``; ``None`` ends the source for good."""
 
 
 def _unpickle(payload: bytes) -> Any:
@@ -57,5 +57,5 @@ class GenSourceConfig(SourceConfig[Event]):
         return f"generator {type(self.gen_instance).__name__}"
 
     @property
-    def framing(self) -> Framing:
+    def wire_framing(self) -> Framing:
         return Framing(max_size=VALUE_BYTES_MAX)

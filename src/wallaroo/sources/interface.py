@@ -48,5 +48,5 @@ class SourceConfig(ABC, Generic[Event]):
 
     @property
     @abstractmethod
-    def framing(self) -> Framing:
-        """How the spool's frames of this source are cut."""
+    def wire_framing(self) -> Framing:
+        """How the frames of this source are cut, in its spool and on its port."""

@@ -6,22 +6,26 @@ Where it runs: the configuration travels; the sockets live in the ingress proces
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from wallaroo.framing import Framing
+from wallaroo.framing import Framing, line_framing
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Decoder
 
 
 @dataclass(frozen=True, slots=True)
 class TCPSourceConfig(SourceConfig[Event]):
-    """Listen on ``host:port`` for any number of clients.
+    r"""Listen on ``host:port`` for any number of clients.
 
-    Each client sends frames: a header of the decoder's ``header_length``, read by its
-    ``length_fmt``, then the payload.  A frame larger than ``max_size`` closes its connection.
-    Nothing is acknowledged to the sender.  Port 0 takes a free port. ``valid=False`` does not
-    listen. ``parallelism`` and ``max_received_count`` are taken for compatibility and limit
-    nothing.
+    ``framing="length"``: each client sends frames, a header of the decoder's ``header_length``,
+    read by its ``length_fmt``, then the payload.  ``framing="lines"``: each client sends lines that
+    end with ``\n`` or ``\r\n``; the decoder gets a line without its end, empty ones too, and its
+    header does not matter.  What follows the last newline is a line, too, if the client then closes
+    its connection in an orderly way.
+
+    A frame or line larger than ``max_size`` closes its connection.  Nothing is acknowledged to the
+    sender.  Port 0 takes a free port.  ``valid=False`` does not listen.  ``parallelism`` and
+    ``max_received_count`` are accepted for compatibility and limit nothing.
     """
 
     kind: ClassVar[str] = "tcp"
@@ -34,11 +38,14 @@ class TCPSourceConfig(SourceConfig[Event]):
     parallelism: int = 10
     max_size: int = 16384  # largest payload accepted, bytes
     max_received_count: int = 50
+    framing: Literal["length", "lines"] = "length"
 
     @property
     def label(self) -> str:
         return f"tcp {self.host}:{self.port}"
 
     @property
-    def framing(self) -> Framing:
+    def wire_framing(self) -> Framing:
+        if self.framing == "lines":
+            return line_framing(self.max_size)
         return Framing(self.decoder.header_length(), self.decoder.length_fmt, self.max_size)

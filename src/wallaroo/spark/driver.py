@@ -45,6 +45,7 @@ from wallaroo.spark.observer import Observer
 from wallaroo.spark.query import JVM_GONE, failure_of, start_query
 from wallaroo.spark.session import close_session, is_local, is_loopback, open_session
 from wallaroo.spark.shipping import ship
+from wallaroo.spool.check import check_spools
 from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
@@ -85,6 +86,7 @@ class Run:
         self._is_local = is_local(self._master)
         self._root = (options.checkpoint or self._scratch / "checkpoint").absolute()
         self._is_stopping = threading.Event()
+        self._end_state = "stopped"
         self._has_ended = threading.Event()
         self._is_up = threading.Event()
         self._closers: list[Callable[[], object]] = []
@@ -151,7 +153,7 @@ class Run:
             )
             self.exception.__cause__ = error
         self._close()
-        self._meter.enter("failed" if self.exception else "stopped")
+        self._meter.enter("failed" if self.exception else self._end_state)
         self._is_up.set()
         self._has_ended.set()
 
@@ -160,11 +162,12 @@ class Run:
         checkpoint = open_checkpoint(self._root, not self._is_temporary, self.options.is_fresh)
         self._closers.append(checkpoint.release)
         self._answer_queries()
+        self._check_spools(checkpoint)
         self._judgement = judge(checkpoint, self.plan, self.options.allow_incompatible)
         for note in self._judgement.notes:
             log(note)
         self._meter.starting("opening sources")
-        self._feeders = self._start_feeders()
+        self._feeders = self._start_feeders(checkpoint)
         self._meter.starting("starting Spark")
         session = self._session or self._open_session()
         if not self._is_local:
@@ -223,7 +226,14 @@ class Run:
         self._closers.append(lambda: close_session(session))
         return session
 
-    def _start_feeders(self) -> Feeders:
+    def _check_spools(self, checkpoint: Checkpoint) -> None:
+        """Raise CheckpointError unless the spools hold what the last commit has read."""
+        committed = checkpoint.last.offsets if checkpoint.last else {}
+        names = {source.config.name for source in self.plan.sources}
+        present = {name: offset for name, offset in committed.items() if name in names}
+        check_spools(self._root / "spool", checkpoint.id, present)
+
+    def _start_feeders(self, checkpoint: Checkpoint) -> Feeders:
         feeders = Feeders()
         self._closers.append(feeders.stop)
         self.addresses = feeders.start(
@@ -235,6 +245,7 @@ class Run:
             log=log,
             ack_ports=dict(self.options.ack_ports),
             serve_on=self._range_host(),
+            checkpoint=checkpoint.id,
         )
         return feeders
 
@@ -368,6 +379,8 @@ class Run:
             sources, _ = observer.look()
             self._hold(observer.is_full(self.options.backlog_bytes_max))
             is_done = all(source.is_ended and source.backlog_events == 0 for source in sources)
+            if is_done:
+                self._end_state = "input ended"
             if is_done or self._is_stopping.is_set():
                 break
             self._is_stopping.wait(WATCH_S)

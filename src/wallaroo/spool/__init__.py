@@ -3,7 +3,14 @@
 Where it runs: the writer in the ingress or a feeder, readers in the driver and in workers.
 """
 
-from wallaroo.spool.format import Chunk, Head, Position, SpoolFullError, folder_of
+from wallaroo.spool.format import (
+    Chunk,
+    Head,
+    Position,
+    SpoolDiskError,
+    SpoolFullError,
+    folder_of,
+)
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.tail import read_tail, write_tail
 from wallaroo.spool.writer import SpoolWriter
@@ -12,6 +19,7 @@ __all__ = [
     "Chunk",
     "Head",
     "Position",
+    "SpoolDiskError",
     "SpoolFullError",
     "SpoolReader",
     "SpoolWriter",

@@ -2,21 +2,29 @@
 
 Where it runs: everywhere (pure but for listing a folder).
 
-The law of the spool:
+The invariants of the spool:
 
 * One folder per source, one writer, any number of readers.  A folder holds segments
   (``<byte>-<events>.chunks``, named by the position of their first chunk), beside each segment a
-  sparse index (``.index``), the ``head`` and the ``tail``.
+  sparse index (``.index``), the ``head`` and the ``tail``.  All of them are private to the user.
 * A *chunk* is the unit of writing and reading: whole frames, with a checksum seeded by the chunk's
   position, so that bytes that belong elsewhere never pass.  A *position* is a chunk boundary,
-  counted in bytes and in events since the log's first byte; it never goes back.
-* A position in the head is on disk first (fsync'd where the spool is durable).  Whole chunks behind
-  the head may survive a crash; the next writer keeps them.  The first chunk behind the head that is
-  not whole ends the log; the next writer cuts it off.
+  counted in bytes and in events since the log's first byte; it never decreases.
+* A position in the head is on disk first (synced where the spool is durable).  Bytes whose sync
+  failed are not synced again, because the kernel then reports success without having stored them:
+  they are copied into a new segment, and that one is synced, before a position after them is
+  published.  A writer that opens a durable spool does the same with every whole chunk after the
+  head, since it cannot know whether their sync failed.
+* Whole chunks after the head may survive a crash; the next writer keeps them.  The first chunk
+  after the head that is not whole ends the log; the next writer cuts it off.
 * A chunk below the head that is not whole is corruption, and an error that names file and byte.
-* The tail is written by whoever consumes, after its commit.  Segments are removed only when they
-  lie wholly below the tail, and the segment with the last published chunk always stays.
-* The index is a hint: an entry that fails its checksum, or lies behind the head, is passed over.
+* The head names the checkpoint that the spool belongs to; a writer and a run of another checkpoint
+  refuse it.
+* The tail is written by the consumer, after its commit.  Segments are removed only when they are
+  wholly below the tail, and the segment with the last published chunk always stays.  Before that,
+  a durable head is synced: after a power cut it is never older than the oldest segment.
+* Where a segment reaches past the start of the next one, the next one counts.
+* The index is a hint: an entry that fails its checksum, or is after the head, is skipped.
 """
 
 from __future__ import annotations
@@ -29,6 +37,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from wallaroo.durable.versions import check_version
 from wallaroo.errors import CheckpointError, PeerError
 
 VERSION = 1
@@ -46,15 +55,21 @@ CHECKSUM_BYTES = 4
 INDEX_STRIDE_BYTES = 64 * 1024
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 ERROR_BYTES_MAX = 800  # of the head's error text; fits a slot
-FLAG_ENDED, FLAG_PAUSED = 1, 2
+CHECKPOINT_BYTES_MAX = 64  # of a checkpoint's id
+# identified: one byte of length and the checkpoint's id precede the error's text
+FLAG_ENDED, FLAG_PAUSED, FLAG_IDENTIFIED = 1, 2, 4
 
 digest = zlib.crc32  # 2.6 GB/s; its second argument seeds it
 
 
 class SpoolFullError(PeerError):
-    """The disk has no room for what should be appended; nothing was appended, and the same append
-    may be tried again.
+    """The disk has no room: nothing was appended or published, and the same call may be tried
+    again.
     """
+
+
+class SpoolDiskError(PeerError):
+    """The disk refused to store what should be appended or published; it was not."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,6 +100,7 @@ class Head:
     connections: int = 0
     rejected: int = 0
     error: str = ""  # the last thing a person should see
+    checkpoint: str = ""  # id of the checkpoint that the spool belongs to; empty: not known
 
 
 class Segment(NamedTuple):
@@ -98,7 +114,7 @@ class Segment(NamedTuple):
         return self.path.with_suffix(".index")
 
     def offset(self, byte: int) -> int:
-        """Where in this file the log's ``byte`` lies."""
+        """Return the offset of the log's ``byte`` in this file."""
         return byte - self.start.byte + SEGMENT_HEADER.size
 
 
@@ -134,18 +150,9 @@ def check_segment_header(segment: Segment, header: bytes) -> None:
     if len(header) < SEGMENT_HEADER.size or header[:8] != SEGMENT_MAGIC:
         raise corrupt(segment.path, 0, "it does not begin as a spool segment does")
     _, version, _, byte, events = SEGMENT_HEADER.unpack(header)
-    check_version(segment.path, version)
+    check_version(segment.path, version, VERSION)
     if (byte, events) != (segment.start.byte, segment.start.events):
         raise corrupt(segment.path, 0, "its name and its first bytes disagree about its position")
-
-
-def check_version(path: Path, version: int) -> None:
-    """Raise CheckpointError for a file of a newer format."""
-    if version > VERSION:
-        raise CheckpointError(
-            f"{path} has format version {version}; this version of wallaroo reads up to {VERSION}. "
-            "Use the newer wallaroo that wrote it, or another checkpoint directory."
-        )
 
 
 def corrupt(path: Path, byte: int, why: str) -> CheckpointError:
@@ -172,29 +179,71 @@ def index_entries(content: bytes) -> list[Position]:
     return entries
 
 
+def chunk_parts(
+    start: int,
+    frames: bytes | bytearray | memoryview,
+    events: int,
+    receipt_ns: int,
+    connection: int,
+    resume: bytes,
+) -> tuple[bytes | bytearray | memoryview, ...]:
+    """Return the bytes of a chunk at the log's byte ``start``, in parts."""
+    packed = CHUNK_HEADER.pack(0, len(frames), len(resume), receipt_ns, connection, events)
+    header = packed[CHECKSUM_BYTES:]
+    checksum = digest(resume, digest(frames, digest(header, start)))
+    return checksum.to_bytes(CHECKSUM_BYTES, "little"), header, frames, resume
+
+
+def chunk_length(chunk: Chunk) -> int:
+    """Return how many bytes of the log a chunk takes."""
+    return CHUNK_HEADER.size + len(chunk.frames) + len(chunk.resume)
+
+
 def pack_head(head: Head) -> bytes:
     """Return the head's bytes; a long error is cut."""
+    checkpoint = head.checkpoint.encode()
     flags = FLAG_ENDED * head.is_ended | FLAG_PAUSED * head.is_paused
+    if checkpoint:
+        flags |= FLAG_IDENTIFIED
+        checkpoint = bytes([len(checkpoint)]) + checkpoint
     fixed = HEAD.pack(
         head.position.byte, head.position.events, flags, head.connections, head.rejected
     )
-    return fixed + head.error.encode("utf-8", "replace")[:ERROR_BYTES_MAX]
+    return fixed + checkpoint + head.error.encode("utf-8", "replace")[:ERROR_BYTES_MAX]
 
 
 def unpack_head(content: bytes) -> Head:
     """Read the head's bytes."""
     byte, events, flags, connections, rejected = HEAD.unpack_from(content)
-    error = content[HEAD.size :].decode("utf-8", "ignore")
+    rest, checkpoint = content[HEAD.size :], b""
+    if flags & FLAG_IDENTIFIED:
+        end = 1 + rest[0]
+        checkpoint = rest[1:end]
+        rest = rest[end:]
     return Head(
         Position(byte, events),
         bool(flags & FLAG_ENDED),
         bool(flags & FLAG_PAUSED),
         connections,
         rejected,
-        error,
+        rest.decode("utf-8", "ignore"),
+        checkpoint.decode(),
     )
 
 
-def is_full(problem: OSError) -> bool:
+def is_full(error: OSError) -> bool:
     """Whether an error says that there is no room."""
-    return problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def disk_error(folder: Path, error: OSError) -> PeerError:
+    """Make the error for what the disk did not store."""
+    if is_full(error):
+        return SpoolFullError(
+            f"no room for the spool in {folder}: {error.strerror}. Free disk space; nothing that "
+            f"was acknowledged is lost meanwhile."
+        )
+    return SpoolDiskError(
+        f"the disk refused to store the spool in {folder}: {error.strerror}. What it refused was "
+        f"neither published nor acknowledged. Check the disk and the kernel's log, then run again."
+    )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from wallaroo.durable.two_slots import read_two_slots
 from wallaroo.errors import CheckpointError
 from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import (
@@ -26,7 +27,6 @@ from wallaroo.spool.format import (
     segments_of,
     unpack_head,
 )
-from wallaroo.spool.slots import read_slots
 
 
 class SpoolReader:
@@ -39,11 +39,11 @@ class SpoolReader:
         """Return what the writer has published last; the beginning where it has published
         nothing.
         """
-        content = read_slots(self.folder / "head")
+        content = read_two_slots(self.folder / "head")
         return unpack_head(content) if content else Head()
 
     def advance(self, start: Position, events_max: int) -> Position:
-        """Return the furthest boundary at most ``events_max`` events behind ``start``; one chunk at
+        """Return the furthest boundary at most ``events_max`` events after ``start``; one chunk at
         least, if there is one.
         """
         head = self.head().position
@@ -78,19 +78,8 @@ class SpoolReader:
         """Yield the segments that hold a range of the log's bytes, each with its part of it.
         Raises CheckpointError if it is gone.
         """
-        if low >= high:
-            return
-        segments = segments_of(self.folder)
-        first = bisect_right(segments, low, key=lambda segment: segment.start.byte) - 1
-        if first < 0:
-            raise self._gone(low, segments)
-        for segment, following in zip(
-            segments[first:], [*segments[first + 1 :], None], strict=True
-        ):
-            stop = min(high, following.start.byte) if following else high
-            if low < stop:
-                yield segment, low, stop
-                low = stop
+        if low < high:
+            yield from parts_of(self.folder, segments_of(self.folder), low, high)
 
     def _around(self, events: int, start: Position, end: Position) -> tuple[Position, Position]:
         """Return the last boundary with at most so many events and the next one, both within
@@ -106,7 +95,7 @@ class SpoolReader:
             - 1
         )
         if found < 0:
-            raise self._gone(start.byte, segments)
+            raise _gone(self.folder, start.byte, segments)
         segment = segments[found]
         here = max(segment.start, start)
         for entry in reversed(_index(segment)):
@@ -115,16 +104,33 @@ class SpoolReader:
                 break
         return _walk(segment, here, events, end)
 
-    def _gone(self, byte: int, segments: list[Segment]) -> CheckpointError:
-        oldest = f"its oldest byte is {segments[0].start.byte}" if segments else "it holds nothing"
-        return CheckpointError(
-            f"spool {self.folder} no longer holds byte {byte} of the log: {oldest}. It was "
-            f"consumed and removed. "
-            "Continue from a newer commit, or start over with an empty checkpoint directory."
-        )
-
     def __reduce__(self) -> tuple[type[SpoolReader], tuple[Path]]:
         return SpoolReader, (self.folder,)
+
+
+def parts_of(
+    folder: Path, segments: list[Segment], low: int, high: int
+) -> Iterator[tuple[Segment, int, int]]:
+    """Yield those of a log's segments that hold a range of its bytes, each with its part of it.
+    Raises CheckpointError if it is gone.
+    """
+    first = bisect_right(segments, low, key=lambda segment: segment.start.byte) - 1
+    if first < 0:
+        raise _gone(folder, low, segments)
+    for segment, following in zip(segments[first:], [*segments[first + 1 :], None], strict=True):
+        stop = min(high, following.start.byte) if following else high
+        if low < stop:
+            yield segment, low, stop
+            low = stop
+
+
+def _gone(folder: Path, byte: int, segments: list[Segment]) -> CheckpointError:
+    oldest = f"its oldest byte is {segments[0].start.byte}" if segments else "it holds nothing"
+    return CheckpointError(
+        f"spool {folder} no longer holds byte {byte} of the log: {oldest}. It was consumed and "
+        f"removed. "
+        "Continue from a newer commit, or start over with an empty checkpoint directory."
+    )
 
 
 def _index(segment: Segment) -> list[Position]:

@@ -1,8 +1,8 @@
 """What a writer finds when it opens a spool: where the log ends, and what is cut off.
 
-Where it runs: ingress and feeders, at start, under the folder's lock.  Whole chunks behind the head
-are kept: after a power cut the head may be older than what was synced (and acknowledged).  The
-first chunk that is not whole ends the log.
+Where it runs: ingress and feeders at start, under the folder's lock; ``find_end`` in the driver,
+too.  Whole chunks after the head are kept: after a power cut the head may be older than what was
+synced (and acknowledged).  The first chunk that is not whole ends the log.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from wallaroo.durable.two_slots import read_two_slots
+from wallaroo.durable.whole_file import PRIVATE_FILE
 from wallaroo.errors import CheckpointError
 from wallaroo.faults import fault_point
 from wallaroo.spool.format import (
-    CHUNK_HEADER,
     INDEX_STRIDE_BYTES,
     SEGMENT_HEADER,
+    Head,
     Position,
     Segment,
     check_segment_header,
+    chunk_length,
     corrupt,
     index_entries,
     index_entry,
@@ -27,7 +30,18 @@ from wallaroo.spool.format import (
     unpack_head,
 )
 from wallaroo.spool.reader import read_chunks
-from wallaroo.spool.slots import read_slots
+from wallaroo.spool.rewriting import remove_segments, rewrite_end
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where a log ends, as it is on disk."""
+
+    head: Head  # as published last; where nothing is, at the oldest segment
+    position: Position  # after the last whole chunk
+    resume: bytes | None  # of the last chunk after the head; None if there is none
+    segments: list[Segment]  # that hold the log
+    surplus: list[Segment]  # after its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,59 +52,79 @@ class Recovered:
     last_resume: bytes
     segments: list[Segment]
     index_byte: int  # of the last index entry
+    checkpoint: str  # that the spool belongs to, as far as it is known
 
 
-def recover(folder: Path) -> Recovered:
-    """Find the end of the log and remove what lies behind it.  Raises CheckpointError if the log
-    ends below the head.
-    """
-    content = read_slots(folder / "head")
+def find_end(folder: Path) -> LogEnd:
+    """Find the end of the log; change nothing.  Raises CheckpointError if it is below the head."""
+    content = read_two_slots(folder / "head")
     segments = segments_of(folder)
-    head = (
-        unpack_head(content).position if content else segments[0].start if segments else Position()
-    )
-    kept = [segment for segment in segments if segment.start.byte <= head.byte]
+    if content is not None:
+        head = unpack_head(content)
+    else:
+        head = Head(segments[0].start if segments else Position())
+    published = head.position
+    kept = [segment for segment in segments if segment.start.byte <= published.byte]
+    surplus = segments[len(kept) :]
     if not kept:
-        if head.byte:
+        if published.byte:
             raise CheckpointError(
-                f"spool {folder} has published {head.byte} bytes and their files are gone. "
+                f"spool {folder} has published {published.byte} bytes and their files are gone. "
                 "Restore them from a copy, or start over with an empty checkpoint directory."
             )
-        _remove(segments)
-        return Recovered(head, b"", [], 0)
-    position, is_torn, resume = head, False, None
-    following = segments[len(kept) :]
-    if _is_headless(kept[-1]) and kept[-1].start.byte == head.byte:
+        return LogEnd(head, published, None, [], surplus)
+    if _is_headless(kept[-1]) and kept[-1].start.byte == published.byte:
         # a crash between making a segment and writing its first bytes
-        following.insert(0, kept.pop())
-        is_torn = True
-    else:
-        position, is_torn, resume = _scan(kept[-1], head)
-    while (
-        following
-        and not is_torn
-        and following[0].start == position
-        and not _is_headless(following[0])
-    ):
-        kept.append(following.pop(0))
-        position, is_torn, found = _scan(kept[-1], position)
+        return LogEnd(head, published, None, kept[:-1], [kept[-1], *surplus])
+    return _followed(head, kept, surplus)
+
+
+def _followed(head: Head, kept: list[Segment], surplus: list[Segment]) -> LogEnd:
+    """Follow the log from the head through the segments that continue each other."""
+    limits = [segment.start.byte for segment in surplus] + [None]
+    position, is_torn, resume = _scan(kept[-1], head.position, limits[0])
+    count = 0
+    for segment in surplus:
+        if is_torn or segment.start != position or _is_headless(segment):
+            break
+        count += 1
+        position, is_torn, found = _scan(segment, position, limits[count])
         resume = resume if found is None else found
-    _remove(following)
-    if not kept:
-        return Recovered(position, b"", [], 0)
-    _cut(kept[-1], position)
-    if resume is None:
-        resume = _last_resume(kept, position)
-    return Recovered(position, resume, kept, _mend_index(kept[-1], position))
+    return LogEnd(head, position, resume, [*kept, *surplus[:count]], surplus[count:])
+
+
+def recover(folder: Path, is_durable: bool) -> Recovered:
+    """Find the end of the log, remove what is after it, and put all of it on disk where the spool
+    is durable.
+
+    Raises CheckpointError if the log ends below the head, OSError if the disk refuses.
+    """
+    end = find_end(folder)
+    for unfinished in (*folder.glob("*.rewritten"), *folder.glob("*.rebuilt")):
+        unfinished.unlink()
+    remove_segments(end.surplus)
+    segments = end.segments
+    checkpoint = end.head.checkpoint
+    if not segments:
+        return Recovered(end.position, b"", [], 0, checkpoint)
+    _cut(segments[-1], end.position, is_durable)
+    if is_durable and end.position.byte > end.head.position.byte:
+        # the process before may have died of a failed sync
+        segments = rewrite_end(folder, segments, end.head.position, end.position)
+    resume = _last_resume(segments, end.position) if end.resume is None else end.resume
+    index_byte = _rebuild_index(segments[-1], end.position)
+    return Recovered(end.position, resume, segments, index_byte, checkpoint)
 
 
 def _is_headless(segment: Segment) -> bool:
     return segment.path.stat().st_size < SEGMENT_HEADER.size
 
 
-def _scan(segment: Segment, start: Position) -> tuple[Position, bool, bytes | None]:
-    """Read whole chunks to the end of the file: where they end, whether something torn follows, and
-    the last one's resume.
+def _scan(
+    segment: Segment, start: Position, limit: int | None
+) -> tuple[Position, bool, bytes | None]:
+    """Read whole chunks to the end of the file, or to the log's byte ``limit``, where the next
+    segment begins: where they end, whether something torn follows, and the last one's resume.
     """
     size = segment.path.stat().st_size
     if size < segment.offset(start.byte):
@@ -101,31 +135,28 @@ def _scan(segment: Segment, start: Position) -> tuple[Position, bool, bytes | No
         )
     with open(segment.path, "rb") as file:
         check_segment_header(segment, file.read(SEGMENT_HEADER.size))
+    end = segment.start.byte + size - SEGMENT_HEADER.size
+    if limit is not None:
+        end = min(end, limit)
     position, resume = start, None
     try:
-        for chunk in read_chunks(
-            segment, start.byte, segment.start.byte + size - SEGMENT_HEADER.size
-        ):
-            length = CHUNK_HEADER.size + len(chunk.frames) + len(chunk.resume)
-            position = Position(position.byte + length, position.events + chunk.events)
+        for chunk in read_chunks(segment, start.byte, end):
+            position = Position(position.byte + chunk_length(chunk), position.events + chunk.events)
             resume = chunk.resume
     except CheckpointError:
         return position, True, resume
     return position, False, resume
 
 
-def _cut(segment: Segment, end: Position) -> None:
-    if segment.path.stat().st_size > segment.offset(end.byte):
-        fault_point("spool.truncate")
-        os.truncate(segment.path, segment.offset(end.byte))
-
-
-def _remove(segments: list[Segment]) -> None:
-    for segment in reversed(segments):  # the last first: a crash in between leaves no gap
-        fault_point("spool.drop")
-        segment.path.unlink()
-        fault_point("spool.dropped")
-        segment.index_path.unlink(missing_ok=True)
+def _cut(segment: Segment, end: Position, is_durable: bool) -> None:
+    """Cut off what is torn, for good: it must not follow a chunk that is written there later."""
+    if segment.path.stat().st_size <= segment.offset(end.byte):
+        return
+    fault_point("spool.truncate")
+    with open(segment.path, "r+b") as file:
+        file.truncate(segment.offset(end.byte))
+        if is_durable:
+            os.fsync(file.fileno())
 
 
 def _last_resume(segments: list[Segment], end: Position) -> bytes:
@@ -150,19 +181,22 @@ def _entries(segment: Segment) -> list[Position]:
         return []
 
 
-def _mend_index(segment: Segment, end: Position) -> int:
-    """Drop entries behind the end, add missing ones; return the last one's byte."""
+def _rebuild_index(segment: Segment, end: Position) -> int:
+    """Drop entries after the end, add missing ones; return the last one's byte."""
     entries = [entry for entry in _entries(segment) if entry.byte <= end.byte]
     last = here = entries[-1] if entries else segment.start
     if end.byte - last.byte > INDEX_STRIDE_BYTES:
         for chunk in read_chunks(segment, last.byte, end.byte):
-            length = CHUNK_HEADER.size + len(chunk.frames) + len(chunk.resume)
-            here = Position(here.byte + length, here.events + chunk.events)
+            here = Position(here.byte + chunk_length(chunk), here.events + chunk.events)
             if here.byte - last.byte >= INDEX_STRIDE_BYTES:
                 entries.append(here)
                 last = here
-    mended = segment.index_path.with_suffix(".mended")
-    mended.write_bytes(b"".join(map(index_entry, entries)))
-    fault_point("spool.mend")
-    mended.replace(segment.index_path)
+    rebuilt = segment.index_path.with_suffix(".rebuilt")
+    descriptor = os.open(
+        rebuilt, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE
+    )
+    with open(descriptor, "wb") as file:
+        file.write(b"".join(map(index_entry, entries)))
+    fault_point("spool.rebuild_index")
+    rebuilt.replace(segment.index_path)
     return last.byte

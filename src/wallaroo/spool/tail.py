@@ -1,4 +1,4 @@
-"""The tail: how far a spool has been consumed, for good.
+"""The tail: everything below it is consumed and committed.
 
 Where it runs: the driver writes it after a commit, the spool's writer reads it.
 """
@@ -7,25 +7,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.two_slots import TwoSlotFile, read_two_slots
 from wallaroo.faults import fault_point
 from wallaroo.spool.format import TAIL, Position
-from wallaroo.spool.slots import SlotWriter, read_slots
 
 
 def write_tail(folder: Path, position: Position) -> None:
-    """Say that everything below ``position`` is consumed and committed; it may be removed from now
+    """Note that everything below ``position`` is consumed and committed; it may be removed from now
     on.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    writer = SlotWriter(folder / "tail")
+    make_private(folder)
+    file = TwoSlotFile(folder / "tail")
     try:
         fault_point("spool.tail")
-        writer.write(TAIL.pack(position.byte, position.events))
+        file.write(TAIL.pack(position.byte, position.events))
     finally:
-        writer.close()
+        file.close()
 
 
 def read_tail(folder: Path) -> Position:
     """Return the tail; the log's beginning where none was written."""
-    content = read_slots(folder / "tail")
+    content = read_two_slots(folder / "tail")
     return Position(*TAIL.unpack(content)) if content else Position()

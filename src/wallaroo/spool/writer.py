@@ -1,35 +1,39 @@
 """Writing a spool: append, publish, remove what is consumed, and continue after a crash.
 
-Where it runs: ingress and feeders, one writer per folder (a lock on the folder sees to it, and dies
-with its process).
+Where it runs: ingress and feeders, one writer per folder (a lock on the folder ensures it, and is
+released with its process).
+
+The invariants, of which ``spool.format`` has the reasons:
+
+* ``position`` counts only what was written whole.  ``append`` that failed changed nothing.
+* Where the spool is durable, ``publish`` returns, and writes the head, only after everything
+  appended so far was synced successfully by the first sync of those bytes, or was copied and that
+  copy synced.  While the disk refuses, the head stays where it is; ``report`` may say why.
+* The caller acknowledges what a returned ``publish`` covers, and nothing else.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
-from wallaroo.errors import PeerError
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.locks import LockedError, lock_file
+from wallaroo.durable.two_slots import TwoSlotFile
+from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
 from wallaroo.spool.format import (
-    CHECKSUM_BYTES,
-    CHUNK_HEADER,
-    INDEX_STRIDE_BYTES,
     SEGMENT_BYTES_MAX,
     Head,
     Position,
-    Segment,
-    SpoolFullError,
-    digest,
-    index_entry,
-    is_full,
+    chunk_parts,
+    disk_error,
     pack_head,
     segment_at,
-    segment_header,
 )
-from wallaroo.spool.recovery import recover
-from wallaroo.spool.slots import SlotWriter
+from wallaroo.spool.recovery import Recovered, recover
+from wallaroo.spool.rewriting import rewrite_end
+from wallaroo.spool.segment_file import SegmentFile, create_segment
 from wallaroo.spool.tail import read_tail
 
 
@@ -39,30 +43,45 @@ class SpoolWriter:
     """
 
     def __init__(
-        self, folder: Path, *, is_durable: bool, segment_bytes_max: int = SEGMENT_BYTES_MAX
+        self,
+        folder: Path,
+        *,
+        is_durable: bool,
+        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        checkpoint: str = "",
     ):
-        """Continue the log in ``folder``, made if absent.  Raises PeerError if it has a writer,
-        CheckpointError if corrupt.
+        """Continue the log in ``folder``, made if absent, which belongs to the checkpoint of this
+        id (empty: to any).
+
+        Raises PeerError if it has a writer or the disk refuses, CheckpointError if it is corrupt or
+        belongs to another checkpoint.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder, is_durable=is_durable)
         self.folder = folder
         self._is_durable = is_durable
         self._segment_bytes_max = segment_bytes_max
         self._lock_fd = _lock(folder)
-        self._head = SlotWriter(folder / "head")
-        recovered = recover(folder)
-        self.position: Position = recovered.position
-        self.last_resume: bytes = recovered.last_resume
-        self._segments: list[Segment] = recovered.segments
-        self._fd = self._index_fd = -1
-        self._index_byte = recovered.index_byte
-        self._is_dirty = True
-        self._published = Position()
-        if self._segments:
-            self._open(self._segments[-1])
-        else:
-            self._roll()
-        self.publish()
+        try:
+            recovered = _recovered(folder, is_durable, checkpoint)
+            self._head = TwoSlotFile(folder / "head")
+            self._checkpoint = checkpoint or recovered.checkpoint
+            self.position: Position = recovered.position
+            self.last_resume: bytes = recovered.last_resume
+            self._segments = recovered.segments or [segment_at(folder, recovered.position)]
+            if recovered.segments:
+                self._file = SegmentFile(self._segments[-1], recovered.index_byte)
+            else:
+                self._file = create_segment(self._segments[-1], is_durable)
+            self._synced = self.position
+            self._published = self.position
+            self._is_in_doubt = False  # whether a sync of what is after ``_synced`` has failed
+            self.publish()
+        except OSError as error:
+            os.close(self._lock_fd)
+            raise disk_error(folder, error) from error
+        except BaseException:
+            os.close(self._lock_fd)
+            raise
 
     def append(
         self,
@@ -72,26 +91,22 @@ class SpoolWriter:
         connection: int = 0,
         resume: bytes = b"",
     ) -> None:
-        """Store whole frames as one chunk, unpublished.  Raises SpoolFullError, having stored
-        nothing, if the disk is full.
+        """Store whole frames as one chunk, unpublished.  Raises SpoolFullError if the disk is full
+        and SpoolDiskError if it refuses, having stored nothing.
         """
         if events <= 0:
             raise ValueError("A chunk holds at least one event.")
         if self.position.byte - self._segments[-1].start.byte >= self._segment_bytes_max:
             self._roll()
         start = self.position.byte
-        if start - self._index_byte >= INDEX_STRIDE_BYTES:
-            self._write_index()
-        header = CHUNK_HEADER.pack(0, len(frames), len(resume), receipt_ns, connection, events)[
-            CHECKSUM_BYTES:
-        ]
-        checksum = digest(resume, digest(frames, digest(header, start)))
-        length = CHUNK_HEADER.size + len(frames) + len(resume)
+        parts = chunk_parts(start, frames, events, receipt_ns, connection, resume)
         fault_point("spool.append")
-        self._write(length, [checksum.to_bytes(CHECKSUM_BYTES, "little"), header, frames, resume])
+        try:
+            length = self._file.append(self.position, parts)
+        except OSError as error:
+            raise disk_error(self.folder, error) from error
         self.position = Position(start + length, self.position.events + events)
         self.last_resume = resume
-        self._is_dirty = True
 
     def publish(
         self,
@@ -104,17 +119,32 @@ class SpoolWriter:
     ) -> Position:
         """Let readers see everything appended so far, after it is on disk; return the new head's
         position.
+
+        Raises SpoolFullError if the disk is full and SpoolDiskError if it refuses; then the head is
+        where it was.
         """
-        if self._is_dirty and self._is_durable:
-            fault_point("spool.fsync")
-            os.fdatasync(self._fd)
+        self._sync()
         fault_point("spool.head")
-        self._head.write(
-            pack_head(Head(self.position, is_ended, is_paused, connections, rejected, error))
+        self._write_head(
+            Head(self.position, is_ended, is_paused, connections, rejected, error, self._checkpoint)
         )
-        self._is_dirty = False
         self._published = self.position
         return self.position
+
+    def report(
+        self, error: str, *, is_paused: bool = False, connections: int = 0, rejected: int = 0
+    ) -> None:
+        """Let readers see an error, and no more than was published before."""
+        self._write_head(
+            Head(
+                self._published,
+                is_paused=is_paused,
+                connections=connections,
+                rejected=rejected,
+                error=error,
+                checkpoint=self._checkpoint,
+            )
+        )
 
     def backlog_bytes(self) -> int:
         """Return how much is in the spool and not yet consumed."""
@@ -131,102 +161,89 @@ class SpoolWriter:
         return len(self._segments) > 1 and self._segments[1].start.byte <= limit
 
     def remove_consumed(self) -> None:
-        """Delete the segments that lie wholly below the tail; the one with the last published chunk
+        """Delete the segments that are wholly below the tail; the one with the last published chunk
         stays.
         """
+        if self._is_durable and self.has_consumed():
+            try:
+                self._head.sync()
+            except OSError as error:
+                raise disk_error(self.folder, error) from error
         while self.has_consumed():
-            gone = self._segments.pop(0)
+            consumed = self._segments.pop(0)
             fault_point("spool.remove")
-            gone.path.unlink(missing_ok=True)
+            consumed.path.unlink(missing_ok=True)
             fault_point("spool.removed")
-            gone.index_path.unlink(missing_ok=True)
+            consumed.index_path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the files; publishes nothing."""
-        for fd in (self._fd, self._index_fd, self._lock_fd):
-            os.close(fd)
+        self._file.close()
         self._head.close()
+        os.close(self._lock_fd)
 
-    def _write(self, length: int, parts: list[bytes | bytearray | memoryview]) -> None:
-        offset = self._segments[-1].offset(self.position.byte)
+    def _sync(self) -> None:
+        """Have everything appended so far on disk, once."""
+        if self._synced == self.position or not self._is_durable:
+            return
         try:
-            written = os.pwritev(self._fd, parts, offset)
-            if written < length:  # a full disk, as a rule: the rest says so, or succeeds
-                _write_rest(self._fd, b"".join(parts), written, offset)
-        except OSError as problem:
-            os.ftruncate(self._fd, offset)
-            if not is_full(problem):
-                raise
-            raise SpoolFullError(
-                f"no room for the spool in {self.folder}: {problem.strerror}. Free disk space; "
-                f"nothing is lost meanwhile."
-            ) from None
+            if self._is_in_doubt:
+                self._rewrite()
+            else:
+                fault_point("spool.fsync")
+                self._file.sync()
+        except OSError as error:
+            self._is_in_doubt = True
+            raise disk_error(self.folder, error) from error
+        self._synced = self.position
+        self._is_in_doubt = False
 
-    def _write_index(self) -> None:
-        self._index_byte = self.position.byte
-        fault_point("spool.index")
-        try:
-            os.write(self._index_fd, index_entry(self.position))
-        except OSError as problem:  # a hint only: without room for it, readers walk further
-            if not is_full(problem):
-                raise
+    def _rewrite(self) -> None:
+        """Copy what is in doubt into a segment of its own and continue there."""
+        self._segments = rewrite_end(self.folder, self._segments, self._synced, self.position)
+        fresh = SegmentFile(self._segments[-1], self.position.byte)
+        self._file.close()
+        self._file = fresh
 
     def _roll(self) -> None:
-        """Go on in a new segment."""
-        if self._is_durable and self._segments:
-            os.fdatasync(self._fd)  # publish syncs the current segment only
+        """Continue in a new segment; ``publish`` syncs the current one only."""
+        self._sync()
         segment = segment_at(self.folder, self.position)
-        fault_point("spool.roll")
         try:
-            segment.path.write_bytes(segment_header(segment.start))
-        except OSError as problem:
-            segment.path.unlink(missing_ok=True)
-            if not is_full(problem):
-                raise
-            raise SpoolFullError(
-                f"no room for the spool in {self.folder}: {problem.strerror}. Free disk space."
-            ) from None
-        fault_point("spool.rolled")
-        self._open(segment)
-        if self._is_durable:
-            os.fsync(self._fd)
-            fault_point("spool.sync_folder")
-            sync_folder(self.folder)
+            file = create_segment(segment, self._is_durable)
+        except OSError as error:
+            raise disk_error(self.folder, error) from error
+        self._file.close()
+        self._file = file
         self._segments.append(segment)
-        self._index_byte = segment.start.byte
 
-    def _open(self, segment: Segment) -> None:
-        for fd in (self._fd, self._index_fd):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
-        self._index_fd = os.open(
-            segment.index_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
-        )
+    def _write_head(self, head: Head) -> None:
+        try:
+            self._head.write(pack_head(head))
+        except OSError as error:
+            raise disk_error(self.folder, error) from error
 
 
-def _write_rest(fd: int, record: bytes, written: int, offset: int) -> None:
-    while written < len(record):
-        written += os.pwrite(fd, record[written:], offset + written)
+def _recovered(folder: Path, is_durable: bool, checkpoint: str) -> Recovered:
+    recovered = recover(folder, is_durable)
+    if checkpoint and recovered.checkpoint and checkpoint != recovered.checkpoint:
+        raise foreign_spool(folder)
+    return recovered
+
+
+def foreign_spool(folder: Path) -> CheckpointError:
+    """Make the error for a spool of another checkpoint."""
+    return CheckpointError(
+        f"spool {folder} belongs to another checkpoint. Put this checkpoint's own spool folder "
+        f"back, or start over with --fresh."
+    )
 
 
 def _lock(folder: Path) -> int:
-    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
+        return lock_file(folder / "lock")
+    except LockedError:
         raise PeerError(
             f"the spool {folder} is being written by another process. Stop the other run, or "
             f"choose another checkpoint directory."
         ) from None
-    return fd
-
-
-def sync_folder(folder: Path) -> None:
-    """Make new and renamed names of a folder survive a power cut."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -181,7 +181,7 @@ def _items(
                 f"no source '{name}'; this application has {', '.join(map(repr, configs))}"
             )
         if isinstance(given, bytes):
-            items[name] = [Wire(frame) for frame in split_wire(given, configs[name].framing)]
+            items[name] = [Wire(frame) for frame in split_wire(given, configs[name].wire_framing)]
         else:
             items[name] = list(given)
     for name, config in configs.items():

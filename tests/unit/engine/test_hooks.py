@@ -14,10 +14,12 @@ import wallaroo
 from tests.conformance.apps.shapes import Count
 from tests.conformance.apps.steps import by_first_word, by_itself, source, text
 from wallaroo.engine.blocks import Block, Marker, pack_times
+from wallaroo.engine.failures import stop_on_error
 from wallaroo.engine.level import Level
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.table import OPERATORS
 from wallaroo.engine.packing import PICKLED, Kind, ValueColumn, pack
+from wallaroo.engine.stage import build_stage
 from wallaroo.local.runner import LocalRunner
 from wallaroo.steps import Computation, StateComputation
 
@@ -138,3 +140,33 @@ def test_a_block_with_times_gives_each_event_its_own() -> None:
     assert seen == [("a", 10), ("b", 20)]
     assert Marker(0, 0, "x", ()).watermark_ms is None
     assert PICKLED.unpack(packed) == (["a", "b"], ["a", "b"])
+
+
+def test_what_measures_a_stage_is_put_around_each_operator_and_the_output() -> None:
+    plan = wallaroo.build_application(
+        "app",
+        source(Path()).to(buffered).to(upper).to_sink(wallaroo.StdoutSinkConfig(text)),  # type: ignore[arg-type]
+    ).plan
+    seen: list[tuple[int, Any]] = []
+
+    def around(emit: Any, place: int) -> Any:
+        def noting(key: Any, event: Any) -> None:
+            seen.append((place, event))
+            emit(key, event)
+
+        return noting
+
+    built = build_stage(
+        plan.stages[0], {}, lambda key, event: None, lambda step: stop_on_error(step), around
+    )
+    built.emit(None, "a")
+    assert seen == [(0, "a")]
+    built.flushes[0]()
+
+    assert seen == [(0, "a"), (1, "a!"), (2, "A!")]
+    assert built.has_hooks
+
+
+@wallaroo.computation("upper")
+def upper(event: str) -> str:
+    return event.upper()

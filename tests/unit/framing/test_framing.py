@@ -16,6 +16,7 @@ from wallaroo.framing import (
     frame_splitter,
     frame_walker,
     framer,
+    line_framing,
 )
 
 FORMATS = [">I", "<H", "!Q", "B", "=i", ">4xI", "b", ">h", "<q", "I", ">HH"]
@@ -69,7 +70,7 @@ def test_walker_and_splitter_agree_with_their_plain_twin(
 @pytest.mark.parametrize(
     ("length_fmt", "bad"), [(">I", 11), (">i", -1), ("b", -128), ("<H", 65535)]
 )
-def test_a_bad_length_is_told_with_the_good_frames_before_it(
+def test_a_bad_length_is_reported_with_the_good_frames_before_it(
     length_fmt: str, bad: int, same: int
 ) -> None:
     framing = framing_of(length_fmt, max_size=10)
@@ -80,6 +81,56 @@ def test_a_bad_length_is_told_with_the_good_frames_before_it(
     assert str(bad) in str(walked.value)
     with pytest.raises(FrameError):
         frame_splitter(framing)(good + struct.pack(length_fmt, bad))
+
+
+def test_what_was_accepted_stays_readable_with_a_smaller_max_size() -> None:
+    frames = frame(b"x" * 100) + frame(b"y") * 20
+    assert frame_splitter(Framing(max_size=10))(frames) == [b"x" * 100] + [b"y"] * 20
+    lines = b"x" * 100 + b"\ny\n"
+    assert frame_splitter(line_framing(10))(lines) == [b"x" * 100, b"y"]
+
+
+def plain_lines(content: bytes, size_max: int) -> tuple[int, int] | None:
+    """Walk line by line; None where one is too long."""
+    position = count = 0
+    while (newline := content.find(b"\n", position)) >= 0:
+        if newline - position > size_max:
+            return None
+        position = newline + 1
+        count += 1
+    return None if len(content) - position > size_max else (position, count)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    content=st.lists(st.sampled_from([b"\n", b"a", b"\r", b"bbb"]), max_size=40).map(b"".join),
+    size_max=st.integers(0, 12),
+    before=st.integers(0, 3),
+)
+def test_lines_are_walked_like_their_plain_twin(content: bytes, size_max: int, before: int) -> None:
+    wanted = plain_lines(content, size_max)
+    walk = frame_walker(line_framing(size_max))
+    buffer = bytearray(b"\n" * before + content + b"\n\n")
+    if wanted is None:
+        with pytest.raises(FrameError) as caught:
+            walk(buffer, before, before + len(content))
+        end, frames = caught.value.end - before, caught.value.frames
+        assert plain_lines(content[:end], size_max) == (end, frames)
+        return
+    assert walk(buffer, before, before + len(content)) == (before + wanted[0], wanted[1])
+    payloads = frame_splitter(line_framing(size_max))(content[: wanted[0]])
+    lines = [line.removesuffix(b"\r") for line in content[: wanted[0]].split(b"\n")[:-1]]
+    assert payloads == lines
+
+
+def test_a_payload_becomes_a_line() -> None:
+    framing = line_framing(5)
+    assert frame(b"abc", framing) == b"abc\n"
+    for wrong in (b"a\nb", b"abcdef", b"a\r"):
+        with pytest.raises(FrameError):
+            frame(wrong, framing)
+    with pytest.raises(FrameError, match="cut off"):
+        frame_splitter(framing)(b"ab\ncd")
 
 
 def test_frames_without_payload_are_frames() -> None:

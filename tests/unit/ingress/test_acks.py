@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ from wallaroo.ingress.acks import COUNT, Streams, hello, read_hello
 from wallaroo.spool import SpoolWriter, write_tail
 
 
-def begin(running: Running, stream: str) -> tuple[socket.socket, int]:
+def begin(running: Running, stream: str | bytes) -> tuple[socket.socket, int]:
     client = socket.create_connection(running.feeders.ack_addresses["In"], timeout=10)
     client.sendall(hello(stream))
     return client, count_of(client)
@@ -51,6 +54,96 @@ def test_a_sender_is_told_what_is_safe_and_continues_there_after_kills(running: 
     assert kills == 3
 
 
+def restart_after_kill(running: Running) -> None:
+    os.kill(running.feeders.pids["ingress"], signal.SIGKILL)
+    seen = len(running.log)
+    wait_until(lambda: running.feeders.poll() or "SIGKILL" in "".join(running.log[seen:]))
+
+
+def test_a_full_disk_acknowledges_only_what_is_stored(running: Running) -> None:
+    """The count that a sender was sent while the disk was full is there after a kill."""
+    running.start(tcp(), is_durable=True, is_acknowledged=True)
+    client, _ = begin(running, "orders")
+    client.sendall(frame(b"x" * 100) * 100)
+    count = 0
+    while count < 100:
+        count = count_of(client)
+    segment = next(running.source().reader.folder.glob("*.chunks"))
+    bound = segment.stat().st_size + 50  # no file may grow beyond it, as on a full disk
+    resource.prlimit(running.feeders.pids["ingress"], resource.RLIMIT_FSIZE, (bound, bound))
+    client.sendall(frame(b"y" * 100) * 100)
+    wait_until(lambda: any("no room for the spool" in line for line in running.log))
+    wait_until(lambda: "no room" in running.source().reader.head().error)
+    client.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        client.recv(8)
+    restart_after_kill(running)
+    with begin(running, "orders")[0] as again:
+        again.sendall(frame(b"y" * 100) * 100)
+        while count < 200:
+            count = count_of(again)
+    client.close()
+    wanted = [b"x" * 100] * 100 + [b"y" * 100] * 100
+    assert running.source().payloads() == wanted
+
+
+def test_a_disk_that_has_room_again_lets_the_sender_go_on(running: Running) -> None:
+    running.start(tcp(), is_durable=True, is_acknowledged=True)
+    client, count = begin(running, "orders")
+    ingress = running.feeders.pids["ingress"]
+    resource.prlimit(ingress, resource.RLIMIT_FSIZE, (2100, resource.RLIM_INFINITY))
+    client.sendall(frame(b"x" * 100) * 100)
+    wait_until(lambda: any("no room for the spool" in line for line in running.log))
+    resource.prlimit(
+        ingress, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    )
+    while count < 100:
+        count = count_of(client)
+    client.close()
+    assert running.source().wait_for(100) == [b"x" * 100] * 100
+    wait_until(lambda: running.source().reader.head().error == "")
+
+
+def test_streams_are_told_apart_byte_by_byte(running: Running) -> None:
+    running.start(tcp(), is_acknowledged=True)
+    first, _ = begin(running, b"\xff1")
+    first.sendall(frame(b"1") * 5)
+    count = 0
+    while count < 5:
+        count = count_of(first)
+    other, count = begin(running, b"\xfe1")
+    assert count == 0
+    first.close()
+    other.close()
+    restart_after_kill(running)
+    again, count = begin(running, b"\xff1")
+    assert count == 5
+    again.close()
+
+
+def test_a_hello_that_does_not_come_ends_its_connection(running: Running) -> None:
+    running.start(tcp(), is_acknowledged=True, handshake_s=0.2)
+    half, _ = begin(running, "whole")
+    silent = socket.create_connection(running.feeders.ack_addresses["In"], timeout=10)
+    begun = socket.create_connection(running.feeders.ack_addresses["In"], timeout=10)
+    begun.sendall(hello("a stream")[:-1])
+    for client in (silent, begun):
+        assert client.recv(1) == b""
+        client.close()
+    wait_until(lambda: sum("sent no hello for 0.2 s" in line for line in running.log) == 2)
+    half.sendall(frame(b"x"))
+    assert count_of(half) == 1
+    half.close()
+
+
+def test_counts_of_an_older_file_are_read(tmp_path: Path) -> None:
+    content = json.dumps({"version": 1, "byte": 0, "events": 0, "counts": {"é": 3}}).encode()
+    (tmp_path / "streams").write_bytes(zlib.crc32(content).to_bytes(8, "little") + content)
+    writer = SpoolWriter(tmp_path, is_durable=False)
+    assert Streams(writer).counts == {"é".encode(): 3}
+    writer.close()
+
+
 def test_a_second_connection_of_a_stream_ends_the_first(running: Running) -> None:
     running.start(tcp(), is_acknowledged=True)
     first, _ = begin(running, "s")
@@ -79,15 +172,16 @@ def test_counts_survive_the_removal_of_their_segments(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path, is_durable=False, segment_bytes_max=100)
     streams = Streams(writer)
     for number in range(20):
-        stream = "often" if number else "once"
-        writer.append(frame(b"x"), 1, 0, resume=streams.add(stream, 1))
+        stream = b"often" if number else b"once"
+        writer.append(frame(b"x"), 1, 0, resume=streams.resume_after(stream, 1))
+        streams.add(stream, 1)
         writer.publish()
         write_tail(tmp_path, writer.position)
         streams.remove_consumed()
     assert writer.first.events > 10
     writer.close()
     writer = SpoolWriter(tmp_path, is_durable=False)
-    assert Streams(writer).counts == {"once": 1, "often": 19}
+    assert Streams(writer).counts == {b"once": 1, b"often": 19}
     content = bytearray((tmp_path / "streams").read_bytes())
     content[-3] ^= 1
     (tmp_path / "streams").write_bytes(content)
@@ -99,9 +193,10 @@ def test_counts_survive_the_removal_of_their_segments(tmp_path: Path) -> None:
 def test_a_hello_is_read_whole_or_not_at_all() -> None:
     whole = hello("a stream")
     assert [read_hello(whole[:count]) for count in range(len(whole))] == [None] * len(whole)
-    assert read_hello(whole + b"rest") == ("a stream", b"rest")
-    with pytest.raises(PeerError):
-        read_hello(b"wlrx")
+    assert read_hello(whole + b"rest") == (b"a stream", b"rest")
+    for wrong in (b"wlrx", b"wlrs\2", b"wlrs\1\0"):
+        with pytest.raises(PeerError):
+            read_hello(wrong)
     with pytest.raises(ValueError, match="1 to 255"):
         hello("")
 
@@ -114,7 +209,9 @@ from wallaroo.spool import SpoolWriter, write_tail
 writer = SpoolWriter(Path(sys.argv[1]), is_durable=False, segment_bytes_max=100)
 streams = Streams(writer)
 for number in range(sum(streams.counts.values()), 40):
-    writer.append(b"x", 1, 0, resume=streams.add("ab"[number % 2], 1))
+    stream = b"ab"[number % 2 : number % 2 + 1]
+    writer.append(b"x", 1, 0, resume=streams.resume_after(stream, 1))
+    streams.add(stream, 1)
     write_tail(writer.folder, writer.publish())
     print(number + 1, flush=True)
     streams.remove_consumed()
@@ -145,5 +242,5 @@ def test_counts_are_exact_after_a_kill_at_any_point(tmp_path: Path, fault: str) 
     writer = SpoolWriter(tmp_path, is_durable=False)
     counts = Streams(writer).counts
     writer.close()
-    assert counts["a"] + counts["b"] == writer.position.events >= told
-    assert 0 <= counts["a"] - counts["b"] <= 1
+    assert counts[b"a"] + counts[b"b"] == writer.position.events >= told
+    assert 0 <= counts[b"a"] - counts[b"b"] <= 1

@@ -16,7 +16,8 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, same, wait_until
 from wallaroo.errors import PeerError, PipelineError, UserCodeError
-from wallaroo.ingress.feeds import FileFeed, GeneratorFeed
+from wallaroo.ingress.feeds import GeneratorFeed
+from wallaroo.ingress.file_feed import FileFeed
 from wallaroo.sources.file import FileSourceConfig
 from wallaroo.sources.generator import GenSourceConfig
 from wallaroo.spool import write_tail
@@ -72,7 +73,7 @@ def ends(running: Running, name: str) -> Callable[[], bool]:
 
 
 def values(running: Running, name: str) -> list[Any]:
-    framing = GenSourceConfig(name, None).framing
+    framing = GenSourceConfig(name, None).wire_framing
     return [pickle.loads(payload) for payload in running.source(name, framing).payloads()]
 
 
@@ -119,7 +120,7 @@ def test_a_generators_exception_is_a_user_error_behind_everything_it_made(runnin
     assert "test_feeders.py:" in caught.value.place
     assert (caught.value.cause, caught.value.event) == (
         "KeyError: 'no such symbol'",
-        "behind (5, 15)",
+        "after (5, 15)",
     )
     assert values(running, "Totals") == expected(5)
     assert "KeyError: 'no such symbol'" in running.source("Totals").reader.head().error
@@ -191,7 +192,11 @@ def test_a_missing_or_shortened_file_is_told_at_start(running: Running, tmp_path
 @pytest.mark.parametrize("config", [GenSourceConfig("G", Totals(3)), FileSourceConfig("F", "x")])
 def test_configurations_travel(config: Any) -> None:
     copy = pickle.loads(pickle.dumps(config))
-    assert (copy.name, copy.label, copy.framing) == (config.name, config.label, config.framing)
+    assert (copy.name, copy.label, copy.wire_framing) == (
+        config.name,
+        config.label,
+        config.wire_framing,
+    )
     assert copy.decoder is config.decoder
 
 

@@ -19,7 +19,7 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.ingress.process import Feeders
 from wallaroo.range_server import client as remote_module
 from wallaroo.range_server import server as ranges
-from wallaroo.range_server import session as conversation
+from wallaroo.range_server import session as session_module
 from wallaroo.range_server.client import RemoteSpool
 from wallaroo.range_server.server import RangeConfig, RangeServer, write_range_config
 from wallaroo.range_server.wire import (
@@ -303,7 +303,7 @@ def test_a_look_whether_somebody_listens_is_not_worth_a_line(
     thread = threaded()
     socket.create_connection(thread.address).close()
     greeted(thread.address).close()
-    wait_until(lambda: not thread.server._conversations)
+    wait_until(lambda: not thread.server._sessions)
     assert capfd.readouterr().err == ""
 
 
@@ -379,7 +379,7 @@ def test_a_client_that_never_proves_itself_is_dismissed(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(conversation, "GREETING_S_MAX", 0.05)
+    monkeypatch.setattr(session_module, "AUTHENTICATION_S_MAX", 0.05)
     thread = threaded()
     with (
         socket.create_connection(thread.address, timeout=10) as silent,

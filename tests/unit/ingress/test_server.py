@@ -1,5 +1,5 @@
 """The ingress, from the outside: frames go in by TCP and come out of the spool; nothing is lost,
-nobody harmed.
+no client is harmed by another one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, same, tcp, wait_until
 from wallaroo.errors import PeerError
-from wallaroo.framing import Framing, frame
+from wallaroo.framing import Framing, frame, line_framing
+from wallaroo.ingress.acks import COUNT, hello
 from wallaroo.ingress.process import Feeders
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import write_tail
@@ -75,11 +76,14 @@ def test_a_frame_larger_than_any_buffer_arrives_whole(running: Running) -> None:
     assert source.wait_for(len(payloads)) == payloads
 
 
-def test_a_frame_that_is_too_large_closes_its_connection_and_harms_nobody(running: Running) -> None:
+def test_a_frame_that_is_too_large_closes_its_connection_and_harms_no_other(
+    running: Running,
+) -> None:
     running.start(tcp(max_size=10))
     with running.connect() as good, running.connect() as bad:
         bad.sendall(frame(b"before") + b"GET / HTTP/1.1\r\n\r\n")
-        assert bad.recv(1) == b""
+        with pytest.raises(ConnectionResetError):
+            bad.recv(1)
         good.sendall(frame(b"1234567890"))
         assert sorted(running.source().wait_for(2)) == [b"1234567890", b"before"]
         wait_until(lambda: running.source().reader.head().rejected == 1)
@@ -88,7 +92,77 @@ def test_a_frame_that_is_too_large_closes_its_connection_and_harms_nobody(runnin
     assert "1195725856 bytes is larger than max_size (10); first bytes 47 45 54 20" in line
 
 
-def test_a_half_frame_at_disconnect_is_told(running: Running) -> None:
+def test_text_without_a_header_is_recognized(running: Running) -> None:
+    running.start(tcp())
+    with running.connect() as client:
+        client.sendall(b'{"user": 7}\n')
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+    wait_until(lambda: any("framing='lines'" in line for line in running.log))
+    line = next(line for line in running.log if "closed" in line)
+    assert "looks like text without a length header" in line
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_a_claimed_length_takes_no_memory_before_its_bytes_come(running: Running) -> None:
+    running.start(tcp(max_size=64 << 20))
+    ingress = running.feeders.pids["ingress"]
+    before = resident_bytes(ingress)
+    clients = [running.connect() for _ in range(40)]
+    for client in clients:
+        client.sendall((64 << 20).to_bytes(4, "big") + b"x")
+    wait_until(lambda: running.source().reader.head().connections == 40)
+    with running.connect() as last:
+        last.sendall(frame(b"after them"))
+        running.source(framing=Framing(max_size=64 << 20)).wait_for(1)
+    assert resident_bytes(ingress) - before < 30 << 20
+    for client in clients:
+        client.close()
+
+
+LINES = [b"one", b"", b"x" * 200_000, b'{"a": 1}', b"\r", b"y" * 70_000, b"last"]
+
+
+@pytest.mark.parametrize("step", [1 << 20, 65_537, 997])
+def test_lines_arrive_without_their_ends_however_they_are_cut(running: Running, step: int) -> None:
+    running.start(tcp(max_size=200_000, framing="lines"))
+    content = b"one\r\n\n" + b"\n".join(LINES[2:4]) + b"\n\r\r\n" + b"\n".join(LINES[5:])
+    with running.connect() as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start in range(0, len(content), step):
+            client.sendall(content[start : start + step])
+    source = running.source(framing=line_framing(200_000))
+    assert source.wait_for(len(LINES)) == LINES
+    assert running.log == []
+
+
+@pytest.mark.parametrize("length", [101, 300_000])
+def test_a_line_that_is_too_long_closes_its_connection(running: Running, length: int) -> None:
+    running.start(tcp(max_size=100, framing="lines"))
+    with running.connect() as client:
+        client.sendall(b"before\n" + b"y" * length)
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+    assert running.source(framing=line_framing(100)).wait_for(1) == [b"before"]
+    wait_until(lambda: any("a line is longer than max_size (100)" in line for line in running.log))
+
+
+def test_half_a_line_of_an_acknowledged_stream_is_sent_again(running: Running) -> None:
+    running.start(tcp(framing="lines"), is_acknowledged=True)
+    address = running.feeders.ack_addresses["In"]
+    for count, part in ((0, b"one\ntw"), (1, b"two\n")):
+        with socket.create_connection(address, timeout=10) as client:
+            client.sendall(hello("s"))
+            assert COUNT.unpack(client.recv(8, socket.MSG_WAITALL))[0] == count
+            client.sendall(part)
+            assert COUNT.unpack(client.recv(8, socket.MSG_WAITALL))[0] == count + 1
+    assert running.source(framing=line_framing()).wait_for(2) == [b"one", b"two"]
+
+
+def test_a_half_frame_at_disconnect_is_logged(running: Running) -> None:
     running.start(tcp())
     with running.connect() as client:
         client.sendall(frame(b"whole") + b"\0\0\0\5ha")

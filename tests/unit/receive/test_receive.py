@@ -160,7 +160,7 @@ def test_an_address_may_be_ipv6_and_nonsense_is_refused() -> None:
 def test_connections_that_replace_each_other_at_once_leave_the_last_one(
     eventually: Callable[..., None],
 ) -> None:
-    """The egress came anew twice before the receiver looked: what the older connections brought is
+    """The egress reconnected twice before the receiver looked: what the older connections brought is
     sent again on the last one.
     """
     receiver = Receiver(is_resuming=True)

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ingress.conftest import Running, tcp, wait_until
-from wallaroo.cli.send import add_parser
+from wallaroo.cli.send import add_parser, summary
 from wallaroo.cli.sending import (
     SendOptions,
+    Sent,
     of_bytes,
     of_frames,
     of_lines,
@@ -26,7 +27,7 @@ from wallaroo.cli.sending import (
 )
 from wallaroo.cli.sending_acked import send_acknowledged
 from wallaroo.errors import PeerError
-from wallaroo.framing import Framing, frame, frame_splitter
+from wallaroo.framing import Framing, frame, frame_splitter, line_framing
 
 
 class Receiver:
@@ -155,7 +156,8 @@ def test_half_a_frame_is_refused_before_anything_is_sent(
 
 WRONG = {
     "--to x --numbers 1": "is not of the form HOST:PORT",
-    "--to h:1 --file absent": "No such file",
+    "--to h:1 --file absent": "absent cannot be read: No such file or directory",
+    "--to h:1 --file x --form frames --framing lines": "--framing lines has no headers",
     "--to h:1 --numbers 0": "--numbers must be greater than 0",
     "--to h:1 --numbers 1 --rate -1": "--rate must be greater than 0",
     "--to h:1 --numbers 1 --repeat -1": "--repeat must be 0",
@@ -183,9 +185,48 @@ def test_a_target_that_goes_away_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         leaving = threading.Thread(target=lambda: server.accept()[0].close())
         leaving.start()
-        with pytest.raises(PeerError, match="went away after"):
+        with pytest.raises(PeerError, match="closed the connection after at most"):
             send([server.getsockname()], lambda: of_numbers(100_000), SendOptions(repeat=0))
         leaving.join()
+
+
+@pytest.mark.parametrize("options", [(), ("--stream", "s")])
+def test_a_message_that_the_application_refuses_is_an_error(
+    running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    """The application closes the connection; what follows the message is not taken for sent."""
+    running.start(tcp(max_size=100), is_acknowledged=True)
+    addresses = running.feeders.ack_addresses if options else running.feeders.addresses
+    host, port = addresses["In"]
+    for lines in ([b"small", b"x" * 101, b"after"], [b"small", b"x" * 101]):
+        (tmp_path / "messages").write_bytes(b"\n".join(lines))
+        arguments = ("--to", f"{host}:{port}", "--file", str(tmp_path / "messages"), *options)
+        assert command(*arguments) == 1
+        assert "refuse" in capsys.readouterr().err
+
+
+def test_lines_are_sent_as_lines(running: Running, tmp_path: Path) -> None:
+    running.start(tcp(framing="lines"))
+    (tmp_path / "a").write_bytes(b"one\r\n\ntwo")
+    host, port = running.feeders.addresses["In"]
+    target = f"{host}:{port}"
+    assert command("--to", target, "--file", str(tmp_path / "a"), "--framing", "lines") == 0
+    assert command("--to", target, "--numbers", "3", "--framing", "lines") == 0
+    source = running.source(framing=line_framing())
+    assert source.wait_for(5) == [b"one", b"two", b"1", b"2", b"3"]
+
+
+def test_a_time_too_short_gives_no_rate() -> None:
+    assert summary(Sent(3000, 189355, 0.0001, 0.0), None) == (
+        "sent 3,000 messages, 189,355 bytes in 0.00 s"
+    )
+
+
+def test_what_is_not_read_yet_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sent = send([server.getsockname()], lambda: of_numbers(10), SendOptions(read_timeout_s=0.1))
+    assert not sent.is_read
+    assert summary(sent, None).endswith("the other side has not read all of it yet")
 
 
 @pytest.fixture

@@ -190,9 +190,9 @@ def test_a_killed_drivers_unfinished_part_is_removed_and_others_are_left(
     opened(config, staging)
     tokens = staged(config, staging, 0, [b"zero"])
     assert killed_at("file.rename:1", path, staging, 0, tokens)
-    (path / ".part-of-somebody-else.tmp").write_text("not ours")
+    (path / ".part-of-another-program.tmp").write_text("not ours")
     assert len(list(path.glob(".part-*.tmp"))) == 2
     assert killed_at("file.orphan:1", path, staging, 0, tokens)
     opened(config, staging, 0, tokens)
-    assert [found.name for found in path.glob(".part-*.tmp")] == [".part-of-somebody-else.tmp"]
+    assert [found.name for found in path.glob(".part-*.tmp")] == [".part-of-another-program.tmp"]
     assert committed(path) == b"zero"

@@ -20,7 +20,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "sinks.md"
 def test_the_sink_on_the_page_commits_a_batch_once_over_restarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    found = re.search(
+        r"```python\n(import sqlite3.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )
     assert found
     module = types.ModuleType("page_on_sinks")
     monkeypatch.setitem(sys.modules, module.__name__, module)

@@ -84,7 +84,18 @@ def test_killed_at_any_point_nothing_published_is_lost_and_the_log_goes_on(
 
 
 @pytest.mark.parametrize(
-    "point", ["spool.truncate", "spool.drop", "spool.dropped", "spool.fsync", "spool.head"]
+    "point",
+    [
+        "spool.truncate",
+        "spool.drop",
+        "spool.dropped",
+        "spool.rewrite",
+        "spool.rewritten",
+        "spool.rewritten.synced",
+        "spool.rebuild_index",
+        "spool.fsync",
+        "spool.head",
+    ],
 )
 def test_killed_while_it_recovers_it_recovers_all_the_same(tmp_path: Path, point: str) -> None:
     assert run_writer(tmp_path, "spool.append:30").returncode == -9

@@ -278,9 +278,9 @@ def test_a_full_disk_stores_nothing_and_the_same_append_succeeds_later(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("wallaroo.spool.writer.os.pwritev", half)
+        patch.setattr("wallaroo.spool.segment_file.os.pwritev", half)
         patch.setattr(
-            "wallaroo.spool.writer._write_rest",
+            "wallaroo.spool.segment_file._write_rest",
             lambda fd, record, written, offset: full(fd, record, offset),
         )
         with pytest.raises(SpoolFullError, match="Free disk space"):

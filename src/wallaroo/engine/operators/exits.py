@@ -24,7 +24,7 @@ def emit_by_key(
 ) -> Emit:
     """Extract the key and put the event into its bucket."""
     extract, routes, route = extractor.function, exchange.routes, exchange.route
-    commonest, atomic = exchange.commonest, exchange.atomic
+    atomic = exchange.atomic
 
     def process(before: Any, event: Any) -> None:
         try:
@@ -38,8 +38,7 @@ def emit_by_key(
         except BaseException as error:
             failed(event, error, before)
             return
-        kind = type(event)
-        if kind is commonest or kind in atomic:
+        if type(event) in atomic:
             append(event)
         else:
             try:
@@ -55,15 +54,14 @@ def emit_by_key(
 def emit_with_key(exchange: Exchange, not_packed: OnError) -> Emit:
     """Route by the key that the event came with."""
     routes, route = exchange.routes, exchange.route
-    commonest, atomic = exchange.commonest, exchange.atomic
+    atomic = exchange.atomic
 
     def process(key: Any, event: Any) -> None:
         try:
             own, append_key, append, put = routes[key]
         except KeyError:
             own, append_key, append, put = route(key)
-        kind = type(event)
-        if kind is commonest or kind in atomic:
+        if type(event) in atomic:
             append(event)
         else:
             try:
@@ -79,11 +77,10 @@ def emit_with_key(exchange: Exchange, not_packed: OnError) -> Emit:
 def emit_collected(key: str, exchange: Exchange, not_packed: OnError) -> Emit:
     """Give everything one key."""
     _, append_key, append, put = exchange.route(key)
-    commonest, atomic = exchange.commonest, exchange.atomic
+    atomic = exchange.atomic
 
     def process(before: Any, event: Any) -> None:
-        kind = type(event)
-        if kind is commonest or kind in atomic:
+        if type(event) in atomic:
             append(event)
         else:
             try:

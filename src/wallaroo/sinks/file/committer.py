@@ -24,7 +24,13 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.sinks.staging import StagedToken, remove_orphans, remove_staged
-from wallaroo.sinks.target_record import begin_target, has_left, note_left, read_target
+from wallaroo.sinks.target_record import (
+    begin_target,
+    has_left,
+    last_left,
+    note_left,
+    read_target,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,9 @@ class FileCommitter(SinkCommitter):
         self.check_rollback(to, tokens)
         with self._disk_errors():
             self._roll_back(to)
+            left = last_left(self._place.staging)
+            if left is not None and to.exists and left.batch > to.batch:
+                note_left(self._place.staging, to)  # also where its output was moved away since
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""
@@ -161,17 +170,16 @@ class FileCommitter(SinkCommitter):
     def _not_in_history(self, batch: int, history: CommitHistory) -> CheckpointError:
         return CheckpointError(
             f"{self._place.target} holds output of batch {batch} from a commit that its checkpoint "
-            f"does not have: the checkpoint was rolled back or is an older copy, and ends with "
-            f"batch {history.last.batch}. Nothing was changed. Roll the sinks back too (wallaroo "
-            f"state rollback), use the newer checkpoint, or move the output to another place: "
-            f"this sink then begins with batch {history.last.batch + 1}."
+            f"does not have: the checkpoint was rolled back or is an older copy, and "
+            f"{_end_of(history)}. Nothing was changed. Roll the sinks back too (wallaroo state "
+            f"rollback), use the newer checkpoint, or move the output to another place: this sink "
+            f"then begins with batch {history.last.batch + 1}."
         )
 
     def _moved_back(self, history: CommitHistory) -> CheckpointError:
         return CheckpointError(
-            f"{self._place.target} was rolled back, but its checkpoint was not: it ends with batch "
-            f"{history.last.batch}. Finish the rollback: run the same wallaroo state rollback "
-            f"again."
+            f"{self._place.target} was rolled back, but its checkpoint was not: it "
+            f"{_end_of(history)}. Finish the rollback: run the same wallaroo state rollback again."
         )
 
     @contextmanager
@@ -184,6 +192,11 @@ class FileCommitter(SinkCommitter):
                 f"{error.strerror or error}. "
                 f"Free space or correct the permissions, then run again."
             ) from error
+
+
+def _end_of(history: CommitHistory) -> str:
+    last = history.last
+    return f"ends with batch {last.batch}" if last.exists else "has committed nothing"
 
 
 def make_folder(path: Path, is_durable: bool) -> None:

@@ -2,164 +2,196 @@
 
 Where it runs: driver.
 
-The law: a batch is handed to the egress first (latency) and written to the pending list before
-``commit`` returns.  If the driver dies in between, the checkpoint's last commit still has the
-tokens, and ``recover`` hands the batch over again; the egress's own progress says how much of it
-had left.  Offsets are fixed by order alone (a batch begins where the one before it ended), so both
-runs mean the same bytes.
+The invariants:
+
+* A batch is handed to the egress first (latency) and listed as pending before ``commit`` returns.
+  If the driver dies in between, the checkpoint's last commit still has the tokens, and ``recover``
+  hands the batch over again; the egress's own record says how much of it had left.
+* Offsets are fixed by order alone (a batch begins where the one before it ended), so both runs mean
+  the same bytes.
+* Nothing in the outbox is used, changed or removed before `outbox.look_into` has found it to belong
+  to the checkpoint.
+* Output that left cannot be taken back: a rollback is followed only where nothing after its commit
+  had begun to leave.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.identity import CommitHistory, CommitId
-from wallaroo.sinks.interface import SinkCommitter, SinkStatus
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.locks import LockedError, lock_file
+from wallaroo.errors import CheckpointError, InternalError, PeerError
+from wallaroo.identity import NO_BATCH, CommitHistory, CommitId
+from wallaroo.sinks.interface import CANNOT_FOLLOW, SinkCommitter, SinkStatus
 from wallaroo.sinks.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import remove_orphans, remove_staged
+from wallaroo.sinks.tcp.backlog import Backlog, end_of
+from wallaroo.sinks.tcp.outbox import look_into
 from wallaroo.sinks.tcp.pipe import EgressConfig, Message
-from wallaroo.sinks.tcp.process import EgressProcess
+from wallaroo.sinks.tcp.process import EgressProcess, Patience
+from wallaroo.sinks.tcp.progress import begin_progress, read_progress
 
-READY_SECONDS = 30.0  # a new process on a crowded machine, or an earlier egress that still finishes
-# orderly end of the egress: it finishes the output in hand for at most one second
-STOP_SECONDS = 3.0
+READY_S = 60.0  # a new process on a crowded machine
+_LOG = logging.getLogger(__name__)
 
 
 class OutboxCommitter(SinkCommitter):
     """Commits batches of staged output to one receiver, in order, through one egress."""
 
-    def __init__(self, host: str, port: int, is_resuming: bool, staging: Path, is_durable: bool):
-        staging.mkdir(parents=True, exist_ok=True)
-        self._label, self._staging, self._is_resuming = f"{host}:{port}", staging, is_resuming
-        self._list = PendingList(staging, is_durable)
+    def __init__(self, config: EgressConfig, patience: Patience | None = None):
+        self._config = config
+        self._patience = patience or Patience()
+        self._staging = Path(config.staging)
+        make_private(self._staging, is_durable=config.is_durable)
+        self._list = PendingList(self._staging, config.is_durable)
         self._state = threading.Condition()
-        self._pending: dict[int, PendingBatch] = {}  # in order; until released
-        self._unsent: dict[int, PendingBatch] = {}
-        self._end = 0  # offset behind the last committed byte
-        self._left = 0  # offset behind the last byte that left
-        self._released = -1
-        self._last = -1  # last batch this committer knows of
-        self._is_recovered = False
-        self._ready: Message | None = None
-        self._broken = ""
+        self._backlog = Backlog(0, 0, NO_BATCH)
+        self._left = 0  # offset after the last byte that left
+        self._reasons = Reasons()
         self._status = SinkStatus()
-        config = EgressConfig(host, port, str(staging), is_durable, is_resuming, keeper=-1)
-        self._egress = EgressProcess(config, self._hear, self._again)
+        self._egress: EgressProcess | None = None
+        self._is_closed = False
 
     @property
     def egress_pid(self) -> int:
         """Process id of the egress that runs now."""
-        return self._egress.pid
+        return self._running().pid
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
-        """Take up what an earlier run committed and did not send; remove what was not committed."""
-        self._take_up(history.last, tokens)
-        remove_orphans(
-            self._staging,
-            {token["file"] for found in self._pending.values() for token in found.tokens},
-        )
+        """Take up what an earlier run committed and did not send; remove what was not committed.
 
-    def _take_up(self, last: CommitId, tokens: Sequence[Any]) -> None:
-        ready = self._await_ready()
-        self._released, self._end, self._left = (
-            ready["released_batch"],
-            ready["released_end"],
-            ready["accepted"],
+        Does not wait for an earlier run's egress that still waits for the receiver: the new one
+        begins to send when that one has ended.
+        """
+        found = look_into(self._staging, self._list, history, tokens)
+        if found.is_new:
+            begin_progress(self._staging, found.progress, self._config.is_durable)
+        for batch in found.released:
+            self._list.remove(batch)
+        if found.unlisted is not None:
+            self._list.add(found.unlisted)
+        with self._state:
+            self._backlog = found.backlog(history.last.batch)
+            self._left = found.progress.acked
+            self._status.committed_batch = self._backlog.committed
+            self._backlog.start_again()
+        remove_orphans(self._staging, {token["file"] for token in found.tokens})
+        self._egress = EgressProcess(
+            self._config, self._receive, self._pull, self._start_again, self._patience
         )
-        for found in list(self._list.batches()):
-            if found.batch <= self._released:
-                self._list.remove(found)
-            else:
-                self._note(found)
-        if last.batch > max(self._released, max(self._pending, default=-1)) and (
-            made := PendingBatch.of(last, self._end, tokens)
-        ):
-            self._note(made)
-            self._list.add(made)
-        self._last = max(last.batch, self._released, max(self._pending, default=-1))
-        self._status.committed_batch = self._committed()
-        self._is_recovered = True
-        for message in list(self._again()):
-            self._egress.say(message)
+        self._await_first_word()
 
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
-        """Hand a committed batch over; again for the same batch does nothing.  Returns before the
-        output left.
+        """Hand a committed batch over; again for the same commit does nothing.  Returns before the
+        output left, and never waits for the egress.
         """
-        if not self._is_recovered:
-            self._take_up(
-                CommitId(commit.checkpoint), ()
-            )  # not recover(): the batch at hand is staged already
+        egress = self._running()
         self._refuse_broken()
-        if commit.batch <= self._last:
-            return
-        made = PendingBatch.of(commit, self._end, tokens)
         with self._state:
-            self._last = commit.batch
-            if made is not None:
-                self._note(made)
-            else:
-                self._status.committed_batch = self._committed()
-        if made is None:
-            return
-        self._egress.say(_handover(made))
+            if commit.batch <= self._backlog.last:
+                return
+            batch = PendingBatch.of(commit, self._backlog.end, tokens)
+            if batch is None:
+                self._backlog.last = commit.batch
+                self._status.committed_batch = self._backlog.committed
+                return
+            self._backlog.add(batch)
+        egress.wake()
         with self._state:
-            if made.batch in self._pending:  # else it has left already
-                self._list.add(made)
+            if commit.batch in self._backlog:  # else it has left already
+                self._list.add(batch)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""
         remove_staged(self._staging, tokens)
 
+    def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Raise CheckpointError where output of a later commit has begun to leave."""
+        progress = read_progress(self._staging)
+        if progress is None:
+            return
+        os.close(self._locked())
+        if progress.checkpoint != to.checkpoint:
+            raise CheckpointError(f"its outbox belongs to checkpoint {progress.checkpoint}")
+        if progress.begun_batch > to.batch:
+            raise CheckpointError(
+                f"output up to batch {progress.begun_batch} has left or begun to leave, and "
+                f"{CANNOT_FOLLOW}"
+            )
+
+    def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
+        """Forget what later commits staged; nothing of it has left."""
+        self.check_rollback(to, tokens)
+        lock = self._locked()
+        try:
+            progress = read_progress(self._staging)
+            if progress is None:
+                return
+            end = progress.released_end + progress.skipped
+            for batch in list(self._list.batches()):
+                if batch.batch > to.batch:
+                    self._list.remove(batch)
+                else:
+                    end = end_of(batch)
+            if progress.last_batch > to.batch:
+                rolled_back = replace(
+                    progress, last_batch=to.batch, last_commit=to.id, last_end=end
+                )
+                begin_progress(self._staging, rolled_back, self._config.is_durable)
+        finally:
+            os.close(lock)
+
     def status(self) -> SinkStatus:
         """A snapshot for people."""
         with self._state:
-            self._status.pending_bytes = max(0, self._end - self._left)
+            self._status.waiting_for = self._reasons.text
+            self._status.pending_bytes = max(0, self._backlog.sent_end - self._left)
             return self._status.copy()
 
     def close(self, drain_seconds: float) -> None:
-        """Wait until everything has left, at most so long, then stop; what is left stays in the
-        outbox for the next run.
+        """Wait until everything has left and is acknowledged, at most so long, then stop; the rest
+        stays in the outbox for the next run.
+
+        An egress whose receiver has not read everything goes on alone until it has.  Closing again
+        does nothing.
         """
+        if self._egress is None or self._is_closed:
+            return
+        self._is_closed = True
         deadline = time.monotonic() + drain_seconds
         with self._state:
-            while self._pending and not self._broken and (rest := deadline - time.monotonic()) > 0:
+            while self._backlog and not self._reasons.broken:
+                if (rest := deadline - time.monotonic()) <= 0:
+                    break
                 self._state.wait(rest)
-        self._egress.close(STOP_SECONDS)
+        self._egress.close(max(0.0, deadline - time.monotonic()))
+        if unfinished := self._reasons.ending:
+            _LOG.warning("Stopped while waiting for %s.", unfinished)
 
-    # -- batches ----------------------------------------------------------------------------------
+    # -- called in the egress's thread ------------------------------------------------------------
 
-    def _note(self, batch: PendingBatch) -> None:
-        self._pending[batch.batch] = self._unsent[batch.batch] = batch
-        self._end = batch.end
-
-    def _again(self) -> Iterator[Message]:
-        """What a new egress has to be told before anything else."""
+    def _pull(self) -> Message | None:
         with self._state:
-            if self._is_recovered:
-                yield from [_handover(batch) for batch in self._pending.values()]
-                yield {"start": True}
+            return self._backlog.pull()
 
-    def _committed(self) -> int:
-        return min(self._unsent) - 1 if self._unsent else self._last
-
-    # -- the egress's words -----------------------------------------------------------------------
-
-    def _hear(self, message: Message) -> None:
+    def _start_again(self) -> None:
         with self._state:
+            self._backlog.start_again()
+
+    def _receive(self, message: Message) -> None:
+        with self._state:
+            self._reasons.note(message, self._config)
             if "ready" in message:
-                self._ready = message["ready"]
-                self._status.waiting_for = ""
-            if "broken" in message:
-                self._broken = self._status.waiting_for = message["broken"]
-            if "waiting" in message:
-                self._status.waiting_for = message["waiting"]
-            if "accepted" in message and not self._is_resuming:
+                self._left = message["acked"]
+            if "accepted" in message and not self._config.is_resuming:
                 self._left = message["accepted"]
             if "sent" in message:
                 self._note_sent(message["sent"], message["t_ns"])
@@ -168,46 +200,88 @@ class OutboxCommitter(SinkCommitter):
             self._state.notify_all()
 
     def _note_sent(self, batch: int, t_ns: int) -> None:
-        sent = self._unsent.pop(batch, None)
+        sent = self._backlog.take_sent(batch)
         if sent is not None:
             self._status.outputs += sent.outputs
-            self._left = max(self._left, sent.end) if not self._is_resuming else self._left
         if t_ns:
             self._status.note_sent(batch, t_ns)
-        self._status.committed_batch = self._committed()
+        self._status.committed_batch = self._backlog.committed
 
     def _note_released(self, last: int) -> None:
-        self._released = max(self._released, last)
-        for batch in [batch for batch in self._pending if batch <= last]:
-            if batch in self._unsent:
-                self._note_sent(batch, 0)
-            released = self._pending.pop(batch)
-            self._left = max(self._left, released.end)
-            self._list.remove(released)
+        for batch in self._backlog.take_released(last):
+            self._note_sent(batch.batch, 0)
+            self._list.remove(batch)
+        if not self._backlog:
+            self._left = self._backlog.sent_end
 
-    def _await_ready(self) -> Message:
-        deadline = time.monotonic() + READY_SECONDS
+    # -- starting ---------------------------------------------------------------------------------
+
+    def _await_first_word(self) -> None:
+        deadline = time.monotonic() + READY_S
         with self._state:
-            while (
-                self._ready is None
-                and not self._broken
-                and (rest := deadline - time.monotonic()) > 0
-            ):
+            while not self._reasons.has_heard and (rest := deadline - time.monotonic()) > 0:
                 self._state.wait(rest)
-            self._refuse_broken()
-            if self._ready is None:
-                why = self._status.waiting_for or "see egress.log in " + str(self._staging)
+            if not self._reasons.has_heard:
                 raise PeerError(
-                    f"The sending process of tcp {self._label} did not start within "
-                    f"{READY_SECONDS:.0f} s: "
-                    f"waiting for {why}. End the process that uses this checkpoint, or run again."
+                    f"The sending process of {self._label} did not start within {READY_S:.0f} s; "
+                    f"see {self._staging}/egress.log. Free memory or processes, then run again."
                 )
-            return self._ready
+        self._refuse_broken()
 
     def _refuse_broken(self) -> None:
-        if self._broken:
-            raise CheckpointError(f"The outbox of tcp {self._label} cannot go on: {self._broken}")
+        if self._reasons.broken:
+            raise CheckpointError(f"{self._label} cannot go on: {self._reasons.broken}")
+
+    def _running(self) -> EgressProcess:
+        if self._egress is None:
+            raise InternalError("a sink was used before it was recovered")
+        return self._egress
+
+    def _locked(self) -> int:
+        try:
+            return lock_file(self._staging / "lock")
+        except LockedError as error:
+            raise CheckpointError(
+                f"its sending process still runs ({error.holder}); let it finish, or end it"
+            ) from error
+
+    @property
+    def _label(self) -> str:
+        return f"tcp {self._config.host}:{self._config.port}"
 
 
-def _handover(batch: PendingBatch) -> Message:
-    return {"commit": batch.to_json()}
+class Reasons:
+    """What the sink waits for, as its egress and the absence of its answers say."""
+
+    def __init__(self) -> None:
+        self.broken = ""
+        self.ending = ""
+        self.has_heard = False
+        self._silent = ""
+        self._waiting = ""
+
+    @property
+    def text(self) -> str:
+        """The most important one; empty if nothing is waited for."""
+        return self.broken or self._silent or self.ending or self._waiting
+
+    def note(self, message: Message, config: EgressConfig) -> None:
+        """Take over what a message says."""
+        if "silent" in message:
+            self._silent = (
+                f"the sending process {message['pid']}, which has not answered for "
+                f"{message['silent']:.0f} s"
+            )
+            return
+        self._silent = ""
+        self.has_heard = True
+        self.broken = message.get("broken", self.broken)
+        self._waiting = message.get("waiting", "" if "ready" in message else self._waiting)
+        if "ending" in message:
+            missing, sent = message["ending"]
+            self.ending = (
+                f"{config.host}:{config.port} to acknowledge {missing} of {sent} bytes; the next "
+                f"run waits for that, and sends again what is never acknowledged"
+                if missing
+                else ""
+            )

@@ -13,6 +13,7 @@ from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.interface import SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.sinks.tcp.committer import OutboxCommitter
+from wallaroo.sinks.tcp.pipe import EgressConfig
 from wallaroo.steps import Encoder
 
 
@@ -21,16 +22,18 @@ class TCPSinkConfig(SinkConfig):
     """Send outputs to a TCP receiver at ``host:port``, in order; framing is the encoder's business.
 
     The application connects to the receiver and tries again every 250 ms while it is absent;
-    nothing is dropped meanwhile. Exactly once as long as the receiver stays up, whatever is killed
-    on this side.  Plain TCP acknowledges nothing, so where the *receiver* dies, what its machine
-    had confirmed and it had not read yet is lost, and what was not confirmed is sent again, from
-    the beginning of an output on. ``resume=True`` closes that gap with a receiver that says how
-    many bytes it has (``wallaroo receive --resume``; see docs/sinks.md).
+    nothing is dropped meanwhile.  A receiver that stays up gets everything in order: once while the
+    driver or the egress lives on, at least once where both die in the same instant or a connection
+    breaks; then the next connection begins with the first output that its kernel had not
+    acknowledged.  Where the *receiver* dies, what its kernel had acknowledged and it had not read is
+    lost.  ``resume=True`` is exactly once in all cases, with a receiver that says how many bytes it
+    has (``wallaroo receive --resume``; see docs/sinks.md).
 
     ``port`` may be text, as ``tcp_parse_output_addrs`` gives it.
     """
 
     kind: ClassVar[str] = "tcp"
+    can_roll_back: ClassVar[bool] = True  # where nothing after the commit had begun to leave
     host: str
     port: int | str
     encoder: Encoder[Any] | None = None
@@ -62,5 +65,7 @@ class TCPSinkConfig(SinkConfig):
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> OutboxCommitter:
-        """Start the egress."""
-        return OutboxCommitter(self.host, int(self.port), self.resume, staging, is_durable)
+        """Open the outbox."""
+        return OutboxCommitter(
+            EgressConfig(self.host, int(self.port), str(staging), is_durable, self.resume)
+        )

@@ -1,17 +1,19 @@
-"""One TCP connection to a receiver, and what the kernel knows of it: bytes taken, bytes confirmed.
+"""One TCP connection to a receiver, and what the kernel knows of it: bytes accepted, bytes
+acknowledged.
 
 Where it runs: egress.
 
 Plain TCP tells an application nothing about what arrived, but the kernel knows two numbers per
-connection: how many bytes the other side has confirmed (``tcpi_bytes_acked``) and how many it still
-holds (``SIOCOUTQ``).  Their sum is what ``send`` ever took, exact to the byte, and it stays
-readable through any descriptor of the connection, also after the process that sent has been killed.
-Where the kernel does not count (anything but Linux), both are None and the egress falls back on its
-own record.
+connection: how many bytes the other side has acknowledged (``tcpi_bytes_acked``) and how many it
+still holds (``SIOCOUTQ``).  Their sum is what ``send`` ever accepted, exact to the byte, and it can
+be read through any descriptor of the connection, also after the process that sent has been killed.
+Where the kernel does not count (anything but Linux), both are None and the egress relies on its own
+record.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -19,16 +21,27 @@ import socket
 import struct
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # offset of tcpi_bytes_acked in struct tcp_info (include/uapi/linux/tcp.h), Linux 4.1 and later
 BYTES_ACKED_AT = 120
 TCP_INFO_BYTES = 256
+# states in which this side has not sent its FIN (include/net/tcp_states.h)
+OPEN_STATES = frozenset([1, 8])  # ESTABLISHED, CLOSE_WAIT
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing drops what was not sent
+
+
+class _Counters(NamedTuple):
+    acked: int
+    queued: int  # a FIN counts as one byte here, and in ``acked`` once it is acknowledged
+    is_ended: bool  # whether this side has sent its FIN
+
 
 if sys.platform == "linux":
     import fcntl
     import termios
 
-    def _counters(sock: socket.socket) -> tuple[int, int] | None:
+    def _counters(sock: socket.socket) -> _Counters | None:
         try:
             report = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
             if len(report) < BYTES_ACKED_AT + 8:
@@ -36,20 +49,23 @@ if sys.platform == "linux":
             queued = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
         except OSError:
             return None
-        return struct.unpack_from("Q", report, BYTES_ACKED_AT)[0], queued
+        acked = struct.unpack_from("Q", report, BYTES_ACKED_AT)[0]
+        return _Counters(acked, queued, report[0] not in OPEN_STATES)
 else:
 
-    def _counters(sock: socket.socket) -> tuple[int, int] | None:
+    def _counters(sock: socket.socket) -> _Counters | None:
         return None
 
 
-def _consistent(sock: socket.socket) -> tuple[int, int] | None:
-    """Both counters of one moment: bytes confirmed between two readings would be missed."""
+def _consistent(sock: socket.socket) -> _Counters | None:
+    """All counters of one moment: bytes acknowledged between two readings would be missed."""
     before = _counters(sock)
     while before is not None:
         after = _counters(sock)
-        if after is None or after[0] == before[0]:
-            return after and (after[0], before[1] if before[0] == after[0] else after[1])
+        if after is None:
+            return None
+        if after.acked == before.acked:
+            return before  # nothing was acknowledged between its two readings
         before = after
     return None
 
@@ -60,38 +76,65 @@ class Connection:
 
     sock: socket.socket
     start: int = -1  # offset of the first byte sent on it; -1: nothing sent yet
-    base: int = 0  # what the kernel had counted as confirmed before that (the handshake counts one)
+    base: int = 0  # what the kernel had counted as acknowledged before (the handshake counts one)
     is_half_closed: bool = False  # the other side will not write any more; it may well still read
+    has_ended: bool = False  # this side has ended; it still reads
 
     @property
     def is_counted(self) -> bool:
         """Whether the kernel counts bytes on this connection."""
         return _counters(self.sock) is not None
 
-    def begin(self, start: int) -> None:
-        """Say which offset the first byte has; call before the first send."""
-        counters = _consistent(self.sock)
-        self.start, self.base = start, counters[0] if counters else 0
+    @property
+    def is_ended(self) -> bool:
+        """Whether this side has ended it: nothing more can be sent."""
+        counters = _counters(self.sock)
+        return counters is not None and counters.is_ended
 
-    def give_into_custody(self, keeper: int) -> None:
-        """Send a second descriptor of it through the Unix socket ``keeper`` (a descriptor), with
+    def begin(self, start: int) -> None:
+        """Note which offset the first byte has; call before the first send."""
+        counters = _consistent(self.sock)
+        self.start = start
+        self.base = counters.acked if counters else 0
+
+    def hand_over(self, channel: int) -> None:
+        """Send a second descriptor of it through the Unix socket ``channel`` (a descriptor), with
         what is known of it.
         """
-        custody = json.dumps({"start": self.start, "base": self.base}).encode()
-        with socket.socket(fileno=os.dup(keeper)) as channel:
-            socket.send_fds(channel, [custody], [self.sock.fileno()])
+        facts = json.dumps({"start": self.start, "base": self.base}).encode()
+        with socket.socket(fileno=os.dup(channel)) as sender:
+            socket.send_fds(sender, [facts], [self.sock.fileno()])
 
     def accepted(self) -> int | None:
-        """Offset behind the last byte the kernel took; None where it does not count."""
+        """Offset after the last byte the kernel accepted; None where it does not count."""
         counters = _consistent(self.sock)
-        return None if counters is None else self.start + sum(counters) - self.base
+        if counters is None:
+            return None
+        return self.start + counters.acked + counters.queued - self.base - counters.is_ended
 
     def acked(self) -> int | None:
-        """Offset behind the last byte the other side's kernel confirmed; None where ours does not
-        count.
+        """Offset after the last byte the other side's kernel acknowledged; None where ours does not
+        count.  One more where this side's FIN is acknowledged, too.
         """
         counters = _counters(self.sock)
-        return None if counters is None else self.start + counters[0] - self.base
+        return None if counters is None else self.start + counters.acked - self.base
+
+    def half_close(self) -> None:
+        """End this side: the other one reads what is on its way, then the end."""
+        self.has_ended = True
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Close; what the kernel still holds stays on its way."""
+        self.half_close()  # the committer's descriptor would keep it open
+        self.sock.close()
+
+    def abandon(self) -> None:
+        """Close and drop what the kernel still holds: nothing more arrives on this connection."""
+        with contextlib.suppress(OSError):
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self.sock.close()
 
 
 def begin_connect(host: str, port: int) -> socket.socket:

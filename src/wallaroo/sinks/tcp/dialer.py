@@ -42,7 +42,7 @@ class Dialer:
         sock, self.sock = self.sock, None
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code == 0 and sock.getsockname() == sock.getpeername():
-            # a port in the ephemeral range can connect to itself while nobody listens
+            # a port in the ephemeral range can connect to itself where no program listens
             code = errno.ECONNREFUSED
         if code == 0:
             return Connection(sock)

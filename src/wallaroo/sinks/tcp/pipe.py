@@ -3,11 +3,13 @@ resuming receiver.
 
 Where it runs: the configuration travels; the pipe runs in the egress.
 
-To the egress: ``commit`` (a pending batch), ``start`` (everything an earlier run left has been handed over:
-connect), ``close``.  From the egress: ``ready`` (the progress it found), ``waiting`` (for what),
-``kept`` (a connection is in custody), ``lost`` (a connection), ``accepted`` (the place), ``sent``
-(a batch left, and when), ``released`` (a batch never has to be sent again), ``broken`` (the outbox
-is damaged).
+To the egress: ``commit`` (a pending batch), ``start`` (everything an earlier run left has been
+handed over: connect), ``ping``, ``close``.  From the egress: ``ready`` (the progress it found),
+``waiting`` (for what), ``alive`` (the answer to a ping; it reads its input and does its work),
+``handed_over`` (a second descriptor of a connection is under way), ``lost`` (a connection ended),
+``accepted`` (the place), ``sent`` (a batch left, and when), ``released`` (a batch never has to be
+sent again), ``ending`` (bytes that are not acknowledged yet, of how many on this connection),
+``broken`` (the outbox is damaged).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 Message = dict[str, Any]
 
 EXIT_BROKEN = 3  # the outbox itself is damaged; starting again would not help
+OUT_BYTES_MAX = 64 * 1024  # unread messages to the committer above which places are not reported
 # a resuming receiver: this, then u64 bytes it has, then u64 bytes it has, as often as it likes
 GREETING = b"WLRESUM1"
 OFFSET = struct.Struct(">Q")
@@ -28,17 +31,17 @@ OFFSET = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class EgressConfig:
-    """What the committer tells an egress at its start."""
+    """What an egress is given at its start."""
 
     host: str
     port: int
     staging: str
     is_durable: bool
     is_resuming: bool
-    keeper: int  # descriptor of a Unix socket that takes connections into custody; -1: none
-    kept: int = -1  # descriptor of the connection a killed egress left; -1: none
-    kept_start: int = 0
-    kept_base: int = 0
+    handover_fd: int = -1  # a Unix socket that takes a second descriptor of connections; -1: none
+    inherited_fd: int = -1  # the connection that a killed egress left; -1: none
+    inherited_start: int = 0
+    inherited_base: int = 0
 
 
 class Pipe:
@@ -47,7 +50,9 @@ class Pipe:
     def __init__(self) -> None:
         os.set_blocking(0, False)
         os.set_blocking(1, False)
-        self._partial, self._out = bytearray(), bytearray()
+        self._partial = bytearray()
+        self._out = bytearray()
+        self._held_back: list[Message] = []
         self.is_open = True
 
     @property
@@ -55,10 +60,16 @@ class Pipe:
         """Whether messages wait for the committer."""
         return bool(self._out) and self.is_open
 
-    def say(self, **message: Any) -> None:
-        """Queue one message and write what goes."""
-        self._out += json.dumps(message).encode() + b"\n"
-        self.flush()
+    @property
+    def is_congested(self) -> bool:
+        """Whether the committer does not read: what it can do without is not worth sending."""
+        return len(self._out) > OUT_BYTES_MAX
+
+    def send(self, **message: Any) -> None:
+        """Queue one message and write what the pipe takes."""
+        if self.is_open:
+            self._out += json.dumps(message).encode() + b"\n"
+            self.flush()
 
     def flush(self) -> None:
         """Write what the pipe takes."""
@@ -70,7 +81,7 @@ class Pipe:
         except BrokenPipeError:
             self.is_open = False
 
-    def hear(self) -> list[dict[str, Any]]:
+    def receive(self) -> list[Message]:
         """All complete messages that are there; at the end of the pipe ``is_open`` becomes
         False.
         """
@@ -82,4 +93,10 @@ class Pipe:
             pass
         *lines, rest = bytes(self._partial).split(b"\n")
         self._partial = bytearray(rest)
-        return [json.loads(line) for line in lines]
+        messages = self._held_back + [json.loads(line) for line in lines]
+        self._held_back = []
+        return messages
+
+    def hold_back(self, messages: list[Message]) -> None:
+        """Give messages back: the next ``receive`` returns them first."""
+        self._held_back += messages

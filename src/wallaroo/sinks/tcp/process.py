@@ -1,95 +1,334 @@
-"""The egress as its committer sees it: started, spoken to, heard in a thread, started again when it
-dies.
+"""The egress as its committer sees it: a thread starts it, hands messages over, reads its answers,
+and replaces it when it dies or hangs.
 
 Where it runs: driver.
+
+The invariants:
+
+* No caller ever waits for an egress: messages are pulled by the thread when the egress takes them,
+  and its pipe is non-blocking.
+* An egress that answers no pings is named, then killed.  Its replacement is started after the
+  killed one has been waited for, so two never write to one connection, and takes the connection
+  over through the descriptor that this side holds.
+* `close` returns within its time plus ``STOP_S`` twice, whatever the egress does.  An egress that
+  still waits for its receiver is left running; it ends by itself (`ending`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
+import select
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from wallaroo.errors import PeerError
 from wallaroo.sinks.tcp.pipe import EXIT_BROKEN, EgressConfig, Message
 
-RESTART_SECONDS = 0.25  # an egress that dies at once is not started again sooner
+RESTART_S = 0.25  # an egress that dies at once is not started again sooner
+STOP_S = 3.0  # for an egress to say that it ends; twice that if it has to be replaced for it
 PACKAGE_ROOT = str(Path(__file__).parents[2])
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an egress may be silent."""
+
+    ping_s: float = 1.0  # between two pings; an egress answers each
+    named_s: float = 3.0  # then it is named in the status
+    killed_s: float = 30.0  # then it is replaced
+    start_s: float = 60.0  # instead, until its first word: a new process on a crowded machine
+
+
+class Handover(NamedTuple):
+    """A descriptor of the egress's connection, and what is known of it."""
+
+    descriptor: int
+    start: int
+    base: int
+
+
+class HandoverSocket:
+    """Takes second descriptors of the egress's connections; only the latest one counts."""
+
+    def __init__(self) -> None:
+        self._ours, self.child = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._ours.setblocking(False)
+        self.latest: Handover | None = None
+
+    def receive(self) -> None:
+        """Take what has arrived."""
+        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        while True:
+            try:
+                raw, descriptors, _, _ = socket.recv_fds(self._ours, 4096, 4, flags)
+            except BlockingIOError:
+                return
+            self.drop()
+            if descriptors:
+                facts = json.loads(raw)
+                self.latest = Handover(descriptors[0], facts["start"], facts["base"])
+
+    def drop(self) -> None:
+        """Close the descriptor: the connection ends with the egress."""
+        if self.latest is not None:
+            os.close(self.latest.descriptor)
+            self.latest = None
+
+    def close(self) -> None:
+        """Close everything."""
+        self.drop()
+        self._ours.close()
+        self.child.close()
+
+
+class Child:
+    """One egress process, its pipes without blocking, and how long it has been silent."""
+
+    def __init__(self, process: subprocess.Popen[bytes]):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self.stdin = process.stdin.fileno()
+        self.stdout = process.stdout.fileno()
+        os.set_blocking(self.stdin, False)
+        os.set_blocking(self.stdout, False)
+        self.outgoing = bytearray()
+        self.silent_ticks = 0
+        self.has_spoken = False
+        self.has_close = False
+        self._partial = bytearray()
+
+    def queue(self, message: Message) -> None:
+        """Add a message to what is to be written."""
+        self.outgoing += json.dumps(message).encode() + b"\n"
+
+    def write(self) -> None:
+        """Write what the pipe takes."""
+        try:
+            while self.outgoing:
+                del self.outgoing[: os.write(self.stdin, self.outgoing)]
+        except BlockingIOError:
+            pass
+        except OSError:  # dead: its replacement is handed everything again
+            self.outgoing.clear()
+
+    def read(self) -> list[Message] | None:
+        """Whole messages that have arrived; None at the end."""
+        try:
+            while chunk := os.read(self.stdout, 1 << 16):
+                self._partial += chunk
+            return None  # a killed process may leave half a line
+        except BlockingIOError:
+            pass
+        *lines, rest = bytes(self._partial).split(b"\n")
+        self._partial = bytearray(rest)
+        if lines:
+            self.silent_ticks = 0
+            self.has_spoken = True
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        """Close the pipes of a process that has ended."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
 
 
 class EgressProcess:
-    """Keeps one egress alive.
+    """Keeps one egress running.
 
-    ``hear`` gets every message, in the listening thread; ``again`` says what a new egress has to be
-    told first.  The keeper holds a second descriptor of the egress's connection, so that the
-    connection outlives the process.
+    ``receive`` gets every message and ``pull`` returns the next message to hand over, or None;
+    ``restart`` is called before a new egress is handed anything.  All three are called in the
+    thread.
     """
 
     def __init__(
         self,
         config: EgressConfig,
-        hear: Callable[[Message], None],
-        again: Callable[[], Iterable[Message]],
+        receive: Callable[[Message], None],
+        pull: Callable[[], Message | None],
+        restart: Callable[[], None],
+        patience: Patience,
     ):
-        self._config, self._hear, self._again = config, hear, again
-        self._pipe_lock = threading.Lock()
-        self._is_closing = self._is_abandoned = False
+        self._config = config
+        self._receive = receive
+        self._pull = pull
+        self._restart = restart
+        self._patience = patience
+        self._handover = HandoverSocket()
+        self._awake, self._waker = socket.socketpair()
+        self._wish = Wish()
         self._starts = 0
-        self._kept: tuple[int, Message] | None = None
-        self._keeper, self._keeper_of_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._keeper.setblocking(False)
-        self._process = self._start()
+        self._child = self._start()
         self._thread = threading.Thread(
-            target=self._listen, name=f"egress {config.host}:{config.port}", daemon=True
+            target=self._run, name=f"egress {config.host}:{config.port}", daemon=True
         )
         self._thread.start()
 
     @property
     def pid(self) -> int:
         """Process id of the egress that runs now."""
-        return self._process.pid
+        return self._child.process.pid
 
-    def say(self, message: Message) -> None:
-        """Tell the egress; where it is dead, the next one is told by ``again``."""
-        with self._pipe_lock:
-            self._write(message)
+    def wake(self) -> None:
+        """Let the thread pull."""
+        with contextlib.suppress(OSError):  # it is awake anyway, or has ended
+            self._waker.send(b"x", socket.MSG_DONTWAIT)
 
     def close(self, seconds: float) -> None:
-        """Ask it to end; kill it where it does not within ``seconds``.
+        """Ask it to end in order; return when everything is acknowledged or after ``seconds``.
 
-        An egress that was killed is started once more even now: only with the connection in custody
-        is its place known exactly.
+        One that hangs is killed and replaced even now: only with its connection in hand its place
+        is known exactly.  One that waits for its receiver is left running.
         """
-        self._is_closing = True
-        self.say({"close": True})
-        self._thread.join(seconds)
-        if self._thread.is_alive():
-            self._is_abandoned = True
-            self._process.kill()
-            self._thread.join(seconds)
-        assert self._process.stdin is not None
-        with self._pipe_lock:
-            self._process.stdin.close()
-        self._drop_kept()
-        self._keeper.close()
-        self._keeper_of_child.close()
+        self._wish.is_closing = True
+        self.wake()
+        wish = self._wish
+        if not wish.is_ending.wait(STOP_S):  # it hangs, or it starts
+            self._child.process.kill()
+            if not wish.is_ending.wait(STOP_S):
+                wish.is_abandoned = True
+                self._child.process.kill()
+                self._thread.join(STOP_S)
+        wish.is_acknowledged.wait(seconds)
+        wish.is_left = True
+        self.wake()
+        if wish.is_acknowledged.is_set():
+            self._thread.join(RESTART_S)  # most receivers end their side at once
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        config = replace(self._config, keeper=self._keeper_of_child.fileno())
-        descriptors = [config.keeper]
-        if self._kept is not None:
-            descriptor, custody = self._kept
-            config = replace(
-                config, kept=descriptor, kept_start=custody["start"], kept_base=custody["base"]
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._serve(self._child):
+                pass
+        finally:
+            self._wish.is_ending.set()
+            self._wish.is_acknowledged.set()
+            self._handover.close()
+            self._awake.close()
+            self._waker.close()
+
+    def _serve(self, child: Child) -> bool:
+        """Serve one egress until it ends; start the next one, or return False at the end."""
+        started = time.monotonic()
+        tick_at = started + self._patience.ping_s
+        messages: list[Message] | None = []
+        while messages is not None:
+            self._hand_over(child)
+            self._poll(child, max(0.0, tick_at - time.monotonic()))
+            messages = child.read()
+            for message in messages or ():
+                self._handle(message)
+            if time.monotonic() >= tick_at:
+                tick_at = time.monotonic() + self._patience.ping_s
+                self._tick(child)
+            if self._wish.is_left:
+                self._handover.drop()
+        return self._replace(child, started)
+
+    def _hand_over(self, child: Child) -> None:
+        """Write what the pipe takes; at the end, after everything else, the wish to close."""
+        child.write()
+        while not child.outgoing:
+            message = self._pull()
+            if message is not None:
+                child.queue(message)
+            elif self._wish.is_closing and not child.has_close:
+                child.has_close = True
+                child.queue({"close": True})
+            else:
+                return
+            child.write()
+
+    def _poll(self, child: Child, seconds: float) -> None:
+        poll = select.poll()
+        poll.register(child.stdout, select.POLLIN)
+        poll.register(self._awake, select.POLLIN)
+        if child.outgoing:
+            poll.register(child.stdin, select.POLLOUT)
+        if any(descriptor == self._awake.fileno() for descriptor, _ in poll.poll(seconds * 1000)):
+            self._awake.recv(4096)
+
+    def _tick(self, child: Child) -> None:
+        """Once per ping: an egress that answered none for long is named, then killed."""
+        patience = self._patience
+        child.silent_ticks += 1
+        if len(child.outgoing) == 0:
+            child.queue({"ping": True})
+        silent_s = child.silent_ticks * patience.ping_s
+        if silent_s >= (patience.killed_s if child.has_spoken else patience.start_s):
+            _LOG.warning(
+                "The sending process %d of tcp %s:%d has not answered for %.0f s: it is killed and "
+                "replaced.",
+                child.process.pid,
+                self._config.host,
+                self._config.port,
+                silent_s,
             )
-            descriptors.append(descriptor)
+            child.process.kill()
+        elif silent_s >= patience.named_s:
+            self._receive({"silent": silent_s, "pid": child.process.pid})
+
+    def _handle(self, message: Message) -> None:
+        if "handed_over" in message:
+            self._handover.receive()
+            return
+        if "lost" in message:
+            self._handover.receive()
+            self._handover.drop()
+        if "ending" in message:
+            self._wish.is_ending.set()
+            if not message["ending"][0]:
+                self._wish.is_acknowledged.set()
+        self._receive(message)
+
+    def _replace(self, child: Child, started: float) -> bool:
+        code = child.process.wait()
+        child.close()
+        wish = self._wish
+        if wish.is_abandoned or code == EXIT_BROKEN or (wish.is_closing and code == 0):
+            return False
+        if wish.is_left:
+            return False
+        if code > 0:  # it ended by itself: say where to look, and try again
+            log = f"{self._config.staging}/egress.log"
+            self._receive(
+                {"waiting": f"the sending process to restart (exit code {code}, see {log})"}
+            )
+        self._handover.receive()
+        time.sleep(max(0.0, RESTART_S - (time.monotonic() - started)))
+        self._restart()
+        try:
+            self._child = self._start()
+        except PeerError as error:
+            self._receive({"broken": str(error)})
+            return False
+        return True
+
+    def _start(self) -> Child:
+        config = replace(self._config, handover_fd=self._handover.child.fileno())
+        descriptors = [config.handover_fd]
+        if (found := self._handover.latest) is not None:
+            config = replace(
+                config,
+                inherited_fd=found.descriptor,
+                inherited_start=found.start,
+                inherited_base=found.base,
+            )
+            descriptors.append(found.descriptor)
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, (PACKAGE_ROOT, environment.get("PYTHONPATH")))
@@ -97,15 +336,10 @@ class EgressProcess:
         if self._starts:
             environment.pop("WALLAROO_FAULT", None)  # a fault strikes once
         self._starts += 1
+        command = [sys.executable, "-m", "wallaroo.sinks.tcp.egress", json.dumps(asdict(config))]
         try:
-            with (Path(config.staging) / "egress.log").open("wb") as log:
-                command = [
-                    sys.executable,
-                    "-m",
-                    "wallaroo.sinks.tcp.egress",
-                    json.dumps(asdict(config)),
-                ]
-                return subprocess.Popen(
+            with open(Path(config.staging) / "egress.log", "wb", opener=_private) as log:
+                process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -118,78 +352,21 @@ class EgressProcess:
         except OSError as error:
             raise PeerError(
                 f"The sending process of tcp {config.host}:{config.port} cannot be started: "
-                f"{error}. "
-                f"Free memory or processes, then run again."
+                f"{error}. Free memory or processes, then run again."
             ) from error
+        return Child(process)
 
-    def _write(self, message: Message) -> None:
-        assert self._process.stdin is not None
-        rest = memoryview(json.dumps(message).encode() + b"\n")
-        try:
-            while rest:
-                rest = rest[os.write(self._process.stdin.fileno(), rest) :]
-        except (BrokenPipeError, ValueError):
-            pass  # dead: _listen starts another and hands everything over again
 
-    def _listen(self) -> None:
-        while True:
-            started = time.monotonic()
-            process = self._process
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.endswith(b"\n"):  # a killed process may leave half a line
-                    self._note(json.loads(line))
-            process.stdout.close()
-            code = process.wait()
-            if self._is_abandoned or code == EXIT_BROKEN or (self._is_closing and code == 0):
-                return
-            if code > 0:  # it ended by itself: say where to look, and try again
-                log = f"{self._config.staging}/egress.log"
-                self._hear(
-                    {"waiting": f"the sending process to restart (exit code {code}, see {log})"}
-                )
-            self._take_custody()
-            time.sleep(max(0.0, RESTART_SECONDS - (time.monotonic() - started)))
-            try:
-                self._restart(process)
-            except PeerError as error:
-                self._hear({"broken": str(error)})
-                return
+class Wish:
+    """What the owner of the process wants, and how far that is."""
 
-    def _restart(self, dead: subprocess.Popen[bytes]) -> None:
-        with self._pipe_lock:
-            assert dead.stdin is not None
-            dead.stdin.close()
-            self._process = self._start()
-            for message in self._again():
-                self._write(message)
-            if self._is_closing:
-                self._write({"close": True})
-            if self._is_abandoned:
-                self._process.kill()
+    def __init__(self) -> None:
+        self.is_closing = False  # end in order
+        self.is_abandoned = False  # killed for good
+        self.is_left = False  # it may go on alone until its receiver has read everything
+        self.is_ending = threading.Event()
+        self.is_acknowledged = threading.Event()
 
-    def _note(self, message: Message) -> None:
-        if "kept" in message:
-            self._take_custody()
-        else:
-            if "lost" in message:
-                self._take_custody()
-                self._drop_kept()
-            self._hear(message)
 
-    def _take_custody(self) -> None:
-        """Take what the egress gave into custody; only its latest connection counts."""
-        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-        while True:
-            try:
-                raw, descriptors, _, _ = socket.recv_fds(self._keeper, 4096, 4, flags)
-            except BlockingIOError:
-                return
-            self._drop_kept()
-            if descriptors:
-                self._kept = descriptors[0], json.loads(raw)
-
-    def _drop_kept(self) -> None:
-        if self._kept is not None:
-            os.close(self._kept[0])
-            self._kept = None
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,110 +1,149 @@
-"""How far one sink's output has left: a small file that survives a SIGKILL between any two
-instructions.
+"""How far one sink's output has left, and of which checkpoint: a small file that survives a SIGKILL
+between any two instructions.
 
-Where it runs: egress (one writer, under the outbox's lock).
+Where it runs: egress (one writer, under the outbox's lock); the driver reads it and makes it once.
 
-The law: the file has two slots, written in turn, each with a sequence number and a checksum; the
-valid slot with the higher number counts. A write that was cut short spoils one slot and leaves the
-one before it.  ``accepted`` holds as long as the machine has not restarted (what a socket took is
-delivered by the kernel, also after the process is gone); after a restart only ``acked`` holds.
+The invariants:
+
+* The file is made before the sink's first commit, with the checkpoint's id.  It names the last
+  commit that an egress was handed: output of a checkpoint that does not contain that commit is
+  another run's.
+* ``acked`` decides where the next egress resumes.  What a socket accepted and the other side's
+  kernel did not acknowledge may be lost with the connection, so ``accepted`` decides nothing.
+* ``begun_batch`` is written before the first byte of a batch is sent: output of later batches
+  never left.
+* Offsets count the bytes that a receiver gets since the checkpoint began.  Skipped output is not
+  among them; pending files count it (``skipped`` is the difference).
 """
 
 from __future__ import annotations
 
-import os
-import struct
-import zlib
-from dataclasses import dataclass, replace
+import json
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from wallaroo.durable.two_slots import TwoSlotFile, read_two_slots
+from wallaroo.durable.whole_file import sync_folder
 from wallaroo.errors import CheckpointError
 from wallaroo.faults import fault_point
+from wallaroo.identity import NO_BATCH, CommitId
 
-RECORD = struct.Struct(">4sHQQQqQ36s")
-SLOT_BYTES = 128  # a slot never straddles a disk sector
-MAGIC, VERSION = b"WLPG", 1
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def boot_id() -> str:
-    """A text that changes when the machine restarts; empty where the system has none."""
-    try:
-        return BOOT_ID.read_text(encoding="ascii").strip()[:36]
-    except OSError:
-        return ""
+NAME = "progress"
+FORMAT = 2  # 1 knew no checkpoint
+SYNC_BYTES = 1 << 20  # durable mode: bytes sent between two fsyncs inside one batch
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Offsets count output bytes of this sink since the checkpoint began."""
+    """The record.  Offsets count the bytes that a receiver gets since the checkpoint began."""
 
-    accepted: int = 0  # handed to the socket
-    acked: int = 0  # confirmed by the other side, as far as its protocol can
-    released_batch: int = -1  # last batch that never has to be sent again
+    checkpoint: str
+    accepted: int = 0  # taken by the kernel; for people
+    acked: int = 0  # acknowledged by the other side, as far as its protocol can
+    released_batch: int = NO_BATCH  # last batch that never has to be sent again
     released_end: int = 0  # where that batch ended
+    skipped: int = 0  # bytes skipped up to there
+    resolved_batch: int = NO_BATCH  # a resuming receiver agreed to all skips up to this batch
+    local_port: int = 0  # of the last connection; 0: none yet
+    begun_batch: int = NO_BATCH  # last batch that began to leave
+    last_batch: int = NO_BATCH  # last batch with output that was handed over
+    last_commit: str = ""  # its commit's id
+    last_end: int = 0  # where it ends, skipped bytes included
+
+    @property
+    def last(self) -> CommitId:
+        """The last commit that was handed over."""
+        return CommitId(self.checkpoint, self.last_batch, self.last_commit)
+
+
+def read_progress(staging: Path) -> Progress | None:
+    """Return the progress recorded in an outbox; None if there is none.
+
+    Raises CheckpointError where the file is damaged or of another format.
+    """
+    path = staging / NAME
+    content = read_two_slots(path)
+    if content is None:
+        # all zero: a start died between making the file and the first record
+        if path.exists() and path.read_bytes().strip(b"\0"):
+            raise _damaged(path)
+        return None
+    return _decoded(path, content)
+
+
+def begin_progress(staging: Path, progress: Progress, is_durable: bool) -> None:
+    """Make the file, or replace what it says, while no egress uses it."""
+    file = TwoSlotFile(staging / NAME)
+    try:
+        fault_point("outbox.progress")
+        file.write(_encoded(progress))
+        if is_durable:
+            fault_point("outbox.progress.fsync")
+            file.sync()
+            sync_folder(staging)
+    finally:
+        file.close()
 
 
 class ProgressFile:
     """Reads and writes the progress of one outbox."""
 
-    def __init__(self, path: Path, is_durable: bool):
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    def __init__(self, staging: Path, is_durable: bool):
+        path = staging / NAME
+        if not path.exists():
+            raise CheckpointError(
+                f"{path} is missing, so how far the output has left is unknown. Restore the folder "
+                f"from a copy of the checkpoint, or start over with --fresh."
+            )
+        self._file = TwoSlotFile(path)
+        if self._file.found is None:
+            raise _damaged(path)
         self._is_durable = is_durable
-        self._boot = boot_id()
-        self._sequence = 0
-        self.progress = self._read(path)
+        self._unsynced = 0
+        self.progress = _decoded(path, self._file.found)
 
-    def write(self, progress: Progress) -> None:
-        """Record; survives a SIGKILL, not yet a power cut."""
-        fault_point("egress.progress")
-        self._sequence += 1
-        raw = RECORD.pack(
-            MAGIC,
-            VERSION,
-            self._sequence,
-            progress.accepted,
-            progress.acked,
-            progress.released_batch,
-            progress.released_end,
-            self._boot.encode(),
-        )
-        os.pwrite(
-            self._file, raw + zlib.crc32(raw).to_bytes(4, "big"), self._sequence % 2 * SLOT_BYTES
-        )
-        self.progress = progress
+    def note(self, unsynced: int = 0, **changes: int | str) -> None:
+        """Record what changed; survives a SIGKILL, not yet a power cut.  ``unsynced`` bytes have
+        left since.
+        """
+        progress = replace(self.progress, **changes)  # type: ignore[arg-type]  # checked by the class
+        if progress != self.progress:
+            fault_point("egress.progress")
+            self._file.write(_encoded(progress))
+            self.progress = progress
+        self._unsynced += unsynced
+        if self._unsynced >= SYNC_BYTES:
+            self.sync()
 
     def sync(self) -> None:
         """Make what was written survive a power cut, where that was asked for."""
+        self._unsynced = 0
         if self._is_durable:
             fault_point("egress.fsync")
-            os.fdatasync(self._file)
+            self._file.sync()
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        self._file.close()
 
-    def _read(self, path: Path) -> Progress:
-        found, is_same_boot = Progress(), True
-        slots = [os.pread(self._file, RECORD.size + 4, place * SLOT_BYTES) for place in (0, 1)]
-        for slot in slots:
-            if len(slot) != RECORD.size + 4 or zlib.crc32(slot[:-4]) != int.from_bytes(
-                slot[-4:], "big"
-            ):
-                continue
-            magic, version, sequence, accepted, acked, batch, end, boot = RECORD.unpack(slot[:-4])
-            if magic != MAGIC or version > VERSION:
-                raise CheckpointError(
-                    f"{path} was written by another version of wallaroo (format {version}, this "
-                    f"one "
-                    f"reads up to {VERSION}). Run the version that wrote it."
-                )
-            if sequence > self._sequence:
-                self._sequence, found = sequence, Progress(accepted, acked, batch, end)
-                is_same_boot = boot.rstrip(b"\0").decode() == self._boot
-        if self._sequence == 0 and any(slot.strip(b"\0") for slot in slots):
-            raise CheckpointError(
-                f"{path} does not match its checksum, so how far the output has left is unknown. "
-                f"Restore it from a copy of the checkpoint; or remove it, and all output "
-                f"that is still in the outbox is sent again."
-            )
-        return found if is_same_boot else replace(found, accepted=found.acked)
+
+def _encoded(progress: Progress) -> bytes:
+    return json.dumps({"format": FORMAT, **asdict(progress)}).encode()
+
+
+def _decoded(path: Path, content: bytes) -> Progress:
+    fields = json.loads(content)
+    version = fields.pop("format")
+    if version != FORMAT:
+        raise CheckpointError(
+            f"{path} has format {version}, this version of wallaroo reads format {FORMAT}. Run the "
+            f"version that wrote it."
+        )
+    return Progress(**fields)
+
+
+def _damaged(path: Path) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is damaged, so how far the output has left is unknown. Restore it from a copy of "
+        f"the checkpoint, or start over with --fresh."
+    )

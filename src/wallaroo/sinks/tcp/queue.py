@@ -5,7 +5,9 @@ Where it runs: pure (reading staged output is the loader's business).
 
 Every byte of a sink's output has an *offset*, counted from the first byte the checkpoint ever
 committed.  ``offset`` is the next byte to hand to the socket.  Batches stay in the queue until they
-are released, so that the place can go back to what the other side confirmed.
+are released, so that the place can go back to what the other side acknowledged.
+
+The invariant: every batch begins where the one before it ends.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
+from wallaroo.errors import InternalError
+from wallaroo.identity import NO_BATCH
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.staging import Staged, StagedToken
 
@@ -25,8 +29,10 @@ Loader = Callable[[StagedToken], Staged]
 class SendQueue:
     """Committed batches that are not released yet, and the next byte to send."""
 
-    def __init__(self, offset: int, loader: Loader):
-        self.offset = offset
+    def __init__(self, offset: int, start: int, loader: Loader):
+        """``start`` is where the first batch begins: after the last one that was released."""
+        self.offset = max(offset, start)
+        self._start = start
         self._load = loader
         self._batches: deque[PendingBatch] = deque()
         self._current: PendingBatch | None = None
@@ -35,13 +41,18 @@ class SendQueue:
 
     @property
     def end(self) -> int:
-        """Offset behind the last committed byte."""
-        return self._batches[-1].end if self._batches else self.offset
+        """Offset after the last committed byte."""
+        return self._batches[-1].end if self._batches else self._start
 
     @property
     def start(self) -> int:
         """The lowest offset that can still be sent."""
-        return self._batches[0].start if self._batches else self.offset
+        return self._start
+
+    @property
+    def batch(self) -> int:
+        """The batch that the last ``views`` belong to; -1 where there were none."""
+        return self._current.batch if self._current is not None else NO_BATCH
 
     def has_more(self) -> bool:
         """Whether something waits to be sent."""
@@ -51,8 +62,11 @@ class SendQueue:
         """Append a batch; False where it is known already."""
         if self._batches and batch.batch <= self._batches[-1].batch:
             return False
-        if not self._batches:
-            self.offset = max(self.offset, batch.start)
+        if batch.start != self.end:
+            raise InternalError(
+                f"batch {batch.batch} begins at byte {batch.start}, the one before it ends at "
+                f"{self.end}"
+            )
         self._batches.append(batch)
         return True
 
@@ -90,10 +104,6 @@ class SendQueue:
                 return start + ends[bisect_right(ends, offset - start) - 1]
         return offset
 
-    def is_between_outputs(self) -> bool:
-        """Whether the place is where an output begins."""
-        return self.boundary(self.offset) == self.offset
-
     def rest_of_output(self) -> int:
         """Bytes that are missing to the end of the output in hand; 0 between outputs."""
         for start, part in self._around(self.offset):
@@ -104,14 +114,21 @@ class SendQueue:
                 return 0 if ends[index - 1] == place else ends[index] - place
         return 0
 
-    def release(self, offset: int) -> PendingBatch | None:
-        """Forget all batches that end at or before ``offset``; return the last of them."""
-        last = None
+    def release(self, offset: int) -> list[PendingBatch]:
+        """Forget all batches that end at or before ``offset``, and return them."""
+        released = []
         while self._batches and self._batches[0].end <= min(offset, self.offset):
-            last = self._batches.popleft()
-        if last is not None and self._current is not None and self._current.batch <= last.batch:
-            self._current, self._parts = None, []
-        return last
+            released.append(self._batches.popleft())
+        if released:
+            self._start = released[-1].end
+            if self._current is not None and self._current.batch <= released[-1].batch:
+                self._current = None
+                self._parts = []
+        return released
+
+    def skips(self) -> list[PendingBatch]:
+        """The batches that are skipped."""
+        return [batch for batch in self._batches if batch.skipped_bytes]
 
     def is_empty(self) -> bool:
         """Whether everything is released."""

@@ -98,7 +98,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
         return f"kafka {','.join(self.topic)}"
 
     @property
-    def framing(self) -> Framing:
+    def wire_framing(self) -> Framing:
         return Framing()  # records need none
 
     def open_log(self) -> SourceLog:

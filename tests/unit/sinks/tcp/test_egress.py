@@ -5,99 +5,37 @@ whatever is killed.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
 import struct
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.sinks.identities import commit_of, history_to
+from tests.unit.sinks.identities import commit_of
+from tests.unit.sinks.tcp.outbox import (
+    SECONDS,
+    Driver,
+    Job,
+    committing,
+    frame,
+    free_port,
+    kill,
+    until,
+)
 from wallaroo.cli.receiving import Receiver
 from wallaroo.errors import CheckpointError
-from wallaroo.sinks.interface import WriteContext
-from wallaroo.sinks.staging import StagedToken, StagedWriter
-from wallaroo.sinks.tcp.committer import OutboxCommitter
-from wallaroo.sinks.tcp.config import TCPSinkConfig
 from wallaroo.sinks.tcp.pipe import GREETING, OFFSET
 
-SECONDS = 60.0
-ROOT = Path(__file__).parents[4]
 
-
-def frame(number: int, size: int) -> bytes:
-    body = struct.pack(">Q", number) * (size // 8)
-    return struct.pack(">I", len(body)) + body
-
-
-class Job:
-    """Makes numbered frames, batch by batch, as tasks would; keeps what must arrive."""
-
-    def __init__(self, staging: Path, is_durable: bool = False):
-        self.staging, self.is_durable = staging, is_durable
-        self.number = 0
-        self.expected: list[bytes] = []
-
-    def tokens(
-        self, batch: int, count: int, size: int = 64, tasks: int = 2
-    ) -> list[StagedToken | None]:
-        made = []
-        for task in range(tasks):
-            frames = [frame(self.number + place, size) for place in range(count)]
-            self.number += count
-            self.expected += [one[4:] for one in frames]
-            writer = StagedWriter(
-                WriteContext("s", batch, task, f"x{batch}", self.staging, self.is_durable)
-            )
-            writer.write(frames)
-            made.append(writer.prepare())
-        return made
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.005)
-
-
-@contextlib.contextmanager
-def committing(
-    port: int, staging: Path, resume: bool = False, is_durable: bool = False, drain: float = SECONDS
-) -> Iterator[OutboxCommitter]:
-    committer = TCPSinkConfig("127.0.0.1", port, resume=resume).committer("s", staging, is_durable)
-    try:
-        yield committer
-    finally:
-        committer.close(drain)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-def kill(committer: OutboxCommitter) -> None:
-    """Kill the egress that runs now; wait for the next one."""
-    pid = committer.egress_pid
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: committer.egress_pid != pid)
-
-
-def test_output_arrives_in_order_over_one_connection_and_nothing_stays_behind(
+def test_output_arrives_in_order_over_one_connection_and_nothing_is_left(
     tmp_path: Path,
 ) -> None:
     job = Job(tmp_path)
     with Receiver(form="frames") as receiver:
         with committing(receiver.address[1], tmp_path) as committer:
-            committer.recover(history_to(), ())
             for batch in range(20):
                 committer.commit(commit_of(batch), job.tokens(batch, 1 + 30 * batch))
             assert receiver.wait_for(job.number, SECONDS)
@@ -113,7 +51,6 @@ def test_output_arrives_in_order_over_one_connection_and_nothing_stays_behind(
 def test_output_waits_for_an_absent_receiver_and_the_status_says_so(tmp_path: Path) -> None:
     job, port = Job(tmp_path), free_port()
     with committing(port, tmp_path) as committer:
-        committer.recover(history_to(), ())
         committer.commit(commit_of(0), job.tokens(0, 10))
         until(lambda: committer.status().waiting_for == f"127.0.0.1:{port} (connection refused)")
         assert committer.backlog() == 2 * 10 * 68
@@ -162,10 +99,15 @@ POINTS = [
     "egress.sent",
     "egress.progress",
     "egress.report",
-    "egress.keep",
+    "egress.hand_over",
     "egress.release",
     "egress.fsync",
+    "egress.half_close",
 ]
+
+
+# how often these are passed depends on how fast the receiver is
+SELDOM = [("egress.hand_over", 4), ("egress.report", 4), ("egress.release", 4), ("egress.fsync", 4)]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -183,7 +125,7 @@ def test_an_egress_killed_at_any_point_neither_loses_nor_repeats(
                 committer.commit(commit_of(batch), job.tokens(batch, 3000))
             assert receiver.wait_for(job.number, SECONDS)
             until(lambda: committer.status().committed_batch == 3)
-            if (point, nth) != ("egress.keep", 4):  # one connection is kept once
+            if (point, nth) not in SELDOM and point != "egress.half_close":
                 until(lambda: committer.egress_pid != first)
         assert receiver.payloads == job.expected
 
@@ -248,7 +190,8 @@ def test_output_sent_into_a_connection_whose_receiver_left_goes_to_the_next_one(
     job = Job(tmp_path)
     with Receiver(form="frames") as first:
         port = first.address[1]
-        committer = TCPSinkConfig("127.0.0.1", port).committer("s", tmp_path, False)
+        stack = contextlib.ExitStack()
+        committer = stack.enter_context(committing(port, tmp_path))
         committer.commit(commit_of(0), job.tokens(0, 5))
         assert first.wait_for(10, SECONDS)
         until(lambda: not list((tmp_path / "pending").iterdir()))
@@ -257,7 +200,7 @@ def test_output_sent_into_a_connection_whose_receiver_left_goes_to_the_next_one(
         committer.commit(commit_of(1), job.tokens(1, 5))
         assert second.wait_for(10, SECONDS)
         assert second.payloads == job.expected
-        committer.close(SECONDS)
+        stack.close()
 
 
 def test_a_receiver_that_only_stops_writing_still_gets_everything(tmp_path: Path) -> None:
@@ -266,7 +209,6 @@ def test_a_receiver_that_only_stops_writing_still_gets_everything(tmp_path: Path
         socket.create_server(("127.0.0.1", 0)) as listener,
         committing(listener.getsockname()[1], tmp_path) as committer,
     ):
-        committer.recover(history_to(), ())
         peer, _ = listener.accept()
         with peer:
             peer.shutdown(socket.SHUT_WR)
@@ -283,18 +225,17 @@ def test_the_next_run_sends_what_was_committed_and_had_not_left(tmp_path: Path) 
     with committing(port, tmp_path, is_durable=True, drain=0) as committer:
         for batch in range(3):
             committer.commit(commit_of(batch), last := job.tokens(batch, 500))
-        litter = job.tokens(3, 500)
+        orphans = job.tokens(3, 500)
         del job.expected[-1000:]
     with (
         Receiver(port=port, form="frames") as receiver,
-        committing(port, tmp_path, is_durable=True) as committer,
+        committing(port, tmp_path, is_durable=True, last=2, tokens=last) as committer,
     ):
-        committer.recover(history_to(2), last)
         job.number -= 1000
         committer.commit(commit_of(3), job.tokens(3, 500))
         assert receiver.wait_for(4000, SECONDS)
         assert receiver.payloads == job.expected
-    assert all(token and not (tmp_path / token["file"]).exists() for token in litter)
+    assert all(token and not (tmp_path / token["file"]).exists() for token in orphans)
 
 
 def test_an_application_that_stops_right_after_its_egress_was_killed_goes_on_exactly(
@@ -307,8 +248,7 @@ def test_an_application_that_stops_right_after_its_egress_was_killed_goes_on_exa
             committer.commit(commit_of(0), last := job.tokens(0, 20_000, size=1000))
             until(lambda: receiver.count > 1000)
             os.kill(committer.egress_pid, signal.SIGKILL)
-        with committing(port, tmp_path) as committer:
-            committer.recover(history_to(0), last)
+        with committing(port, tmp_path, last=0, tokens=last):
             assert receiver.wait_for(job.number, SECONDS)
         assert receiver.payloads == job.expected
 
@@ -318,28 +258,16 @@ def test_a_driver_that_died_between_its_commit_and_the_sinks_commits_the_last_ba
 ) -> None:
     job = Job(tmp_path)
     with Receiver(form="frames") as receiver:
+        with committing(receiver.address[1], tmp_path):
+            pass
         for batch in range(3):
             tokens = job.tokens(batch, 50)
             for _ in range(2):  # recovered once, and once more after it was sent
-                with committing(receiver.address[1], tmp_path) as committer:
-                    committer.recover(history_to(batch), tokens)
+                with committing(receiver.address[1], tmp_path, last=batch, tokens=tokens):
                     assert receiver.wait_for(job.number, SECONDS)
         assert receiver.payloads == job.expected
 
 
-DRIVER = """
-import json, sys
-from pathlib import Path
-from tests.unit.sinks.identities import commit_of, history_to
-from wallaroo.sinks.tcp.config import TCPSinkConfig
-committer = TCPSinkConfig("127.0.0.1", int(sys.argv[1])).committer("s", Path(sys.argv[2]), True)
-committer.recover(history_to(), ())
-print("ready", flush=True)
-for line in sys.stdin:
-    number, tokens = json.loads(line)
-    committer.commit(commit_of(number), tokens)
-    print("committed", flush=True)
-"""
 FAULTS = [
     "outbox.pending.write:2",
     "outbox.pending.fsync:2",
@@ -354,25 +282,14 @@ def test_a_killed_driver_leaves_an_outbox_that_the_next_one_finishes(
     tmp_path: Path, fault: str
 ) -> None:
     job = Job(tmp_path, is_durable=True)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "WALLAROO_FAULT": fault}
     with Receiver(form="frames") as receiver:
         port = receiver.address[1]
-        command = [sys.executable, "-c", DRIVER, str(port), str(tmp_path)]
-        with subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-        ) as driver:
-            assert driver.stdin is not None
-            assert driver.stdout is not None
-            assert driver.stdout.readline() == b"ready\n"
+        with Driver(port, tmp_path, fault) as driver:
             for last in range(3):
                 tokens = job.tokens(last, 4000)  # from here on it is in the checkpoint
-                with contextlib.suppress(BrokenPipeError):
-                    driver.stdin.write(json.dumps([last, tokens]).encode() + b"\n")
-                if not driver.stdout.readline():
+                if not driver.commit(last, tokens):
                     break
-            driver.kill()
-        with committing(port, tmp_path, is_durable=True) as committer:
-            committer.recover(history_to(last), tokens)
+        with committing(port, tmp_path, is_durable=True, last=last, tokens=tokens) as committer:
             committer.commit(commit_of(last + 1), job.tokens(last + 1, 10))
             assert receiver.wait_for(job.number, SECONDS)
         assert receiver.payloads == job.expected

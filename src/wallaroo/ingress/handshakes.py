@@ -1,0 +1,89 @@
+"""Senders of acknowledged streams that have connected and not yet said which stream they send.
+
+Where it runs: ingress.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from wallaroo.errors import PeerError
+from wallaroo.ingress.acks import HELLO_BYTES_MAX, read_hello
+from wallaroo.ingress.connection import ReadBuffer
+
+# (socket, peer, stream, what followed the hello)
+OnHello = Callable[[socket.socket, str, bytes, bytes], None]
+
+
+@dataclass(slots=True)
+class _Pending:
+    socket: socket.socket
+    peer: str
+    until: float  # monotonic
+    content: bytearray = field(default_factory=bytearray)
+
+
+class Handshakes:
+    """Reads the hellos of one port; a client that does not finish its hello is closed."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        timeout_s: float,
+        on_hello: OnHello,
+        log: Callable[[str], None],
+    ):
+        self._selector = selector
+        self._timeout_s = timeout_s
+        self._on_hello = on_hello
+        self._log = log
+        self._pending: dict[int, _Pending] = {}
+
+    def begin(self, sock: socket.socket, peer: str) -> None:
+        """Await the hello of a new client."""
+        pending = _Pending(sock, peer, time.monotonic() + self._timeout_s)
+        self._pending[sock.fileno()] = pending
+        self._selector.register(sock, selectors.EVENT_READ, partial(self._read, pending))
+
+    def close_expired(self, now: float) -> None:
+        """Close the clients whose time is over (``now``: monotonic)."""
+        for pending in [other for other in self._pending.values() if other.until < now]:
+            self._refuse(pending, f"it sent no hello for {self._timeout_s:g} s")
+
+    def close(self) -> None:
+        """Close all of them."""
+        for pending in list(self._pending.values()):
+            self._forget(pending)
+            pending.socket.close()
+
+    def _read(self, pending: _Pending, buffer: ReadBuffer) -> int:
+        try:
+            part = pending.socket.recv(HELLO_BYTES_MAX - len(pending.content))
+            pending.content += part
+            found = read_hello(bytes(pending.content))
+        except BlockingIOError:
+            return 0
+        except (OSError, PeerError) as error:
+            self._refuse(pending, str(error))
+            return 0
+        if not part:
+            self._forget(pending)
+            pending.socket.close()
+        elif found is not None:
+            self._forget(pending)
+            self._on_hello(pending.socket, pending.peer, *found)
+        return len(part)
+
+    def _refuse(self, pending: _Pending, why: str) -> None:
+        self._log(f"closed {pending.peer}: {why}")
+        self._forget(pending)
+        pending.socket.close()
+
+    def _forget(self, pending: _Pending) -> None:
+        del self._pending[pending.socket.fileno()]
+        self._selector.unregister(pending.socket)

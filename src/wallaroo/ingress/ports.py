@@ -1,0 +1,90 @@
+"""The listening sockets of one TCP source.
+
+Where it runs: ingress.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from wallaroo.errors import PeerError
+from wallaroo.ingress.connection import ReadBuffer
+
+Address = tuple[str, int]
+OnClient = Callable[[socket.socket, str], object]
+
+LISTEN_BACKLOG = 1024
+ACCEPTS_MAX = 64  # at once; the connected are served in between
+
+
+class Ports:
+    """Accepts clients; pauses while the system has no file descriptors for more."""
+
+    def __init__(
+        self, name: str, host: str, selector: selectors.BaseSelector, log: Callable[[str], None]
+    ):
+        self._name = name
+        self._host = host
+        self._selector = selector
+        self._log = log
+        self._listeners: list[tuple[socket.socket, OnClient]] = []
+        self._is_waiting = False  # for free file descriptors
+
+    def open(self, port: int, on_client: OnClient) -> Address:
+        """Listen on a port (0: any free one); return the address.  Raises PeerError if it cannot be
+        had.
+        """
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(
+                self._host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, kind)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(LISTEN_BACKLOG)
+        except OSError as error:
+            raise PeerError(
+                f"source '{self._name}' cannot listen on {self._host}:{port}: "
+                f"{error.strerror or error}. "
+                "Stop the program that uses the port, or give the source another one."
+            ) from None
+        listener.setblocking(False)
+        self._listeners.append((listener, on_client))
+        self._watch(listener, on_client)
+        return self._host, listener.getsockname()[1]
+
+    def retry(self) -> None:
+        """Accept again if that had to stop."""
+        if self._is_waiting:
+            self._is_waiting = False
+            for listener, on_client in self._listeners:
+                self._watch(listener, on_client)
+
+    def close(self) -> None:
+        """Listen no more."""
+        for listener, _ in self._listeners:
+            listener.close()
+
+    def _watch(self, listener: socket.socket, on_client: OnClient) -> None:
+        self._selector.register(
+            listener, selectors.EVENT_READ, partial(self._accept, listener, on_client)
+        )
+
+    def _accept(self, listener: socket.socket, on_client: OnClient, buffer: ReadBuffer) -> int:
+        for _ in range(0 if self._is_waiting else ACCEPTS_MAX):
+            try:
+                sock, address = listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                break
+            except OSError as error:
+                self._log(f"cannot accept more clients: {error.strerror}; new ones wait")
+                self._is_waiting = True
+                for waiting, _ in self._listeners:
+                    self._selector.unregister(waiting)
+                break
+            sock.setblocking(False)
+            on_client(sock, f"{address[0]}:{address[1]}")
+        return 0

@@ -1,0 +1,215 @@
+"""One TCP source inside the ingress: its ports, its connections, its spool.
+
+Where it runs: ingress.
+
+The invariants: what a socket gave is appended before the next read.  Nothing is dropped but the
+unfinished frame of a client that left, and the connection of a client that broke the framing; both
+are in the log.  A client whose frame was refused sees its connection reset, never an orderly end.
+A count is sent to the sender of an acknowledged stream only after ``publish`` returned, so that
+what it counts is on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from wallaroo.framing import FrameError, text_hint
+from wallaroo.ingress.acks import COUNT
+from wallaroo.ingress.config import IngressSource
+from wallaroo.ingress.connection import Connection, ReadBuffer
+from wallaroo.ingress.handshakes import Handshakes
+from wallaroo.ingress.ports import Address, Ports
+from wallaroo.ingress.source_store import open_store
+
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
+
+
+class SourceListener:
+    """Reads one source's clients into its spool."""
+
+    def __init__(
+        self,
+        source: IngressSource,
+        selector: selectors.BaseSelector,
+        *,
+        is_durable: bool,
+        checkpoint: str,
+        backlog_bytes_max: int,
+        handshake_s: float,
+        is_stopping: Callable[[float], bool],
+    ):
+        self.source = source
+        self.is_changed = True  # something to publish
+        self.published_at = 0.0
+        self._selector = selector
+        self._store = open_store(
+            Path(source.folder),
+            is_durable=is_durable,
+            checkpoint=checkpoint,
+            backlog_bytes_max=backlog_bytes_max,
+            is_stopping=is_stopping,
+            log=self._log,
+        )
+        self._ports = Ports(source.name, source.host, selector, self._log)
+        self._handshakes = Handshakes(selector, handshake_s, self._begin_stream, self._log)
+        self._connections: dict[int, Connection] = {}
+        # stream -> its connection and the count sent last
+        self._acked: dict[bytes, tuple[Connection, int]] = {}
+        self._accepted = 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the backlog is at its bound and nothing is read."""
+        return self._store.is_paused
+
+    def listen(self) -> tuple[Address, Address | None]:
+        """Open the ports; return their addresses.  Raises PeerError if one cannot be had."""
+        address = self._ports.open(self.source.port, self._open)
+        if self.source.ack_port is None:
+            return address, None
+        return address, self._ports.open(self.source.ack_port, self._handshakes.begin)
+
+    def publish(self) -> None:
+        """Make what was appended visible and, where durable, safe; then send the new counts to
+        acknowledged senders.
+        """
+        self._store.connections = len(self._connections)
+        self._store.publish()
+        self.published_at = time.monotonic()
+        self.is_changed = False
+        for stream, (connection, sent) in list(self._acked.items()):
+            count = self._store.streams.counts.get(stream, 0)
+            if count != sent:
+                self._acknowledge(stream, connection, count)
+
+    def look_at_backlog(self) -> None:
+        """Stop reading when the backlog is at its bound, go on when it is well below."""
+        is_at_bound = self._store.is_at_bound()
+        if is_at_bound is None or is_at_bound == self._store.is_paused:
+            return
+        self._store.is_paused = is_at_bound
+        self.is_changed = True
+        for connection in self._connections.values():
+            if is_at_bound:
+                self._selector.unregister(connection.socket)
+            else:
+                self._watch(connection)
+
+    def look_after(self, now: float) -> None:
+        """Do what is due about once a second (``now``: monotonic)."""
+        self._handshakes.close_expired(now)
+        self.publish()
+        self._store.remove_consumed()
+        self._ports.retry()
+
+    def close(self) -> None:
+        """Publish and close everything."""
+        for connection in list(self._connections.values()):
+            self._close(connection)
+        self._handshakes.close()
+        self._ports.close()
+        try:
+            self.publish()
+        finally:
+            self._store.close()
+
+    def _open(self, sock: socket.socket, peer: str) -> Connection:
+        self._accepted += 1
+        number = self._accepted & 0xFFFFFFFF
+        connection = Connection(sock, peer, number, self.source.framing)
+        self._connections[number] = connection
+        self.is_changed = True
+        if not self._store.is_paused:
+            self._watch(connection)
+        return connection
+
+    def _watch(self, connection: Connection) -> None:
+        self._selector.register(
+            connection.socket, selectors.EVENT_READ, partial(self._read, connection)
+        )
+
+    def _read(self, connection: Connection, buffer: ReadBuffer) -> int:
+        if connection.number not in self._connections:  # closed earlier in this pass
+            return 0
+        store = partial(self._append, connection)
+        try:
+            count = connection.read(buffer, store)
+        except BlockingIOError:
+            return 0
+        except FrameError as error:
+            head = connection.unfinished_head
+            self._reject(connection, f"{error}; first bytes {head.hex(' ')}{self._hint(head)}")
+            return 0
+        except OSError as error:
+            self._leave(connection, f": {error.strerror}")
+            return 0
+        if not count:
+            if not connection.stream:  # an acknowledged sender sends again what is not whole
+                connection.take_last(store)
+            self._leave(connection, "")
+        return count
+
+    def _append(self, connection: Connection, frames: memoryview, events: int) -> None:
+        self.is_changed = True
+        self._store.append(frames, events, connection.number, connection.stream)
+
+    def _hint(self, head: bytes) -> str:
+        return text_hint(self.source.framing, head)
+
+    def _reject(self, connection: Connection, what: str) -> None:
+        self._store.rejected += 1
+        self._log(f"closed {connection.peer}: {what}")
+        with contextlib.suppress(OSError):
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._close(connection)
+
+    def _leave(self, connection: Connection, why: str) -> None:
+        left = connection.unfinished_bytes
+        if why or left:
+            first = connection.unfinished_head.hex(" ")
+            lost = f"; {left} bytes of an unfinished frame dropped, first bytes {first}"
+            self._log(f"{connection.peer} disconnected{why}{lost if left else ''}")
+        self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        self._connections.pop(connection.number, None)
+        if connection.stream and self._acked.get(connection.stream, (None,))[0] is connection:
+            del self._acked[connection.stream]
+        if connection.socket in self._selector.get_map():
+            self._selector.unregister(connection.socket)
+        connection.socket.close()
+        self.is_changed = True
+
+    def _begin_stream(self, sock: socket.socket, peer: str, stream: bytes, first: bytes) -> None:
+        # its sender connected again; what the old connection still holds will be sent again
+        if stream in self._acked:
+            self._close(self._acked[stream][0])
+        connection = self._open(sock, peer)
+        connection.stream = stream
+        self._acked[stream] = (connection, -1)
+        if first:
+            self._log(f"closed {peer}: it sent frames before it knew where to continue")
+            self._close(connection)
+        self.publish()
+
+    def _acknowledge(self, stream: bytes, connection: Connection, count: int) -> None:
+        try:
+            if connection.socket.send(COUNT.pack(count)) == COUNT.size:
+                self._acked[stream] = (connection, count)
+                return
+            self._reject(connection, "it does not read its acknowledgements")
+        except BlockingIOError:
+            pass  # sent with the next publication
+        except OSError as error:
+            self._leave(connection, f": {error.strerror}")
+
+    def _log(self, what: str) -> None:
+        print(f"ingress: source '{self.source.name}': {what}", file=sys.stderr, flush=True)

@@ -1,0 +1,142 @@
+"""The spool of one TCP source as the ingress fills it, and the counts of its acknowledged streams.
+
+Where it runs: ingress.
+
+The invariant: what was handed to ``append`` is in the spool when it returns, also over a full disk:
+it waits, and so do the clients, because nothing more is read meanwhile.  While the disk is full,
+what was published stays published, nothing else is, and consumed segments are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from wallaroo.ingress.acks import Streams
+from wallaroo.spool import SpoolFullError, SpoolWriter
+
+LOOK_S = 0.02  # between looks at the backlog
+LOOK_FRACTION = 1 / 16  # of the backlog's bound: look earlier when this much came
+RESUME_FRACTION = 0.75  # of the backlog's bound: below it a paused source reads again
+FULL_RETRY_S = 0.25
+
+
+class SourceStore:
+    """Appends to one spool and publishes it."""
+
+    def __init__(
+        self,
+        writer: SpoolWriter,
+        backlog_bytes_max: int,
+        is_stopping: Callable[[float], bool],
+        log: Callable[[str], None],
+    ):
+        self.is_paused = False
+        self.connections = 0
+        self.rejected = 0
+        self.streams = Streams(writer)
+        self._writer = writer
+        self._backlog_bytes_max = backlog_bytes_max
+        self._is_stopping = is_stopping
+        self._log = log
+        self._error = ""
+        self._look_at = 0.0
+        self._look_byte = 0
+
+    def append(
+        self, frames: bytes | bytearray | memoryview, events: int, connection: int, stream: bytes
+    ) -> None:
+        """Append whole frames, of an acknowledged stream if it has a name.  Raises SpoolFullError
+        where the process is to stop before there is room, and SpoolDiskError.
+        """
+        receipt_ns = time.time_ns()
+        resume = self.streams.resume_after(stream, events) if stream else b""
+        self._until_stored(
+            lambda: self._writer.append(frames, events, receipt_ns, connection, resume)
+        )
+        if stream:
+            self.streams.add(stream, events)
+
+    def publish(self) -> None:
+        """Make what was appended visible and, where durable, safe.  Raises as ``append`` does."""
+        self._until_stored(self._publish)
+
+    def is_at_bound(self) -> bool | None:
+        """Whether the backlog is at its bound; None if that is not looked at again yet, or if a
+        paused source is still near it.
+        """
+        now = time.monotonic()
+        byte = self._writer.position.byte
+        if now < self._look_at and byte < self._look_byte:
+            return None  # a look opens a file: not at every publication
+        self._look_at = now + LOOK_S
+        self._look_byte = byte + int(self._backlog_bytes_max * LOOK_FRACTION)
+        backlog = self._writer.backlog_bytes()
+        if backlog > self._backlog_bytes_max:
+            return True
+        return False if backlog < self._backlog_bytes_max * RESUME_FRACTION else None
+
+    def remove_consumed(self) -> None:
+        """Remove consumed segments; later if there is no room to note what they held."""
+        with contextlib.suppress(SpoolFullError):
+            self.streams.remove_consumed()
+
+    def close(self) -> None:
+        """Close the spool; publishes nothing."""
+        self._writer.close()
+
+    def _until_stored(self, attempt: Callable[[], object]) -> None:
+        while True:
+            try:
+                attempt()
+            except SpoolFullError as error:
+                self._report_full(str(error))
+                if self._is_stopping(FULL_RETRY_S):
+                    raise
+            else:
+                self._error = ""
+                return
+
+    def _publish(self) -> None:
+        self._writer.publish(
+            is_paused=self.is_paused,
+            connections=self.connections,
+            rejected=self.rejected,
+            error=self._error,
+        )
+
+    def _report_full(self, error: str) -> None:
+        if not self._error:
+            self._log(error)
+        self._error = error
+        try:
+            self._publish()
+        except SpoolFullError:
+            self._writer.report(
+                error,
+                is_paused=self.is_paused,
+                connections=self.connections,
+                rejected=self.rejected,
+            )
+        else:
+            self.remove_consumed()
+
+
+def open_store(
+    folder: Path,
+    *,
+    is_durable: bool,
+    checkpoint: str,
+    backlog_bytes_max: int,
+    is_stopping: Callable[[float], bool],
+    log: Callable[[str], None],
+) -> SourceStore:
+    """Open a source's spool.  Raises PeerError or CheckpointError."""
+    writer = SpoolWriter(folder, is_durable=is_durable, checkpoint=checkpoint)
+    try:
+        return SourceStore(writer, backlog_bytes_max, is_stopping, log)
+    except BaseException:
+        writer.close()
+        raise

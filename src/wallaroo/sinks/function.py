@@ -1,0 +1,195 @@
+"""FunctionSinkConfig: outputs handed to a function of the user's, at least once, in order.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer and the function
+in the driver, in a thread of the sink's own.
+
+The invariant: outputs are forgotten when the function has returned from the call that was given
+them, not before.  Within a run a call that failed is made again with the same outputs, and calls
+before it are not; after a crash the batch in hand begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.errors import PeerError, Problem, WallarooError, WallarooParameterError
+from wallaroo.faults import fault_point
+from wallaroo.identity import CommitId
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.staging import Staged, StagedWriter
+from wallaroo.steps import Encoder, place_of
+
+BACKOFF_S_MAX = 30.0  # the longest pause between two tries
+
+
+class CallError(Exception):
+    """The function raised; ``args`` hold the exception's type and text."""
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, map(str, self.args)))
+
+
+@dataclass(slots=True)
+class Calls:
+    """How far the function is: survives the sessions of one run."""
+
+    batch: int = -1
+    done: int = 0  # outputs of the batch that the function has taken
+    failures: int = 0  # in a row
+
+
+class FunctionSession(Session):
+    """Calls the function with one batch's outputs, slice by slice."""
+
+    def __init__(self, config: FunctionSinkConfig, calls: Calls, checkpoint: str):
+        self._config = config
+        self._calls = calls
+        self._checkpoint = checkpoint
+
+    def last(self) -> CommitId:
+        """A function remembers no commits."""
+        return CommitId(self._checkpoint)
+
+    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        """Hand over what the function has not taken yet.  Raises CallError where it raised."""
+        calls = self._calls
+        if calls.batch != batch.batch:
+            calls.batch, calls.done = batch.batch, 0
+        outputs = [output for part in parts for output in _outputs(part)]
+        while calls.done < len(outputs):
+            some = outputs[calls.done : calls.done + self._config.batch]
+            self._call(some)
+            calls.done += len(some)
+            calls.failures = 0
+        return True
+
+    def _call(self, outputs: list[bytes]) -> None:
+        fault_point("function.call")
+        try:
+            self._config.function(outputs)
+        except Exception as error:  # the user's function may raise anything
+            self._calls.failures += 1
+            raise CallError(type(error).__name__, str(error)) from error
+        fault_point("function.called")
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class FunctionSystem(System):
+    """A function, and how often it is tried again."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (CallError,)
+
+    def __init__(self, config: FunctionSinkConfig, sink: str):
+        self._config = config
+        self._sink = sink
+        self._calls = Calls()
+
+    @property
+    def target(self) -> str:
+        """The function's name."""
+        return self._config.label
+
+    def connect(self, checkpoint: str) -> Session:
+        """Begin where the calls before left off."""
+        return FunctionSession(self._config, self._calls, checkpoint)
+
+    def waiting_for(self, error: Exception) -> str:
+        """Return which try failed and how; empty after the last one."""
+        failures, retries = self._calls.failures, self._config.retries
+        if retries is not None and failures > retries:
+            return ""
+        of = "" if retries is None else f" of {retries}"
+        pause = self.pause_s(error)
+        return f"{self._config.label} ({error}; retry {failures}{of} in {pause:g} s)"
+
+    def pause_s(self, error: Exception) -> float:
+        """Return a pause that doubles with every failure."""
+        doublings = min(self._calls.failures - 1, 32)
+        return min(BACKOFF_S_MAX, self._config.backoff_s * 2.0**doublings)
+
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        """Make the error for a function that failed too often."""
+        which = f" with outputs of batch {batch.batch}" if batch else ""
+        place = place_of(self._config.function)
+        at = f" at {place}" if place else ""
+        return PeerError(
+            f"Function '{self._config.name}'{at} of sink '{self._sink}' failed "
+            f"{self._calls.failures} times in a row{which}, the last time with {error}. Nothing is "
+            f"lost: committed outputs wait in {staging}. Correct the function or what it calls, "
+            f"then run again."
+        )
+
+
+def _outputs(part: Staged) -> Iterator[bytes]:
+    for start, end in pairwise((0, *part.ends())):
+        yield bytes(part.body[start:end])
+
+
+def _runs_in_the_driver(outputs: list[bytes]) -> None:
+    raise AssertionError("the function of a sink runs in the driver only")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSinkConfig(SinkConfig):
+    """Call ``function`` with lists of encoded outputs (bytes), in order, each at least once.
+
+    The function runs in the driver, one call at a time, with at most ``batch`` outputs; its result
+    is ignored.  When it raises, it is called again with the same outputs, after ``backoff_s``, then
+    twice as long, up to 30 s; after ``retries`` of them in a row the run ends, and the next one goes
+    on with what waits (``None``: without end).  After a crash the outputs of the batch in hand may be
+    given again: make the function idempotent, or let it recognise what it has seen.
+
+    ``name`` is what errors and tables call it; the function's own by default.
+    """
+
+    kind: ClassVar[str] = "function"
+    function: Callable[[list[bytes]], object]
+    encoder: Encoder[Any] | None = None
+    name: str = ""
+    batch: int = 1000
+    retries: int | None = 8
+    backoff_s: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise self._wrong(f"{self.function!r} is no function.", "Give a function of a list.")
+        name = self.name or getattr(self.function, "__name__", type(self.function).__name__)
+        object.__setattr__(self, "name", name)
+        if not isinstance(self.batch, int) or self.batch < 1:
+            raise self._wrong(f"batch={self.batch!r} outputs cannot be given.", "Give 1 or more.")
+        if self.retries is not None and (not isinstance(self.retries, int) or self.retries < 0):
+            raise self._wrong(f"retries={self.retries!r} is no number.", "Give 0 or more, or None.")
+        if not isinstance(self.backoff_s, int | float) or not 0 <= self.backoff_s < float("inf"):
+            raise self._wrong(
+                f"backoff_s={self.backoff_s!r} is no time.", "Give seconds, 0 or more."
+            )
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        return WallarooParameterError(Problem("FunctionSinkConfig", "", what, fix))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without the function: workers stage outputs, and need not be able to import it."""
+        rest = (self.encoder, self.name, self.batch, self.retries, self.backoff_s)
+        return FunctionSinkConfig, (_runs_in_the_driver, *rest)
+
+    @property
+    def label(self) -> str:
+        """What errors and tables call it."""
+        return f"function {self.name}"
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Stage one task's outputs of one batch in the outbox."""
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        """Call the function from a thread of the driver."""
+        system = FunctionSystem(self, sink)
+        return QueuedCommitter(sink, system, staging, is_durable=is_durable, points="function")

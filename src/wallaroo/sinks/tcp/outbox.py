@@ -1,0 +1,148 @@
+"""What a run finds in a sink's outbox, and whether it may go on from it.
+
+Where it runs: driver, before a run begins; ``wallaroo sink skip``.  Reads only.
+
+The invariants:
+
+* Nothing in the outbox is trusted because of its name: its record and every pending file state a
+  checkpoint and a commit, and both have to belong to the checkpoint at hand.
+* The pending files are one chain: the first begins where the last released batch ended, and each
+  begins where the one before it ended.  A gap is committed output that would be lost.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wallaroo.errors import CheckpointError
+from wallaroo.identity import CommitHistory
+from wallaroo.sinks.pending import PendingBatch, PendingList
+from wallaroo.sinks.staging import StagedToken
+from wallaroo.sinks.tcp.backlog import Backlog, end_of
+from wallaroo.sinks.tcp.progress import NAME, Progress, read_progress
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """What was found, checked."""
+
+    progress: Progress
+    is_new: bool  # the record has to be made
+    released: tuple[PendingBatch, ...]  # pending files that are not needed any more
+    pending: tuple[PendingBatch, ...]
+    unlisted: PendingBatch | None  # the last commit's output, which has no pending file yet
+
+    @property
+    def tokens(self) -> list[StagedToken]:
+        """The staged output that is still needed."""
+        unlisted = self.unlisted.tokens if self.unlisted is not None else ()
+        return [*(token for batch in self.pending for token in batch.tokens), *unlisted]
+
+    def backlog(self, last: int) -> Backlog:
+        """What has to be sent; ``last`` is the checkpoint's last batch."""
+        progress = self.progress
+        backlog = Backlog(progress.released_end + progress.skipped, progress.skipped, last)
+        for batch in self.pending:
+            backlog.add(batch)
+        if self.unlisted is not None:
+            backlog.add(self.unlisted)
+        backlog.last = max(last, progress.released_batch, backlog.last)
+        return backlog
+
+
+def skip_command(staging: Path, batch: int) -> str:
+    """Return the command that gives a batch's output up."""
+    checkpoint = shlex.quote(str(staging.parent.parent))
+    return f"wallaroo sink skip {checkpoint} {shlex.quote(staging.name)} --batch {batch}"
+
+
+def look_into(
+    staging: Path, pending: PendingList, history: CommitHistory, tokens: Sequence[Any]
+) -> Outbox:
+    """Check the outbox in ``staging`` against the checkpoint's history; ``tokens`` are those of its
+    last commit.
+
+    Raises CheckpointError, with nothing changed, where it belongs to another checkpoint or another
+    line of commits, is missing, or has a gap.
+    """
+    progress = read_progress(staging)
+    listed = tuple(_listed(staging, pending))
+    if progress is None:
+        if listed or (history.last.exists and tokens):
+            raise CheckpointError(
+                f"{staging / NAME} is missing, so how far the output up to batch "
+                f"{history.last.batch} has left is unknown. Put {staging} back from a copy of the "
+                f"checkpoint, or start over with --fresh."
+            )
+        progress = Progress(history.checkpoint)
+        is_new = True
+    else:
+        is_new = False
+        _require_line(staging, progress, listed, history)
+    released = tuple(batch for batch in listed if batch.batch <= progress.released_batch)
+    waiting = listed[len(released) :]
+    end = _require_chain(staging, progress, waiting)
+    newest = max(progress.released_batch, *(batch.batch for batch in waiting), -1)
+    last = history.last
+    unlisted = PendingBatch.of(last, end, tokens) if last.batch > newest else None
+    if unlisted is not None:
+        end = end_of(unlisted)
+    if end < progress.last_end:
+        raise gap_error(staging, newest + 1, progress.last_end - end)
+    return Outbox(progress, is_new, released, waiting, unlisted)
+
+
+def gap_error(staging: Path, batch: int, size: int) -> CheckpointError:
+    """Return the error for committed output that is not in the outbox."""
+    return CheckpointError(
+        f"{staging / 'pending'} lacks batch {batch}: {size} bytes of committed output. Put the file "
+        f"back from a copy of the checkpoint; or give that output up: "
+        f"{skip_command(staging, batch)}"
+    )
+
+
+def _listed(staging: Path, pending: PendingList) -> list[PendingBatch]:
+    try:
+        return list(pending.batches())
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error} Or give that output up: wallaroo sink skip "
+            f"{shlex.quote(str(staging.parent.parent))} {shlex.quote(staging.name)} --batch N, "
+            f"where N is the number in the file's name."
+        ) from error
+
+
+def _require_line(
+    staging: Path, progress: Progress, listed: Sequence[PendingBatch], history: CommitHistory
+) -> None:
+    """Refuse an outbox of another checkpoint, or of commits that were removed."""
+    if progress.checkpoint != history.checkpoint:
+        raise CheckpointError(
+            f"{staging} belongs to checkpoint {progress.checkpoint}, this is checkpoint "
+            f"{history.checkpoint}. Put this checkpoint's own outbox back, or start over with "
+            f"--fresh."
+        )
+    for commit in (progress.last, *(batch.commit for batch in listed)):
+        if not history.contains(commit):
+            raise CheckpointError(
+                f"{staging} holds output of a commit of batch {commit.batch} (id "
+                f"{commit.id or 'none'}) that this checkpoint does not have: it was removed or "
+                f"replaced, and what was sent cannot be taken back. Put the checkpoint's newest "
+                f"commits back, or start over with --fresh."
+            )
+
+
+def _require_chain(staging: Path, progress: Progress, waiting: Sequence[PendingBatch]) -> int:
+    """Return where the chain of pending files ends; refuse a gap."""
+    end = progress.released_end + progress.skipped
+    before = progress.released_batch
+    for batch in waiting:
+        if batch.start != end:
+            raise gap_error(staging, before + 1, batch.start - end)
+        end = end_of(batch)
+        before = batch.batch
+    return end

@@ -1,0 +1,112 @@
+"""The segment that a writer appends to, and its index.
+
+Where it runs: ingress and feeders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+
+from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder
+from wallaroo.faults import fault_point
+from wallaroo.spool.format import (
+    INDEX_STRIDE_BYTES,
+    Position,
+    Segment,
+    index_entry,
+    is_full,
+    segment_header,
+)
+
+
+class SegmentFile:
+    """An open segment."""
+
+    def __init__(self, segment: Segment, index_byte: int):
+        """Open an existing segment whose last index entry is at ``index_byte``."""
+        self.segment = segment
+        self._index_byte = index_byte
+        self._fd = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self._index_fd = os.open(segment.index_path, flags, PRIVATE_FILE)
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    def append(self, position: Position, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        """Write a record at ``position``; return its length.  Raises OSError; then whatever was
+        written of it is after the log's end.
+        """
+        if position.byte - self._index_byte >= INDEX_STRIDE_BYTES:
+            self._append_index(position)
+        length = sum(map(len, parts))
+        offset = self.segment.offset(position.byte)
+        try:
+            written = os.pwritev(self._fd, parts, offset)
+            if written < length:  # a full disk, as a rule: the rest says so, or succeeds
+                _write_rest(self._fd, b"".join(parts), written, offset)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, offset)
+            raise
+        return length
+
+    def sync(self) -> None:
+        """Let everything that was appended survive a power cut.  Raises OSError; then it must not
+        be called again for the same bytes.
+        """
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Close the files."""
+        os.close(self._fd)
+        os.close(self._index_fd)
+
+    def _append_index(self, position: Position) -> None:
+        self._index_byte = position.byte
+        fault_point("spool.index")
+        try:
+            os.write(self._index_fd, index_entry(position))
+        except OSError as error:  # a hint only: without room for it, readers walk further
+            if not is_full(error):
+                raise
+
+
+def create_segment(segment: Segment, is_durable: bool) -> SegmentFile:
+    """Make a segment without chunks.  Raises OSError; then there is none."""
+    file: SegmentFile | None = None
+    fault_point("spool.roll")
+    try:
+        _write_new(segment, is_durable)
+        fault_point("spool.rolled")
+        file = SegmentFile(segment, segment.start.byte)
+        if is_durable:
+            fault_point("spool.sync_folder")
+            sync_folder(segment.path.parent)
+    except OSError:
+        if file is not None:
+            file.close()
+        for path in (segment.path, segment.index_path):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        raise
+    return file
+
+
+def _write_new(segment: Segment, is_durable: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    descriptor = os.open(segment.path, flags, PRIVATE_FILE)
+    try:
+        _write_rest(descriptor, segment_header(segment.start), 0, 0)
+        if is_durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_rest(descriptor: int, record: bytes, written: int, offset: int) -> None:
+    while written < len(record):
+        written += os.pwrite(descriptor, record[written:], offset + written)
