@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.status_api.access import TOKEN_VARIABLE
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +84,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "
             "port of 127.0.0.1)"
         ))  # fmt: skip
+    add(
+        "--status-token",
+        default=os.environ.get(TOKEN_VARIABLE, ""),
+        metavar="TOKEN",
+        help=(
+            f"what clients of --status must present (default: ${TOKEN_VARIABLE}, which other users "
+            "of this machine cannot see; without both, a fresh one where the address is not "
+            "loopback)"
+        ),
+    )
     add(
         "--dead-letters",
         type=Path,
@@ -155,5 +167,6 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         ack_ports=tuple(options.acknowledged),
         spark_conf=tuple(options.conf),
         status_address=options.status,
+        status_token=options.status_token,
         module_paths=(str(Path(options.app).resolve().parent),),
     )
