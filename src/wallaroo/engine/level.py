@@ -74,10 +74,13 @@ class Level:
         }
         self._built = {stage.id: self._build(stage) for stage in stages}
         self._heads: dict[tuple[int, int], Keyed] = {}
-        self._sources = {
-            stage.entry.source: self._source_head(stage)
+        self._payload_heads = {
+            stage.entry.source: self._payloads_head(stage, self._built[stage.id].emit)
             for stage in stages
             if isinstance(stage.entry, SourceEntry)
+        }
+        self._sources = {
+            source: self._frames_head(source, run) for source, run in self._payload_heads.items()
         }
 
     def _watch_failures(self, batch: int) -> Failures:
@@ -121,10 +124,8 @@ class Level:
             )
         return decode_and_emit(decoder, emit, policy(decoder))
 
-    def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
-        assert isinstance(stage.entry, SourceEntry)
-        split = frame_splitter(self.plan.sources[stage.entry.source].config.wire_framing)
-        run = self._payloads_head(stage, self._built[stage.id].emit)
+    def _frames_head(self, source: int, run: Callable[[Payloads], None]) -> Callable[[bytes], int]:
+        split = frame_splitter(self.plan.sources[source].config.wire_framing)
 
         def feed(frames: bytes) -> int:
             payloads = split(frames)
@@ -149,6 +150,13 @@ class Level:
         if receipt_ms > self._receipt_ms:
             self._receipt_ms = receipt_ms
         return self._sources[source](frames)
+
+    def feed_payloads(self, source: int, payloads: Payloads, receipt_ms: int = 0) -> int:
+        """Process payloads of one source, as its decoder takes them; return how many there were."""
+        if receipt_ms > self._receipt_ms:
+            self._receipt_ms = receipt_ms
+        self._payload_heads[source](payloads)
+        return len(payloads)
 
     def feed_block(self, block: Block) -> None:
         """Process a block that came through the shuffle."""

@@ -105,7 +105,7 @@ class Counts:
 
 
 class Task:
-    """Feeds a Level from the spool or from blocks, and stages what comes out."""
+    """Feeds a Level from logs of sources or from blocks, and stages what comes out."""
 
     def __init__(self, job: BatchJob, level: int, index: int):
         self._job, self._level_number, self._index = job, level, index
@@ -149,10 +149,14 @@ class Task:
         deque(records, maxlen=0)
         for piece in self._job.pieces[self._index] if self._index < len(self._job.pieces) else ():
             receipts = self._counts.receipts.setdefault(piece.source, {})
-            events, feed = 0, self._level.feed_frames
-            for chunk in self._job.deployment.spools[piece.source].chunks(piece.start, piece.end):
-                receipt_ms = chunk.receipt_ns // 1_000_000
-                count = feed(piece.source, chunk.frames, receipt_ms)
+            events, feed, feed_frames = 0, self._level.feed_payloads, self._level.feed_frames
+            for part in self._job.deployment.logs[piece.source].read(piece.range):
+                receipt_ms = part.receipt_ns // 1_000_000
+                count = (
+                    feed_frames(piece.source, part.frames, receipt_ms)
+                    if part.frames
+                    else feed(piece.source, part.payloads, receipt_ms)
+                )
                 receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
                 events += count
                 yield None
