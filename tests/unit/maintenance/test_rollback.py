@@ -200,7 +200,7 @@ def test_a_run_goes_on_from_there_and_uses_the_numbers_again(
     ("to", "follows", "message"),
     [
         (3, "refuses", r"two (noting two): it was sent by mail"),
-        (1, "follows", "Lines: input from event 14 on would be read again"),
+        (1, "follows", "source 'Lines': input from event 14 on would be read again"),
         (9, "follows", "commit 9 is not in"),
     ],
 )
