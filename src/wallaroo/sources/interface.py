@@ -13,7 +13,6 @@ from wallaroo.errors import InternalError
 from wallaroo.framing import Framing
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.log import LogContext, SourceLog
-from wallaroo.sources.spooled import open_spool
 from wallaroo.steps import Decoder
 
 # defaults of type variables are for type checkers: Python itself has them from 3.13 on
@@ -72,6 +71,9 @@ class SourceConfig(ABC, Generic[Event]):
 
     def open_log(self, context: LogContext) -> SourceLog:
         """Return what a run reads: the spool, unless the source keeps a log itself."""
+        # it imports what reads spools here and over the network
+        from wallaroo.sources.spooled import open_spool
+
         return open_spool(self.name, context)
 
     def open_feed(self, resume: bytes) -> Feed:

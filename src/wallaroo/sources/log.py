@@ -97,6 +97,7 @@ class RangeServer:
 
     address: tuple[str, int]
     secret: bytes = field(repr=False)
+    certificate: str = field(default="", repr=False)  # PEM; empty: without TLS
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,11 @@ class SpoolLog(SourceLog):
 def open_spool(source: str, context: LogContext) -> SpoolLog:
     """Return the log of the spool of a source."""
     server = context.server
-    remote = RemoteSpool(server.address, server.secret, source) if server is not None else None
+    remote = (
+        RemoteSpool(server.address, server.secret, source, server.certificate)
+        if server is not None
+        else None
+    )
     return SpoolLog(source, folder_of(context.spool_root, source), context.checkpoint, remote)
 
 

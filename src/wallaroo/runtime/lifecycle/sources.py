@@ -27,6 +27,7 @@ class SourceSide:
         self._context = LogContext(root / "spool", checkpoint, is_durable)
         self._feeders = Feeders()
         self.logs = tuple(config.open_log(self._context) for config in self._configs)
+        self._certificate = ""  # of the range server, for workers elsewhere
         self.addresses: dict[str, tuple[str, int]] = {}
 
     @property
@@ -51,6 +52,8 @@ class SourceSide:
         self, options: RunOptions, serve_on: str | None, is_stopping: Callable[[], bool]
     ) -> None:
         """Accept input.  ``serve_on``: workers elsewhere fetch it from this address."""
+        if options.tls is not None and serve_on is not None:
+            self._certificate = Path(options.tls.certificate).read_text(encoding="ascii")
         self.addresses = self._feeders.start(
             self._configs,
             self._context.spool_root,
@@ -60,6 +63,7 @@ class SourceSide:
             log=_log.warning,
             ack_ports=dict(options.ack_ports),
             serve_on=serve_on,
+            serve_tls=options.tls,
             hung_s=options.hung_s,
             is_stopping=is_stopping,
             checkpoint=self._context.checkpoint,
@@ -72,7 +76,7 @@ class SourceSide:
         host, port = self._feeders.range_address
         if host == "0.0.0.0":
             host = reachable_as
-        server = RangeServer((host, port), self._feeders.range_secret)
+        server = RangeServer((host, port), self._feeders.range_secret, self._certificate)
         context = replace(self._context, server=server)
         return tuple(config.open_log(context) for config in self._configs)
 
