@@ -29,6 +29,7 @@ A command that edits state (`wallaroo state drop`) publishes a commit without in
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
 from dataclasses import asdict, dataclass, field
@@ -52,6 +53,12 @@ class DeltaRef:
     size: int
     entries: int
     digest: str = ""  # of the content: state.delta
+    inline: str = ""  # the file's content, base64, where it is little: then there is no file
+
+
+def packed_inline(content: bytes) -> str:
+    """Return a delta's content as a reference carries it."""
+    return base64.b64encode(content).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,11 @@ class SnapshotRef:
     batch: int
     size: int
     digest: str = ""
+
+
+def content_of(ref: DeltaRef | SnapshotRef) -> bytes:
+    """Return the content that a reference carries; nothing where it is in its file."""
+    return base64.b64decode(ref.inline) if isinstance(ref, DeltaRef) else b""
 
 
 @dataclass(frozen=True, slots=True)

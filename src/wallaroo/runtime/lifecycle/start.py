@@ -154,7 +154,7 @@ def _parts(
         housekeeping=housekeeping,
         runner=host,
         accounts=accounts,
-        pacer=Pacer(options.batch_time_s),
+        pacer=Pacer(options.batch_target_s),
         allow=intake.allow,
     )
     observer = Observer(plan, sources.readers, batches, sinks.committers, order.meter)
