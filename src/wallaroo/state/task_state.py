@@ -13,10 +13,10 @@ from typing import Protocol
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, encode_key, group_of
 from wallaroo.state.applying import CatchUp
-from wallaroo.state.commits import DeltaRef, SnapshotRef, packed_inline
 from wallaroo.state.delta import Entry, Origin, encode
 from wallaroo.state.history import History
 from wallaroo.state.layout import DELTAS, SNAPSHOTS
+from wallaroo.state.records.commit import DeltaRef, SnapshotRef, packed_inline
 from wallaroo.state.storage import Storage
 from wallaroo.state.view import View
 

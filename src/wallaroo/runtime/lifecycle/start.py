@@ -143,7 +143,12 @@ def _parts(
 ) -> Parts:
     plan, options, host, checkpoint = order.plan, order.options, order.host, found.checkpoint
     steps = step_table(checkpoint.last, plan.state_steps, found.judgement.dropped)
-    housekeeping = Housekeeping(checkpoint, plan.key_groups, options.retain_commits)
+    is_frequent = options.latency == "low"
+    housekeeping = Housekeeping(
+        checkpoint, plan.key_groups, options.retain_commits, is_frequent=is_frequent
+    )
+    if is_frequent:
+        checkpoint.commits.append_from_here()
     accounts = Accounts(plan, order.meter)
     intake = Intake(host.admit)
     batches = Batches(
