@@ -62,7 +62,7 @@ __all__ = [
     "packed_inline",
 ]
 
-RUN_BYTES_MAX = 4 * 1024 * 1024  # of a run: commits of a run are removed together
+RUN_BYTES_MAX = 1024 * 1024  # of a run: commits of a run are removed together
 
 
 class CommitLog:

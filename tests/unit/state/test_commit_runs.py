@@ -151,7 +151,7 @@ def test_every_damaged_byte_is_refused_or_belongs_to_no_commit(checkpoint: Check
         damaged[at] ^= 0x10
         file.write_bytes(damaged)
 
-        with pytest.raises(CheckpointError, match="corrupt|format version"):
+        with pytest.raises(CheckpointError, match=r"corrupt|format version"):
             open_checkpoint(checkpoint.root, is_durable=True)
         _, wrong = read_commits(checkpoint.root)
         assert wrong
@@ -196,7 +196,7 @@ def test_a_full_disk_leaves_the_run_as_it_was(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fdatasync", full)
-    with pytest.raises(PeerError, match="cannot be written: .*No space left"):
+    with pytest.raises(PeerError, match=r"cannot be written: .*No space left"):
         publish(checkpoint, 2)
 
     assert run_of(checkpoint).read_bytes() == before
