@@ -7,7 +7,7 @@ Where it runs: everywhere.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypedDict
@@ -70,6 +70,9 @@ class RunOptions:
     """
     status_address: tuple[str, int] | None = ("127.0.0.1", 0)
     """Where the run answers queries over HTTP; port 0: any; None: nowhere."""
+    status_token: str = field(default="", repr=False)
+    """What clients of the status server must present; empty: nothing on a loopback address, a fresh
+    one (in ``run.json``) elsewhere."""
     allow_incompatible: bool = False
     """Go on with a checkpoint of a changed application, dropping what no longer fits."""
 
@@ -102,6 +105,7 @@ class RunChanges(TypedDict, total=False):
     tls: TLS | None
     is_sticky: bool
     status_address: tuple[str, int] | None
+    status_token: str
     allow_incompatible: bool
 
 

@@ -91,14 +91,21 @@ class BatchProtocol:
             )
 
     def commit(
-        self, batch: int, offsets: dict[str, list[Any]], reports: list[TaskReport]
+        self,
+        batch: int,
+        offsets: dict[str, list[Any]],
+        reports: list[TaskReport],
+        end_phase: Callable[[str], None] = lambda phase: None,
     ) -> Commit:
-        """Publish the commit, let the sinks go, then forget what is no longer needed."""
+        """Publish the commit, let the sinks go, then forget what is no longer needed; ``end_phase``
+        is called with "commit" and "sinks" when these are done.
+        """
         commit = self._made(batch, offsets, reports)
         fault_point("commit.before")
         self._commits.publish(commit)
         fault_point("commit.after")
         self.last = commit
+        end_phase("commit")
         for name, tokens in commit.sinks.items():
             self._committers[name].commit(commit.identity, tokens)
         fault_point("commit.sinks")
@@ -108,6 +115,7 @@ class BatchProtocol:
         positions = from_stored(commit.offsets)
         for name, log in self._logs.items():
             log.committed(positions[name], kept_from.get(name))
+        end_phase("sinks")
         return commit
 
     def _made(self, batch: int, offsets: dict[str, list[Any]], reports: list[TaskReport]) -> Commit:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.status_api.access import TOKEN_VARIABLE
 from wallaroo.tls import TLS
 
 
@@ -84,6 +86,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "
             "port of 127.0.0.1)"
         ))  # fmt: skip
+    add(
+        "--status-token",
+        default=os.environ.get(TOKEN_VARIABLE, ""),
+        metavar="TOKEN",
+        help=(
+            f"what clients of --status must present (default: ${TOKEN_VARIABLE}, which other users "
+            "of this machine cannot see; without both, a fresh one where the address is not "
+            "loopback)"
+        ),
+    )
     add(
         "--tls-cert",
         metavar="FILE",
@@ -173,6 +185,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         ack_ports=tuple(options.acknowledged),
         spark_conf=tuple(options.conf),
         status_address=options.status,
+        status_token=options.status_token,
         tls=_tls(options),
         module_paths=(str(Path(options.app).resolve().parent),),
     )

@@ -56,6 +56,7 @@ class Observer:
         sinks = self._sinks()
         words = "; ".join(filter(None, (waiting_for, *(head.error for head in heads))))
         self._meter.observe(sources, sinks, time.time(), words)
+        self._meter.set_damaged(self._batches.damaged)
         return Sight(sources, sinks)
 
     def _sinks(self) -> tuple[SinkLine, ...]:
