@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from wallaroo.spark.host import new_run
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
 EVENTS, MORE = 20_000, 500
+DAEMON = "pyspark.daemon"
 
 
 def test_workers_and_the_planner_are_killed_and_every_number_comes_once(
@@ -53,8 +55,8 @@ def workers() -> list[int]:
     """Spark's Python workers below this process."""
     found = []
     for process in psutil.Process().children(recursive=True):
-        words = process.cmdline()
-        parent = process.parent()
-        if "pyspark.daemon" in words and parent and "pyspark.daemon" in parent.cmdline():
-            found.append(process.pid)
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            parent = process.parent()
+            if all(part is not None and DAEMON in part.cmdline() for part in (process, parent)):
+                found.append(process.pid)
     return found

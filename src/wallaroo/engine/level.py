@@ -175,29 +175,28 @@ class Level:
             )
         head(keys, values)
 
-    def split(self, source: int, frames: bytes) -> Payloads:
-        """Return the payloads in a run of whole frames of one source."""
-        return frame_splitter(self.plan.sources[source].config.wire_framing)(frames)
-
-    def sample_payloads(
-        self, source: int, payloads: Payloads, receipt_ms: int, clock: Clock
-    ) -> StageSample | None:
-        """Like ``feed_payloads``, with the steps of the first events timed if that can be done."""
+    def sample(
+        self, source: int, run: bytes | Payloads, receipt_ms: int, clock: Clock
+    ) -> tuple[int, StageSample | None]:
+        """Like ``feed_frames`` or ``feed_payloads``, with the steps of the first events timed if
+        that can be done.
+        """
+        framing = self.plan.sources[source].config.wire_framing
+        payloads = frame_splitter(framing)(run) if isinstance(run, bytes) else run
         stage = next(
             stage
             for stage in self.plan.stages
             if isinstance(stage.entry, SourceEntry) and stage.entry.source == source
         )
         if self._built[stage.id].has_hooks:
-            self.feed_payloads(source, payloads, receipt_ms)
-            return None
+            return self.feed_payloads(source, payloads, receipt_ms), None
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
         timer = StageTimer(self.plan, stage, None, clock)
         timed = self._payloads_head(stage, self._build(stage, timer.around).emit)
         first = payloads[:EVENTS_MAX]
         sample = timer.measure(lambda: timed(first), len(first), ())
         self._payloads_head(stage, self._built[stage.id].emit)(payloads[EVENTS_MAX:])
-        return sample
+        return len(payloads), sample
 
     def sample_block(self, block: Block, clock: Clock) -> StageSample | None:
         """Like ``feed_block``, with the steps of the first events timed if that can be done."""

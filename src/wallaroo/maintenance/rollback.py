@@ -81,8 +81,7 @@ def _rolled_back(checkpoint: Checkpoint, to: int, plan: Plan) -> tuple[int, ...]
         before_first=lambda: _write_marker(checkpoint, commit),
     )
     fault_point("rollback.sinks")
-    for batch in reversed(newer):
-        checkpoint.commits.delete(batch)
+    for _ in checkpoint.commits.remove_after(to):
         fault_point("rollback.commit")
     for name, log in logs.items():
         log.rewind(positions[name])

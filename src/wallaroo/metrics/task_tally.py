@@ -18,7 +18,7 @@ from wallaroo.engine.sampling import StageSample
 from wallaroo.plan.model import Plan, SourceEntry
 from wallaroo.sources.log import Records
 
-CHUNK_EVENTS = 1_000  # about what a source gives at once when input is plenty
+RECORDS_EVENTS = 1024  # about what a source gives at once when input is plenty
 
 
 class TaskTally:
@@ -38,21 +38,16 @@ class TaskTally:
     def records_feeder(
         self, level: Level, events_expected: int
     ) -> Callable[[int, Records, int], int]:
-        """Return a counting feeder of ``level`` for records of a source, which samples one piece of
-        them.
-        """
-        countdown = self._batch % (1 + events_expected // CHUNK_EVENTS)
+        """Return what feeds a run of records to the level and counts it; one of them is sampled."""
+        countdown = self._batch % (1 + events_expected // RECORDS_EVENTS)
 
         def feed(source: int, records: Records, receipt_ms: int) -> int:
             nonlocal countdown
             if countdown == 0:
-                payloads = (
-                    level.split(source, records.frames) if records.frames else records.payloads
+                count, sample = level.sample(
+                    source, records.frames or records.payloads, receipt_ms, time.perf_counter_ns
                 )
-                self._keep(
-                    level.sample_payloads(source, payloads, receipt_ms, time.perf_counter_ns)
-                )
-                count = len(payloads)
+                self._keep(sample)
             elif records.frames:
                 count = level.feed_frames(source, records.frames, receipt_ms)
             else:

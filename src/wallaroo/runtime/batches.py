@@ -180,9 +180,8 @@ class Batches:
                 raise InternalError(f"batch {job.batch} ended after the run had given it up")
             # a source that this application does not have keeps its place, should it come back
             before = self.last.offsets if self.last else {}
-            return self._protocol.commit(
-                job.batch, {**before, **to_stored(ends)}, reports, phases.end
-            )
+            offsets = {**before, **to_stored(ends)}
+            return self._protocol.commit(job.batch, offsets, reports, phases.end)
 
     def _attempted(self, job: BatchJob) -> list[TaskReport]:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))

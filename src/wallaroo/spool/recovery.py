@@ -105,6 +105,10 @@ def recover(folder: Path, is_durable: bool) -> Recovered:
     remove_segments(end.surplus)
     segments = end.segments
     checkpoint = end.head.checkpoint
+    if is_durable and segments and segments[-1].start == end.position:
+        # without chunks: its header's sync may have failed, so it is made again
+        remove_segments(segments[-1:])
+        segments = segments[:-1]
     if not segments:
         return Recovered(end.position, b"", [], 0, checkpoint)
     _cut(segments[-1], end.position, is_durable)

@@ -90,11 +90,10 @@ def samples(monkeypatch: pytest.MonkeyPatch) -> list[StageSample]:
     seen: list[StageSample] = []
 
     def frames(self: Level, source: int, some: bytes, receipt_ms: int = 0) -> int:
-        payloads = self.split(source, some)
-        sample = self.sample_payloads(source, payloads, receipt_ms, CLOCK)
+        number, sample = self.sample(source, some, receipt_ms, CLOCK)
         assert sample is not None
         seen.append(sample)
-        return len(payloads)
+        return number
 
     def block(self: Level, some: Any) -> None:
         sample = self.sample_block(some, CLOCK)
@@ -113,13 +112,9 @@ def test_a_sampled_run_has_the_output_and_state_of_one_that_is_not(
     plain = LocalRunner(application.plan)
     expected = plain.run_batch(inputs(plain, lines), 2)
 
-    def sampling(self: Level, source: int, some: bytes, receipt_ms: int = 0) -> int:
-        payloads = self.split(source, some)
-        self.sample_payloads(source, payloads, receipt_ms, CLOCK)
-        return len(payloads)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Level, "feed_frames", sampling)
+        patch.setattr(Level, "feed_frames", lambda self, source, some, at=0: (
+            self.sample(source, some, at, CLOCK)[0]))  # fmt: skip
         patch.setattr(Level, "feed_block", lambda self, block: self.sample_block(block, CLOCK))
         sampled = LocalRunner(application.plan)
         found = sampled.run_batch(inputs(sampled, lines), 2)

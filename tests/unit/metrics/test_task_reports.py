@@ -55,7 +55,7 @@ def meter(tmp_path: Path) -> Iterator[RunMeter]:
     committers = miniature.open_sinks(plan, checkpoint)
     housekeeping = Housekeeping(checkpoint, miniature.KEY_GROUPS, 8)
     steps = (miniature.STEP,)
-    log = plan.sources[0].config.open_log(LogContext(spool.parent, checkpoint.id))
+    log = plan.sources[0].config.open_log(LogContext(checkpoint.root / "spool"))
     view = str(checkpoint.view_root)
     deployment = Deployment.of(plan, (), checkpoint.root, (log,), view, checkpoint.id, False)
     meter = RunMeter("Sequence", time.time())

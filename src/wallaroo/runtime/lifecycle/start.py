@@ -152,7 +152,12 @@ def _parts(
     plan, options, host, checkpoint = order.plan, order.options, order.host, found.checkpoint
     sources = found.sources
     steps = step_table(checkpoint.last, plan.state_steps, found.judgement.dropped)
-    housekeeping = Housekeeping(checkpoint, plan.key_groups, options.retain_commits)
+    is_frequent = options.latency == "low"
+    housekeeping = Housekeeping(
+        checkpoint, plan.key_groups, options.retain_commits, is_frequent=is_frequent
+    )
+    if is_frequent:
+        checkpoint.commits.append_from_here()
     accounts = Accounts(plan, order.meter)
     intake = Intake(host.admit)
     batches = Batches(
@@ -169,7 +174,7 @@ def _parts(
         housekeeping=housekeeping,
         runner=host,
         accounts=accounts,
-        pacer=Pacer(options.batch_time_s),
+        pacer=Pacer(options.batch_target_s),
         allow=intake.allow,
     )
     observer = Observer(plan, sources.logs, batches, sinks.committers, order.meter)
