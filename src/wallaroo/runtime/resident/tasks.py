@@ -2,8 +2,8 @@
 
 Where it runs: driver.
 
-The invariant: a generation has one number of tasks, each of which owns the same key groups as long as
-it lives.  Where one task is lost the generation is over, and the next one has another address: a
+The invariant: a generation has one number of tasks, each of which owns the same key groups as long
+as it lives.  Where one task is lost the generation is over, and the next one has another address: a
 task of an earlier generation finds no driver.
 """
 
