@@ -114,7 +114,7 @@ class Counts:
 
 
 class Task:
-    """Feeds a Level from the spool or from blocks, and stages what comes out."""
+    """Feeds a Level from logs of sources or from blocks, and stages what comes out."""
 
     def __init__(self, job: BatchJob, level: int, index: int, open_state: OpenState):
         self._job, self._level_number, self._index = job, level, index
@@ -158,14 +158,14 @@ class Task:
         # nothing in it, but what is not read keeps Spark from using this process again
         deque(records, maxlen=0)
         pieces = self._job.pieces[self._index] if self._index < len(self._job.pieces) else ()
-        size = sum(piece.end.byte - piece.start.byte for piece in pieces)
-        feed = self._tally.frames_feeder(self._level, size)
+        expected = sum(piece.range.events for piece in pieces)
+        feed = self._tally.records_feeder(self._level, expected)
         for piece in pieces:
             receipts = self._counts.receipts.setdefault(piece.source, {})
             events = 0
-            for chunk in self._job.deployment.spools[piece.source].chunks(piece.start, piece.end):
-                receipt_ms = chunk.receipt_ns // 1_000_000
-                count = feed(piece.source, chunk.frames, receipt_ms)
+            for part in self._job.deployment.logs[piece.source].read(piece.range):
+                receipt_ms = part.receipt_ns // 1_000_000
+                count = feed(piece.source, part, receipt_ms)
                 receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
                 events += count
                 yield None

@@ -131,8 +131,10 @@ class MicroBatchHost:
         enter("warming up the workers")
         beginning = threading.Thread(target=self._begin, args=(work.query,), daemon=True)
         beginning.start()  # both wait for processes to start more than they compute
-        warm_up = self._warmed_up(batches)
-        beginning.join()
+        try:
+            warm_up = self._warmed_up(batches)
+        finally:
+            beginning.join()  # a query that begins later would be left in the session
         enter("beginning with batches")
         work.query.wait_begun(lambda: not self._is_interrupted.is_set())
         return warm_up

@@ -57,7 +57,8 @@ def content_of(ref: DeltaRef | SnapshotRef) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Commit:
     batch: int
-    offsets: dict[str, list[int]]  # source name -> [byte, events]: everything before is processed
+    # source name -> [place, events], a position of its log: everything before is processed
+    offsets: dict[str, list[Any]]
     deltas: tuple[DeltaRef, ...] = ()
     snapshots: tuple[SnapshotRef, ...] = ()  # the ones in force after this batch
     sinks: dict[str, list[Any]] = field(default_factory=dict)  # sink name -> tokens in output order
