@@ -21,7 +21,7 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.busy_workers import describe_workers
 from wallaroo.runtime.host import Enter, Site
-from wallaroo.runtime.intake import plan_offsets
+from wallaroo.runtime.intake import plan_ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.resident.epochs import Epoch
 from wallaroo.runtime.resident.tasks import Losses, LostTaskError, ResidentTasks
@@ -187,13 +187,12 @@ class ResidentHost:
     def _run_epochs(self) -> None:
         batches = self._batches
         assert batches is not None
-        names = [source.config.name for source in batches.setup.plan.sources]
-        readers = dict(zip(names, batches.setup.readers, strict=True))
+        logs = batches.setup.logs_by_name
         looks = Looks()
         while not self._is_over.is_set():
             events_max, is_held = self._admitted
             start = batches.ends
-            ends = start if is_held else plan_offsets(start, readers, events_max)
+            ends = start if is_held else plan_ends(start, logs, events_max)
             if ends == start:
                 self._is_over.wait(looks.pause_s())
             else:
