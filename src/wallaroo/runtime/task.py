@@ -71,7 +71,7 @@ def run_level(
                 "(unknown)", "", "(unknown)", f"a function of the application raised {error!r}"
             ),
         )
-    except Exception as error:  # noqa: BLE001  # the error boundary of the worker: whatever it is, the user gets to know
+    except Exception as error:  # noqa: BLE001  # the error boundary of the worker: the driver reports whatever it is
         report = _failed(task, level, index, unexpected(error))
     reports = (*(task.reports_before if task else ()), report)
     if task is not None:
@@ -93,7 +93,7 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
 
 
 def unexpected(error: Exception) -> InternalError:
-    """Return an unexpected error, with the traceback that is being handled, as one that
+    """Return an error that nobody foresaw, with the traceback that is being handled, as one that
     the driver can report.
     """
     return InternalError(
