@@ -34,7 +34,7 @@ from wallaroo.kafka_clients import (
     since,
     topic_partition,
 )
-from wallaroo.sources.kafka.offsets import Flat, advanced, flat, missing, position_of, split
+from wallaroo.sources.kafka.offsets import Flat, flat, missing, position_of, split
 from wallaroo.sources.kafka.reader import (
     Partition,
     drop_reader,
@@ -44,6 +44,7 @@ from wallaroo.sources.kafka.reader import (
 )
 from wallaroo.sources.kafka.records import KafkaRecord, record_of
 from wallaroo.sources.log import Head, Position, Range, Records, SourceLog
+from wallaroo.sources.offsets import advanced
 
 METADATA_S = 5.0  # between two looks for new topics and partitions
 HEAD_S = 0.005  # a head younger than this is not asked for again
