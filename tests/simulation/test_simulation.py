@@ -17,7 +17,7 @@ from tests.simulation.system import Crashed, Fault, Plan, Process, System
 from wallaroo.errors import PeerError
 from wallaroo.sinks.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import StagedToken
-from wallaroo.spool import Position, SpoolReader, SpoolWriter
+from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit
 
@@ -183,7 +183,7 @@ def test_a_segment_whose_header_was_not_synced_is_made_again(machine: Machine) -
     with machine.system.running(machine.process):
         again = write()
     assert again.position.events == 1
-    frames = [chunk.frames for chunk in SpoolReader(folder).chunks(Position(), again.position)]
+    frames = [chunk.frames for chunk in SpoolReader(folder).chunks(Boundary(), again.position)]
     assert [bytes(one) for one in frames] == [b"\0\0\0\1x"]
 
 

@@ -27,7 +27,7 @@ from wallaroo.runtime.accounts import Accounts
 from wallaroo.runtime.batches import Batches, BatchSetup
 from wallaroo.runtime.commit_protocol import MIXED_RETRIES, BatchProtocol, history_of
 from wallaroo.runtime.housekeeping import Housekeeping
-from wallaroo.runtime.intake import plan_offsets
+from wallaroo.runtime.intake import plan_ends
 from wallaroo.runtime.job import BatchJob, Deployment
 from wallaroo.runtime.pacing import Pacer
 from wallaroo.runtime.task import run_level
@@ -35,8 +35,8 @@ from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sinks.tcp.egress.loop import Egress
 from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET, EgressConfig, Message
 from wallaroo.sinks.tcp.progress import ProgressFile
-from wallaroo.spool import SpoolReader, folder_of
-from wallaroo.spool.check import check_spools
+from wallaroo.sources.log import LogContext, SourceLog, from_stored
+from wallaroo.spool import folder_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.environments import close_environments
 
@@ -336,7 +336,7 @@ class Driver:
         self.runner = Attempts(chance, again)
         self.committers: dict[str, SinkCommitter] = {}
         self.batches: Batches | None = None
-        self.readers: dict[str, SpoolReader] = {}
+        self.logs: dict[str, SourceLog] = {}
         self._plan = plan
         self._begin_ingress = begin_ingress
 
@@ -345,21 +345,24 @@ class Driver:
         plan, root = self._plan, self._root
         with self._system.running(self.process):
             checkpoint = self.checkpoint = open_checkpoint(root, is_durable=True)
-            committed = checkpoint.last.offsets if checkpoint.last else {}
-            check_spools(root / "spool", checkpoint.id, committed)
+            committed = from_stored(checkpoint.last.offsets) if checkpoint.last else {}
+            context = LogContext(root / "spool", checkpoint.id)
+            configs = [source.config for source in plan.sources]
+            self.logs = {config.name: config.open_log(context) for config in configs}
+            for name, position in committed.items():
+                self.logs[name].require(position)
             self._begin_ingress(checkpoint)
             self._open_sinks(checkpoint)
-            spools = {name: folder_of(root / "spool", name) for name in SOURCES}
-            self.readers = {name: SpoolReader(folder) for name, folder in spools.items()}
-            readers = tuple(self.readers.values())
+            logs = tuple(self.logs.values())
+            beginnings = {name: log.beginning() for name, log in self.logs.items()}
             view = str(checkpoint.view_root)
             housekeeping = Housekeeping(checkpoint, plan.key_groups, RETAIN, FOREVER_S)
             protocol = BatchProtocol(
-                plan, checkpoint, self.committers, housekeeping, spools, (STEP,)
+                plan, checkpoint, self.committers, housekeeping, self.logs, (STEP,)
             )
-            deployment = Deployment.of(plan, (), root, readers, view, checkpoint.id, True)
+            deployment = Deployment.of(plan, (), root, logs, view, checkpoint.id, True)
             self.batches = Batches(
-                BatchSetup(plan, deployment, (STEP,), readers),
+                BatchSetup(plan, deployment, (STEP,), logs, beginnings),
                 protocol=protocol,
                 housekeeping=housekeeping,
                 runner=self.runner,
@@ -386,7 +389,7 @@ class Driver:
             if self._chance.random() < 0.3:
                 self.runner.go_on()
             start = batches.ends
-            ends = plan_offsets(start, self.readers, self._chance.randint(1, 40))
+            ends = plan_ends(start, self.logs, self._chance.randint(1, 40))
             if ends == start:
                 return False
             batches.run(ends)

@@ -117,6 +117,12 @@ def add_parser(subparsers: Any) -> None:
         help="with --changes: workers at the start (default: %(default)s)",
     )
     add(
+        "--latency",
+        choices=("normal", "low"),
+        default="normal",
+        help="of the run, as in `wallaroo run` (default: %(default)s)",
+    )
+    add(
         "--deeds",
         type=deeds_of,
         default=(Deed.KILL,),
@@ -195,6 +201,9 @@ def verify_command(options: argparse.Namespace) -> int:
             own,
             options.receiver is not None,
         )
+        if options.latency != "normal":
+            on_host = (*chosen.run_options, "--latency", options.latency)
+            chosen = replace(chosen, run_options=on_host)
         with _workplace(options.keep, case) as folder:
             if options.changes:
                 result = verify_scaling(

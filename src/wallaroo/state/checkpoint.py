@@ -71,6 +71,7 @@ class Checkpoint:
 
     def release(self) -> None:
         """Give the lock back; again does nothing."""
+        self.commits.close()
         self.lock.close()
 
 
@@ -105,6 +106,7 @@ def open_checkpoint(
         identity = _prepared(root, is_durable, is_fresh)
         storage = LocalStorage(str(root), is_durable)
         commits = CommitLog(storage)
+        commits.drop_unfinished()
         commits.check(identity, up_to)
         return Checkpoint(root, identity, storage, commits, commits.last(up_to), lock)
     except BaseException:
