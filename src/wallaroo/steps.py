@@ -105,6 +105,9 @@ class Step:
     arities: ClassVar[tuple[int, ...]] = (1,)  # how many arguments its function may be written for
     is_computation: ClassVar[bool] = False  # whether it goes into ``to``
     is_stateful: ClassVar[bool] = False
+    # whether it keeps ordered entries and what is due (``engine.ordered_entries``); then it is also
+    # ``is_stateful``
+    keeps_entries: bool = False
     may_generate: ClassVar[bool] = False  # whether its function may be a generator
 
     arity: int = 1  # with how many arguments its function is called

@@ -28,7 +28,8 @@ class KeyedState:
         self._read = read
         self._dumps = packing.dumps
         self._loads = packing.loads
-        self._make: Callable[[], Any] = step.state_class  # type: ignore[attr-defined]  # only state steps come here
+        # a step that keeps nothing but ordered entries has no state class
+        self._make: Callable[[], Any] = getattr(step, "state_class", object)
 
     def load(self, key: Key) -> Any:
         """Return the key's state: as it was stored, or new.  Raises UserCodeError if the class

@@ -5,7 +5,8 @@ Where it runs: pure (in workers).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from wallaroo.engine.operators.exits import (
 from wallaroo.engine.operators.interface import Emit, Operator, Site, StageTime
 from wallaroo.engine.operators.outputs import as_text
 from wallaroo.engine.operators.table import build_operator
+from wallaroo.engine.ordered_entries import StepStore
 from wallaroo.plan.model import COLLECT_KEY, Plan, SourceEntry, Stage, ToExchange, ToSinks
 from wallaroo.steps import Encoder, Step
 
@@ -29,6 +31,7 @@ Policy = Callable[[Step], OnError]
 # what measures a stage puts itself around each operator (its place in the stage) and around the
 # output (the place after the last one)
 Around = Callable[[Emit, int], Emit]
+NO_STORES: Mapping[str, StepStore] = MappingProxyType({})
 PASS_THROUGH: Encoder[Any] = Encoder(as_text, "no encoder")
 
 
@@ -42,11 +45,12 @@ class BuiltStage:
     time: StageTime
     advances: tuple[Callable[[int], None], ...]
     flushes: tuple[Callable[[], None], ...]
+    ends: tuple[Callable[[], None], ...] = ()
 
     @property
     def has_hooks(self) -> bool:
         """Whether an operator may hold events back: such a stage exists once, and has no twin."""
-        return bool(self.advances or self.flushes)
+        return bool(self.advances or self.flushes or self.ends)
 
 
 def build_stage(
@@ -55,15 +59,23 @@ def build_stage(
     output: Emit,
     policy: Policy,
     around: Around | None = None,
+    time: StageTime | None = None,
+    stores: Mapping[str, StepStore] = NO_STORES,
 ) -> BuiltStage:
     """Build the stage's operators, last first, before ``output``."""
-    time = StageTime()
+    time = time or StageTime()
     places = range(len(stage.steps))
     emit = around(output, len(places)) if around else output
     built: list[Operator] = []
     for place in reversed(places):
         step = stage.steps[place]
-        site = Site(emit, policy(step), lambda own: states[own.step_name], time)
+        site = Site(
+            emit,
+            policy(step),
+            lambda own: states[own.step_name],
+            time,
+            lambda own: stores[own.step_name],
+        )
         operator = build_operator(step, site)
         emit = around(operator.process, place) if around else operator.process
         built.insert(0, operator)
@@ -72,6 +84,7 @@ def build_stage(
         time,
         tuple(operator.advance for operator in built if operator.advance is not None),
         tuple(operator.flush for operator in built if operator.flush is not None),
+        tuple(operator.end for operator in built if operator.end is not None),
     )
 
 

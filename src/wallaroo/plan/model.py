@@ -32,6 +32,8 @@ from typing import Any
 from wallaroo.steps import Decoder, Encoder, KeyExtractor, Step
 
 KEY_GROUPS_DEFAULT = 128
+# what a step that keeps ordered entries has in the step table besides its state
+ENTRY_KINDS = ("entries", "due", "due in processing time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,18 @@ class Plan:
     def state_steps(self) -> tuple[str, ...]:
         """Names of all state steps, in order."""
         return tuple(name for stage in self.stages for name in stage.state_steps)
+
+    @property
+    def step_names(self) -> tuple[str, ...]:
+        """Names for the step table: of all state steps, and of their ordered entries."""
+        steps = [step for stage in self.stages for step in stage.steps if step.is_stateful]
+        names = [
+            f"{step.step_name}: {kind}"
+            for step in steps
+            if step.keeps_entries
+            for kind in ENTRY_KINDS
+        ]
+        return (*self.state_steps, *names)
 
     @property
     def state_level(self) -> int:
