@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks import loads, runs
 from benchmarks.machine import Report, median, options, settings_of, slope
-from wallaroo.spark.driver import Run
+from wallaroo.runtime.lifecycle.run import Run
 
 SAMPLE_S = 0.5
 SLOPE_MAX = 0.01  # of the offered rate: what does not keep up falls behind by more than that

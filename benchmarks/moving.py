@@ -30,8 +30,8 @@ from benchmarks.machine import BenchmarkError, Report, median, options, settings
 from benchmarks.observed import Seen, observed
 from wallaroo.local_cluster import LocalCluster
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.rebalance import Move
-from wallaroo.spark.driver import Run
 
 SENT_S_MAX = 600.0  # of the sender: it is stopped when all is done
 SENT_KEYS_MAX = 200_000  # different events that it repeats

@@ -16,26 +16,26 @@ from unittest import mock
 from wallaroo.engine.report import TaskReport
 from wallaroo.runtime import commit_protocol as protocol
 from wallaroo.runtime import pacing
+from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.commit_protocol import BatchProtocol
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.rebalance import Move
-from wallaroo.spark import batches
-from wallaroo.spark.batches import BatchRunner
-from wallaroo.spark.cluster import Cluster
+from wallaroo.spark import jobs
+from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.state.commits import CommitLog
 
 PHASES = ("plan", "job", "accept", "commit", "sinks", "housekeeping", "account", "between")
 _TIMED: tuple[tuple[Any, str, str], ...] = (  # (owner, function, what its time is called)
-    (BatchRunner, "_plan_job", "plan"),
-    (batches, "run_spark_job", "job"),
+    (Batches, "_job", "plan"),
+    (jobs, "run_spark_job", "job"),
     (BatchProtocol, "accepted", "accepted"),
     (BatchProtocol, "commit", "committing"),
     (BatchProtocol, "_made", "made"),
     (CommitLog, "publish", "publish"),
     (protocol, "write_tail", "tail"),
     (Housekeeping, "committed", "swept"),
-    (BatchRunner, "_account", "account"),
+    (Batches, "_learn", "account"),
 )
 
 
@@ -85,15 +85,13 @@ def observed(then: Callable[[list[Seen]], None] | None = None) -> Iterator[list[
     """
     seen: list[Seen] = []
     now = _Now()
-    run, batch_done = BatchRunner._run, Cluster.batch_done
+    run, batch_done = Batches.run, Cluster.batch_done
 
-    def noted_run(runner: BatchRunner, spark_batch: int) -> None:
+    def noted_run(batches: Batches, ends: Any) -> Any:
         now.spent, now.done = {}, []
         began = time.perf_counter()
-        run(runner, spark_batch)
+        commit = run(batches, ends)
         ended = time.perf_counter()
-        if not now.done:
-            return  # the batch without events that every query begins with
         job, reports, move = now.done[0]
         between = began - seen[-1].ended if seen else 0.0
         seen.append(
@@ -101,6 +99,7 @@ def observed(then: Callable[[list[Seen]], None] | None = None) -> Iterator[list[
         )
         if then is not None:
             then(seen)
+        return commit
 
     def noted_done(cluster: Cluster, job: BatchJob, reports: Any, seconds: float) -> Move | None:
         reports = tuple(reports)
@@ -114,7 +113,7 @@ def observed(then: Callable[[list[Seen]], None] | None = None) -> Iterator[list[
             stack.enter_context(
                 mock.patch.object(owner, function, _timed(now, name, getattr(owner, function)))
             )
-        stack.enter_context(mock.patch.object(BatchRunner, "_run", noted_run))
+        stack.enter_context(mock.patch.object(Batches, "run", noted_run))
         stack.enter_context(mock.patch.object(Cluster, "batch_done", noted_done))
         yield seen
 

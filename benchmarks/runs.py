@@ -18,7 +18,8 @@ from benchmarks.loads import HOST, ORDERS, QUOTES, module_folders
 from benchmarks.machine import BenchmarkError
 from wallaroo.metrics.status import RunStatus
 from wallaroo.options import RunOptions
-from wallaroo.spark.driver import Run
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.spark import host
 from wallaroo.spark.session import open_session
 from wallaroo.state.checkpoint import open_checkpoint
 
@@ -80,7 +81,7 @@ def new_run(
     options = RunOptions(
         checkpoint=checkpoint, log_level="error", module_paths=module_folders(), **changes
     )
-    run = Run(application, options, session)
+    run = host.new_run(application, options, session)
     open_checkpoint(run.root, checkpoint is not None).release()
     return run
 

@@ -33,7 +33,7 @@ from benchmarks import loads, runs
 from benchmarks.machine import Report, median, options, settings_of
 from benchmarks.processes import Memory, memory_by_kind
 from wallaroo.runtime import pacing
-from wallaroo.spark.batches import BatchRunner
+from wallaroo.runtime.batches import Batches, WarmUp
 
 RATIO_WANTED = 1.5
 SOURCE = "Events"
@@ -168,14 +168,15 @@ def _recovery_timed() -> Iterator[list[float]]:
     commit.
     """
     took: list[float] = []
-    warm_up = BatchRunner.warm_up
+    warm_up = Batches.warm_up
 
-    def timed(batches: BatchRunner) -> None:
+    def timed(batches: Batches) -> WarmUp:
         began = time.perf_counter()
-        warm_up(batches)
+        done = warm_up(batches)
         took.append(time.perf_counter() - began)
+        return done
 
-    with mock.patch.object(BatchRunner, "warm_up", timed):
+    with mock.patch.object(Batches, "warm_up", timed):
         yield took
 
 

@@ -1,5 +1,12 @@
-"""Prove that imports go one way: no cycles, pure packages stay pure, pyspark has one home, nothing
-hides inside functions.
+"""Prove that imports go one way: no cycles of modules or of packages, pure packages stay pure,
+pyspark has one home, nothing hides inside functions, and ARCHITECTURE.md shows what is.
+
+    check_imports.py            print what is wrong
+    check_imports.py --write    write the package graph of ARCHITECTURE.md
+
+An ``importlib.import_module("...")`` counts as an import; so does one under ``TYPE_CHECKING``.  A
+package here is a folder; that a package imports its own sub-package, or is imported by it, is no
+cycle of packages.
 
 Where it runs: a check.  Reads src/wallaroo as text; imports nothing of it.
 """
@@ -14,10 +21,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent / "src"
 PACKAGE = "wallaroo"
+MODULES_MAX = 14  # of a package without sub-packages; above, it has more than one subject
+# Not split yet.
+CROWDED = frozenset({"cli"})
+# between these lines of ARCHITECTURE.md the graph is written
+GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph -->"
 
 # What a pure package may know of this package.  Everything it imports must be listed here, or lie
 # outside of this package.
-_BELOW = ("errors", "steps", "framing", "context", "user_frames")
+_BELOW = ("errors", "steps", "framing", "context", "user_frames", "unpicklable")
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
     "framing": ("errors",),
@@ -59,7 +71,7 @@ HOMES = {"pyspark": ("wallaroo.spark",), "py4j": ("wallaroo.spark",)}
 # Imports inside functions: (module, what it imports): why.
 LAZY = {
     ("wallaroo.steps", "cloudpickle"): "only functions that cannot be imported by name need it",
-    ("wallaroo.check.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
+    ("wallaroo.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
     (
         "wallaroo.sinks.postgres.config",
         "wallaroo.sinks.postgres.committer",
@@ -72,7 +84,7 @@ LAZY = {
         "wallaroo.sources.kafka.config",
         "wallaroo.sources.kafka.log",
     ): "it needs confluent-kafka, which is optional",
-    ("wallaroo.runner", "wallaroo.spark.driver"): "import wallaroo stays fast and needs no Spark",
+    ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",
 }
 
 
@@ -108,6 +120,8 @@ def imports_of(
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(importer, alias.name, node.lineno, id(node) in lazy)
+        elif isinstance(node, ast.Call) and (target := _imported_by_call(node)):
+            yield Import(importer, target, node.lineno, id(node) in lazy)
         elif isinstance(node, ast.ImportFrom):
             base = _base(importer, node, is_package)
             for alias in node.names:
@@ -115,6 +129,16 @@ def imports_of(
                 yield Import(
                     importer, inner if inner in modules else base, node.lineno, id(node) in lazy
                 )
+
+
+def _imported_by_call(node: ast.Call) -> str:
+    """What ``importlib.import_module`` or ``__import__`` is called with, if it is a constant."""
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name not in ("import_module", "__import__") or not node.args:
+        return ""
+    argument = node.args[0]
+    is_name = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    return str(argument.value) if is_name and isinstance(argument, ast.Constant) else ""
 
 
 def _base(importer: str, node: ast.ImportFrom, is_package: bool) -> str:
@@ -191,11 +215,82 @@ def cycles(edges: dict[str, set[str]]) -> Iterator[tuple[str, ...]]:
     yield from found
 
 
-def check(root: Path) -> list[str]:
-    """Everything wrong under ``root``, a line each; empty where all is well."""
+def package_of(module: str, paths: dict[str, Path]) -> str:
+    """The folder that a module lies in, dotted; a module of the top level is a package by itself."""
+    if paths[module].name == "__init__.py":
+        return module
+    parent = module.rpartition(".")[0]
+    return module if parent == PACKAGE else parent
+
+
+def package_edges(edges: dict[str, set[str]], paths: dict[str, Path]) -> dict[str, set[str]]:
+    """The same imports, package by package; none from a package to itself or within its family."""
+    found: dict[str, set[str]] = {}
+    for module, targets in edges.items():
+        package = package_of(module, paths)
+        others = {package_of(target, paths) for target in targets}
+        found.setdefault(package, set()).update(
+            other
+            for other in others
+            if not is_under(other, package) and not is_under(package, other)
+        )
+    return found
+
+
+def graph_lines(edges: dict[str, set[str]]) -> list[str]:
+    """The graph of the top-level packages, lowest first: a line per package, and what it imports."""
+    tops: dict[str, set[str]] = {}
+    for package, targets in edges.items():
+        top = _top(package)
+        tops.setdefault(top, set()).update(t for t in map(_top, targets) if t != top)
+    tops.pop(PACKAGE, None)
+    lines: list[str] = []
+    done: set[str] = {PACKAGE}
+    while tops:
+        ready = sorted(top for top, targets in tops.items() if targets <= done)
+        if not ready:
+            return [*lines, "(the rest are cycles)"]
+        for top in ready:
+            below = sorted(tops.pop(top) - {PACKAGE})
+            lines.append(f"{top:<18}{' '.join(below)}".rstrip())
+        done.update(ready)
+    return lines
+
+
+def _top(package: str) -> str:
+    parts = package.split(".")
+    return parts[1] if len(parts) > 1 else package
+
+
+def crowded(paths: dict[str, Path]) -> Iterator[str]:
+    """Packages without sub-packages that hold too many modules."""
+    folders: dict[Path, int] = {}
+    for path in paths.values():
+        if path.name != "__init__.py":
+            folders[path.parent] = folders.get(path.parent, 0) + 1
+    for folder, count in sorted(folders.items()):
+        has_below = any(other != folder and folder in other.parents for other in folders)
+        if count > MODULES_MAX and not has_below and folder.name not in CROWDED:
+            yield (
+                f"{folder.name}: {count} modules in a package without sub-packages; at most "
+                f"{MODULES_MAX}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """All modules, what each imports, and what is wrong with single imports."""
+
+    paths: dict[str, Path]
+    edges: dict[str, set[str]]
+    wrong: tuple[str, ...]
+
+
+def read_tree(root: Path) -> Tree:
+    """Read everything under ``root``."""
     paths = {module_name(path, root): path for path in sorted(root.rglob("*.py"))}
     edges: dict[str, set[str]] = {name: set() for name in paths}
-    wrong = []
+    wrong: list[str] = []
     for name, path in paths.items():
         tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
         for item in imports_of(name, tree, frozenset(paths), path.name == "__init__.py"):
@@ -204,11 +299,46 @@ def check(root: Path) -> list[str]:
             ]
             if item.target in paths:
                 edges[name].add(item.target)
-    return wrong + [f"modules import each other: {', '.join(group)}" for group in cycles(edges)]
+    return Tree(paths, edges, tuple(wrong))
+
+
+def check(root: Path) -> list[str]:
+    """Everything wrong under ``root``, a line each; empty where all is well."""
+    tree = read_tree(root)
+    packages = package_edges(tree.edges, tree.paths)
+    return [
+        *tree.wrong,
+        *(f"modules import each other: {', '.join(group)}" for group in cycles(tree.edges)),
+        *(
+            f"packages import each other: {', '.join(group)}"
+            for group in cycles(packages)
+            if any(tree.paths[name].name == "__init__.py" for name in group)
+        ),
+        *crowded(tree.paths),
+        *_page_differs(root, graph_lines(packages)),
+    ]
+
+
+def _page_differs(root: Path, lines: list[str]) -> Iterator[str]:
+    page = root.parent / "ARCHITECTURE.md"
+    if page.exists() and page.read_text(encoding="utf-8") != _with_graph(page, lines):
+        yield "ARCHITECTURE.md: its package graph is not the code's; run check_imports.py --write"
+
+
+def _with_graph(page: Path, lines: list[str]) -> str:
+    before, _, rest = page.read_text(encoding="utf-8").partition(GRAPH_BEGINS)
+    after = rest.partition(GRAPH_ENDS)[2]
+    block = "\n".join(["```", *lines, "```"])
+    return f"{before}{GRAPH_BEGINS}\n{block}\n{GRAPH_ENDS}{after}"
 
 
 def main() -> int:
     """Print what is wrong; return 1 if anything is."""
+    if "--write" in sys.argv[1:]:
+        tree = read_tree(ROOT)
+        page = ROOT.parent / "ARCHITECTURE.md"
+        lines = graph_lines(package_edges(tree.edges, tree.paths))
+        page.write_text(_with_graph(page, lines), encoding="utf-8")
     wrong = check(ROOT)
     print("\n".join(wrong), end="\n" if wrong else "")
     return 1 if wrong else 0

@@ -9,6 +9,9 @@ The course of it: a receiver listens; the application starts; the opening quotes
 which proves all of them applied; then both streams flow, each over one connection.  When every
 rejection that the oracle expects has arrived, or none has for a while, the run is stopped and
 judged.
+
+The streams begin at a modest rate.  It rises while the application keeps up, and falls when its
+backlog grows, so that the latency is that of an application that is not overloaded.
 """
 
 from __future__ import annotations
@@ -26,11 +29,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.request import urlopen
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "market_spread"
@@ -43,8 +47,13 @@ from market_spread_send import OPENING  # noqa: E402
 from wallaroo.local_cluster.hosts import free_ports  # noqa: E402
 
 HOST = "127.0.0.1"
-# messages a second, both streams together; leaves room for the senders on the same cores
-RATE_PER_CORE = 60_000
+# messages a second and core, both streams together: where pacing begins and ends; the most leaves
+# room for the senders on the same cores
+RATE_PER_CORE_FIRST, RATE_PER_CORE_MAX = 10_000, 60_000
+PACE_SECONDS = 3.0  # between two looks at the backlog
+BACKLOG_SECONDS_MAX = 2.5  # of input; a run that keeps up has a batch's second or two
+FASTER, SLOWER = 1.4, 0.6
+STATUS_SECONDS_MAX = 5.0
 START_SECONDS_MAX = 120.0  # Spark's start on a small machine takes about ten
 STILL_SECONDS_MAX = 30.0  # without any new output while some is due
 STOP_SECONDS_MAX = 60.0
@@ -68,6 +77,31 @@ class Traffic:
     quotes: int
     seconds: float
     late_ms_max: float
+    rate: float
+
+
+class Pacing:
+    """The rate that the application sustains: it rises until the backlog grows, then falls, and
+    stays.
+    """
+
+    def __init__(self, rate: float, rate_max: float) -> None:
+        self.rate = rate
+        self._rate_max = rate_max
+        self._is_found = rate >= rate_max
+        self._backlog = 0
+
+    def look(self, backlog: int) -> None:
+        """Choose the rate by how many messages wait."""
+        is_growing = backlog >= self._backlog
+        self._backlog = backlog
+        if backlog > BACKLOG_SECONDS_MAX * self.rate:
+            self._is_found = True
+            if is_growing:
+                self.rate *= SLOWER
+        elif not self._is_found:
+            self.rate = min(self.rate * FASTER, self._rate_max)
+            self._is_found = self.rate == self._rate_max
 
 
 class Receiver(socketserver.ThreadingTCPServer):
@@ -120,20 +154,34 @@ def _demo(options: argparse.Namespace, stack: ExitStack) -> int:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wallaroo-demo-")))
     receiver = stack.enter_context(_receiving())
     market = Market.of(OPENING.read_bytes(), options.reject_share, options.seed)
-    orders_port, quotes_port = free_ports(2)
+    orders_port, quotes_port, status_port = free_ports(3)
+    pacing = Pacing(
+        options.rate or RATE_PER_CORE_FIRST * _cores(),
+        options.rate or RATE_PER_CORE_MAX * _cores(),
+    )
+    how = "" if options.rate else ", more while the application keeps up,"
     print(
         f"Market Spread on {_cores()} cores: {len(market.opening)} symbols, of which "
         f"{len(market.rejecting)} reject orders; "
-        f"{options.rate:,} messages/s "
+        f"{pacing.rate:,.0f} messages/s{how} "
         f"{f'for {options.seconds:g} s' if options.seconds else 'until Ctrl-C'}.\n",
         flush=True,
     )
     summary = folder / "summary.json"
     run = stack.enter_context(
-        _child(_run_command(orders_port, quotes_port, receiver.port, summary, options.run_options))
+        _child(
+            _run_command(
+                orders_port,
+                quotes_port,
+                receiver.port,
+                summary,
+                ["--status", f"{HOST}:{status_port}", *options.run_options],
+            )
+        )
     )
     probes = _open_market(market, run, receiver, orders_port, quotes_port)
-    traffic, oracle = _stream(options, market, run, receiver, (orders_port, quotes_port), probes)
+    streams = Streams(options, (orders_port, quotes_port), pacing, status_port)
+    traffic, oracle = _stream(streams, market, run, receiver, probes)
     _stop(run)
     receiver.finish()
     judgement = oracle.judge(receiver.payloads)
@@ -148,8 +196,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--rate",
         type=int,
-        default=RATE_PER_CORE * _cores(),
-        help="messages per second, both streams together",
+        default=0,
+        help="messages per second, both streams together (default: what this machine sustains)",
     )
     parser.add_argument(
         "--seconds", type=float, default=60.0, help="0: until Ctrl-C (default: %(default)g)"
@@ -220,12 +268,55 @@ def _run_command(
     ]
 
 
-def _send_command(stream: str, port: int, options: argparse.Namespace) -> list[str]:
-    return [
-        *(sys.executable, str(EXAMPLE / "market_spread_send.py"), stream, f"{HOST}:{port}"),
-        *("--rate", str(options.rate / 2), "--seconds", str(options.seconds)),
-        *("--reject-share", str(options.reject_share), "--seed", str(options.seed)),
-    ]
+@dataclass(slots=True)
+class Streams:
+    """Both senders, and the pace at which they send."""
+
+    options: argparse.Namespace
+    ports: tuple[int, int]
+    pacing: Pacing
+    status_port: int
+    senders: list[subprocess.Popen[str]] = field(default_factory=list)
+    looked_at: float = 0.0
+
+    def start(self, stack: ExitStack) -> None:
+        """Start both senders."""
+        for stream, port in zip(("orders", "quotes"), self.ports, strict=True):
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            self.senders.append(stack.enter_context(_child(self._command(stream, port), **pipes)))
+        self.looked_at = time.monotonic()
+
+    def _command(self, stream: str, port: int) -> list[str]:
+        options = self.options
+        return [
+            *(sys.executable, str(EXAMPLE / "market_spread_send.py"), stream, f"{HOST}:{port}"),
+            *("--rate", str(self.pacing.rate / 2), "--seconds", str(options.seconds), "--paced"),
+            *("--reject-share", str(options.reject_share), "--seed", str(options.seed)),
+        ]
+
+    def pace(self) -> None:
+        """Every few seconds: hand the senders the rate that suits the backlog."""
+        if self.options.rate or time.monotonic() - self.looked_at < PACE_SECONDS:
+            return
+        self.looked_at = time.monotonic()
+        backlog = _backlog(self.status_port)
+        if backlog is None:
+            return
+        self.pacing.look(backlog)
+        for sender in self.senders:
+            with suppress(BrokenPipeError):  # it has sent everything
+                assert sender.stdin is not None
+                sender.stdin.write(f"{self.pacing.rate / 2}\n")
+                sender.stdin.flush()
+
+
+def _backlog(port: int) -> int | None:
+    """Messages that wait in the application, by its status; None where it does not answer."""
+    try:
+        with urlopen(f"http://{HOST}:{port}/status", timeout=STATUS_SECONDS_MAX) as answer:
+            return sum(source["backlog_events"] for source in json.load(answer)["sources"])
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def _open_market(
@@ -288,34 +379,30 @@ def _must_run(run: subprocess.Popen[str]) -> None:
 
 
 def _stream(
-    options: argparse.Namespace,
+    streams: Streams,
     market: Market,
     run: subprocess.Popen[str],
     receiver: Receiver,
-    ports: tuple[int, int],
     probes: int,
 ) -> tuple[Traffic, Oracle]:
     """Let both streams flow to their end; what was sent, and the oracle that has seen it."""
     started = time.monotonic()
     with ExitStack() as stack:
-        senders = [
-            stack.enter_context(
-                _child(_send_command(stream, port, options), stdout=subprocess.PIPE)
-            )
-            for stream, port in zip(("orders", "quotes"), ports, strict=True)
-        ]
+        streams.start(stack)
         try:
-            while any(sender.poll() is None for sender in senders):
+            while any(sender.poll() is None for sender in streams.senders):
                 _must_run(run)
+                streams.pace()
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
-            for sender in senders:
+            for sender in streams.senders:
                 sender.terminate()
-        orders, quotes = (_sent(sender) for sender in senders)
+        orders, quotes = (_sent(sender) for sender in streams.senders)
     oracle = _oracle(market, probes, orders["sent"], quotes["sent"])
     ended = _await_outputs(oracle.expected, run, receiver)
     late = max(orders["late_ms_max"], quotes["late_ms_max"])
-    return Traffic(orders["sent"], quotes["sent"], ended - started, late), oracle
+    traffic = Traffic(orders["sent"], quotes["sent"], ended - started, late, streams.pacing.rate)
+    return traffic, oracle
 
 
 def _sent(sender: subprocess.Popen[str]) -> Any:
@@ -369,6 +456,7 @@ def _report(traffic: Traffic, judgement: Judgement, summary: dict[str, Any]) -> 
         f"  messages in      {summary['events_in']:>14,}   {traffic.orders:,} orders, "
         f"{traffic.quotes:,} quotes, and the opening"
     )
+    print(f"  rate at the end  {traffic.rate:>14,.0f}   messages/s, both streams together")
     print(f"  rejected orders  {judgement.received:>14,}")
     print(
         f"  throughput       {sent / traffic.seconds:>14,.0f}   messages/s from the first message "

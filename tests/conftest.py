@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from wallaroo.cli.doctor import examine_java
-from wallaroo.cli.machine import Finding, Verdict
+from wallaroo.cli.doctor.command import examine_java
+from wallaroo.cli.doctor.machine import Finding, Verdict
 from wallaroo.cli.main import main
 from wallaroo.spark.session import open_session
 

@@ -4,8 +4,8 @@
     python market_spread_send.py quotes 127.0.0.1:7011 --rate 60000 --seconds 60
 
 The schedule is open-loop: what is due is due whether or not the receiver keeps up, so a receiver
-that was slow for a moment gets the rest at once.  SIGTERM and SIGINT end the stream behind a whole
-frame.  The last line of output is a JSON object: ``sent`` messages, ``seconds``, and
+that was slow for a moment gets the rest at once.  With --paced every line of standard input is a
+new rate.  SIGTERM and SIGINT end the stream after a whole frame.  The last line of output is a JSON object: ``sent`` messages, ``seconds``, and
 ``late_ms_max``, the longest time that a message had to wait for its turn.
 
 Where it runs: a process of its own.
@@ -17,8 +17,10 @@ import argparse
 import json
 import signal
 import socket
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -50,6 +52,26 @@ class Stop:
         self.is_asked = True
 
 
+class Pace:
+    """How many messages are due, at a rate that may change on the way."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self._due = 0.0
+        self._at = 0.0
+
+    def due(self, now: float) -> int:
+        """Messages that are due ``now`` seconds after the start."""
+        self._due += self.rate * (now - self._at)
+        self._at = now
+        return int(self._due + 1e-6)
+
+    def follow(self, lines: Iterable[str]) -> None:
+        """Take each line's number as the rate from then on."""
+        for line in lines:
+            self.rate = float(line)
+
+
 class Frames:
     """The next so many frames of endless blocks, as views of the blocks: send a piece before taking
     the next.
@@ -70,17 +92,15 @@ class Frames:
             yield piece
 
 
-def send(
-    connection: socket.socket, frames: Frames, rate: float, seconds: float, stop: Stop
-) -> Sent:
-    """Send ``rate`` messages a second for ``seconds``, or until told to stop."""
+def send(connection: socket.socket, frames: Frames, pace: Pace, seconds: float, stop: Stop) -> Sent:
+    """Send at a pace for ``seconds``, or until asked to stop."""
     started = time.monotonic()
     sent, late = 0, 0.0
     while not stop.is_asked:
         now = time.monotonic() - started
-        due = int(min(now, seconds) * rate)
+        due = pace.due(min(now, seconds))
         if due > sent:
-            late = max(late, now - sent / rate - TICK_SECONDS)
+            late = max(late, (due - sent) / pace.rate - TICK_SECONDS)
             for piece in frames.take(due - sent):
                 connection.sendall(piece)
             sent = due
@@ -101,6 +121,9 @@ def main() -> None:
         "--reject-share", type=float, default=0.005, help="share of orders for rejecting symbols"
     )
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--paced", action="store_true", help="read new rates from standard input, one a line"
+    )
     options = parser.parse_args()
     stop = Stop()
     market = Market.of(OPENING.read_bytes(), options.reject_share, options.seed)
@@ -110,9 +133,12 @@ def main() -> None:
         if is_orders
         else Frames(market.quote_blocks(), QUOTE_FRAME.size)
     )
+    pace = Pace(options.rate)
+    if options.paced:
+        threading.Thread(target=pace.follow, args=(sys.stdin,), daemon=True).start()
     host, _, port = options.address.rpartition(":")
     with socket.create_connection((host, int(port))) as connection:
-        report = send(connection, frames, options.rate, options.seconds or float("inf"), stop)
+        report = send(connection, frames, pace, options.seconds or float("inf"), stop)
     print(json.dumps(asdict(report)), flush=True)
 
 

@@ -1,14 +1,16 @@
-"""How a run is asked for and what it answers: options, the handle's interface, and the refusal to
-run in workers.
+"""How a run is asked for and what it answers: options, the handle, and the refusal to run in
+workers.
 
 Where it runs: everywhere.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, TypedDict
 
 from wallaroo.errors import WallarooError
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
@@ -24,51 +26,145 @@ BACKLOG_BYTES_MAX = 256 * 1024 * 1024
 class RunOptions:
     """How to run: every field has the default that suits one machine."""
 
-    master: str = "local[*]"  # Spark's master
-    # folder for state and progress; None: a temporary one, and nothing survives the run
+    master: str = "local[*]"
+    """Spark's master: ``local[N]``, ``spark://HOST:PORT``, ``yarn``, ``k8s://...``."""
     checkpoint: Path | None = None
-    is_fresh: bool = False  # delete what the checkpoint holds first
-    tasks: int | None = None  # tasks per stage at most; None: one per core
-    # how long a batch may take; a larger backlog is cut into batches of about this
+    """Folder for state and progress; None: a temporary one, and nothing survives the run."""
+    is_fresh: bool = False
+    """Delete what the checkpoint holds first."""
+    tasks: int | None = None
+    """Tasks per stage at most; None: one per core."""
     batch_time_s: float = 1.0
-    log_level: str = "error"  # of Spark: debug, info, warning, error, off
-    key_groups: int = KEY_GROUPS_DEFAULT  # shares of state; fixed for the life of a checkpoint
-    # per source and per sink; beyond it nothing more is read
+    """How long a batch may take; a larger backlog is cut into batches of about this."""
+    log_level: str = "error"
+    """Of Spark: debug, info, warning, error, off."""
+    app_log_level: str = "info"
+    """Of the application's own ``logging``, where it configures none: debug, info, warning, error,
+    off."""
+    key_groups: int = KEY_GROUPS_DEFAULT
+    """Shares of state; fixed for the life of a checkpoint."""
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
-    retain_commits: int = 16  # newest commits that stay usable as starting points
-    drain_s: float = 5.0  # how long a stopping run waits for its output to leave
-    # folders of the application's modules, for sys.path of the workers
+    """Per source and per sink; beyond it nothing more is read."""
+    retain_commits: int = 16
+    """Newest commits that stay usable as starting points."""
+    drain_s: float = 5.0
+    """How long a stopping run waits for its output to leave."""
+    stop_s: float = 30.0
+    """How long a stopping run waits for the batch under way; it is cancelled then."""
+    overdue_s: float | None = None
+    """A batch that takes longer is reported; None: 30 times ``batch_time_s``."""
+    hung_s: float = 20.0
+    """A process of the run that shows no sign of life for so long is killed and replaced."""
     module_paths: tuple[str, ...] = ()
-    spark_conf: tuple[tuple[str, str], ...] = ()  # settings of Spark on top of ours
-    # TCP source name -> port on which senders get acknowledgements
+    """Folders of the application's modules, for sys.path of the workers."""
+    spark_conf: tuple[tuple[str, str], ...] = ()
+    """Settings of Spark on top of ours."""
     ack_ports: tuple[tuple[str, int], ...] = ()
-    # on a cluster: tasks go where the state of their key groups is; False: anywhere (to compare)
+    """TCP source name and port on which senders get acknowledgements."""
     is_sticky: bool = True
-    # where the run answers queries over HTTP; port 0: any; None: nowhere
+    """On a cluster: tasks go where the state of their key groups is; False: anywhere (to compare).
+    """
     status_address: tuple[str, int] | None = ("127.0.0.1", 0)
-    # go on with a checkpoint of a changed application, dropping what no longer fits
+    """Where the run answers queries over HTTP; port 0: any; None: nowhere."""
     allow_incompatible: bool = False
+    """Go on with a checkpoint of a changed application, dropping what no longer fits."""
+
+    @property
+    def batch_deadline_s(self) -> float:
+        """How long a batch may take before it is reported."""
+        return 30 * self.batch_time_s if self.overdue_s is None else self.overdue_s
+
+
+class RunChanges(TypedDict, total=False):
+    """The fields of ``RunOptions`` as keyword arguments of ``wallaroo.run``."""
+
+    master: str
+    checkpoint: Path | None
+    is_fresh: bool
+    tasks: int | None
+    batch_time_s: float
+    log_level: str
+    app_log_level: str
+    key_groups: int
+    backlog_bytes_max: int
+    retain_commits: int
+    drain_s: float
+    stop_s: float
+    overdue_s: float | None
+    hung_s: float
+    module_paths: tuple[str, ...]
+    spark_conf: tuple[tuple[str, str], ...]
+    ack_ports: tuple[tuple[str, int], ...]
+    is_sticky: bool
+    status_address: tuple[str, int] | None
+    allow_incompatible: bool
 
 
 class RunHandle(Protocol):
-    """A running application."""
+    """A running application.
 
-    @property
-    def exception(self) -> WallarooError | None:
-        """What ended the run, or None."""
+    As a context manager it stops the run at the end of the block, waits for its end, and raises
+    what the run failed with: ``with wallaroo.run(app) as run: run.result()``.
+    """
 
-    @property
-    def addresses(self) -> dict[str, tuple[str, int]]:
-        """Where each TCP source listens, by source name."""
+    exception: WallarooError | None
+    """What ended the run, or None."""
+    addresses: dict[str, tuple[str, int]]
+    """Where each TCP source listens, by source name."""
 
+    @abstractmethod
     def status(self) -> RunStatus:
         """A snapshot."""
 
-    def stop(self) -> None:
-        """Ask for a stop at the next batch boundary; return at once."""
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin to start; called once, by ``wallaroo.runner``."""
 
+    @abstractmethod
+    def wait_started(self, timeout: float | None = None) -> bool:
+        """Wait at most ``timeout`` seconds until input is processed; return whether it is, or the
+        run has ended.  Raises what ended it.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask for a stop, at the next batch boundary or in the midst of the start; return at
+        once.
+        """
+
+    @abstractmethod
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end at most ``timeout`` seconds; return whether it has ended."""
+        """Wait for the end at most ``timeout`` seconds; return whether the run has ended, however
+        it ended.  ``result`` raises what it failed with.
+        """
+
+    def result(self, timeout: float | None = None) -> RunStatus:
+        """Wait for the end; return the last status, or raise what the run failed with.
+
+        Raises TimeoutError where the run goes on for more than ``timeout`` seconds.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError(f"{self!r} goes on after {timeout:g} s; stop() asks it to end.")
+        if self.exception is not None:
+            raise self.exception
+        return self.status()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self.wait()
+        if error is None and self.exception is not None:
+            raise self.exception
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.status().headline}>"
 
 
 _is_forbidden = False  # in workers, which import the application's module

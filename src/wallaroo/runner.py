@@ -1,19 +1,27 @@
 """``wallaroo.run``: start an application on Spark and get a handle.
 
-Where it runs: driver.  Spark is imported when an application is run, not when ``wallaroo`` is: that
-is the one late import of the package.
+Where it runs: driver.  Spark is imported when an application is run, not when ``wallaroo`` is.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import difflib
+from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from wallaroo.api.application import Application
+from wallaroo.check.pickling import interactive_problems
 from wallaroo.errors import PipelineError, Problem
-from wallaroo.options import KEY_GROUPS_MAX, RunHandle, RunOptions, is_run_forbidden
+from wallaroo.options import (
+    KEY_GROUPS_MAX,
+    RunChanges,
+    RunHandle,
+    RunOptions,
+    is_run_forbidden,
+)
+from wallaroo.preflight import check_before_spark
 from wallaroo.user_frames import user_files
 
 
@@ -22,42 +30,73 @@ def run(
     options: RunOptions | None = None,
     *,
     session: Any = None,
-    **changes: Any,
+    **changes: Unpack[RunChanges],
 ) -> RunHandle:
-    """Start ``application`` on Spark; return a handle at once.
+    """Start ``application`` on Spark; return a handle once input is processed.
 
     ``session`` is a SparkSession to run in; without one, Spark is started (and stopped at the end).
     ``changes`` are fields of ``RunOptions`` by name: ``run(app, tasks=4,
     checkpoint=Path("state"))``.  Raises PeerError where a port is taken, Java is missing or the
     checkpoint cannot be used; CheckpointError where the checkpoint does not fit.
     """
+    handle = launch(application, options, session=session, **changes)
+    handle.wait_started()
+    return handle
+
+
+def launch(
+    application: Application,
+    options: RunOptions | None = None,
+    *,
+    session: Any = None,
+    **changes: Unpack[RunChanges],
+) -> RunHandle:
+    """Begin to start ``application``; return at once, so that ``stop`` can end the start, too.
+
+    The arguments are those of ``run``.  Raises PipelineError or PeerError where nothing can be
+    begun; ``wait_started`` of the handle raises the rest.
+    """
+    chosen = _checked(application, options, changes, session)
+    from wallaroo.spark.host import new_run
+
+    made: RunHandle = new_run(application, chosen, session)
+    made.begin()
+    return made
+
+
+def _checked(
+    application: Application, options: RunOptions | None, changes: RunChanges, session: Any
+) -> RunOptions:
+    """Return the options of a run after everything that can be checked without Spark."""
+    title = f"application '{application.name}'"
     if is_run_forbidden():
         what = "wallaroo.run was called while a worker imported this module."
         raise PipelineError(
-            Problem(
-                f"application '{application.name}'",
-                "",
-                what,
-                "Put the call under: if __name__ == '__main__':",
-            )
+            Problem(title, "", what, "Put the call under: if __name__ == '__main__':")
         )
+    _refuse_unknown(changes)
+    if problems := tuple(interactive_problems(application.plan.steps)):
+        raise PipelineError(*problems)
     application.check_dead_letters()
     chosen = replace(options or RunOptions(), **changes)
     if not 1 <= chosen.key_groups <= KEY_GROUPS_MAX:
         what = f"{chosen.key_groups} key groups were asked for."
         raise PipelineError(
-            Problem(
-                f"application '{application.name}'",
-                "",
-                what,
-                f"Choose 1 to {KEY_GROUPS_MAX}; 128 suits most.",
-            )
+            Problem(title, "", what, f"Choose 1 to {KEY_GROUPS_MAX}; 128 suits most.")
         )
+    check_before_spark(application.plan, chosen, has_session=session is not None)
     if not chosen.module_paths:
         chosen = replace(chosen, module_paths=_callers_folders())
-    from wallaroo.spark.driver import start
+    return chosen
 
-    return start(application, chosen, session)
+
+def _refuse_unknown(changes: RunChanges) -> None:
+    known = [field.name for field in fields(RunOptions)]
+    for name in changes:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f" Did you mean '{near[0]}'?" if near else f" It takes {', '.join(known)}."
+            raise TypeError(f"wallaroo.run() got an unexpected argument '{name}'.{hint}")
 
 
 def _callers_folders() -> tuple[str, ...]:

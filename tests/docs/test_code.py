@@ -20,6 +20,7 @@ RUN = [
     ROOT / "docs" / "tutorial.md",
     ROOT / "docs" / "cli.md",
     ROOT / "docs" / "errors.md",
+    ROOT / "docs" / "state.md",
     ROOT / "docs" / "sources.md",
 ]
 BUILT = {"api/index.html"}  # made by `make docs`
@@ -33,11 +34,22 @@ def blocks(page: Path, language: str) -> list[str]:
     "page", [page for page in RUN if blocks(page, "python")], ids=lambda page: page.name
 )
 def test_the_python_of_a_page_runs_from_top_to_bottom(
-    page: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """A block that begins with a file's name (``# word_count.py``) is that file for the next ones;
+    tests in a block run.
+    """
     module = ModuleType(f"page_{page.stem.lower()}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for block in blocks(page, "python"):
+        if named := re.match(r"# (\w+)\.py\n", block):
+            (tmp_path / f"{named[1]}.py").write_text(block)
+            monkeypatch.delitem(sys.modules, named[1], raising=False)
     exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), module.__dict__)
+    for name, test in list(vars(module).items()):
+        if name.startswith("test_"):
+            test()
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)

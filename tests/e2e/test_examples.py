@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import wallaroo
-from wallaroo.cli.loading import load_application
+from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.receiving import Receiver
 from wallaroo.local_cluster.hosts import free_ports
 

@@ -11,23 +11,27 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from wallaroo.engine.report import TaskReport
 from wallaroo.framing import framer
+from wallaroo.metrics.meter import RunMeter
 from wallaroo.plan.model import Plan
 from wallaroo.runtime import housekeeping as sweeping
+from wallaroo.runtime.accounts import Accounts
+from wallaroo.runtime.batches import Batches, BatchSetup
 from wallaroo.runtime.commit_protocol import BatchProtocol, history_of
 from wallaroo.runtime.housekeeping import Housekeeping
-from wallaroo.runtime.job import BatchJob, Deployment, Piece
-from wallaroo.runtime.task import Record, run_level
+from wallaroo.runtime.in_process import InProcessRunner
+from wallaroo.runtime.intake import plan_offsets
+from wallaroo.runtime.job import Deployment
+from wallaroo.runtime.pacing import Pacer
 from wallaroo.sinks import staging
 from wallaroo.sinks.interface import SinkCommitter
-from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of
+from wallaroo.spool import SpoolReader, SpoolWriter, folder_of
 from wallaroo.state import snapshots
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.verify.applications import sequence
 from wallaroo.verify.cases import Sequence
 
-KEY_GROUPS, TASKS, LEVELS = 2, 2, 2
+KEY_GROUPS, TASKS = 2, 2
 # and a snapshot of everything in every batch, and a sweep: so two batches are enough to have
 # something to delete
 RETAIN = 1
@@ -46,15 +50,22 @@ def main(folder: Path, port: int) -> None:
     housekeeping = Housekeeping(checkpoint, KEY_GROUPS, RETAIN)
     protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, {SOURCE: spool}, (STEP,))
     view = str(checkpoint.view_root)
-    deployment = Deployment.of(
-        plan, (), checkpoint.root, (SpoolReader(spool),), view, checkpoint.id, True
+    reader = SpoolReader(spool)
+    deployment = Deployment.of(plan, (), checkpoint.root, (reader,), view, checkpoint.id, True)
+    batches = Batches(
+        BatchSetup(plan, deployment, (STEP,), (reader,)),
+        protocol=protocol,
+        housekeeping=housekeeping,
+        runner=InProcessRunner(TASKS),
+        accounts=Accounts(plan, RunMeter("miniature", 0.0)),
+        pacer=Pacer(1.0),
     )
     for batch in range(protocol.last.batch + 1 if protocol.last else 0, BATCHES):
-        job, end = plan_job(batch, protocol, deployment, spool, housekeeping)
         # output in files, output in the commit, by turns
         staging.INLINE_BYTES_MAX = batch % 2 * 4096
-        reports = protocol.accepted(batch, lambda job=job: attempt(job))
-        protocol.commit(batch, {SOURCE: [end.byte, end.events]}, reports)
+        batches.run(
+            plan_offsets(batches.ends, {SOURCE: reader}, CHUNKS_PER_BATCH * EVENTS_PER_CHUNK)
+        )
     for committer in committers.values():
         committer.close(10.0)
     checkpoint.release()
@@ -94,48 +105,6 @@ def open_sinks(plan: Plan, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
         tokens = last.sinks.get(sink.name, []) if last else []
         committers[sink.name].recover(history_of(checkpoint), tokens)
     return committers
-
-
-def plan_job(
-    batch: int,
-    protocol: BatchProtocol,
-    deployment: Deployment,
-    spool: Path,
-    housekeeping: Housekeeping,
-) -> tuple[BatchJob, Position]:
-    """Say what the next batch reads; return where it ends, too."""
-    start = Position(*protocol.last.offsets[SOURCE]) if protocol.last else Position()
-    reader = SpoolReader(spool)
-    end = reader.advance(start, CHUNKS_PER_BATCH * EVENTS_PER_CHUNK)
-    job = BatchJob(
-        deployment=deployment,
-        batch=batch,
-        tasks=TASKS,
-        pieces=tuple((Piece(0, low, high),) for low, high in reader.split(start, end, TASKS)),
-        committed=batch - 1,
-        commits=housekeeping.newest(4),
-        steps=(STEP,),
-        levels=LEVELS,
-        state_level=1,
-        writes_snapshots=True,
-    )
-    return job, end
-
-
-def attempt(job: BatchJob) -> list[TaskReport]:
-    """Run all tasks of all levels, one after the other."""
-    inboxes: list[list[Record]] = [[] for _ in range(TASKS)]
-    for level in range(LEVELS):
-        outboxes: list[list[Record]] = [[] for _ in range(TASKS)]
-        reports: list[TaskReport] = []
-        for task in range(TASKS):
-            for passed in run_level(job, level, task, inboxes[task]):
-                if level + 1 == LEVELS:
-                    reports.append(passed)
-                else:
-                    outboxes[passed[0]].append(passed)
-        inboxes = outboxes
-    return reports
 
 
 if __name__ == "__main__":

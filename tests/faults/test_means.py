@@ -15,7 +15,7 @@ import pytest
 
 import wallaroo
 from wallaroo.cli.main import build_parser
-from wallaroo.cli.run import parse
+from wallaroo.cli.run.command import parse
 from wallaroo.cli.sending import of_payloads
 from wallaroo.cli.sending_acked import send_acknowledged
 from wallaroo.cli.verify import kinds_of

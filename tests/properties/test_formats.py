@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from wallaroo.errors import CheckpointError
 from wallaroo.state import commits
 from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef
-from wallaroo.state.delta import DeltaFile, Entry, encode, latest
+from wallaroo.state.delta import DeltaFile, Entry, Origin, latest
+from wallaroo.state.delta import encode as encode_file
 
 entry = st.builds(
     Entry,
@@ -31,11 +32,11 @@ commit = st.builds(
     Commit,
     batch=number,
     offsets=st.dictionaries(name, st.lists(number, min_size=2, max_size=2), max_size=2),
-    deltas=st.lists(st.builds(DeltaRef, name, number, number, number, number), max_size=3).map(
-        tuple
-    ),
+    deltas=st.lists(
+        st.builds(DeltaRef, name, number, number, number, number, name), max_size=3
+    ).map(tuple),
     snapshots=st.lists(
-        st.builds(SnapshotRef, name, number, number, number, number), max_size=3
+        st.builds(SnapshotRef, name, number, number, number, number, name), max_size=3
     ).map(tuple),
     sinks=st.dictionaries(
         name, st.lists(st.dictionaries(name, number, max_size=2), max_size=2), max_size=2
@@ -43,7 +44,19 @@ commit = st.builds(
     outputs=st.dictionaries(name, number, max_size=2),
     steps=st.lists(name, max_size=3).map(tuple),
     time_ms=number,
+    checkpoint=name,
+    id=name,
+    parent=name,
+    edit=name,
+    edits=st.one_of(st.none(), st.tuples(number, name)),
 )
+
+
+ORIGIN = Origin("checkpoint", 7, "deltas/7.1.0.a.delta")
+
+
+def encode(entries: dict[int, list[Entry]]) -> bytes:
+    return encode_file(ORIGIN, entries).content
 
 
 def read(content: bytes) -> dict[int, list[Entry]]:
@@ -62,18 +75,12 @@ def test_a_delta_file_without_entries_is_legal() -> None:
 
 
 @given(by_group, st.data(), st.integers(min_value=1, max_value=255))
-def test_a_delta_file_with_one_damaged_byte_is_refused_or_reads_the_same(
+def test_a_delta_file_with_one_damaged_byte_is_refused(
     entries: dict[int, list[Entry]], data: st.DataObject, flip: int
 ) -> None:
-    """Only the version's own bytes are not under a checksum: an older version number reads the
-    same.
-    """
     content = bytearray(encode(entries))
     at = data.draw(st.integers(min_value=0, max_value=len(content) - 1))
     content[at] ^= flip
-    if at == 5 and content[at] == 0:
-        assert read(bytes(content)) == entries
-        return
     with pytest.raises(CheckpointError, match=r"some\.delta"):
         read(bytes(content))
 
@@ -140,7 +147,7 @@ def _says_the_same(head: bytes, written: bytes) -> bool:
         version, length, crc = int(fields[0]), int(fields[1]), int(fields[2], 16)
     except (ValueError, IndexError):
         return False
-    return len(fields) == 3 and version <= 1 and (length, crc) == (int(right[1]), int(right[2], 16))
+    return len(fields) == 3 and version == 2 and (length, crc) == (int(right[1]), int(right[2], 16))
 
 
 @given(commit, st.data())
@@ -152,10 +159,28 @@ def test_a_truncated_commit_is_refused(written: Commit, data: st.DataObject) -> 
         )
 
 
-def test_files_of_a_newer_version_ask_for_a_newer_program() -> None:
-    newer = bytearray(encode({1: [Entry(0, b"sx", b"1")]}))
-    newer[5] = 2
-    with pytest.raises(CheckpointError, match="format version 2; this program reads up to 1"):
-        DeltaFile(bytes(newer), "some.delta")
-    with pytest.raises(CheckpointError, match="format version 2; this program reads up to 1"):
-        commits.decode(b"2" + commits.encode(Commit(1, {}))[1:], "commits/1")
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (3, "format version 3; this program reads version 2. Use a newer wallaroo-spark"),
+        (1, "format version 1, of an earlier wallaroo-spark; this program reads version 2"),
+    ],
+)
+def test_files_of_another_version_are_refused_with_what_to_do(version: int, message: str) -> None:
+    other = bytearray(encode({1: [Entry(0, b"sx", b"1")]}))
+    other[5] = version
+    with pytest.raises(CheckpointError, match=message):
+        DeltaFile(bytes(other), "some.delta")
+    with pytest.raises(CheckpointError, match=message):
+        commits.decode(b"%d" % version + commits.encode(Commit(1, {}))[1:], "commits/1")
+
+
+@given(by_group, by_group)
+def test_the_digest_of_a_file_is_that_of_its_content_and_of_its_origin(
+    entries: dict[int, list[Entry]], others: dict[int, list[Entry]]
+) -> None:
+    written = encode_file(ORIGIN, entries)
+    assert DeltaFile(written.content, "some.delta").digest == written.digest
+    assert (encode_file(ORIGIN, others).digest == written.digest) == (entries == others)
+    elsewhere = Origin("another", ORIGIN.batch, ORIGIN.file)
+    assert encode_file(elsewhere, entries).digest != written.digest

@@ -9,6 +9,7 @@ sweeps every 2, so that short histories meet both.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -27,10 +28,10 @@ from wallaroo.state import snapshots
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.delta import latest
+from wallaroo.state.environments import close_environments
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups, in_force
 from wallaroo.state.task_state import TaskState
-from wallaroo.state.view import close_environments
 
 KEY_GROUPS, SNAPSHOT_EVERY, SWEEP_EVERY, RETAIN, COMMITS_SENT = 8, 4, 2, 3, 2
 STEPS = ("totals", "windows")
@@ -114,7 +115,9 @@ class StateOfACheckpoint(RuleBasedStateMachine):
         sent = [
             commit for commit in self.housekeeping.newest(COMMITS_SENT) if commit.batch <= batch
         ]
-        state = TaskState(self.folder / "views" / host, KEY_GROUPS, groups, STEPS)
+        state = TaskState(
+            self.folder / "views" / host, KEY_GROUPS, groups, STEPS, self.checkpoint.id
+        )
         state.catch_up(History(storage, sent, batch, CommitLog(storage).read))
         return state
 
@@ -159,7 +162,9 @@ class StateOfACheckpoint(RuleBasedStateMachine):
                 )
                 for step in STEPS
             }
-            delta = state.write_delta(own, f"{batch}.1.{task}.{attempt}", self.checkpoint.storage)
+            delta = state.write_delta(
+                own, f"{batch}.1.{task}.{attempt}", self.checkpoint.storage, batch
+            )
             deltas += [delta] if delta else []
             if self.batch >= 0:
                 written += state.write_snapshots(
@@ -180,7 +185,14 @@ class StateOfACheckpoint(RuleBasedStateMachine):
         in_use = in_force(self.last.snapshots if self.last else (), written)
         self.made += 1
         commit = Commit(
-            batch, {"s": [batch, batch]}, tuple(deltas), in_use, steps=STEPS, id=f"{self.made:x}"
+            batch,
+            {"s": [batch, batch]},
+            tuple(deltas),
+            in_use,
+            steps=STEPS,
+            checkpoint=self.checkpoint.id,
+            id=f"{self.made:x}",
+            parent=self.last.id if self.last else "",
         )
         self.checkpoint.commits.publish(commit)
         after = {
@@ -224,6 +236,27 @@ class StateOfACheckpoint(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS), shard=st.integers(min_value=0, max_value=15))
     def a_part_of_a_view_is_deleted(self, host: str, shard: int) -> None:
         shutil.rmtree(self.folder / "views" / host / f"{shard:02d}", ignore_errors=True)
+
+    @rule(
+        host=st.sampled_from(HOSTS),
+        shard=st.integers(min_value=0, max_value=15),
+        share=st.floats(min_value=0.0, max_value=0.99),
+    )
+    def a_part_of_a_view_is_truncated(self, host: str, shard: int, share: float) -> None:
+        file = self.folder / "views" / host / f"{shard:02d}" / "data.mdb"
+        if file.exists():
+            os.truncate(file, int(file.stat().st_size * share))
+
+    @rule(host=st.sampled_from(HOSTS), at=st.integers(min_value=0))
+    def a_value_in_a_view_is_damaged(self, host: str, at: int) -> None:
+        """One byte of one stored entry, whichever it is."""
+        for file in sorted((self.folder / "views" / host).glob("*/data.mdb")):
+            content = bytearray(file.read_bytes())
+            found = content.find(b"long long")
+            if found > 0:
+                content[found + at % 9] ^= 1
+                close_environments()
+                file.write_bytes(content)
 
     @precondition(lambda self: self.last is not None)
     @rule(host=st.sampled_from(HOSTS), back=st.integers(min_value=0, max_value=RETAIN - 1))

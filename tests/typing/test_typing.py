@@ -20,11 +20,17 @@ FOUND = re.compile(r"typed_application\.py:(\d+): (note|error): (.*)$")
 
 
 def expected() -> dict[int, str]:
+    """What each line's mark says; a mark on a line of its own is about the line below it."""
     lines = SUBJECT.read_text().splitlines()
-    marks = {number: re.search(r"# ([TE]): (.+)$", line) for number, line in enumerate(lines, 1)}
-    return {
-        number: f"{mark[1]}: {mark[2]}" for number, mark in marks.items() if mark and number > 5
-    }
+    found: dict[int, str] = {}
+    for number, line in enumerate(lines, 1):
+        if (mark := re.search(r"# ([TE]): (.+)$", line)) is None or number <= 5:
+            continue
+        at = number + 1 if line.startswith("#") else number
+        if lines[at - 1] == "reveal_type(":
+            at += 1
+        found[at] = f"{mark[1]}: {mark[2]}"
+    return found
 
 
 def short(kind: str, message: str) -> str | None:

@@ -183,3 +183,8 @@ lines.key_by(word).to(positive)  # E: arg-type
 lines.to_sink("127.0.0.1:7002")  # E: arg-type
 wallaroo.build_application("typed", lines.to_sinks)  # E: arg-type
 wallaroo.source("lines", "127.0.0.1:7010")  # E: arg-type
+
+application = wallaroo.build_application("typed", lines.to_sink(wallaroo.StdoutSinkConfig()))
+reveal_type(wallaroo.run(application, tasks=3).result())  # T: RunStatus
+wallaroo.run(application, taks=3)  # E: call-arg
+wallaroo.run(application, tasks="3")  # E: arg-type

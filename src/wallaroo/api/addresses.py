@@ -1,7 +1,7 @@
 """``--in`` and ``--out`` as applications read them from their arguments.
 
 Where it runs: driver, inside of ``application_setup``.  Both leave all other arguments alone; a
-missing option ends the program with a usage line, as argparse does.
+missing option is a WallarooParameterError with the line that asked for it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import argparse
 from collections.abc import Sequence
 
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.user_frames import user_place
 
 Address = tuple[str, ...]
+MEANING = {"--in": "where the sources listen", "--out": "where the sinks connect to"}
 
 
 def tcp_parse_input_addrs(args: Sequence[str]) -> list[Address]:
@@ -38,9 +40,20 @@ def tcp_parse_output_addrs(args: Sequence[str]) -> list[Address]:
 
 
 def _option(args: Sequence[str], short: str, long: str, shape: str) -> str:
-    parser = argparse.ArgumentParser(prog="wallaroo", add_help=False, allow_abbrev=False)
-    parser.add_argument(short, long, dest="value", required=True, metavar=shape)
-    return str(parser.parse_known_args(list(args))[0].value)
+    parser = argparse.ArgumentParser(
+        prog="wallaroo", add_help=False, allow_abbrev=False, exit_on_error=False
+    )
+    parser.add_argument(short, long, dest="value", metavar=shape, help=MEANING[long])
+    place = user_place()
+    try:
+        value = parser.parse_known_args(list(args))[0].value
+    except argparse.ArgumentError:  # the option is the last word
+        value = None
+    if value is None:
+        raise WallarooParameterError(
+            Problem(long, place, "The application needs this option.", f"Give {long} {shape}.")
+        )
+    return str(value)
 
 
 def _input(text: str) -> Address:

@@ -1,4 +1,4 @@
-"""Rules about what stands where: steps in ``to``, key extractors in ``key_by``, configurations at
+"""Rules about what belongs where: steps in ``to``, key extractors in ``key_by``, configurations at
 the ends.
 
 Where it runs: pure.

@@ -16,7 +16,7 @@ from wallaroo.steps import Step
 
 
 def names_are_readable(subject: Subject) -> Iterator[Problem]:
-    """Names stand in logs, tables, files and on the command line."""
+    """Names appear in logs, tables, files and on the command line."""
     yield from _name(subject.title, subject.place, "The application's name", subject.application)
     for node in subject.of(SourceNode):
         yield from _name(title_of(node), node.place, "The name given to source()", node.name)
@@ -76,7 +76,7 @@ def _again(
 
 
 def steps_have_their_own_names(subject: Subject) -> Iterator[Problem]:
-    """State and metrics belong to a step's name.  One stateless step may stand in several places; a
+    """State and metrics belong to a step's name.  One stateless step may be used in several places; a
     state step may not.
     """
     seen: dict[str, StepNode] = {}
@@ -88,13 +88,13 @@ def steps_have_their_own_names(subject: Subject) -> Iterator[Problem]:
             continue
         if node.step.is_stateful:
             what = (
-                f"A step of this name stands at {first.place} already, and state belongs to a "
+                f"A step of this name is defined at {first.place} already, and state belongs to a "
                 f"step's name."
             )
         else:
             what = (
-                f"Another step of this name stands at {first.place}; their metrics could not "
-                f"be told apart."
+                f"Another step of this name is defined at {first.place}; their metrics could not "
+                f"be distinguished."
             )
         yield Problem(
             title_of(node), node.place, what, "Give each step a name of its own: name='...'."

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from wallaroo.check.subject import Subject, Used, title_of, used_steps
-from wallaroo.check.unpicklable import find_culprit
 from wallaroo.errors import Problem
 from wallaroo.graph.nodes import SinkNode, SourceNode
-from wallaroo.steps import importable_module
+from wallaroo.steps import Step, importable_module
+from wallaroo.unpicklable import name_unpicklable
 
 ELSEWHERE = "Create it where it is used, or at the top level of the module."
 
@@ -28,7 +28,7 @@ def steps_can_be_pickled(subject: Subject) -> Iterator[Problem]:
             continue  # said already
         error = _refusal(pickle.dumps, used.step)
         if error is not None:
-            what = f"It cannot be sent to a worker: {find_culprit(used.step.function, error)}."
+            what = f"It cannot be sent to a worker: {name_unpicklable(used.step.function, error)}."
             yield Problem(used.title, used.place, what, ELSEWHERE)
 
 
@@ -57,7 +57,7 @@ def configurations_can_be_pickled(subject: Subject) -> Iterator[Problem]:
             error = None if inspect.isclass(travels) else _refusal(pickle.dumps, travels)
             if error is not None:
                 which = "Its generator" if hasattr(config, "gen_instance") else "Its configuration"
-                what = f"{which} cannot be pickled: {find_culprit(travels, error)}."
+                what = f"{which} cannot be pickled: {name_unpicklable(travels, error)}."
                 yield Problem(
                     title_of(node),
                     node.place,
@@ -66,30 +66,38 @@ def configurations_can_be_pickled(subject: Subject) -> Iterator[Problem]:
                 )
 
 
-def steps_can_be_imported(subject: Subject) -> Iterator[Problem]:
-    """What is typed into an interactive session has no file that another process could import."""
-    for used in used_steps(subject):
-        state = getattr(used.step, "state_class", None)
+def interactive_problems(steps: Iterable[Step]) -> Iterator[Problem]:
+    """What is typed into an interactive session has no file that another process could import.
+
+    Only a run on Spark has other processes: an application may be built, drawn and run locally.
+    """
+    for step in steps:
+        state = getattr(step, "state_class", None)
         for thing, name in (
-            (used.step, "It"),
+            (step, "It"),
             (state, f"Its state class {getattr(state, '__name__', '')}"),
         ):
             module = getattr(thing, "__module__", None)
             if module != "__main__":
                 continue
+            title = f"step '{step.step_name}'"
             imported_as = importable_module(module)
             if imported_as == "__main__":
-                what = f"{name} is defined in an interactive session, which no worker can import."
-                yield Problem(used.title, used.place, what, "Write the application to a file.")
+                yield Problem(
+                    title,
+                    step.place,
+                    f"{name} is defined in an interactive session, which no worker can import.",
+                    "Write the application to a file to run it on Spark; "
+                    "wallaroo.testing.run_local runs it here.",
+                )
             elif not all(
                 part.isidentifier() or part.replace("-", "_").isidentifier()
                 for part in imported_as.split(".")
             ):
-                what = f"{name} is defined in a script that cannot be imported as '{imported_as}'."
                 yield Problem(
-                    used.title,
-                    used.place,
-                    what,
+                    title,
+                    step.place,
+                    f"{name} is defined in a script that cannot be imported as '{imported_as}'.",
                     "Rename the script: letters, digits and underscores.",
                 )
 
@@ -120,7 +128,7 @@ def _stored(used: Used, state: type[Any], serialize: Callable[[Any], bytes]) -> 
         return
     error = _refusal(serialize, made[0])
     if error is not None:
-        what = f"Its state, a {state.__name__}, cannot be stored: {find_culprit(made[0], error)}."
+        what = f"Its state, a {state.__name__}, cannot be stored: {name_unpicklable(made[0], error, serialize)}."
         yield Problem(used.title, used.place, what, "Keep only picklable values in the state.")
 
 
@@ -144,6 +152,6 @@ def _refusal(call: Callable[[Any], Any], thing: Any) -> Exception | None:
     """
     try:
         call(thing)
-    except Exception as error:  # noqa: BLE001  # this is the gate between the user's code and the list of problems
+    except Exception as error:  # noqa: BLE001  # the error boundary between the user's code and the list of problems
         return error
     return None

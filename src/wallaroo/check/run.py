@@ -29,7 +29,6 @@ from wallaroo.check.names import (
 from wallaroo.check.pickling import (
     configurations_can_be_pickled,
     state_can_be_stored,
-    steps_can_be_imported,
     steps_can_be_pickled,
 )
 from wallaroo.check.ports import ports_are_numbers, ports_do_not_clash
@@ -70,7 +69,6 @@ RULES: tuple[Rule, ...] = (
     ports_do_not_clash,
     steps_can_be_pickled,
     configurations_can_be_pickled,
-    steps_can_be_imported,
     state_can_be_stored,
 )
 

@@ -38,7 +38,7 @@ def nothing_behind_a_sink(subject: Subject) -> Iterator[Problem]:
                     title_of(node), node.place, what, "Merge first, then call to_sink() once."
                 )
             else:
-                what = f"It stands behind a sink ({upstream.place}), where no event arrives."
+                what = f"It comes after a sink ({upstream.place}), where no event arrives."
                 yield Problem(
                     title_of(node),
                     node.place,
@@ -73,7 +73,7 @@ def merges_are_alike(subject: Subject) -> Iterator[Problem]:
                 title_of(node),
                 node.place,
                 what,
-                "Call key_by() behind the merge, or last on both sides.",
+                "Call key_by() after the merge, or last on both sides.",
             )
 
 
@@ -89,9 +89,8 @@ def state_is_keyed(subject: Subject) -> Iterator[Problem]:
     keyed = keyed_nodes(subject.root)
     for node in subject.nodes:
         if is_state_step(node) and node not in keyed:
-            what = (
-                "It keeps state, and no key_by() or collect() stands in front of it"
-                + _on_which_side(node, keyed)
+            what = "It keeps state, and no key_by() or collect() comes before it" + _on_which_side(
+                node, keyed
             )
             cure = (
                 "Put key_by(your_key_extractor) there for one state per key, or collect() for "

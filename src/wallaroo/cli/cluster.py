@@ -16,8 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from wallaroo.cli.doctor import examine_java
-from wallaroo.cli.machine import Verdict
+from wallaroo.cli.doctor.command import examine_java
+from wallaroo.cli.doctor.machine import Verdict
 from wallaroo.cli.tables import print_table
 from wallaroo.errors import PeerError
 from wallaroo.local_cluster.cluster import LEAVE_S, MEMORY_DEFAULT, LocalCluster

@@ -1,4 +1,4 @@
-"""How times, sizes and key groups are said to a person.
+"""How times, sizes, numbers and key groups are written for a person.
 
 Where it runs: driver and a terminal.  All functions are pure.
 """
@@ -19,6 +19,15 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """A number with its noun.
+
+    >>> counted(1, "task"), counted(1200, "task"), counted(0, "batch", "batches")
+    ('1 task', '1,200 tasks', '0 batches')
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def milliseconds(value_ms: float) -> str:

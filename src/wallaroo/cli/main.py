@@ -21,21 +21,40 @@ from importlib import metadata
 
 from wallaroo.cli import (
     cluster,
-    doctor,
+    completion,
+    dev,
+    new,
     plan,
     receive,
-    run,
     send,
     show,
     sink,
-    state,
     status,
     verify,
 )
+from wallaroo.cli.application.hints import call_chain
+from wallaroo.cli.doctor import command as doctor
+from wallaroo.cli.run import command as run
+from wallaroo.cli.state import command as state
 from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
 
 EXIT_FAILED, EXIT_PIPELINE, EXIT_USER_CODE, EXIT_OUR_MISTAKE, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
-COMMANDS = (run, send, receive, show, plan, status, state, sink, cluster, verify, doctor)
+COMMANDS = (
+    new,
+    dev,
+    run,
+    send,
+    receive,
+    show,
+    sink,
+    plan,
+    state,
+    status,
+    cluster,
+    verify,
+    doctor,
+    completion,
+)
 
 
 def entry() -> None:
@@ -58,10 +77,11 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_FAILED
     except WallarooError as error:
         _show_trace_if_asked()
-        told = our_mistake(error, arguments) if isinstance(error, InternalError) else str(error)
-        print(f"wallaroo: error: {told}", file=sys.stderr)
+        is_ours = isinstance(error, InternalError)
+        text = our_mistake(error, arguments) if is_ours else str(error) + call_chain(error)
+        print(f"wallaroo: error: {text}", file=sys.stderr)
         return exit_code(error)
-    except Exception as error:  # noqa: BLE001  # this command's one error gate
+    except Exception as error:  # noqa: BLE001  # this command's one error boundary
         _show_trace_if_asked()
         print(f"wallaroo: error: {our_mistake(error, arguments)}", file=sys.stderr)
         return EXIT_OUR_MISTAKE
@@ -75,7 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
             "Run stream processing applications written against Wallaroo's Python API on "
             "Apache Spark."
         ),
-        epilog="wallaroo COMMAND --help tells a command's options.",
+        epilog="wallaroo COMMAND --help shows a command's options.",
     )
     parser.add_argument("--version", action="version", version=f"wallaroo-spark {version()}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.api.application import Application
-from wallaroo.cli.app_args import EPILOG, add_app, parser_behind, part
-from wallaroo.cli.loading import load_application
+from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
+from wallaroo.cli.application.loading import load_application
 from wallaroo.inspection.compatibility import Finding, look, way_on
 from wallaroo.plan.json import Verdict
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
@@ -73,9 +73,9 @@ def plan_command(arguments: argparse.Namespace) -> int:
 
 
 def _parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
-    """Part what stands behind APP into this command's options and the application's."""
-    own = parser_behind("plan", arguments.app, _add_options)
-    options, application_args = part(own, arguments)
+    """Split what follows APP into this command's options and the application's."""
+    own = trailing_parser("plan", arguments.app, _add_options)
+    options, application_args = split_args(own, arguments)
     if options.checkpoint is None:
         own.error(
             "--checkpoint DIR is missing: with which checkpoint is the application to be compared?"
@@ -89,8 +89,8 @@ def _text(checkpoint: Path, finding: Finding) -> str:
     lines += [f"  - {reason}" for reason in finding.comparison.reasons]
     if finding.comparison.verdict is Verdict.INCOMPATIBLE:
         lines.append(
-            f"A run would refuse. Run the application it was made with; {way_on(finding)}; "
-            f"--fresh starts over."
+            f"A run would refuse. Run the application it was made with, or give this one a folder "
+            f"of its own; {way_on(finding)}."
         )
     return "\n".join(lines)
 

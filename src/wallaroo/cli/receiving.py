@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.sinks.tcp.pipe import GREETING, OFFSET
+from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET
 
 CHUNK_BYTES = 256 * 1024  # per recv
 ACK_SECONDS = 0.05  # a resuming receiver makes its file durable and says so at most this often

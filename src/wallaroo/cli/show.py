@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from wallaroo.api.application import Application
-from wallaroo.cli.loading import load_application
+from wallaroo.cli.application.loading import load_application
 from wallaroo.graph import render
 from wallaroo.plan import explain
 
 EPILOG = (
-    "Every other option behind APP, such as --in and --out, goes to the application's "
+    "Every other option after APP, such as --in and --out, goes to the application's "
     "application_setup(args)."
 )
 

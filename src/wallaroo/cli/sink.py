@@ -14,7 +14,8 @@ from wallaroo.errors import CheckpointError
 from wallaroo.identity import CommitId
 from wallaroo.sinks.tcp.progress import NAME
 from wallaroo.sinks.tcp.skip import Skipped, skip_batch
-from wallaroo.state.checkpoint import FORMAT, Checkpoint, open_checkpoint
+from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
+from wallaroo.state.layout import FORMAT
 
 
 def add_parser(subparsers: Any) -> None:

@@ -3,7 +3,7 @@ JSON.
 
 Where it runs: a terminal, beside the running application.
 
-What stands behind ``status`` is told apart by its form: a query's name is the query, HOST:PORT or a
+What follows ``status`` is distinguished by its form: a query's name is the query, HOST:PORT or a
 folder says which application.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from rich.console import Console
 
-from wallaroo.cli.live import live_table
+from wallaroo.cli.run.text import live_table
 from wallaroo.cli.tables import print_table
 from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.inspection.reader import CheckpointReader
@@ -79,7 +79,7 @@ def add_parser(subparsers: Any) -> None:
 
 def status_command(options: argparse.Namespace) -> int:
     """Print what the application answers; return an exit code."""
-    where, query = told_apart(options.words)
+    where, query = parse_target_and_query(options.words)
     address = _address_of(where) if where else _only_one()
     if address is None:
         return SEVERAL
@@ -102,11 +102,11 @@ def status_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def told_apart(words: list[str]) -> tuple[str | None, str | None]:
+def parse_target_and_query(words: list[str]) -> tuple[str | None, str | None]:
     """Return where and what to ask.  Raises PipelineError for a word that is neither, or for two of
     a kind.
 
-    >>> told_apart(["127.0.0.1:4000", "partition-query"]), told_apart(["partition"]), told_apart([])
+    >>> parse_target_and_query(["127.0.0.1:4000", "partition-query"]), parse_target_and_query(["partition"]), parse_target_and_query([])
     (('127.0.0.1:4000', 'partition'), (None, 'partition'), (None, None))
     """
     where: list[str] = []

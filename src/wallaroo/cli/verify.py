@@ -72,7 +72,7 @@ def add_parser(subparsers: Any) -> None:
         type=float,
         default=float("inf"),
         metavar="S",
-        help="kill nothing after this time, per application",
+        help="kill nothing later than this after the first output, per application",
     )
     kinds = ", ".join(kind.value for kind in Kind)
     add(

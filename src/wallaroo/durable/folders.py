@@ -5,6 +5,7 @@ Where it runs: everywhere that writes to disk.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -18,7 +19,8 @@ def make_private(path: Path, *, is_durable: bool = False) -> None:
 
     A folder that was there keeps its mode if only its owner can write to it; the bits that let
     others in are removed otherwise.  With ``is_durable`` the new names survive a power cut.  Raises
-    PeerError where the folder belongs to another user or is a symbolic link made by one.
+    PeerError where the folder belongs to another user or is a symbolic link made by one, OSError
+    where it cannot be made.
     """
     missing = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
     for folder in reversed(missing):
@@ -36,6 +38,8 @@ def require_own(path: Path) -> None:
     if path.is_symlink() and path.lstat().st_uid not in (os.getuid(), 0):
         raise _foreign(path, path.lstat().st_uid)
     found = path.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     if found.st_uid != os.getuid():
         raise _foreign(path, found.st_uid)
     if stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):

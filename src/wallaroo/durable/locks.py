@@ -5,11 +5,13 @@ Where it runs: everywhere that writes to disk.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from wallaroo.durable.whole_file import PRIVATE_FILE
+from wallaroo.durable.whole_file import PRIVATE_FILE, PRIVATE_FOLDER
 
 
 class LockedError(Exception):
@@ -41,3 +43,17 @@ def lock_file(path: Path, note: str = "") -> int:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, note.encode(), 0)
     return descriptor
+
+
+@contextlib.contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold the lock on ``path`` (made if absent, with its folder) for a ``with`` block; wait for it
+    if another process has it.
+    """
+    path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -13,6 +13,7 @@ from wallaroo.engine.error_context import blame, shorten
 from wallaroo.engine.keys import Key
 from wallaroo.engine.packing import Packing
 from wallaroo.steps import Step
+from wallaroo.unpicklable import unpicklable_part
 
 Read = Callable[[Key], bytes | None]
 
@@ -58,7 +59,9 @@ class KeyedState:
             try:
                 raw = self._dumps(state)
             except BaseException as error:
-                blame(self.step, f"state of key {shorten(key)}", error)
+                part = unpicklable_part(state, self._dumps)
+                why = f"; {part}. Keep only picklable values in the state" if part else ""
+                blame(self.step, f"state of key {shorten(key)}{why}", error)
             if raw != self._stored[key]:
                 yield key, raw
         for key in self._dropped:

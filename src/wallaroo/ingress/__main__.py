@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from wallaroo.ingress.child import Parent, end_of, say
 from wallaroo.ingress.config import read_config
 from wallaroo.ingress.server import Ingress
+from wallaroo.processes.child import Parent, end_of, say
 
 
 def main(path: str) -> int:

@@ -20,10 +20,10 @@ from typing import Any
 
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, PeerError, UserCodeError
-from wallaroo.ingress.child import EXIT_PEER, EXIT_USER, Parent, fail, say
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX
 from wallaroo.ingress.feeds import feed_of
 from wallaroo.ingress.run import Feed
+from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, fail, say
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
 

@@ -7,17 +7,12 @@ Where it runs: driver.
 from __future__ import annotations
 
 import base64
-import json
-import os
 import queue
 import secrets
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +34,7 @@ from wallaroo.ingress.config import (
     write_config,
 )
 from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
+from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
 from wallaroo.range_server.server import RangeConfig, write_range_config
 from wallaroo.range_server.wire import SECRET_BYTES
 from wallaroo.sources.interface import SourceConfig
@@ -48,6 +44,8 @@ from wallaroo.steps import pickle_by_name
 
 START_S_MAX = 30.0
 STOP_S_MAX = 5.0
+HUNG_S = 20.0
+LOOK_S = 0.05
 START_TRIES = 5  # of a process that is killed while it starts
 PORT_TRIES_S = 5.0  # a killed process's port may be taken for a moment
 # what a child runs
@@ -63,23 +61,6 @@ _ERRORS: dict[str, type[WallarooError]] = {
     "checkpoint": CheckpointError,
     "peer": PeerError,
 }
-Log = Callable[[str], None]
-
-
-@dataclass(slots=True)
-class Child:
-    """One process and what it has reported."""
-
-    name: str
-    command: list[str]
-    process: subprocess.Popen[str]
-    lines: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
-    is_done: bool = False
-
-    @property
-    def module(self) -> str:
-        """What it runs; names are the user's, and may be any."""
-        return self.command[0]
 
 
 class KilledAtStartError(PeerError):
@@ -94,6 +75,8 @@ class Feeders:
         self._ingress: tuple[IngressConfig, Path] | None = None
         self._ranges: tuple[RangeConfig, Path] | None = None
         self._log: Log = print
+        self._is_stopping: Callable[[], bool] = lambda: False
+        self._hung_s = HUNG_S
         self.addresses: dict[str, Address] = {}
         self.ack_addresses: dict[str, Address] = {}
         # of the range server: the host it listens on, and its port
@@ -114,6 +97,8 @@ class Feeders:
         serve_port: int = 0,
         checkpoint: str = "",
         handshake_s: float = HANDSHAKE_S,
+        hung_s: float = HUNG_S,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> dict[str, Address]:
         """Start all processes; return where each TCP source listens.  ``is_acknowledged`` opens a
         second port per TCP source, ``ack_ports`` for the sources named there, at these ports.
@@ -121,11 +106,15 @@ class Feeders:
         ``RemoteSpool(range_address, range_secret, source)``; ``serve_port`` 0: any free one.
         Spools of another checkpoint than the one with this id are refused.  ``handshake_s``: how
         long a sender of an acknowledged stream may take to name its stream.
+        A process that shows no sign of life for ``hung_s`` is killed and started again;
+        ``is_stopping`` ends the waiting for processes to be ready.
 
         A source's spool is ``folder_of(spool_root, source.name)``.  Raises PipelineError,
         PeerError, UserCodeError or CheckpointError; nothing runs then.
         """
         self._log = log
+        self._hung_s = hung_s
+        self._is_stopping = is_stopping
         make_private(spool_root, is_durable=is_durable)
         listening = [
             source for source in sources if isinstance(source, TCPSourceConfig) and source.valid
@@ -177,6 +166,12 @@ class Feeders:
         for child in list(self._children):
             code = None if child.is_done else child.process.poll()
             if code is None:
+                if not child.is_done and child.silent_s > self._hung_s:
+                    self._log(
+                        f"{child.name} has shown no sign of life for {self._hung_s:.0f} s; "
+                        "killing it"
+                    )
+                    child.kill()
                 continue
             if code < 0 or (code == 0 and child.module == RANGES):
                 self._restart(child, code)
@@ -184,7 +179,16 @@ class Feeders:
                 child.is_done = True  # a file or generator at its end
             else:
                 child.is_done = True
-                raise _failure(child, *_last_line(child))
+                raise _failure(child, *child.last_line())
+
+    @property
+    def silent(self) -> str:
+        """Which processes show no sign of life, and for how long, in words; empty if none."""
+        return "; ".join(
+            f"{child.name} to show a sign of life (for {child.silent_s:.0f} s now)"
+            for child in self._children
+            if not child.is_done and child.silent_s > self._hung_s / 2
+        )
 
     def stop_feeding(self) -> None:
         """Stop all but the range server, which batches under way still need; go on polling, and
@@ -199,16 +203,8 @@ class Feeders:
         self._stop(list(self._children))
 
     def _stop(self, children: list[Child]) -> None:
+        stop(children, STOP_S_MAX)
         for child in children:
-            if child.process.stdin is not None:
-                child.process.stdin.close()
-        until = time.monotonic() + STOP_S_MAX
-        for child in children:
-            try:
-                child.process.wait(max(0.0, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.process.kill()
-                child.process.wait()
             self._children.remove(child)
 
     @property
@@ -270,9 +266,9 @@ class Feeders:
         self._ranges = (replace(config, port=port), path)
 
     def _restart(self, child: Child, code: int) -> None:
-        how = f"was killed ({signal.Signals(-code).name})" if code else "ended"
-        self._log(f"{child.name} {how}; starting it again")
+        self._log(f"{child.name} {how_it_ended(code)}; starting it again")
         self._children.remove(child)
+        child.release()
         start = {INGRESS: self._start_ingress, RANGES: self._start_ranges}.get(child.module)
         if start is None:
             self._start_one(child.name, child.command)
@@ -288,23 +284,7 @@ class Feeders:
                     raise
 
     def _spawn(self, name: str, arguments: list[str]) -> Child:
-        root = str(Path(__file__).parents[2])
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
-        }
-        process = subprocess.Popen(
-            [sys.executable, "-m", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for the driver; it tells the others
-        )
-        child = Child(name, arguments, process)
-        threading.Thread(target=_read_lines, args=(child,), daemon=True).start()
-        threading.Thread(target=_pass_on, args=(process, self._log), daemon=True).start()
+        child = Child(name, arguments, self._log)
         self._children.append(child)
         return child
 
@@ -312,8 +292,12 @@ class Feeders:
         until = time.monotonic() + START_S_MAX
         while True:
             try:
-                word, content = child.lines.get(timeout=max(0.01, until - time.monotonic()))
+                word, content = child.lines.get(timeout=LOOK_S)
             except queue.Empty:
+                if self._is_stopping():
+                    raise PeerError(f"{child.name} was not waited for: the run stops.") from None
+                if time.monotonic() < until:
+                    continue
                 raise PeerError(
                     f"{child.name} did not start within {START_S_MAX:.0f} s. Is the machine "
                     f"overloaded?"
@@ -325,14 +309,6 @@ class Feeders:
             else:
                 child.process.wait()
                 raise _failure(child, word, content)
-
-
-def _last_line(child: Child) -> tuple[str, Any]:
-    """Return what an ended process said last."""
-    while True:
-        word, content = child.lines.get(timeout=STOP_S_MAX)  # END comes when its stdout is closed
-        if word in ("ERROR", "END"):
-            return word, content
 
 
 def _failure(child: Child, word: str, content: Any) -> WallarooError:
@@ -347,23 +323,6 @@ def _failure(child: Child, word: str, content: Any) -> WallarooError:
     return InternalError(
         f"the process of {child.name} ended with code {code}; what it said is in the log above."
     )
-
-
-def _read_lines(child: Child) -> None:
-    assert child.process.stdout is not None
-    for line in child.process.stdout:
-        word, _, content = line.partition(" ")
-        if word in ("READY", "ACKS", "ERROR"):
-            child.lines.put((word, json.loads(content)))
-        else:  # user code prints, too
-            print(line, end="", flush=True)
-    child.lines.put(("END", None))
-
-
-def _pass_on(process: subprocess.Popen[str], log: Log) -> None:
-    assert process.stderr is not None
-    for line in process.stderr:
-        log(line.rstrip("\n"))
 
 
 def _ingress_source(

@@ -10,11 +10,11 @@ import resource
 import selectors
 import time
 
-from wallaroo.ingress.child import Parent
 from wallaroo.ingress.config import IngressConfig
 from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.ports import Address
 from wallaroo.ingress.source_listener import SourceListener
+from wallaroo.processes.child import Parent
 
 PUBLISH_S = 0.005  # under load: one publish (and fsync) for what came in this time
 PAUSE_S = 0.001  # after a pass that read little, so that many small messages come with one read
@@ -63,6 +63,7 @@ class Ingress:
                 is_any_paused = any(listener.is_paused for listener in self._listeners)
                 events = self._selector.select(LOOK_S if is_any_paused else LOOK_AFTER_S)
                 began = time.monotonic()
+                self._parent.beat()
                 count = sum([key.data(self._buffer) for key, _ in events])
                 self._publish(is_quiet=count < LITTLE_BYTES)
                 if began - looked_after_at > LOOK_AFTER_S:

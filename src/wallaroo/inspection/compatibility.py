@@ -31,13 +31,13 @@ class Finding:
     commit: int | None  # the newest one; None where nothing is committed
     comparison: Comparison
     can_drop: bool = True  # whether a run may go on without what does not fit
-    dropped: frozenset[str] = frozenset()  # state steps whose state would be left behind
+    dropped: frozenset[str] = frozenset()  # state steps whose state would be abandoned
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a run has to say about the comparison; ``dropped`` names state steps whose state is left
-    behind.
+    """What a run has to say about the comparison; ``dropped`` names state steps whose state is
+    abandoned.
     """
 
     notes: tuple[str, ...] = ()
@@ -59,13 +59,21 @@ def judge(checkpoint: Checkpoint, plan: Plan, allow_incompatible: bool) -> Judge
     """Compare, and note the new plan beside the checkpoint.
 
     Raises CheckpointError, before anything is touched, where the application does not fit and
-    nobody has allowed to drop what does not.
+    dropping what does not was not allowed.
     """
     text = dumps(plan)
     finding = _compared(checkpoint.root, checkpoint.last.batch if checkpoint.last else None, text)
     judgement = _judged(checkpoint.root, finding, allow_incompatible)
     checkpoint.storage.publish(PLAN, text.encode())
     return judgement
+
+
+def planned_key_groups(root: Path) -> int | None:
+    """Return the number of key groups that is noted beside the checkpoint; None where none is."""
+    try:
+        return int(json.loads((root / PLAN).read_text())["key_groups"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _compared(root: Path, commit: int | None, new: str) -> Finding:
@@ -117,8 +125,8 @@ def _refusal(root: Path, finding: Finding) -> str:
     listed = "\n".join(f"  - {reason}" for reason in finding.comparison.reasons)
     return (
         f"checkpoint {root} does not fit this application:\n{listed}\n"
-        f"Nothing was touched. Run the application it was made with; {way_on(finding)}; --fresh "
-        f"starts over."
+        f"Nothing was touched. Run the application it was made with, or give this one a folder of "
+        f"its own; {way_on(finding)}."
     )
 
 

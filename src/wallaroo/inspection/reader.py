@@ -2,9 +2,9 @@
 
 Where it runs: a terminal, beside a running application or without one.
 
-The law of readers: nothing is locked and nothing is written.  What is published never changes, but
+The invariants: nothing is locked and nothing is written.  What is published never changes, but
 a running application deletes what it no longer needs; so all files of a commit are opened before
-the first entry is read (an open file outlives its name), and where one is gone by then the newest
+the first entry is read (an open file outlives its name), and where one was deleted by then the newest
 commit is tried instead, or, if a certain commit was asked for, the answer is that it is no longer
 retained.
 """
@@ -12,7 +12,6 @@ retained.
 from __future__ import annotations
 
 import errno
-import json
 import mmap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,11 +23,9 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef
 from wallaroo.state.delta import latest
 from wallaroo.state.history import NOTHING, History
+from wallaroo.state.layout import read_identity
 from wallaroo.state.storage import LocalStorage
 
-# newest version of a checkpoint that is understood here; state.checkpoint, which needs LMDB, has
-# its own
-VERSION_MAX = 1
 # smaller files are read at once: an open file costs more than their bytes
 MAPPED_BYTES_MIN = 1 << 16
 # newest commits tried while an application deletes them: at worst it commits every few milliseconds
@@ -55,12 +52,12 @@ class MappedStorage(LocalStorage):
                 f"the checkpoint lacks {path}, which a commit refers to."
             ) from error
         except OSError as error:
-            cure = (
+            fix = (
                 "Raise the limit (ulimit -n)."
                 if error.errno == errno.EMFILE
                 else "Make it readable to this user."
             )
-            raise PeerError(f"{path} cannot be read: {error.strerror}. {cure}") from error
+            raise PeerError(f"{path} cannot be read: {error.strerror}. {fix}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +75,6 @@ class StepSize:
 
     entries: int = 0
     bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What happened to one key between two commits: ``old`` is None where it was added, ``new``
-    where it was removed.
-    """
-
-    step: str
-    key: Key
-    old: bytes | None
-    new: bytes | None
 
 
 class StateAt:
@@ -135,18 +120,29 @@ class StateAt:
 
     def find(self, keys: Iterable[Key], step: str | None = None) -> list[StoredEntry]:
         """Return the entries of the first of these keys that any step (or the named one) has."""
+        place = self.locate(keys, step)
+        if place is None:
+            return []
+        group, key = place
+        entries = self.group(group)
+        encoded = encode_key(key)
+        return [
+            StoredEntry(name, key, entries[name, encoded])
+            for name in self.commit.steps
+            if step in (None, name) and (name, encoded) in entries
+        ]
+
+    def locate(self, keys: Iterable[Key], step: str | None = None) -> tuple[int, Key] | None:
+        """Return the first of these keys that any step (or the named one) has, and its group."""
         for key in keys:
             encoded = encode_key(key)
             for group in self._likely_groups(encoded):
                 entries = self.group(group)
-                found = [
-                    name
-                    for name in self.commit.steps
-                    if step in (None, name) and (name, encoded) in entries
-                ]
-                if found:
-                    return [StoredEntry(name, key, entries[name, encoded]) for name in found]
-        return []
+                if any(
+                    (name, encoded) in entries for name in self.commit.steps if step in (None, name)
+                ):
+                    return group, key
+        return None
 
     def _likely_groups(self, encoded: bytes) -> Iterable[int]:
         """The key's own group first, then the others: in a young checkpoint the files do not surely
@@ -160,7 +156,7 @@ class CheckpointReader:
     """A checkpoint folder, for reading only."""
 
     def __init__(self, root: Path):
-        _check_format(root)
+        self.id = read_identity(root)
         self.root = root
         self._storage = LocalStorage(str(root), False)
 
@@ -252,31 +248,8 @@ def _deltas_if_there(log: CommitLog, batch: int) -> Iterable[DeltaRef]:
         return ()
 
 
-def _check_format(root: Path) -> None:
-    file = root / "format.json"
-    try:
-        version = int(json.loads(file.read_text())["version"])
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise CheckpointError(
-            f"{root} is no checkpoint. Give the folder that `wallaroo run --checkpoint` was given."
-        ) from error
-    except OSError as error:
-        raise PeerError(
-            f"{file} cannot be read: {error.strerror}. Make it readable to this user."
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{file} is damaged. Restore it from a backup of the checkpoint."
-        ) from error
-    if version > VERSION_MAX:
-        raise CheckpointError(
-            f"{root} has format version {version}; this program reads up to {VERSION_MAX}. Use a "
-            f"newer wallaroo-spark."
-        )
-
-
 def _is_whole(commit: Commit, commits: dict[int, Commit], files: set[str]) -> bool:
-    """Whether the snapshots that a commit builds on, and all deltas behind them, are there."""
+    """Whether the snapshots that a commit builds on, and all deltas after them, are there."""
     bases: dict[int, int] = {}
     for ref in commit.snapshots:
         if ref.file not in files:
@@ -293,19 +266,6 @@ def _is_whole(commit: Commit, commits: dict[int, Commit], files: set[str]) -> bo
             ):
                 return False
     return True
-
-
-def changes(old: StateAt, new: StateAt, step: str | None = None) -> Iterator[Change]:
-    """Yield what differs between two commits, of one step if it is named, key group by key
-    group.
-    """
-    for group in range(max(old.groups, new.groups)):
-        before = old.group(group) if group < old.groups else {}
-        after = new.group(group) if group < new.groups else {}
-        for name, key in sorted(before.keys() | after.keys()):
-            was, now = before.get((name, key)), after.get((name, key))
-            if was != now and step in (None, name):
-                yield Change(name, decode_key(key), was, now)
 
 
 def ranges_text(numbers: list[int]) -> str:

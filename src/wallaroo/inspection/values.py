@@ -3,13 +3,13 @@ made them.
 
 Where it runs: a terminal beside a run, or without one.
 
-The law of looking: without the application nothing that a pickle names is imported or called.
+The invariant: without the application nothing that a pickle names is imported or called.
 Every class and function becomes a stand-in that keeps what it was given; a few types of the
 standard library are made from that afterwards, by us.
 
 The form: objects are their attributes, inner ones with ``$class``; bytes are ``{"$bytes": hex}``,
 sets ``{"$set": [...]}``, dicts with other keys than str ``{"$dict": [[key, value], ...]}``, floats
-that JSON lacks ``{"$float": "nan"}``, functions and classes ``{"$ref": name}``, what stands within
+that JSON lacks ``{"$float": "nan"}``, functions and classes ``{"$ref": name}``, what is contained in
 itself ``{"$cycle": class}``.  What an object was made of, or holds besides its attributes, is under
 ``$args``, ``$items`` and ``$pairs``.
 """
@@ -125,7 +125,7 @@ def text_of(form: Any) -> str:
 
 
 def plain(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """Return a value's JSON form; ``above`` are the ids of what it stands in."""
+    """Return a value's JSON form; ``above`` are the ids of what contains it."""
     if value is None or type(value) in (bool, int, str):
         return value
     if id(value) in above or len(above) > DEPTH_MAX:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
-from wallaroo.engine.blocks import Block, in_order
+from wallaroo.engine.blocks import Block
 from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.engine.keyed_state import Read
 from wallaroo.engine.keys import Key
@@ -21,6 +20,7 @@ from wallaroo.engine.level import Level
 from wallaroo.engine.packing import packing_of
 from wallaroo.framing import Framing, frame_walker, framer
 from wallaroo.plan.model import Plan, SourcePlan
+from wallaroo.runtime.feeding import Fed, drain, feed_blocks, run_levels
 from wallaroo.sources.generator import GenSourceConfig, unpickled
 
 VALUE_FRAMING = Framing(4, ">I", 1 << 30)
@@ -87,21 +87,18 @@ class LocalRunner:
         ``watermark_ms``: what the watermark is after the batch's input, in a plan with event time.
         """
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
-        waiting: list[list[Block]] = [[] for _ in range(tasks)]
-        for number in range(self.plan.levels):
-            width = max(1, len(pieces)) if number == 0 else tasks
-            following: list[list[Block]] = [[] for _ in range(tasks)]
-            for task in range(width):
-                level = Level(self.plan, number, task, tasks, self._reader, self.batch)
-                if number == 0:
-                    inputs = pieces[task] if task < len(pieces) else ()
-                    sent = self._feed_frames(level, inputs, result)
-                else:
-                    sent = self._feed_blocks(level, number, task, waiting[task])
-                for consumer, block in chain(sent, _finish(level, watermark_ms)):
-                    following[consumer].append(block)
-                self._take(level, result)
-            waiting = following
+        levels = self.plan.levels
+
+        def run(number: int, task: int, received: list[Block]) -> Iterator[tuple[int, Block]]:
+            level = Level(self.plan, number, task, tasks, self._reader, self.batch)
+            if number == 0:
+                feeding = self._feed_frames(level, pieces[task] if pieces else (), result)
+            else:
+                feeding = feed_blocks(level, self.plan, number, task, received)
+            yield from drain(level, feeding, lambda: None, watermark_ms)
+            self._take(level, result)
+
+        run_levels([max(1, len(pieces)), *[tasks] * (levels - 1)], run)
         return result
 
     def commit(self, result: BatchResult) -> None:
@@ -122,23 +119,10 @@ class LocalRunner:
     def _reader(self, step: str) -> Read:
         return self.state.get(step, {}).get
 
-    def _feed_frames(
-        self, level: Level, inputs: Sequence[Input], result: BatchResult
-    ) -> Iterator[tuple[int, Block]]:
+    def _feed_frames(self, level: Level, inputs: Sequence[Input], result: BatchResult) -> Fed:
         for source, frames, receipt_ms in inputs:
             result.events += level.feed_frames(source, frames, receipt_ms)
-            yield from level.drain()
-
-    def _feed_blocks(
-        self, level: Level, number: int, task: int, blocks: list[Block]
-    ) -> Iterator[tuple[int, Block]]:
-        own = [block for block in blocks if self.plan.stages[block.stage].level == number]
-        for block in blocks:
-            if self.plan.stages[block.stage].level != number:
-                yield task, block
-        for block in in_order(own):
-            level.feed_block(block)
-            yield from level.drain()
+            yield None
 
     def _take(self, level: Level, result: BatchResult) -> None:
         for sink, outputs in level.outputs.items():
@@ -147,12 +131,6 @@ class LocalRunner:
         result.samples += level.failures.samples
         for step, state in level.states.items():
             result.changes.setdefault(step, {}).update(state.changes())
-
-
-def _finish(level: Level, watermark_ms: int | None) -> Iterator[tuple[int, Block]]:
-    if watermark_ms is not None:
-        level.advance(watermark_ms)
-    yield from level.finish()
 
 
 def _pickle(value: Any) -> bytes:

@@ -25,14 +25,15 @@ from types import TracebackType
 from typing import Self
 
 from wallaroo.errors import PeerError
-from wallaroo.local_cluster import processes, state
+from wallaroo.local_cluster import state
 from wallaroo.local_cluster.daemons import Daemons, PortTakenError
 from wallaroo.local_cluster.hosts import MASTER_HOST, free_ports, host_of_worker, is_free
 from wallaroo.local_cluster.leaving import GRACE_S, Removal, kill, let_leave
 from wallaroo.local_cluster.master_api import ALIVE, ask_master
-from wallaroo.local_cluster.processes import Process
 from wallaroo.local_cluster.state import Record, WorkerRecord
 from wallaroo.local_cluster.status import ClusterStatus, look
+from wallaroo.processes import table as processes
+from wallaroo.processes.table import Process
 
 START_S = 90.0  # a daemon needs 2 s; a machine that is busy with other things took 20 s
 LEAVE_S = 30.0  # for a worker's executors to finish their tasks

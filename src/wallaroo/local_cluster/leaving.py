@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wallaroo.errors import PeerError
-from wallaroo.local_cluster import processes
 from wallaroo.local_cluster.daemons import DECOMMISSION_SIGNAL
 from wallaroo.local_cluster.master_api import DECOMMISSIONED, ask_master, ask_worker
-from wallaroo.local_cluster.processes import Process
 from wallaroo.local_cluster.state import Record, WorkerRecord
+from wallaroo.processes import table as processes
+from wallaroo.processes.table import Process
 
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
 POLL_S = 0.05
@@ -45,7 +45,7 @@ def let_leave(
     """
     if not processes.is_running(worker.process):
         # executors end with their worker by themselves, if they can
-        processes.kill(kin(worker, marks))
+        processes.kill(process_tree(worker, marks))
         return "dead"
     view = ask_master(record.ui_port)
     if view is None:
@@ -57,7 +57,7 @@ def let_leave(
     processes.send(worker.process, getattr(signal, f"SIG{DECOMMISSION_SIGNAL}"))
     is_done = known is None or _wait_for_executors(record, worker, known.page, timeout_s)
     processes.end([worker.process], GRACE_S)  # it ends the executors that are left
-    processes.kill(kin(worker, marks))
+    processes.kill(process_tree(worker, marks))
     return "finished" if is_done else "timed out"
 
 
@@ -65,14 +65,14 @@ def kill(worker: WorkerRecord, marks: tuple[str, ...]) -> str:
     """SIGKILL for a worker and everything that it started; return how it went."""
     was_running = processes.send(worker.process, signal.SIGSTOP)  # so that it starts nothing more
     for _ in range(KILL_ROUNDS):
-        found = kin(worker, marks)
+        found = process_tree(worker, marks)
         if not found:
             break
         processes.kill(found)
     return "killed" if was_running else "dead"
 
 
-def kin(worker: WorkerRecord, marks: tuple[str, ...]) -> list[Process]:
+def process_tree(worker: WorkerRecord, marks: tuple[str, ...]) -> list[Process]:
     """The worker, its executors, their Python processes: by descent, and by their marks for those
     who lost their parent.
     """

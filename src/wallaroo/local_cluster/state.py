@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Self
 
 from wallaroo.errors import PeerError
 from wallaroo.local_cluster.hosts import MASTER_HOST
-from wallaroo.local_cluster.processes import Process, is_running
+from wallaroo.processes.table import Process, is_running
 
 FORMAT = 1
 RECORD = "cluster.json"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from wallaroo.local_cluster.hosts import MASTER_HOST
 from wallaroo.local_cluster.master_api import Executor, MasterView, ask_master, ask_worker
-from wallaroo.local_cluster.processes import is_running
 from wallaroo.local_cluster.state import Record, WorkerRecord
+from wallaroo.processes.table import is_running
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ The laws of latency:
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,29 @@ class RunMeter:
         self._last_errors: dict[str, str] = {}
         self._workers: tuple[WorkerStatus, ...] = ()
         self._moved = ""
+        self._doing = ""
+        self._doing_at = started_at
+        self._running_at = 0.0
+
+    def recovered(self, batch: int) -> None:
+        """Say which committed batch the run goes on after; -1: none."""
+        with self._lock:
+            self._recovered_batch = batch
+            self._last_batch = batch
+
+    def starting(self, doing: str) -> None:
+        """Note what a starting or stopping run is busy with; "": nothing in particular."""
+        with self._lock:
+            self._doing = doing
+            self._doing_at = time.time()
+
+    def begin_running(self, now: float) -> None:
+        """Say that input is processed from now on: rates do not count the start."""
+        with self._lock:
+            self._running_at = now
+            self._in = RateMeter(now, self._in.total)
+            self._done = RateMeter(now, self._done.total)
+            self._out = RateMeter(now, self._out.total)
 
     def enter(self, state: str) -> None:
         """Change the run's state: one of the words in `RunStatus`."""
@@ -203,6 +227,9 @@ class RunMeter:
                 errors=error_counts(self._errors, self._last_errors),
                 workers=self._workers,
                 moved=self._moved,
+                doing=self._doing,
+                doing_s=max(0.0, now - self._doing_at) if self._doing else 0.0,
+                running_at=self._running_at,
             )
 
     def reset_latency(self) -> None:

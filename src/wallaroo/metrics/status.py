@@ -73,7 +73,8 @@ class WorkerStatus:
 @dataclass(frozen=True, slots=True)
 class RunStatus:
     application: str
-    state: str  # "starting", "running", "stopping"; "stopped", "input ended", "failed"
+    # "starting", "running", "stopping", "stopped", "finished" (all input processed), "failed"
+    state: str
     started_at: float  # unix seconds
     elapsed_s: float
     batches: int  # committed in this run
@@ -99,3 +100,20 @@ class RunStatus:
     workers: tuple[WorkerStatus, ...] = ()  # by name
     # what the last change of the cluster moved, in words: key groups, bytes of state, pause
     moved: str = ""
+    # what a starting or stopping run is busy with, such as "starting Spark", and for how long
+    doing: str = ""
+    doing_s: float = 0.0
+    # unix seconds when it began to process input; 0 before: rates and latencies count from here
+    running_at: float = 0.0
+
+    @property
+    def headline(self) -> str:
+        """The application, its state and how far it is, in a few words."""
+        return (
+            f"'{self.application}': {self.state}{f' ({self.doing})' if self.doing else ''}, "
+            f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}, "
+            f"{self.events_done:,} events done"
+        )
+
+    def __repr__(self) -> str:
+        return f"<RunStatus {self.headline}>"

@@ -26,7 +26,7 @@ from pathlib import Path
 from selectors import EVENT_READ
 
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.ingress.child import Parent, end_of, say
+from wallaroo.processes.child import Parent, end_of, say
 from wallaroo.range_server.session import AUTHENTICATION_S_MAX, ProtocolError, Session, Waiting
 from wallaroo.range_server.wire import (
     ANSWER,
@@ -110,6 +110,7 @@ class RangeServer:
         """Serve until the parent is gone or asks to stop."""
         looked_at = time.monotonic()
         while not self._parent.is_stopping:
+            self._parent.beat()
             for key, _ in self._selector.select(TICK_S):
                 turn: Callable[[], object] = key.data
                 turn()

@@ -15,9 +15,10 @@ from typing import Any
 from wallaroo.engine.report import TaskReport, mixed_attempts
 from wallaroo.errors import InternalError
 from wallaroo.faults import fault_point
-from wallaroo.identity import CommitHistory, CommitId
+from wallaroo.identity import CommitHistory
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.runtime.intake import Offsets
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.spool.format import Position
 from wallaroo.spool.tail import write_tail
@@ -28,15 +29,11 @@ from wallaroo.state.snapshots import in_force
 MIXED_RETRIES = 3
 
 Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
-Offsets = dict[str, list[int]]
 
 
 def history_of(checkpoint: Checkpoint) -> CommitHistory:
-    """Return the commits that ``checkpoint`` retains."""
-    log = checkpoint.commits
-    commits = (log.read(batch) for batch in log.batches())
-    retained = tuple(CommitId(checkpoint.id, commit.batch, commit.id) for commit in commits)
-    return CommitHistory(checkpoint.id, retained)
+    """Return the commits that ``checkpoint`` retains, as sinks know them."""
+    return checkpoint.history
 
 
 class BatchProtocol:
@@ -56,6 +53,7 @@ class BatchProtocol:
         self._housekeeping, self._spools, self._steps = housekeeping, spools, steps
         self.last, self._tell = checkpoint.last, tell
         self._checkpoint_id = checkpoint.id
+        housekeeping.report_to(tell)
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
         """Attempt the batch until all tasks read the same attempt of each producer; return their
@@ -70,6 +68,7 @@ class BatchProtocol:
             error = next((report.error for report in reports if report.error is not None), None)
             mixed = mixed_attempts(reports)
             if error is None and not mixed:
+                self._log_rebuilt(reports)
                 return reports
             self.abort(batch, reports)
             if error is not None:
@@ -83,6 +82,17 @@ class BatchProtocol:
             f"{mixed}"
         )
 
+    def _log_rebuilt(self, reports: list[TaskReport]) -> None:
+        shards: dict[str, int] = {}
+        for report in reports:
+            if count := int(report.notes.get("rebuilt_shards", 0)):
+                shards[report.worker] = shards.get(report.worker, 0) + count
+        for worker, count in shards.items():
+            self._tell(
+                f"the view of the state on '{worker}' was damaged: {count} of its parts were "
+                f"removed and built again from the checkpoint; nothing is lost. Check that disk."
+            )
+
     def commit(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
         """Publish the commit, let the sinks go, then forget what is no longer needed."""
         commit = self._made(batch, offsets, reports)
@@ -90,13 +100,14 @@ class BatchProtocol:
         self._commits.publish(commit)
         fault_point("commit.after")
         self.last = commit
-        identity = CommitId(self._checkpoint_id, batch, commit.id)
         for name, tokens in commit.sinks.items():
-            self._committers[name].commit(identity, tokens)
+            self._committers[name].commit(commit.identity, tokens)
         fault_point("commit.sinks")
-        for name, folder in self._spools.items():
-            write_tail(folder, Position(*commit.offsets[name]))
         self._housekeeping.committed(commit)
+        kept_from = self._housekeeping.oldest.offsets  # a retained commit keeps the input after it
+        for name, folder in self._spools.items():
+            released = Position(*kept_from.get(name, (0, 0)))
+            write_tail(folder, Position(*commit.offsets[name]), released)
         return commit
 
     def _made(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
@@ -116,7 +127,9 @@ class BatchProtocol:
             },
             steps=self._steps,
             time_ms=time.time_ns() // 1_000_000,
+            checkpoint=self._checkpoint_id,
             id=uuid.uuid4().hex,
+            parent=self.last.id if self.last else "",
         )
 
     def abort(self, batch: int, reports: list[TaskReport]) -> None:

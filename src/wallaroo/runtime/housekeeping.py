@@ -1,19 +1,23 @@
-"""What may go: deltas, snapshots and commits that no retained commit needs.
+"""Deletes deltas, snapshots and commits that no retained commit needs; scrubs the others.
 
-Where it runs: driver, after a commit.  The law: a file goes only when no retained commit, and
-nothing that a retained commit is built on, refers to it; so a crash between two deletions leaves
-garbage, never a hole.
+Where it runs: driver, after a commit.
+
+The invariant: a file is deleted only when no retained commit, and nothing that a retained commit is
+built on, refers to it; commits are deleted oldest first, before their files.  So a crash between
+two deletions leaves garbage, never a gap.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 
 from wallaroo.faults import fault_point
+from wallaroo.maintenance.scrub import INTERVAL_S, Scrub
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.commits import Commit
-from wallaroo.state.snapshots import SNAPSHOTS, oldest_needed
-from wallaroo.state.task_state import DELTAS
+from wallaroo.state.layout import DELTAS, SNAPSHOTS
+from wallaroo.state.snapshots import oldest_needed
 
 SWEEP_EVERY = 16  # batches between two looks at the folders
 
@@ -23,20 +27,45 @@ class Housekeeping:
     ones need.
     """
 
-    def __init__(self, checkpoint: Checkpoint, key_groups: int, retain: int):
-        self._checkpoint, self._key_groups, self._retain = checkpoint, key_groups, max(1, retain)
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        key_groups: int,
+        retain: int,
+        scrub_interval_s: float = INTERVAL_S,
+    ):
+        self._checkpoint = checkpoint
+        self._key_groups = key_groups
+        self._retain = max(1, retain)
+        self._scrub = Scrub(checkpoint.root, scrub_interval_s)
+        self._report: Callable[[str], None] = _ignore
         self._retained: deque[Commit] = deque(maxlen=self._retain)
         for batch in checkpoint.commits.batches()[-self._retain :]:
             self._retained.append(checkpoint.commits.read(batch))
         self._sweep()
 
+    @property
+    def oldest(self) -> Commit:
+        """The oldest retained commit; only after the first commit."""
+        return self._retained[0]
+
     def newest(self, count: int) -> tuple[Commit, ...]:
         """Return the newest commits, oldest first."""
         return tuple(self._retained)[-count:]
 
+    @property
+    def damaged(self) -> Mapping[str, str]:
+        """Files of the checkpoint that the scrub found damaged, and what is wrong with each."""
+        return self._scrub.damaged
+
+    def report_to(self, report: Callable[[str], None]) -> None:
+        """From here on, report damaged files there, once each; called from another thread."""
+        self._report = report
+
     def committed(self, commit: Commit) -> None:
-        """Note a commit; sweep now and then."""
+        """Note a commit; sweep and scrub now and then."""
         self._retained.append(commit)
+        self._scrub.look(tuple(self._retained), self._report)
         if commit.batch % SWEEP_EVERY == 0:
             self._sweep()
 
@@ -72,3 +101,7 @@ class Housekeeping:
         for name in storage.names(folder):
             if f"{folder}/{name}" not in needed:
                 storage.delete(f"{folder}/{name}")
+
+
+def _ignore(line: str) -> None:
+    """Report nowhere."""

@@ -15,16 +15,19 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from wallaroo.durable.folders import make_private
 from wallaroo.errors import PeerError
 from wallaroo.options import forbid_runs
 from wallaroo.plan.model import Plan
 from wallaroo.range_server.client import RemoteSpool
+from wallaroo.runtime.stacks import listen
 from wallaroo.spool.format import Position
 from wallaroo.spool.reader import SpoolReader
-from wallaroo.state.checkpoint import boot_id
 from wallaroo.state.commits import Commit
 from wallaroo.state.storage import LocalStorage
-from wallaroo.steps import pickle_by_name
+from wallaroo.state.view_folders import use_view
+from wallaroo.steps import Step, pickle_by_name
+from wallaroo.user_output.settings import UserOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Deployment:
     storage: LocalStorage
     checkpoint_id: str
     is_durable: bool
+    stacks: str = ""  # where tasks write their stacks when asked; "": nowhere
+    user_output: UserOutput | None = None  # where what user code prints goes; None: as it is
 
     @staticmethod
     def of(
@@ -59,6 +64,7 @@ class Deployment:
         view_root: str,
         checkpoint_id: str,
         is_durable: bool,
+        stacks: str = "",
     ) -> Deployment:
         """Lay the run out under the checkpoint folder ``root``."""
         packed = pickle_by_name(plan)
@@ -74,7 +80,13 @@ class Deployment:
             storage,
             checkpoint_id,
             is_durable,
+            stacks,
         )
+
+    @property
+    def is_in_driver(self) -> bool:
+        """Whether this process is the driver, where a host runs tasks without workers."""
+        return self.user_output is not None and self.user_output.driver_pid == os.getpid()
 
     def view_folder(self) -> Path:
         """Return the folder of this host's view: outside of the checkpoint where several hosts
@@ -82,10 +94,11 @@ class Deployment:
         """
         if self.view_root:
             return Path(self.view_root)
-        base = os.environ.get(VIEW_DIR) or Path(
-            tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}"
-        )
-        return Path(base, worker_name().replace("/", "_"), f"{self.checkpoint_id}-{boot_id()}")
+        base = os.environ.get(VIEW_DIR)
+        if not base:
+            base = os.path.join(tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}")
+            make_private(Path(base))
+        return use_view(Path(base), worker_name().replace("/", "_"), self.checkpoint_id)
 
 
 # environment of a worker: its name, and where it may keep views
@@ -119,12 +132,20 @@ class BatchJob:
 _plans: dict[str, Plan] = {}
 
 
+def loaded_steps(deployment: Deployment) -> tuple[Step, ...]:
+    """Return the plan's steps where ``plan_of`` was called before; none while it imports them."""
+    plan = _plans.get(deployment.plan_id)
+    return plan.steps if plan else ()
+
+
 def plan_of(deployment: Deployment) -> Plan:
     """Return the plan, unpickled once per process.  Raises PeerError where its modules are not to
     be had.
     """
     if deployment.plan_id not in _plans:
-        forbid_runs()
+        if not deployment.is_in_driver:
+            forbid_runs()
+        listen(deployment.stacks)
         for path in deployment.module_paths:
             if path not in sys.path:
                 sys.path.insert(0, path)

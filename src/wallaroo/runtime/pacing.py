@@ -3,8 +3,10 @@
 Where it runs: pure (driver).  A batch costs a fixed time and a time per event.  Tasks say how long
 they were busy: that, by event, is the time per event, and what is left of a batch's time is the
 fixed one (its median over the newest batches, so that a batch that waited for a lost host says
-nothing of the others).  The next batch is given what fits the target, at most twice and at least a
-quarter of what the last one was allowed.  Where the fixed time alone is more than half of the
+nothing of the others).  The next batch is given what fits the target: at most twice what the last
+one was allowed, eight times where that took but a fraction of the target; at least a quarter, unless
+its tasks alone were busy for longer than the target.  The first batch is small and uses all cores:
+what an event costs is not known yet.  Where the fixed time alone is more than half of the
 target, half of the target is spent on events all the same: smaller batches would only make the
 backlog larger.
 """
@@ -16,16 +18,18 @@ import statistics
 from collections import deque
 from typing import NamedTuple
 
-from wallaroo.spark.control import EVENTS_FIRST
-
+# of the first batch: seconds for slow user code; it grows quickly while there is time
+EVENTS_FIRST = 1_000
 GROWTH_MAX, SHRINK_MAX = 2.0, 0.25  # from one batch to the next
-EVENTS_MIN, EVENTS_MAX = 100, 4_000_000
+GROWTH_QUICK, QUICK = 8.0, 0.25  # where a batch took less than this part of the target
+EVENTS_MIN, EVENTS_MAX = 10, 4_000_000
 # of the bound: below, the batch took all there was (batches end at chunk boundaries, so they seldom
 # reach the bound)
 FULL = 0.5
 WINDOW = 16  # batches
 TASK_S = 0.04  # of work: below this, one more task costs more than it saves
-EVENT_S = 3e-6  # work per event, until it has been measured
+# work per event, and how many measured ones it is worth
+EVENT_S, ASSUMED = 3e-6, 100
 
 
 class Took(NamedTuple):
@@ -49,11 +53,16 @@ class Pacer:
         """Return how many tasks a batch of so many events is worth.
 
         >>> pacer = Pacer(target_s=1.0)
-        >>> pacer.tasks(0, 8), pacer.tasks(20_000, 8), pacer.tasks(1_000_000, 8)
-        (1, 2, 8)
+        >>> pacer.tasks(0, 8), pacer.tasks(1_000, 8)
+        (1, 8)
+        >>> _ = pacer.batch_took(1_000, 0.2, 0.001, 8)
+        >>> pacer.tasks(5_000, 8), pacer.tasks(1_000_000, 8)
+        (1, 8)
         """
-        work_s = EVENTS_MIN * EVENT_S + sum(took.busy_s * took.tasks for took in self._took)
-        event_s = work_s / (EVENTS_MIN + sum(took.events for took in self._took))
+        if not self._took:
+            return max(1, min(tasks_max, events))
+        work_s = ASSUMED * EVENT_S + sum(took.busy_s * took.tasks for took in self._took)
+        event_s = work_s / (ASSUMED + sum(took.events for took in self._took))
         return max(1, min(tasks_max, math.ceil(events * event_s / TASK_S)))
 
     def batch_took(self, events: int, seconds: float, busy_s: float, tasks: int) -> int:
@@ -61,16 +70,21 @@ class Pacer:
 
         >>> pacer = Pacer(target_s=1.0)
         >>> pacer.batch_took(10_000, 0.25, 0.2, 1), pacer.batch_took(20_000, 0.45, 0.4, 1), pacer.batch_took(10, 0.1, 0.05, 1)
-        (20000, 40000, 40000)
+        (2000, 4000, 4000)
         """
         if events:
             self._took.append(Took(events, seconds, min(busy_s, seconds), tasks))
             if seconds > self._target_s or events >= FULL * self.events_max:
-                bounded = min(
-                    max(self._fits(), SHRINK_MAX * self.events_max), GROWTH_MAX * self.events_max
-                )
-                self.events_max = int(min(max(bounded, EVENTS_MIN), EVENTS_MAX))
+                self.events_max = int(min(max(self._bound(), EVENTS_MIN), EVENTS_MAX))
         return self.events_max
+
+    def _bound(self) -> float:
+        newest = self._took[-1]
+        if newest.busy_s > self._target_s:  # events are slower than they were thought to be
+            return min(self._fits(), newest.events * self._target_s / newest.busy_s)
+        is_quick = newest.seconds < QUICK * self._target_s
+        most = (GROWTH_QUICK if is_quick else GROWTH_MAX) * self.events_max
+        return min(max(self._fits(), SHRINK_MAX * self.events_max), most)
 
     def _fits(self) -> float:
         """Return how many events fit the target."""

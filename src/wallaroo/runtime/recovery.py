@@ -1,7 +1,7 @@
 """What a run begins with: what it finds in its checkpoint, and how its state steps are numbered.
 
 Where it runs: driver.  Whether the application may go on at all is decided in
-``state.compatibility``.
+``inspection.compatibility``.
 """
 
 from __future__ import annotations

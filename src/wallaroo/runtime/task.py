@@ -12,22 +12,25 @@ import traceback
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wallaroo.engine.blocks import Block, Marker, in_order
+from wallaroo.engine.blocks import Block, Marker
 from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.level import Level
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.plan.model import Plan
-from wallaroo.runtime.job import BatchJob, plan_of, worker_name
+from wallaroo.runtime.feeding import Fed, drain, feed_blocks
+from wallaroo.runtime.job import BatchJob, loaded_steps, plan_of, worker_name
 from wallaroo.sinks.interface import SinkWriter, WriteContext
+from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups
 from wallaroo.state.task_state import TaskState
-from wallaroo.state.view import CatchUp
+from wallaroo.user_output import worker as user_output
 
 Record = tuple[int, Block | Marker | None]
 COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one
@@ -41,6 +44,9 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
     started = time.perf_counter()
     task: Task | None = None
     report: TaskReport
+    deployment = job.deployment
+    if (output := deployment.user_output) is not None:
+        user_output.attach(output, deployment.plan_id, lambda: loaded_steps(deployment))
     try:
         task = Task(job, level, index)
         yield from task.run(records)
@@ -88,6 +94,16 @@ def unexpected(error: Exception) -> InternalError:
     )
 
 
+@dataclass(slots=True)
+class Counts:
+    """What a task has counted so far."""
+
+    events: dict[int, int] = field(default_factory=dict)  # by source
+    receipts: dict[int, dict[int, int]] = field(default_factory=dict)  # by source, unix ms
+    outputs: dict[int, int] = field(default_factory=dict)  # by sink
+    notes: dict[str, float] = field(default_factory=dict)  # named measurements
+
+
 class Task:
     """Feeds a Level from the spool or from blocks, and stages what comes out."""
 
@@ -97,11 +113,8 @@ class Task:
         self.attempt = uuid.uuid4().hex[:12]
         self.consumed: dict[int, str] = {}
         self.reports_before: tuple[TaskReport, ...] = ()
-        self._events: dict[int, int] = {}
-        self._receipts: dict[int, dict[int, int]] = {}
-        self._outputs: dict[int, int] = {}
+        self._counts = Counts()
         self._writers: dict[int, SinkWriter] = {}
-        self._notes: dict[str, float] = {}
         self._state = self._open_state()
         self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
 
@@ -112,12 +125,12 @@ class Task:
             return None
         started = time.perf_counter()
         state, caught_up = open_state(self._job, self._plan, self._index, self._job.tasks)
-        self._notes["entries_applied"] = float(caught_up.entries)
-        self._notes["cold_groups"], self._notes["cold_bytes"] = (
+        self._counts.notes["entries_applied"] = float(caught_up.entries)
+        self._counts.notes["cold_groups"], self._counts.notes["cold_bytes"] = (
             float(caught_up.cold_groups),
             float(caught_up.bytes_read),
         )
-        self._notes["catch_up_ms"] = (time.perf_counter() - started) * 1e3
+        self._counts.notes["catch_up_ms"] = (time.perf_counter() - started) * 1e3
         return state
 
     def _reader(self, step: str) -> Any:
@@ -129,19 +142,13 @@ class Task:
         feeding = (
             self._feed_pieces(records) if self._level_number == 0 else self._feed_blocks(records)
         )
-        for passed in feeding:
-            if passed is not None:
-                yield passed
-            yield from self._level.drain()
-            self._stage_outputs()
-        yield from self._level.finish()
-        self._stage_outputs()  # an event that cannot be packed is found when its block is
+        yield from drain(self._level, feeding, self._stage_outputs)
 
-    def _feed_pieces(self, records: Iterable[Record]) -> Iterator[None]:
+    def _feed_pieces(self, records: Iterable[Record]) -> Fed:
         # nothing in it, but what is not read keeps Spark from using this process again
         deque(records, maxlen=0)
         for piece in self._job.pieces[self._index] if self._index < len(self._job.pieces) else ():
-            receipts = self._receipts.setdefault(piece.source, {})
+            receipts = self._counts.receipts.setdefault(piece.source, {})
             events, feed = 0, self._level.feed_frames
             for chunk in self._job.deployment.spools[piece.source].chunks(piece.start, piece.end):
                 receipt_ms = chunk.receipt_ns // 1_000_000
@@ -149,29 +156,25 @@ class Task:
                 receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
                 events += count
                 yield None
-            self._events[piece.source] = self._events.get(piece.source, 0) + events
+            self._counts.events[piece.source] = self._counts.events.get(piece.source, 0) + events
 
-    def _feed_blocks(self, records: Iterable[Record]) -> Iterator[Record | None]:
-        stages, blocks = self._plan.stages, list[Block]()
+    def _feed_blocks(self, records: Iterable[Record]) -> Fed:
+        blocks = self._blocks(records)
+        return feed_blocks(self._level, self._plan, self._level_number, self._index, blocks)
+
+    def _blocks(self, records: Iterable[Record]) -> Iterator[Block]:
         for _, record in records:
             if isinstance(record, Marker):
                 self.consumed[record.producer] = record.attempt
                 self.reports_before += record.reports
-            elif record is None:
-                pass  # a layout's anchor
-            elif stages[record.stage].level == self._level_number:
-                blocks.append(record)
-            else:
-                yield self._index, record
-        for block in in_order(blocks):
-            self._level.feed_block(block)
-            yield None
+            elif record is not None:  # None: a layout's anchor
+                yield record
 
     def _stage_outputs(self) -> None:
         for sink, outputs in self._level.outputs.items():
             if outputs:
                 self._writer(sink).write(outputs)
-                self._outputs[sink] = self._outputs.get(sink, 0) + len(outputs)
+                self._counts.outputs[sink] = self._counts.outputs.get(sink, 0) + len(outputs)
                 outputs.clear()
 
     def _writer(self, sink: int) -> SinkWriter:
@@ -197,7 +200,7 @@ class Task:
             job = self._job
             storage = job.deployment.storage
             name = f"{job.batch}.{self._level_number}.{self._index}.{self.attempt}"
-            delta = self._state.write_delta(self._level.states, name, storage)
+            delta = self._state.write_delta(self._level.states, name, storage, job.batch)
             if (
                 job.writes_snapshots
                 and job.state_level == self._level_number
@@ -207,15 +210,30 @@ class Task:
                 snapshots = tuple(
                     self._state.write_snapshots(due, job.committed, self.attempt, storage)
                 )
+            if self._state.rebuilt_shards:
+                self._counts.notes["rebuilt_shards"] = float(self._state.rebuilt_shards)
         tokens = {
             sink: token
             for sink, writer in self._writers.items()
             if (token := writer.prepare()) is not None
         }
         return TaskReport(
-            self._level_number, self._index, self.attempt, self.consumed, self._events, self._receipts, self._outputs, tokens, delta,
-            snapshots, None, busy_ms, self._notes, self._level.failures.counts, tuple(self._level.failures.samples), worker_name(),
-        )  # fmt: skip
+            level=self._level_number,
+            task=self._index,
+            attempt=self.attempt,
+            consumed=self.consumed,
+            events=self._counts.events,
+            receipts=self._counts.receipts,
+            outputs=self._counts.outputs,
+            tokens=tokens,
+            delta=delta,
+            snapshots=snapshots,
+            busy_ms=busy_ms,
+            notes=self._counts.notes,
+            errors=self._level.failures.counts,
+            samples=tuple(self._level.failures.samples),
+            worker=worker_name(),
+        )
 
     def close(self) -> None:
         """Release the view."""
@@ -233,6 +251,7 @@ def open_state(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskSt
         plan.key_groups,
         groups_of_task(task, tasks, plan.key_groups),
         job.steps,
+        deployment.checkpoint_id,
     )
     history = History(
         deployment.storage, job.commits, job.committed, CommitLog(deployment.storage).read

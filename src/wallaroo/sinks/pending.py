@@ -126,7 +126,7 @@ class PendingList:
 
     def read(self, batch: int) -> PendingBatch:
         """One pending batch.  Raises CheckpointError where its file is damaged."""
-        return _read(self._path(batch))
+        return read_pending(self._path(batch))
 
     def set_aside(self, batch: int) -> None:
         """Move a damaged file out of the list, if there is one; it is kept for people."""
@@ -137,7 +137,8 @@ class PendingList:
         return self._folder / f"{batch:012d}.json"
 
 
-def _read(path: Path) -> PendingBatch:
+def read_pending(path: Path) -> PendingBatch:
+    """Read one pending batch.  Raises CheckpointError where it is damaged or of another format."""
     try:
         envelope = json.loads(path.read_text(encoding="utf-8"))
         if envelope["format"] != FORMAT:

@@ -8,7 +8,7 @@ leaves sinks that were moved and sinks that were not; the same call again finish
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,12 @@ def roll_back_sinks(
     tokens: Mapping[str, Sequence[Any]],
     *,
     is_durable: bool,
+    before_first: Callable[[], None] = lambda: None,
 ) -> None:
     """Move every sink's visible output back to what it was after commit ``to``.
 
-    ``tokens`` are that commit's, by sink.  Raises CheckpointError, with nothing touched, that names
+    ``tokens`` are that commit's, by sink; ``before_first`` is called once every sink has said that
+    it can follow, before the first one is touched.  Raises CheckpointError, with nothing touched, that names
     every sink that cannot follow and why.
     """
     fixed = {name: CANNOT_FOLLOW for name, config in sinks.items() if not config.can_roll_back}
@@ -45,6 +47,7 @@ def roll_back_sinks(
             except CheckpointError as error:
                 reasons[name] = str(error)
         _refuse(sinks, reasons)
+        before_first()
         for name, committer in committers.items():
             committer.rollback(to, tokens.get(name, ()))
 

@@ -18,12 +18,21 @@ from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, re
 from wallaroo.steps import Encoder
 
 
+def whole_lines(outputs: Sequence[bytes]) -> list[bytes]:
+    """Return the outputs, each with a newline at its end.
+
+    >>> whole_lines([b"a", b"b\\n"])
+    [b'a\\n', b'b\\n']
+    """
+    return [output if output.endswith(b"\n") else output + b"\n" for output in outputs]
+
+
 class LineWriter(StagedWriter):
     """Stages outputs with a newline after each that has none."""
 
     def write(self, outputs: Sequence[bytes]) -> None:
         """Stage these outputs, in order."""
-        super().write([output if output.endswith(b"\n") else output + b"\n" for output in outputs])
+        super().write(whole_lines(outputs))
 
 
 class StdoutCommitter(SinkCommitter):

@@ -12,8 +12,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# of the first batch: seconds for slow user code; it doubles from batch to batch while there is time
-EVENTS_FIRST = 10_000
+from wallaroo.runtime.pacing import EVENTS_FIRST
 
 
 @dataclass(frozen=True, slots=True)

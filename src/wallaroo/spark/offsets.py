@@ -10,8 +10,7 @@ import json
 from pathlib import Path
 
 from wallaroo.errors import InternalError
-
-Offsets = dict[str, list[int]]  # source name -> [byte, events]
+from wallaroo.runtime.intake import Offsets
 
 
 def read_offsets(checkpoint: Path, spark_batch: int) -> Offsets:

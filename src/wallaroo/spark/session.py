@@ -5,19 +5,17 @@ Where it runs: driver.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from wallaroo.errors import PeerError
 from wallaroo.package import PACKAGE_ROOT
+from wallaroo.spark.jvm import Jvm
+from wallaroo.spark.stderr import filtered_stderr, quiet_from_now, quiet_python_side
 
 LOG4J = """\
 rootLogger.level = {level}
@@ -81,18 +79,6 @@ COMPILER = "-XX:TieredStopAtLevel=1"
 TASK_ATTEMPTS = 4
 # ours -> Spark's
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}
-NOISE = (
-    b"WARNING: Using incubator modules",
-    b"Setting default log level to",
-    b"To adjust logging level use",
-    b"Using Spark's default log4j profile",
-    b"spark ERROR MicroBatchExecution",  # the driver says it in the user's words
-    b"spark ERROR TaskSchedulerImpl: Lost executor",  # so it does here
-    b"spark ERROR StandaloneSchedulerBackend: Application has been killed",
-)
-
-
-_is_closing = threading.Event()
 
 
 def is_local(master: str) -> bool:
@@ -120,8 +106,12 @@ def open_session(
     scratch: Path,
     log_level: str,
     settings: tuple[tuple[str, str], ...],
+    jvm: Jvm | None = None,
 ) -> SparkSession:
-    """Start Spark.  Raises PeerError, with the cure, where Java or the master cannot be had."""
+    """Start Spark.  Raises PeerError, with the fix, where Java or the master cannot be had.
+
+    ``jvm`` is for who wants to end it in the midst of that.
+    """
     log4j = scratch / "log4j2.properties"
     trace = "full" if log_level in ("debug", "info") else "none"
     log4j.write_text(LOG4J.format(level=LEVELS[log_level].lower(), trace=trace))
@@ -134,7 +124,6 @@ def open_session(
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (package, os.environ.get("PYTHONPATH", "")))
     )
-    builder = SparkSession.builder.master(_retrying(master)).appName(application)
     own = {"spark.local.dir": str(scratch)} if is_local(master) else ON_CLUSTERS
     chosen = {**SETTINGS, **own, **dict(settings)}
     # the whole heap from the start: otherwise it grows to its bound over minutes, which looks like
@@ -146,20 +135,22 @@ def open_session(
         f"-Dlog4j2.configurationFile=file:{log4j} {heap} {COMPILER}",
     )
     _put_in_front(chosen, "spark.executor.extraJavaOptions", COMPILER)
-    for name, value in chosen.items():
-        builder = builder.config(name, value)
-    _quiet_python_side()
+    conf = SparkConf(loadDefaults=False)
+    conf.setMaster(_retrying(master)).setAppName(application)
+    conf.setAll(list(chosen.items()))
+    quiet_python_side()
+    stderr = filtered_stderr()
     try:
-        with _filtered_stderr():
-            session = builder.getOrCreate()
-    except (
-        Exception
-    ) as error:  # the JVM's own words do not help: what is wrong is Java, or the master
+        (jvm or Jvm()).launch(conf, stderr)
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
+    except Exception as error:  # the JVM's own words do not help: it is Java, or the master
         raise PeerError(
             f"Spark did not start with master '{master}': {type(error).__name__}. "
             "Run `wallaroo doctor`: Java 17 or newer must be installed (or JAVA_HOME set), and "
             "the master must be reachable."
         ) from error
+    finally:
+        os.close(stderr)
     session.sparkContext.setLogLevel(LEVELS[log_level])
     return session
 
@@ -188,72 +179,7 @@ def _retrying(master: str) -> str:
     return f"{master[:-1]},{TASK_ATTEMPTS}]" if is_plain else master
 
 
-def _quiet_python_side() -> None:
-    """Keep PySpark's own tracebacks off the user's terminal when the JVM dies: the driver says it
-    in one sentence.
-    """
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_not_py4js)  # it uses the root logger as well
-    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
-        server.handle_error = _no_word  # type: ignore[method-assign,assignment]  # socketserver prints a traceback
-
-
-def _is_not_py4js(record: logging.LogRecord) -> bool:
-    """Tell py4j's records, by the file that made them, from everybody else's."""
-    return "/py4j/" not in record.pathname
-
-
-def _no_word(*_: object) -> None:
-    """Say nothing."""
-
-
 def close_session(session: SparkSession) -> None:
-    """Stop Spark.  What its processes say from here on (pipes broken by their own end) is not
-    passed on.
-    """
-    _is_closing.set()
+    """Stop Spark.  What its processes print from here on is not passed on."""
+    quiet_from_now()
     session.stop()
-
-
-@contextmanager
-def _filtered_stderr() -> Iterator[None]:
-    """Give the JVM, which is started inside, a stderr that drops the lines it prints at every
-    start; all others pass.
-    """
-    sys.stderr.flush()
-    real = os.dup(2)
-    read, write = os.pipe()
-    os.dup2(write, 2)
-    os.close(write)
-    _is_closing.clear()
-    threading.Thread(target=_forward, args=(read, real), name="spark-stderr", daemon=True).start()
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(real, 2)
-
-
-def _forward(read: int, real: int) -> None:
-    held: list[bytes] = []  # a traceback of which it is not known yet whose it is
-    with open(read, "rb") as lines:
-        for line in lines:
-            if held or line.startswith(b"Traceback (most recent call last)"):
-                held.append(line)
-                if len(held) > 1 and not line.startswith(b" "):
-                    _pass_on_traceback(real, held)
-                    held = []
-            elif not line.startswith(NOISE):
-                _pass_on(real, line)
-    _pass_on_traceback(real, held)
-
-
-def _pass_on_traceback(real: int, lines: list[bytes]) -> None:
-    text = b"".join(lines)
-    if b"pyspark/daemon.py" not in text:  # else: of a worker that nobody waits for any more
-        _pass_on(real, text)
-
-
-def _pass_on(real: int, text: bytes) -> None:
-    if not _is_closing.is_set():
-        os.write(real, text)

@@ -16,9 +16,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from wallaroo.runtime.intake import Offsets, plan_offsets
 from wallaroo.spark.control import read_control
-from wallaroo.spark.offsets import Offsets
-from wallaroo.spool.format import Position, folder_of
+from wallaroo.spark.pulse import PULSE, Pulse
+from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
 
 FORMAT = "wallaroo"
@@ -28,26 +29,6 @@ STARTED = (
     ""
 )
 UNSTARTED: Offsets = {STARTED: [0, 0]}
-
-
-def plan_offsets(start: Offsets, readers: Mapping[str, SpoolReader], events_max: int) -> Offsets:
-    """Return how far the next batch goes: everything published, or ``events_max`` events shared in
-    proportion to the backlogs.
-    """
-    heads = {name: reader.head().position for name, reader in readers.items()}
-    backlog = {name: heads[name].events - start[name][1] for name in readers}
-    total = sum(backlog.values())
-    if total <= events_max:
-        return {
-            name: [head.byte, head.events] if head.byte > start[name][0] else start[name]
-            for name, head in heads.items()
-        }
-    ends: Offsets = {}
-    for name, reader in readers.items():
-        share = max(1, events_max * backlog[name] // total) if backlog[name] else 0
-        end = reader.advance(Position(*start[name]), share)
-        ends[name] = [end.byte, end.events]
-    return ends
 
 
 class SpoolSource(DataSource):
@@ -76,6 +57,7 @@ class SpoolStreamReader(DataSourceStreamReader):
         }
         self._initial: Offsets = json.loads(options["initial"])
         self._control = Path(options["control"])
+        self._pulse = Pulse(self._control.with_name(PULSE))
 
     def initialOffset(self) -> dict[str, Any]:
         return self._initial
@@ -84,6 +66,7 @@ class SpoolStreamReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        self._pulse.beat()
         if start[STARTED] == UNSTARTED[STARTED]:
             return {**start, STARTED: [0, 1]}
         control = read_control(self._control)

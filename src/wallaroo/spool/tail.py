@@ -13,15 +13,18 @@ from wallaroo.faults import fault_point
 from wallaroo.spool.format import TAIL, Position
 
 
-def write_tail(folder: Path, position: Position) -> None:
-    """Note that everything below ``position`` is consumed and committed; it may be removed from now
-    on.
+def write_tail(folder: Path, position: Position, released: Position | None = None) -> None:
+    """Note that everything below ``position`` is consumed and committed, and that everything below
+    ``released`` (the same, if not given) may be removed: no retained commit would read it again.
     """
+    released = position if released is None else released
     make_private(folder)
     file = TwoSlotFile(folder / "tail")
     try:
         fault_point("spool.tail")
-        file.write(TAIL.pack(position.byte, position.events))
+        file.write(
+            TAIL.pack(position.byte, position.events) + TAIL.pack(released.byte, released.events)
+        )
     finally:
         file.close()
 
@@ -29,4 +32,12 @@ def write_tail(folder: Path, position: Position) -> None:
 def read_tail(folder: Path) -> Position:
     """Return the tail; the log's beginning where none was written."""
     content = read_two_slots(folder / "tail")
-    return Position(*TAIL.unpack(content)) if content else Position()
+    return Position(*TAIL.unpack_from(content)) if content else Position()
+
+
+def read_released(folder: Path) -> Position:
+    """Return the position below which nothing will be read again; at most the tail."""
+    content = read_two_slots(folder / "tail")
+    if not content:
+        return Position()
+    return Position(*TAIL.unpack_from(content, TAIL.size if len(content) > TAIL.size else 0))

@@ -34,7 +34,7 @@ from wallaroo.spool.format import (
 from wallaroo.spool.recovery import Recovered, recover
 from wallaroo.spool.rewriting import rewrite_end
 from wallaroo.spool.segment_file import SegmentFile, create_segment
-from wallaroo.spool.tail import read_tail
+from wallaroo.spool.tail import read_released, read_tail
 
 
 class SpoolWriter:
@@ -157,7 +157,7 @@ class SpoolWriter:
 
     def has_consumed(self) -> bool:
         """Whether ``remove_consumed`` would remove something."""
-        limit = min(read_tail(self.folder).byte, self._published.byte - 1)
+        limit = min(read_released(self.folder).byte, self._published.byte - 1)
         return len(self._segments) > 1 and self._segments[1].start.byte <= limit
 
     def remove_consumed(self) -> None:

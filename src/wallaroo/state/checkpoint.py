@@ -8,15 +8,18 @@ Layout::
     plan.json            the application as it was planned last
     run.json             who runs, and where it answers queries; removed at the end of the run
     emptying             there while a fresh start deletes everything; the next start goes on with it
+    rollback.json        there while a rollback is under way; no run starts until it is finished
     lock                 held (flock) by the one run that uses the folder; the kernel releases it when that process dies
     commits/ deltas/ snapshots/          state (state.commits says how they hang together)
     spool/<source>/  outbox/<sink>/      input not yet committed, output not yet sent
     view/                this host's LMDB copy of the state: may be deleted at any time between runs
+
+The invariant: folders and files are for this user only (0700, 0600), as what is in them is
+unpickled by workers; a folder of another user is refused.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -25,21 +28,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
-from wallaroo.state.commits import FOLDER as COMMITS
+from wallaroo.identity import CommitHistory
 from wallaroo.state.commits import Commit, CommitLog
-from wallaroo.state.snapshots import SNAPSHOTS
+from wallaroo.state.layout import FOLDERS, FORMAT, VERSION, VIEW, read_identity
 from wallaroo.state.storage import LocalStorage
-from wallaroo.state.task_state import DELTAS
+from wallaroo.state.view_folders import remove_other_views, view_name
 
-VERSION = 1
-FORMAT = "format.json"
-EMPTYING = "emptying"  # there while a fresh start deletes; whoever finds it goes on deleting
+EMPTYING = "emptying"  # there while a fresh start deletes; the start that finds it goes on deleting
+ROLLBACK = "rollback.json"
+LOCK = "lock"
 # what a run that died at its very start may have left
-BEFORE_FORMAT = frozenset({"lock", f".{FORMAT}.tmp", EMPTYING})
-FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, "spool", "outbox", "view")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BEFORE_FORMAT = frozenset({LOCK, f".{FORMAT}.tmp", EMPTYING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,78 +52,76 @@ class Checkpoint:
     storage: LocalStorage
     commits: CommitLog
     last: Commit | None
-    lock: IO[str]
+    lock: IO[bytes]
 
     @property
     def view_root(self) -> Path:
-        """The view's folder: of this checkpoint since the machine's last start (an unsynced view
-        does not survive a power cut).
-        """
-        return self.root / "view" / f"{self.id}-{boot_id()}"
+        """The view's folder on this host."""
+        return self.root / VIEW / view_name(self.id)
+
+    @property
+    def history(self) -> CommitHistory:
+        """The identities of the batches that are there: what a sink compares its own with."""
+        return self.commits.history(self.id)
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Give the lock back; again does nothing."""
         self.lock.close()
 
 
-def boot_id() -> str:
-    """Return what differs from one start of this machine to the next, where it has such a thing."""
-    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else "boot"
-
-
-def open_checkpoint(root: Path, is_durable: bool, is_fresh: bool = False) -> Checkpoint:
+def open_checkpoint(
+    root: Path, is_durable: bool, is_fresh: bool = False, *, up_to: int | None = None
+) -> Checkpoint:
     """Open (or begin) the checkpoint in ``root`` and lock it.
 
-    Raises CheckpointError where another run holds it, where it was made by a newer format or is
-    damaged; PeerError where the disk cannot be written.
+    ``up_to`` is for a rollback to that commit: newer ones may be damaged, and the rollback may have
+    been interrupted before.
+
+    Raises CheckpointError where another run holds it, where it was made by another format or is
+    damaged; PeerError where the disk cannot be written or the folder belongs to another user.
     """
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        lock = open(root / "lock", "a+")  # noqa: SIM115  # held as long as the run
+        if root.is_dir():
+            _reject_foreign(root)  # before its mode is changed: it may be any folder
+        make_private(root, is_durable=is_durable)
+        lock = os.fdopen(lock_file(root / LOCK, f"process {os.getpid()}"), "rb")
+    except LockedError as error:
+        raise CheckpointError(
+            f"checkpoint {root} is in use by {error.holder or 'another process'}. Stop that run, "
+            f"or give this one a folder of its own."
+        ) from error
     except OSError as error:
         raise PeerError(
             f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder."
         ) from error
     try:
-        _lock(lock, root)
-        return _opened(root, lock, is_durable, is_fresh)
+        if up_to is None and not is_fresh:
+            _reject_half_rolled_back(root)
+        identity = _prepared(root, is_durable, is_fresh)
+        storage = LocalStorage(str(root), is_durable)
+        commits = CommitLog(storage)
+        commits.check(identity, up_to)
+        return Checkpoint(root, identity, storage, commits, commits.last(up_to), lock)
     except BaseException:
-        lock.close()  # whoever keeps the exception must not keep the lock with it
+        lock.close()  # an exception that is kept must not keep the lock with it
         raise
 
 
-def _opened(root: Path, lock: IO[str], is_durable: bool, is_fresh: bool) -> Checkpoint:
+def _prepared(root: Path, is_durable: bool, is_fresh: bool) -> str:
     try:
-        _reject_foreign(root)
         if is_fresh or (root / EMPTYING).exists():
+            _reject_links(root)
             _empty(root)
         identity = _identify(root, is_durable)
         for folder in FOLDERS:
-            (root / folder).mkdir(exist_ok=True)
+            make_private(root / folder, is_durable=is_durable)
+        remove_other_views(root / VIEW, identity)
     except OSError as error:
         raise PeerError(
-            f"checkpoint folder {root} cannot be written: {error.strerror}. Free or mount the "
-            f"disk and run again."
+            f"checkpoint folder {root} cannot be written: {error.strerror or error}. Free or mount "
+            f"the disk and run again."
         ) from error
-    storage = LocalStorage(str(root), is_durable)
-    commits = CommitLog(storage)
-    return Checkpoint(root, identity, storage, commits, commits.last(), lock)
-
-
-def _lock(lock: IO[str], root: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.seek(0)
-        holder = lock.read().strip() or "another process"
-        raise CheckpointError(
-            f"checkpoint {root} is in use by {holder}. Stop that run, or give this one a folder "
-            f"of its own."
-        ) from error
-    lock.seek(0)
-    lock.truncate()
-    lock.write(f"process {os.getpid()}")
-    lock.flush()
+    return identity
 
 
 def _reject_foreign(root: Path) -> None:
@@ -136,15 +137,36 @@ def _reject_foreign(root: Path) -> None:
         )
 
 
+def _reject_half_rolled_back(root: Path) -> None:
+    if (root / ROLLBACK).exists():
+        raise CheckpointError(
+            f"a rollback of checkpoint {root} was interrupted. Finish it: run the same "
+            f"`wallaroo state rollback` again."
+        )
+
+
+def _reject_links(root: Path) -> None:
+    """Raise CheckpointError, before anything is deleted, where a fresh start would have to delete
+    what a symbolic link points to.
+    """
+    for entry in sorted(root.iterdir()):
+        if entry.is_symlink():
+            raise CheckpointError(
+                f"{entry} is a symbolic link to {os.readlink(entry)}; a fresh start deletes "
+                f"nothing that a link points to, and nothing was deleted. Remove the link and what "
+                f"it points to, or choose another folder."
+            )
+
+
 def _empty(root: Path) -> None:
     """Remove everything but the lock.
 
-    The file that makes the folder ours goes last but one, so that a crash in between leaves it
-    ours; the mark goes last, so that the next start, fresh or not, finishes the work: half a
-    checkpoint is none.
+    The file that makes the folder ours is deleted last but one, so that a crash in between leaves
+    it ours; the mark is deleted last, so that the next start, fresh or not, finishes the work: half
+    a checkpoint is none.
     """
     (root / EMPTYING).touch()
-    kept = ("lock", EMPTYING)
+    kept = (LOCK, EMPTYING)
     for entry in sorted(root.iterdir(), key=lambda entry: entry.name == FORMAT):
         if entry.name not in kept:
             fault_point("checkpoint.empty")
@@ -154,24 +176,10 @@ def _empty(root: Path) -> None:
 
 
 def _identify(root: Path, is_durable: bool) -> str:
-    file = root / FORMAT
-    if not file.exists():
+    if not (root / FORMAT).exists():
         identity = uuid.uuid4().hex
         LocalStorage(str(root), is_durable).publish(
             FORMAT, json.dumps({"version": VERSION, "id": identity}).encode()
         )
         return identity
-    try:
-        content = json.loads(file.read_text())
-        version, identity = int(content["version"]), str(content["id"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{file} is damaged. Restore it from a backup of the checkpoint, or start over with "
-            f"--fresh."
-        ) from error
-    if version > VERSION:
-        raise CheckpointError(
-            f"{root} was made by format version {version}; this program reads up to {VERSION}. "
-            f"Use a newer wallaroo-spark."
-        )
-    return identity
+    return read_identity(root)

@@ -2,24 +2,29 @@
 
 Where it runs: driver writes, driver and workers read.
 
-The law of a commit (batch n):
+The invariants of a commit (batch n):
 
 1. Tasks stage: one delta file per task under a fresh name, sink output under fresh names.  Nothing
    they write is ever overwritten.
 2. The driver checks that all tasks read the same attempt of each producer, then publishes
    ``commits/<n>`` atomically.  Before that file exists batch n has not happened: its staged files
    are garbage.  After it exists batch n is never processed again.
-3. Sinks are told to commit batch n: again after a restart, therefore idempotently.
+3. Sinks are asked to commit batch n: again after a restart, therefore idempotently.
 4. Views apply ``commits/<n>``'s deltas at the start of the next batch that needs their key groups.
    A view never holds anything uncommitted, so nothing in it is ever rolled back.
-5. Every commit has an id of its own.  Where commits were rolled back by hand (the newest files
-   deleted while nothing ran), the ones made then have numbers that there were before, and other
-   ids; what a view knows by number and id belongs to one line of commits only.
-6. Source positions at or below ``commits/<n>``'s may be forgotten; files that no retained commit
-   needs are deleted.
+5. Every commit has an id that is never used again, and names its checkpoint and the id of the
+   commit before it.  After a rollback (`state.rollback`) numbers are used again, ids are not; a log
+   with a gap, or with a commit of another line or checkpoint, is refused.
+6. A commit names its files by content: a delta or snapshot whose size or digest is another one is
+   refused, whatever its name.
+7. Source positions at or below the oldest retained commit's may be forgotten; files that no
+   retained commit needs are deleted.
 
 State of key group g after batch n = the snapshot ``snapshots[g]`` of commit n, then the deltas of
-the commits behind that snapshot's batch, up to and including n, in order of batch.
+the commits after that snapshot's batch, up to and including n, in order of batch.
+
+A command that edits state (`wallaroo state drop`) publishes a commit without input and output; its
+``sinks`` are those of the batch before it, whose output they stage (``emitted``).
 """
 
 from __future__ import annotations
@@ -30,9 +35,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from wallaroo.errors import CheckpointError
+from wallaroo.identity import CommitHistory, CommitId
+from wallaroo.state.layout import COMMITS, check_version
 from wallaroo.state.storage import WAYS_OUT, Storage
 
-FOLDER, VERSION = "commits", 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,7 @@ class DeltaRef:
     end: int
     size: int
     entries: int
+    digest: str = ""  # of the content: state.delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,7 @@ class SnapshotRef:
     end: int
     batch: int
     size: int
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +76,25 @@ class Commit:
     outputs: dict[str, int] = field(default_factory=dict)  # sink name -> outputs of this batch
     steps: tuple[str, ...] = ()  # the step table: names of state steps, by index
     time_ms: int = 0
-    # fresh for every commit: two commits of one number are told apart by it; empty in commits of
-    # early versions
-    id: str = ""
+    checkpoint: str = ""  # its id
+    id: str = ""  # of this commit, never used again
+    parent: str = ""  # id of the commit before it; "" for the first
+    edit: str = ""  # what a command changed; "" for a batch
+    edits: tuple[int, str] | None = None  # number and id of the batch that an edit follows
+
+    @property
+    def identity(self) -> CommitId:
+        return CommitId(self.checkpoint, self.batch, self.id)
+
+    @property
+    def emitted(self) -> CommitId:
+        """The commit whose output ``sinks`` stages: this one, or the batch that an edit follows."""
+        return CommitId(self.checkpoint, *self.edits) if self.edits else self.identity
 
 
 def name_of(batch: int) -> str:
     """The commit's name in the storage."""
-    return f"{FOLDER}/{batch:020d}"
+    return f"{COMMITS}/{batch:020d}"
 
 
 def encode(commit: Commit) -> bytes:
@@ -86,17 +106,13 @@ def encode(commit: Commit) -> bytes:
 
 
 def decode(content: bytes, name: str) -> Commit:
-    """Undo ``encode``.  Raises CheckpointError for a newer version, a wrong length or a wrong
+    """Undo ``encode``.  Raises CheckpointError for another version, a wrong length or a wrong
     checksum.
     """
     head, _, body = content.partition(b"\n")
     try:
         version, length, crc = head.split(b" ")
-        if int(version) > VERSION:
-            raise CheckpointError(
-                f"{name} has format version {int(version)}; this program reads up to {VERSION}. "
-                f"Use a newer wallaroo-spark."
-            )
+        check_version(name, int(version), VERSION)
         is_whole = int(length) == len(body) and int(crc, 16) == zlib.crc32(body)
     except ValueError:
         is_whole = False
@@ -106,6 +122,7 @@ def decode(content: bytes, name: str) -> Commit:
     raw["deltas"] = tuple(DeltaRef(**delta) for delta in raw["deltas"])
     raw["snapshots"] = tuple(SnapshotRef(**snapshot) for snapshot in raw["snapshots"])
     raw["steps"] = tuple(raw["steps"])
+    raw["edits"] = tuple(raw["edits"]) if raw["edits"] else None
     return Commit(**raw)
 
 
@@ -118,18 +135,43 @@ class CommitLog:
 
     def batches(self) -> list[int]:
         """Numbers of the commits that are there, rising."""
-        return [int(name) for name in self._storage.names(FOLDER)]
+        return [int(name) for name in self._storage.names(COMMITS)]
 
     def read(self, batch: int) -> Commit:
-        """Return commit ``batch``."""
+        """Return commit ``batch``.  Raises CheckpointError where the file is absent, damaged, or
+        another commit's under this name.
+        """
         if batch not in self._known:
-            self._known[batch] = decode(self._storage.read(name_of(batch)), name_of(batch))
+            commit = decode(self._storage.read(name_of(batch)), name_of(batch))
+            if commit.batch != batch:
+                raise CheckpointError(f"{name_of(batch)} holds commit {commit.batch}. {WAYS_OUT}")
+            self._known[batch] = commit
         return self._known[batch]
 
-    def last(self) -> Commit | None:
-        """Return the newest commit, or None in an empty checkpoint."""
-        batches = self.batches()
+    def _up_to(self, up_to: int | None) -> list[int]:
+        return [batch for batch in self.batches() if up_to is None or batch <= up_to]
+
+    def last(self, up_to: int | None = None) -> Commit | None:
+        """Return the newest commit (at or before ``up_to``), or None where there is none."""
+        batches = self._up_to(up_to)
         return self.read(batches[-1]) if batches else None
+
+    def check(self, checkpoint: str, up_to: int | None = None) -> None:
+        """Raise CheckpointError unless the log (up to ``up_to``) is one line of this checkpoint's
+        commits, without a gap.
+        """
+        before: Commit | None = None
+        for batch in self._up_to(up_to):
+            commit = self.read(batch)
+            if problem := broken_link(before, commit, checkpoint):
+                raise CheckpointError(f"{problem} {WAYS_OUT}")
+            before = commit
+
+    def history(self, checkpoint: str) -> CommitHistory:
+        """Return the identities of the batches that are there (edits have no output), for sinks."""
+        commits = map(self.read, self.batches())
+        seen = dict.fromkeys(commit.emitted for commit in commits)
+        return CommitHistory(checkpoint, tuple(seen))
 
     def publish(self, commit: Commit) -> None:
         """The commit point."""
@@ -137,7 +179,7 @@ class CommitLog:
         self._known[commit.batch] = commit
 
     def delete(self, batch: int) -> None:
-        """Remove an old commit."""
+        """Remove a commit."""
         self._known.pop(batch, None)
         self._storage.delete(name_of(batch))
 
@@ -145,3 +187,22 @@ class CommitLog:
         """Drop cached commits older than ``batch`` from memory."""
         for old in [known for known in self._known if known < batch]:
             del self._known[old]
+
+
+def broken_link(before: Commit | None, commit: Commit, checkpoint: str) -> str:
+    """Return what keeps ``commit`` from being the one after ``before``; "" where it is."""
+    name = name_of(commit.batch)
+    if not commit.id or commit.checkpoint != checkpoint:
+        owner = f"checkpoint {commit.checkpoint}" if commit.checkpoint else "no checkpoint"
+        return f"{name} belongs to {owner}, not to this one ({checkpoint})."
+    if before is None:
+        return ""
+    if before.batch + 1 != commit.batch:
+        gap = f"{name_of(before.batch + 1)} is missing"
+        return f"{gap}: the log has commits {before.batch} and {commit.batch}."
+    if before.id != commit.parent:
+        return (
+            f"{name} was not made after {name_of(before.batch)}: one of the two is of another "
+            f"history, such as of before a rollback."
+        )
+    return ""

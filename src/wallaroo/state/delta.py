@@ -2,33 +2,41 @@
 
 Where it runs: pure (bytes in, bytes out).
 
-Format, version 1, big endian::
+Format, version 2, big endian::
 
-    "WLRD" u16 version
+    head:     "WLRD" u16 version, u16 length, origin as JSON (checkpoint, batch, file)
     sections, one per key group in rising order:  entries (u16 step, u32 key length, u32 value length, key, value), repeated
-    index:   u32 n, then n x (u32 group, u64 offset, u64 length, u32 entries, u32 crc32 of the section)
-    trailer: u64 offset of the index, u32 crc32 of the index, "WLRE"
+    index:    u32 n, then n x (u32 group, u64 offset, u64 length, u32 entries, u32 crc32 of the section)
+    trailer:  u64 offset of the index, u32 crc32 of head and index, "WLRE"
 
 A value length of 2**32 - 1 marks a removed entry.  A file without its whole trailer was never
-finished.
+finished.  The *digest* of a file, which its commit names, is the BLAKE2b of head, index and
+trailer: the index holds the checksum of every section, so the digest fixes the whole content, and
+is checked without reading all of it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from wallaroo.errors import CheckpointError
+from wallaroo.state.layout import check_version
+from wallaroo.state.storage import WAYS_OUT
 
-MAGIC, END, VERSION = b"WLRD", b"WLRE", 1
-_HEAD, _ENTRY, _SECTION, _TRAILER = (
-    struct.Struct(">4sH"),
-    struct.Struct(">HII"),
-    struct.Struct(">IQQII"),
-    struct.Struct(">QI4s"),
-)
+MAGIC = b"WLRD"
+END = b"WLRE"
+VERSION = 2
+_HEAD = struct.Struct(">4sHH")
+_ENTRY = struct.Struct(">HII")
+_COUNT = struct.Struct(">I")
+_SECTION = struct.Struct(">IQQII")
+_TRAILER = struct.Struct(">QI4s")
 REMOVED = 0xFFFFFFFF
 
 
@@ -38,18 +46,36 @@ class Entry(NamedTuple):
     value: bytes | None  # None: removed
 
 
-def encode(entries_by_group: dict[int, list[Entry]]) -> bytes:
-    """Return the file's bytes for these entries."""
-    parts: list[bytes] = [_HEAD.pack(MAGIC, VERSION)]
-    offset, index = _HEAD.size, []
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a file says it is: whose, of which batch, under which name."""
+
+    checkpoint: str
+    batch: int
+    file: str  # with its folder; the attempt is part of it
+
+
+class Encoded(NamedTuple):
+    content: bytes
+    digest: str
+
+
+def encode(origin: Origin, entries_by_group: dict[int, list[Entry]]) -> Encoded:
+    """Return the file's bytes for these entries, and its digest."""
+    stated = json.dumps(asdict(origin), separators=(",", ":")).encode()
+    head = _HEAD.pack(MAGIC, VERSION, len(stated)) + stated
+    parts: list[bytes] = [head]
+    index: list[bytes] = []
+    offset = len(head)
     for group in sorted(entries_by_group):
         entries = entries_by_group[group]
         section = b"".join(_encode_entry(entry) for entry in entries)
         index.append(_SECTION.pack(group, offset, len(section), len(entries), zlib.crc32(section)))
         parts.append(section)
         offset += len(section)
-    table = struct.pack(">I", len(index)) + b"".join(index)
-    return b"".join([*parts, table, _TRAILER.pack(offset, zlib.crc32(table), END)])
+    table = _COUNT.pack(len(index)) + b"".join(index)
+    trailer = _TRAILER.pack(offset, zlib.crc32(table, zlib.crc32(head)), END)
+    return Encoded(b"".join([*parts, table, trailer]), _digest(head, table, trailer))
 
 
 def _encode_entry(entry: Entry) -> bytes:
@@ -58,24 +84,43 @@ def _encode_entry(entry: Entry) -> bytes:
     return _ENTRY.pack(entry.step, len(entry.key), len(entry.value)) + entry.key + entry.value
 
 
+def _digest(head: bytes, table: bytes, trailer: bytes) -> str:
+    return hashlib.blake2b(head + table + trailer, digest_size=16).hexdigest()
+
+
 class DeltaFile:
-    """A read delta or snapshot: its index is checked at once, each section when it is read."""
+    """A read delta or snapshot: its head and index are checked at once, each section when it is
+    read.
+    """
 
     def __init__(self, content: bytes, name: str):
-        self.name, self._content = name, content
+        self.name = name
+        self._content = content
         if len(content) < _HEAD.size + _TRAILER.size or content[:4] != MAGIC or content[-4:] != END:
-            raise CheckpointError(f"{name} is truncated or not a state file. {_CURE}")
-        version = _HEAD.unpack_from(content)[1]
-        if version > VERSION:
-            raise CheckpointError(
-                f"{name} has format version {version}; this program reads up to {VERSION}. Use a "
-                f"newer wallaroo-spark."
-            )
+            raise CheckpointError(f"{name} is truncated or not a state file. {WAYS_OUT}")
+        _, version, stated = _HEAD.unpack_from(content)
+        check_version(name, version, VERSION)
         offset, crc, _ = _TRAILER.unpack_from(content, len(content) - _TRAILER.size)
+        head = content[: _HEAD.size + stated]
         table = content[offset : len(content) - _TRAILER.size]
-        if zlib.crc32(table) != crc:
-            raise CheckpointError(f"{name} is corrupt: the checksum of its index is wrong. {_CURE}")
-        self.sections = {row[0]: row[1:] for row in _SECTION.iter_unpack(table[4:])}
+        if zlib.crc32(table, zlib.crc32(head)) != crc:
+            raise CheckpointError(
+                f"{name} is corrupt: the checksum of its index is wrong. {WAYS_OUT}"
+            )
+        self.origin = Origin(**json.loads(head[_HEAD.size :]))
+        self.digest = _digest(head, table, content[-_TRAILER.size :])
+        self.size = len(content)
+        self.sections = {row[0]: row[1:] for row in _SECTION.iter_unpack(table[_COUNT.size :])}
+
+    def require(self, size: int, digest: str) -> None:
+        """Raise CheckpointError unless this is the very file that a commit names."""
+        if self.digest == digest and self.size == size:
+            return
+        raise CheckpointError(
+            f"{self.name} is not the file that its commit names: it says it is "
+            f"{self.origin.file} of batch {self.origin.batch}, with other content than the commit "
+            f"says. {WAYS_OUT}"
+        )
 
     def groups(self) -> list[int]:
         """Key groups that have entries here."""
@@ -95,7 +140,7 @@ class DeltaFile:
         section = self._content[offset : offset + length]
         if zlib.crc32(section) != crc:
             raise CheckpointError(
-                f"{self.name} is corrupt: the checksum of key group {group} is wrong. {_CURE}"
+                f"{self.name} is corrupt: the checksum of key group {group} is wrong. {WAYS_OUT}"
             )
         at, unpack, size = 0, _ENTRY.unpack_from, _ENTRY.size
         while at < length:
@@ -108,12 +153,6 @@ class DeltaFile:
                 continue
             yield Entry(step, key, section[at : at + value_length])
             at += value_length
-
-
-_CURE = (
-    "Restore it from a backup of the checkpoint, go back to an older commit, or start over "
-    "with --fresh."
-)
 
 
 def latest(entries: Iterable[Entry]) -> dict[tuple[int, bytes], bytes]:

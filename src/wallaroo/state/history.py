@@ -2,6 +2,8 @@
 needs.
 
 Where it runs: worker and driver.
+
+The invariant: no entry comes from a file whose size or digest is not the one its commit names.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from wallaroo.errors import CheckpointError
-from wallaroo.state.commits import Commit, SnapshotRef
+from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef
 from wallaroo.state.delta import DeltaFile, Entry
 from wallaroo.state.storage import Storage
 
@@ -25,7 +27,7 @@ class Version(NamedTuple):
 NOTHING = Version(-1, "")  # before the first commit
 
 
-class Behind(NamedTuple):
+class Missing(NamedTuple):
     """What a key group lacks."""
 
     is_reset: bool  # whether to empty the group first
@@ -70,14 +72,16 @@ class History:
             }
         return self._bases.get(group)
 
-    def _file(self, name: str) -> DeltaFile:
-        if name not in self._files:
-            self._files[name] = DeltaFile(self._storage.read(name), name)
-        return self._files[name]
+    def _file(self, ref: DeltaRef | SnapshotRef) -> DeltaFile:
+        if ref.file not in self._files:
+            file = DeltaFile(self._storage.read(ref.file), ref.file)
+            file.require(ref.size, ref.digest)
+            self._files[ref.file] = file
+        return self._files[ref.file]
 
     def _is_ours(self, version: Version) -> bool:
-        """Whether this line of commits has that very one; no where it has gone: nobody can tell any
-        more.
+        """Whether this line of commits has that very one; no where its file was deleted, as that
+        can no longer be checked.
         """
         try:
             return self._commit(version.batch).id == version.id
@@ -86,25 +90,25 @@ class History:
                 raise
             return False
 
-    def since(self, group: int, version: Version) -> Behind:
+    def since(self, group: int, version: Version) -> Missing:
         """Return what brings ``group`` from ``version`` to ``batch``.
 
         A version that is ahead, older than the snapshot in force, or of a line of commits that was
-        rolled back counts for nothing: the group begins anew at the snapshot.
+        rolled back counts for nothing: the group begins again at the snapshot.
         """
         if self.batch < 0:
-            return Behind(version != NOTHING, False, [], 0)
+            return Missing(version != NOTHING, False, [], 0)
         snapshot = self._base(group)
         base = snapshot.batch if snapshot else -1
         is_reset = not max(base, 0) <= version.batch <= self.batch or not self._is_ours(version)
         start = base if is_reset else version.batch
-        files = [self._file(snapshot.file)] if is_reset and snapshot else []
+        files = [self._file(snapshot)] if is_reset and snapshot else []
         is_cold = bool(files) or start < self.batch - 1
         for batch in range(start + 1, self.batch + 1):
             files += [
-                self._file(delta.file)
+                self._file(delta)
                 for delta in self._commit(batch).deltas
                 if delta.first <= group < delta.end
             ]
         size = sum(file.bytes_of(group) for file in files) if is_cold else 0
-        return Behind(is_reset, is_cold, [file.entries(group) for file in files], size)
+        return Missing(is_reset, is_cold, [file.entries(group) for file in files], size)

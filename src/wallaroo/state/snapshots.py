@@ -1,5 +1,5 @@
 """Snapshots in rotation: every batch a few key groups write all their entries, so that the log
-behind each stays short.
+after each stays short.
 
 Where it runs: pure (which groups, when, what may go); workers write the files.
 
@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 from wallaroo.state.commits import Commit, SnapshotRef
 
-SNAPSHOTS = "snapshots"
 SNAPSHOT_EVERY = 64  # batches
 
 
@@ -36,7 +35,7 @@ def in_force(old: Iterable[SnapshotRef], new: Iterable[SnapshotRef]) -> tuple[Sn
 
 
 def oldest_needed(oldest_retained: Commit, key_groups: int) -> int:
-    """Return the oldest batch whose deltas the oldest retained commit needs: one behind the oldest
+    """Return the oldest batch whose deltas the oldest retained commit needs: one after the oldest
     snapshot in force.
     """
     if len(oldest_retained.snapshots) < key_groups:

@@ -1,8 +1,10 @@
 """Where a checkpoint's files live: atomic publish, read, list, delete.
 
-Where it runs: driver and workers.  The law: a name is visible with its whole content or not at all;
-a published name is never changed. With ``is_durable`` it survives a power cut once ``publish`` has
-returned.
+Where it runs: driver and workers.
+
+The invariant: a name is visible with its whole content or not at all; a published name is never
+changed.  With ``is_durable`` it survives a power cut once ``publish`` has returned.  Files are
+readable and writable for this user only.
 """
 
 from __future__ import annotations
@@ -12,8 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
+
+WAYS_OUT = (
+    "Restore the file from a backup of the checkpoint. `wallaroo state verify` on the checkpoint "
+    "says what else is damaged, and which commits are whole."
+)
 
 
 class Storage(Protocol):
@@ -45,29 +53,13 @@ class LocalStorage:
 
     def publish(self, name: str, content: bytes) -> None:
         path = Path(self.root, name)
-        unfinished = path.with_name(f".{path.name}.tmp")
         try:
-            self._write(unfinished, content)
-            fault_point("storage.rename")
-            os.rename(unfinished, path)
-            if self.is_durable:
-                fault_point("storage.sync_folder")
-                sync_folder(path.parent)
+            write_whole(path, content, is_durable=self.is_durable, points="storage")
         except OSError as error:
             raise PeerError(
                 f"the checkpoint cannot be written: {path}: {error.strerror}. Free or mount the "
                 f"disk and run again."
             ) from error
-        fault_point("storage.published")
-
-    def _write(self, path: Path, content: bytes) -> None:
-        fault_point("storage.write")
-        with open(path, "wb") as file:
-            file.write(content)
-            if self.is_durable:
-                file.flush()
-                fault_point("storage.fsync")
-                os.fsync(file.fileno())
 
     def read(self, name: str) -> bytes:
         path = Path(self.root, name)
@@ -76,6 +68,11 @@ class LocalStorage:
         except FileNotFoundError as error:
             raise CheckpointError(
                 f"the checkpoint lacks {path}, which a commit refers to. {WAYS_OUT}"
+            ) from error
+        except OSError as error:
+            raise PeerError(
+                f"{path} cannot be read: {error.strerror}. Make it readable to this user, or "
+                f"repair the disk."
             ) from error
 
     def names(self, folder: str) -> list[str]:
@@ -89,15 +86,3 @@ class LocalStorage:
     def delete(self, name: str) -> None:
         fault_point("storage.delete")
         Path(self.root, name).unlink(missing_ok=True)
-
-
-WAYS_OUT = "Restore the file from a backup of the checkpoint, or start over with --fresh."
-
-
-def sync_folder(path: Path) -> None:
-    """fsync a directory, so that names made in it survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

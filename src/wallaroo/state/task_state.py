@@ -5,29 +5,38 @@ Where it runs: worker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, encode_key, group_of
+from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import DeltaRef, SnapshotRef
-from wallaroo.state.delta import Entry, encode
+from wallaroo.state.delta import Entry, Origin, encode
 from wallaroo.state.history import History
-from wallaroo.state.snapshots import SNAPSHOTS
+from wallaroo.state.layout import DELTAS, SNAPSHOTS
 from wallaroo.state.storage import Storage
-from wallaroo.state.view import CatchUp, View
-
-DELTAS = "deltas"
+from wallaroo.state.view import View
 
 
 class TaskState:
-    """Key groups [first, end) for one task; ``steps`` is the checkpoint's step table."""
+    """Key groups [first, end) for one task; ``steps`` is the checkpoint's step table, ``checkpoint``
+    its id.
+    """
 
     def __init__(
-        self, view_root: Path, key_groups: int, groups: tuple[int, int], steps: tuple[str, ...]
+        self,
+        view_root: Path,
+        key_groups: int,
+        groups: tuple[int, int],
+        steps: tuple[str, ...],
+        checkpoint: str = "",
     ):
         self._view = View(view_root, key_groups, *groups)
-        self._key_groups, self._groups = key_groups, groups
+        self._key_groups = key_groups
+        self._groups = groups
+        self._checkpoint = checkpoint
         self._step_ids = {name: number for number, name in enumerate(steps)}
         self._located: dict[Key, tuple[int, bytes]] = {}
 
@@ -52,19 +61,36 @@ class TaskState:
 
         return read
 
+    @property
+    def rebuilt_shards(self) -> int:
+        """How many shards of this host's view were found damaged, and were built again."""
+        return self._view.rebuilt
+
+    def scan(self, step: str, low: bytes, high: bytes | None = None) -> Iterator[Entry]:
+        """Yield one step's entries with low <= encoded key < high of all groups, in key order.
+
+        Keys of more than ``entry_codec.KEY_BYTES_MAX`` bytes are not found.
+        """
+        step_id = self._step_ids[step]
+        found = (self._view.scan(group, step_id, low, high) for group in range(*self._groups))
+        return heapq.merge(*found, key=lambda entry: entry.key)
+
     def write_delta(
-        self, states: Mapping[str, KeyedState], name: str, storage: Storage
+        self, states: Mapping[str, KeyedState], name: str, storage: Storage, batch: int
     ) -> DeltaRef | None:
-        """Write what changed as one delta file under a fresh name; None where nothing did."""
+        """Write what changed as one delta file of ``batch`` under a fresh name; None where nothing
+        did.
+        """
         by_group: dict[int, list[Entry]] = {}
         for step, state in states.items():
             self._gather(self._step_ids[step], state.changes(), by_group)
         if not by_group:
             return None
-        content = encode(by_group)
         file = f"{DELTAS}/{name}.delta"
+        content, digest = encode(Origin(self._checkpoint, batch, file), by_group)
         storage.publish(file, content)
-        return DeltaRef(file, *self._groups, len(content), sum(map(len, by_group.values())))
+        entries = sum(map(len, by_group.values()))
+        return DeltaRef(file, *self._groups, len(content), entries, digest)
 
     def _gather(
         self,
@@ -85,10 +111,11 @@ class TaskState:
         written = []
         for group in groups:
             if self._groups[0] <= group < self._groups[1]:
-                content = encode({group: list(self._view.entries(group))})
                 file = f"{SNAPSHOTS}/{batch}.{group}.{attempt}.snapshot"
+                origin = Origin(self._checkpoint, batch, file)
+                content, digest = encode(origin, {group: self._view.entries(group)})
                 storage.publish(file, content)
-                written.append(SnapshotRef(file, group, group + 1, batch, len(content)))
+                written.append(SnapshotRef(file, group, group + 1, batch, len(content), digest))
         return written
 
     def close(self) -> None:

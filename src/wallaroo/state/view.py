@@ -2,217 +2,213 @@
 
 Where it runs: worker.
 
-The law of the view: it holds committed versions only.  Key group g at version n means: exactly the
-entries of g after commit n.  A commit is known by its number and its id, since another one may have
-had that number before commits were rolled back.  Catching up (one batch later, after a crash, after
-a rollback, on an empty host) is one code path: begin with the snapshot if the view is older than it
-or of another line of commits, then apply the deltas behind.  Entries and version change in one LMDB
-transaction.  The whole directory may vanish at any time between two tasks; it is then built again.
+The invariants of the view:
+
+* It holds committed versions only.  Key group g at version n means: exactly the entries of g after
+  commit n.  A commit is known by its number and its id, since another one may have had that number
+  before a rollback.  Entries and version change in one LMDB transaction.
+* Catching up (one batch later, after a crash, after a rollback, on an empty host) is one code path:
+  begin with the snapshot if the view is older than it or of another line of commits, then apply the
+  deltas after it.
+* Nothing damaged is ever returned: every value is checked when it is read (`state.entry_codec`),
+  and where a key is not found, the entries on both sides of its place are.  Where a check fails, or
+  LMDB does, the shard is removed, built again from the log, and the read is repeated.
+* The whole directory may vanish at any time between two tasks; it is then built again.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import lmdb
 
 from wallaroo.errors import PeerError
-from wallaroo.faults import fault_point
+from wallaroo.state.applying import (
+    UNMARKED,
+    VERSIONS,
+    CatchUp,
+    apply_commits,
+    mark_of,
+    place_of,
+)
 from wallaroo.state.delta import Entry
-from wallaroo.state.history import NOTHING, History, Version
+from wallaroo.state.entry_codec import (
+    KEY_BYTES_MAX,
+    Stored,
+    checked,
+    group_prefix,
+    long_value,
+    range_bound,
+    stored_key,
+    value_if_whole,
+)
+from wallaroo.state.environments import drop, fill_up, open_environment, prepare_view
+from wallaroo.state.history import History
 
 # LMDB environments per view: one writer at a time each, so tasks of one host seldom wait for one
 # another
 SHARDS = 16
-MAP_BYTES_MAX = 1 << 36  # virtual address space per shard, not memory and not disk
-# LMDB's own bound is 511 with our prefix; longer keys are stored under their digest
-KEY_BYTES_MAX = 480
-_PREFIX = struct.Struct(">HH")  # key group, step
-_VERSION = struct.Struct(">q")  # and behind it the commit's id
-_VERSIONS = b"\xff\xff version"  # key groups are below 65535, so this sorts behind all entries
-_environments: dict[str, tuple[int, lmdb.Environment]] = {}  # per process: opening costs 0.3 ms
+REBUILDS_MAX = 3  # of one shard by one task: a disk that damages what was just written is broken
+
+Found = TypeVar("Found")
 
 
-def _environment(path: Path) -> lmdb.Environment:
-    """Return the open environment at ``path``, making it if needed; one that was deleted under us
-    is dropped.
-    """
-    known = _environments.get(str(path))
-    try:
-        inode = os.stat(path / "data.mdb").st_ino
-    except FileNotFoundError:
-        inode = -1
-    if known and known[0] == inode:
-        return known[1]
-    if known:
-        known[1].close()
-    path.mkdir(parents=True, exist_ok=True)
-    try:
-        opened = lmdb.open(
-            str(path),
-            map_size=MAP_BYTES_MAX,
-            sync=False,
-            metasync=False,
-            max_readers=1024,
-            readahead=False,
-        )
-        opened.reader_check()
-    except lmdb.Error:  # a damaged view is worth nothing: it is rebuilt from the log
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True, exist_ok=True)
-        opened = lmdb.open(
-            str(path),
-            map_size=MAP_BYTES_MAX,
-            sync=False,
-            metasync=False,
-            max_readers=1024,
-            readahead=False,
-        )
-    _environments[str(path)] = (os.stat(path / "data.mdb").st_ino, opened)
-    return opened
+class _DamagedError(Exception):
+    """A checksum in the view is wrong."""
 
 
-def close_environments() -> None:
-    """Close all environments of this process (tests, and a worker that ends)."""
-    for _, environment in _environments.values():
-        environment.close()
-    _environments.clear()
-
-
-def _stored_key(group: int, step: int, key: bytes) -> bytes:
-    if len(key) > KEY_BYTES_MAX:
-        key = b"L" + hashlib.blake2b(key, digest_size=32).digest()
-    return _PREFIX.pack(group, step) + key
-
-
-@dataclass(frozen=True, slots=True)
-class CatchUp:
-    """What bringing key groups to a commit took."""
-
-    entries: int = 0  # applied
-    # for which more was read than the newest commit: the view had none of the two newest versions
-    cold_groups: int = 0
-    bytes_read: int = 0  # of snapshots and deltas, for cold groups: what has moved to this host
-
-    def __add__(self, other: CatchUp) -> CatchUp:
-        """Both together."""
-        return CatchUp(
-            self.entries + other.entries,
-            self.cold_groups + other.cold_groups,
-            self.bytes_read + other.bytes_read,
-        )
+_DAMAGE = (
+    _DamagedError,
+    lmdb.BadTxnError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+)
 
 
 class View:
-    """One task's access to key groups [first, end) at version ``batch``."""
+    """One task's access to key groups [first, end) at one version.
+
+    ``rebuilt`` counts the damaged shards that were removed and built again.
+    """
 
     def __init__(self, root: Path, key_groups: int, first: int, end: int):
-        self._root, self._key_groups = root, key_groups
-        self._first, self._end = first, end
+        self._root = root
+        self._key_groups = key_groups
+        self._groups = range(first, end)
+        self._history: History | None = None
         self._reads: dict[int, lmdb.Transaction] = {}
+        self._rebuilds: dict[int, int] = {}
+        self.rebuilt = 0
 
     def _shard(self, group: int) -> int:
         return group * SHARDS // self._key_groups
 
+    def _path(self, shard: int) -> Path:
+        return self._root / f"{shard:02d}"
+
     def _groups_by_shard(self) -> dict[int, list[int]]:
         shards: dict[int, list[int]] = {}
-        for group in range(self._first, self._end):
+        for group in self._groups:
             shards.setdefault(self._shard(group), []).append(group)
         return shards
+
+    # -- catching up
 
     def catch_up(self, history: History) -> CatchUp:
         """Bring all groups to ``history.batch`` and open them for reading; return what that
         took.
         """
-        done, mark = CatchUp(), _mark(history.version)
-        for shard, groups in self._groups_by_shard().items():
-            environment = _environment(self._root / f"{shard:02d}")
+        self._history = history
+        if prepare_view(self._root):
+            self.rebuilt += SHARDS
+        done = CatchUp()
+        for shard in self._groups_by_shard():
+            done += self._with_repair(shard, partial(self._open_shard, shard))
+        return done
+
+    def _open_shard(self, shard: int) -> CatchUp:
+        """Look at the versions in the very transaction that is kept for reading: a belated task may
+        move a group at any time.
+        """
+        opened = open_environment(self._path(shard))
+        self.rebuilt += opened.was_damaged
+        groups = self._groups_by_shard()[shard]
+        history = cast(History, self._history)
+        mark = mark_of(history.version)
+        done = CatchUp()
+        while True:
+            read = opened.environment.begin()
+            get = read.get
+            stale = [group for group in groups if get(place_of(group), UNMARKED) != mark]
+            if not stale:
+                self._reads[shard] = read
+                return done
+            read.abort()
+            done += apply_commits(opened.environment, stale, history, mark)
+            fill_up(self._path(shard), opened.environment)
+
+    def _with_repair(self, shard: int, action: Callable[[], Found]) -> Found:
+        """Return what ``action`` returns; where the shard is found damaged, build it again first."""
+        while True:
             try:
-                done += self._open_shard(shard, environment, groups, history, mark)
+                return action()
             except lmdb.DiskError as error:
                 raise PeerError(
                     f"the view of the state cannot be written: {self._root}: {error}. Free the "
                     f"disk and run again."
                 ) from error
-        return done
+            except _DAMAGE as error:
+                self._rebuild(shard, error)
 
-    def _open_shard(
-        self,
-        shard: int,
-        environment: lmdb.Environment,
-        groups: list[int],
-        history: History,
-        mark: bytes,
-    ) -> CatchUp:
-        """Look at the versions in the very transaction that is kept for reading: a belated task may
-        move a group at any time.
-        """
-        done = CatchUp()
-        while True:
-            read = environment.begin()
-            get = read.get
-            stale = [group for group in groups if get(_place(group), _UNMARKED) != mark]
-            if not stale:
-                self._reads[shard] = read
-                return done
+    def _rebuild(self, shard: int, error: Exception) -> None:
+        self._rebuilds[shard] = self._rebuilds.get(shard, 0) + 1
+        if self._rebuilds[shard] > REBUILDS_MAX:
+            raise PeerError(
+                f"the view of the state in {self._path(shard)} is damaged again and again: "
+                f"{error}. The state itself is safe in the checkpoint. Replace the disk, or give "
+                f"this host another folder with WALLAROO_VIEW_DIR."
+            ) from error
+        self.rebuilt += 1
+        read = self._reads.pop(shard, None)
+        if read is not None:
             read.abort()
-            done += self._apply(environment, stale, history, mark)
+        drop(self._path(shard))
 
-    def _apply(
-        self, environment: lmdb.Environment, groups: list[int], history: History, mark: bytes
-    ) -> CatchUp:
-        applied = cold_groups = bytes_read = 0
-        with environment.begin(write=True) as write:
-            for group in groups:
-                behind = history.since(
-                    group, _version(cast(bytes, write.get(_place(group), _UNMARKED)))
-                )
-                if behind.is_reset:
-                    _clear(write, group)
-                if behind.is_cold:
-                    cold_groups += 1
-                    bytes_read += behind.bytes
-                for entries in behind.steps:
-                    for entry in entries:
-                        _put(write, group, entry)
-                        applied += 1
-                write.put(_place(group), mark)
-            fault_point("view.apply")
-        fault_point("view.applied")
-        return CatchUp(applied, cold_groups, bytes_read)
+    def _read_in(self, shard: int) -> lmdb.Transaction:
+        if shard not in self._reads:
+            self._open_shard(shard)
+        return self._reads[shard]
+
+    # -- reading
 
     def read(self, group: int, step: int, key: bytes) -> bytes | None:
         """Return the stored bytes of one entry, or None."""
-        found = cast(
-            bytes | None, self._reads[self._shard(group)].get(_stored_key(group, step, key))
-        )
-        if found is None or len(key) <= KEY_BYTES_MAX:
-            return found
-        prefix = struct.pack(">I", len(key)) + key
-        return found[len(prefix) :] if found.startswith(prefix) else None
+        stored = stored_key(group, step, key)
+        try:
+            found = cast(bytes | None, self._reads[self._shard(group)].get(stored))
+        except _DAMAGE:
+            found = None
+        value = None if found is None else value_if_whole(stored, found)
+        if value is None:
+            value = self._read_carefully(group, stored)
+        if value is None or len(key) <= KEY_BYTES_MAX:
+            return value
+        return long_value(key, value)
 
-    def entries(self, group: int) -> Iterator[Entry]:
-        """Yield all entries of one group, by step and key."""
-        prefix = struct.pack(">H", group)
-        cursor = self._reads[self._shard(group)].cursor()
-        if not cursor.set_range(prefix):
-            return
-        for stored, value in cast(Iterable[tuple[bytes, bytes]], cursor):
-            if not stored.startswith(prefix):
-                return
-            step, key = _PREFIX.unpack_from(stored)[1], stored[_PREFIX.size :]
-            if key.startswith(b"L"):
-                length = struct.unpack_from(">I", value)[0]
-                key, value = value[4 : 4 + length], value[4 + length :]
-            yield Entry(step, key, value)
+    def _read_carefully(self, group: int, stored: bytes) -> bytes | None:
+        """Return an entry that is missing or damaged at first sight."""
+        shard = self._shard(group)
+        return self._with_repair(shard, lambda: _careful_get(self._read_in(shard), stored))
+
+    def entries(self, group: int) -> list[Entry]:
+        """Return all entries of one group, by step and key."""
+        prefix = group_prefix(group)
+        found = self._walk(group, prefix, group_prefix(group + 1))
+        return [Entry(*entry) for entry in found]
+
+    def scan(
+        self, group: int, step: int, low: bytes = b"", high: bytes | None = None
+    ) -> list[Entry]:
+        """Return one step's entries with low <= key < high, in the order of their keys' bytes.
+
+        Only keys of up to ``KEY_BYTES_MAX`` bytes are in order; longer ones are not found.
+        """
+        end = range_bound(group, step + 1, b"") if high is None else range_bound(group, step, high)
+        found = self._walk(group, range_bound(group, step, low), end)
+        return [Entry(*entry) for entry in found if len(entry.key) <= KEY_BYTES_MAX]
+
+    def _walk(self, group: int, low: bytes, high: bytes) -> list[Stored]:
+        shard = self._shard(group)
+        return self._with_repair(shard, lambda: list(_range(self._read_in(shard), low, high)))
 
     def close(self) -> None:
         """End the read transactions."""
@@ -221,36 +217,41 @@ class View:
         self._reads.clear()
 
 
-def _mark(version: Version) -> bytes:
-    return _VERSION.pack(version.batch) + version.id.encode()
+def _careful_get(read: lmdb.Transaction, stored: bytes) -> bytes | None:
+    """Look an entry up.  Raises _DamagedError where its value is damaged, or, if it is missing,
+    where a neighbour's key or value is: that may be the entry itself under a damaged key.
+    """
+    cursor = read.cursor()
+    if not cursor.set_range(stored):
+        if cursor.last():
+            _check(cursor)
+        return None
+    value = _check(cursor)
+    if cursor.key() == stored:
+        return value
+    if cursor.prev():
+        _check(cursor)
+    return None
 
 
-_UNMARKED = _mark(NOTHING)
+def _check(cursor: lmdb.Cursor) -> bytes | None:
+    key = cast(bytes, cursor.key())
+    if key.startswith(VERSIONS):
+        return None
+    value = value_if_whole(key, cast(bytes, cursor.value()))
+    if value is None:
+        raise _DamagedError(f"the checksum of an entry is wrong (at {key[:40]!r})")
+    return value
 
 
-@cache
-def _place(group: int) -> bytes:
-    """Where a group's version is stored."""
-    return _VERSIONS + _PREFIX.pack(group, 0)
-
-
-def _version(mark: bytes) -> Version:
-    return Version(_VERSION.unpack_from(mark)[0], mark[_VERSION.size :].decode())
-
-
-def _clear(transaction: lmdb.Transaction, group: int) -> None:
-    prefix = struct.pack(">H", group)
-    cursor = transaction.cursor()
-    found = cursor.set_range(prefix)
-    while found and cast(bytes, cursor.key()).startswith(prefix):
-        found = cursor.delete()
-
-
-def _put(transaction: lmdb.Transaction, group: int, entry: Entry) -> None:
-    stored = _stored_key(group, entry.step, entry.key)
-    if entry.value is None:
-        transaction.delete(stored)
-    elif len(entry.key) > KEY_BYTES_MAX:
-        transaction.put(stored, struct.pack(">I", len(entry.key)) + entry.key + entry.value)
-    else:
-        transaction.put(stored, entry.value)
+def _range(read: lmdb.Transaction, low: bytes, high: bytes) -> Iterator[Stored]:
+    cursor = read.cursor()
+    if not cursor.set_range(low):
+        return
+    for key, value in cast(Iterable[tuple[bytes, bytes]], cursor):
+        if key >= high:
+            return
+        entry = checked(key, value)
+        if entry is None:
+            raise _DamagedError(f"the checksum of an entry is wrong (at {key[:40]!r})")
+        yield entry

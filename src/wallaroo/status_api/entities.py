@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typing import Any
 from wallaroo.engine.keys import Key, decode_key
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.inspection.reader import CheckpointReader, StateAt
+from wallaroo.processes.environment import python_environment
 from wallaroo.state.commits import CommitLog
 from wallaroo.state.storage import LocalStorage
 from wallaroo.status_api.queries import KEYS
@@ -77,14 +77,12 @@ class EntityReader:
             process.kill()
 
     def _read(self, arguments: list[str]) -> Entities:
-        package = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
+            env=python_environment(),
             start_new_session=True,  # Ctrl-C is for the driver
         )
         if self._is_closed:  # close() may have looked a moment too early

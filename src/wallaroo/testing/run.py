@@ -14,6 +14,8 @@ from wallaroo.api.application import Application
 from wallaroo.engine.keys import Key
 from wallaroo.local.runner import BatchResult, Input, LocalRunner, Wire, split_wire
 from wallaroo.plan.model import DEAD_LETTERS
+from wallaroo.sinks.file.config import FORMS, FileSinkConfig
+from wallaroo.sinks.stdout import StdoutSinkConfig, whole_lines
 from wallaroo.sources.generator import GenSourceConfig
 
 GENERATED_MAX = 10_000  # events taken from a generator that does not end by itself
@@ -50,8 +52,11 @@ class LocalRun:
 
     @property
     def text(self) -> str:
-        """The only sink's outputs, joined, as text."""
-        return b"".join(self.outputs).decode()
+        """The only sink's outputs as text, as the sink writes them: a StdoutSink and a FileSink with
+        ``form="lines"`` end each with a newline.
+        """
+        config = self._runner.plan.sinks[0].config
+        return b"".join(_as_written(config, self.outputs)).decode()
 
     @property
     def dead_letters(self) -> list[dict[str, Any]]:
@@ -61,6 +66,14 @@ class LocalRun:
     def state(self, step: str) -> dict[Key, Any]:
         """State objects of one state step, by key."""
         return self._runner.states(step)
+
+
+def _as_written(config: Any, outputs: Sequence[bytes]) -> Sequence[bytes]:
+    if isinstance(config, StdoutSinkConfig):
+        return whole_lines(outputs)
+    if isinstance(config, FileSinkConfig) and config.form == "lines":
+        return FORMS["lines"](outputs)
+    return outputs
 
 
 class LocalApplication:

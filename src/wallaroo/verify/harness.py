@@ -144,7 +144,7 @@ class Verification:
                 load.start()
             self._await(self._has_progressed, PROGRESS_S_MAX, "the first output")
             self._die_at_faults()
-            self._disturb(began)
+            self._disturb(time.monotonic())  # the time to start is not taken from --seconds
             self._await(self._has_progressed, PROGRESS_S_MAX, "output after the last kill")
             self._finish()
         finally:
@@ -160,6 +160,7 @@ class Verification:
             PROGRESS_S_MAX * max(1, count),
             "the run to die at its fault points",
         )
+        self._result.disturbances += count
         self._mark = self._position()
 
     def _disturb(self, began: float) -> None:
@@ -183,7 +184,8 @@ class Verification:
         self._mark = self._position()
         self._killed_at.setdefault(planned.kind, time.monotonic())
         self._result.kills[planned.kind] += 1
-        self.say(f"kill {number}: {planned.kind.value} {pid}, behind batch {self._mark[0]}")
+        self._result.disturbances += 1
+        self.say(f"kill {number}: {planned.kind.value} {pid}, after batch {self._mark[0]}")
 
     def _target(self, planned: Kill) -> int:
         found: list[int] = []
@@ -209,7 +211,7 @@ class Verification:
         code = self._run.stop()
         if code != 0:
             self._result.ended_by_itself.append(
-                f"{describe(code)} when it was told to stop:\n{self._run.tail()}"
+                f"{describe(code)} when it was asked to stop:\n{self._run.tail()}"
             )
         self._result.starts = self._run.starts
 

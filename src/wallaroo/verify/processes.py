@@ -6,12 +6,14 @@ found, so nothing else can be killed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+import psutil
 
 
 class Kind(Enum):
@@ -33,45 +35,31 @@ class Process:
     command: tuple[str, ...]
 
 
-def table(proc: Path = Path("/proc")) -> dict[int, Process]:
-    """Read all processes; one that ends meanwhile is left out."""
+def table(root: int) -> dict[int, Process]:
+    """Return a process and everything below it; what ends meanwhile is left out."""
+    try:
+        top = psutil.Process(root)
+        family = [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return {}
     found = {}
-    for folder in proc.iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            command = tuple(
-                (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-            )
-        except (OSError, ValueError):
-            continue
-        if state not in "ZX":
-            found[int(folder.name)] = Process(int(folder.name), int(parent), command)
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                command = tuple(process.cmdline())
+                found[process.pid] = Process(process.pid, process.ppid(), command)
     return found
-
-
-def descendants(root: int, processes: dict[int, Process]) -> Iterator[Process]:
-    """Yield the processes below ``root``."""
-    children: dict[int, list[Process]] = {}
-    for process in processes.values():
-        children.setdefault(process.parent, []).append(process)
-    waiting = [root]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        yield from below
-        waiting.extend(process.pid for process in below)
 
 
 def find(root: int) -> dict[Kind, list[int]]:
     """Return the running processes of the run whose driver is ``root``, by kind."""
-    processes = table()
+    processes = table(root)
     found: dict[Kind, list[int]] = {kind: [] for kind in Kind}
     if root in processes:
         found[Kind.DRIVER].append(root)
-    for process in descendants(root, processes):
+    for process in processes.values():
         kind = kind_of(process, processes.get(process.parent))
-        if kind is not None:
+        if process.pid != root and kind is not None:
             found[kind].append(process.pid)
     return found
 
@@ -79,7 +67,7 @@ def find(root: int) -> dict[Kind, list[int]]:
 def kind_of(process: Process, parent: Process | None) -> Kind | None:
     """Say what a process below the driver is."""
     command = process.command
-    if Path(command[0]).name == "java":
+    if command and Path(command[0]).name == "java":
         return Kind.JVM
     if "wallaroo.ingress" in command:
         return Kind.INGRESS

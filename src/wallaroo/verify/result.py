@@ -23,6 +23,7 @@ class Result:
     recoveries: dict[Kind, list[float]] = field(default_factory=dict)
     # ends of the run that no kill of driver or JVM explains
     ended_by_itself: list[str] = field(default_factory=list)
+    disturbances: int = 0  # kills, deaths at fault points, and changes of a cluster
     starts: int = 0
     events: int = 0
     outputs: int = 0
@@ -32,11 +33,23 @@ class Result:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
-        return self.faults.total == 0 and not self.ended_by_itself
+        """Whether nothing is wrong, and something was disturbed: else it is a proof of nothing."""
+        return self.faults.total == 0 and not self.ended_by_itself and self.disturbances > 0
+
+    @property
+    def verdict(self) -> str:
+        """The last line: what was proved."""
+        if self.faults.total or self.ended_by_itself:
+            return "NOT exactly once"
+        if not self.disturbances:
+            return (
+                "none: nothing was killed, so nothing was proved. Give more --seconds, or leave "
+                "--seconds out"
+            )
+        return "exactly once"
 
     def text(self) -> str:
-        """Tell it all."""
+        """All figures, examples of what is wrong, and the verdict."""
         kinds = ", ".join(f"{kind.value} {count}" for kind, count in self.kills.items() if count)
         faults = self.faults
         lines = [
@@ -59,5 +72,5 @@ class Result:
                 )
         lines += [f"  the run ended by itself: {end}" for end in self.ended_by_itself]
         lines += [f"  {example}" for example in faults.examples]
-        lines.append("  verdict: " + ("exactly once" if self.is_clean else "NOT exactly once"))
+        lines.append(f"  verdict: {self.verdict}")
         return "\n".join(lines)

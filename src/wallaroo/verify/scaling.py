@@ -90,6 +90,7 @@ class ScalingVerification(Verification):
                 f"{self._mark[0]}"
             )
             self._apply(change)
+            self._result.disturbances += 1
             self._await_members(f"after change {number}, {change}")
             self._await(
                 self._has_progressed, PROGRESS_S_MAX, f"output after change {number}, {change}"

@@ -6,7 +6,6 @@ Where it runs: the verifier.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wallaroo.errors import PeerError
+from wallaroo.processes.environment import python_environment
 
-ROOT = Path(__file__).parents[2]
 STOP_S_MAX = 60.0
 FRUITLESS_MAX = 8  # starts in a row without a batch committed
 LOG_LINES = 25  # of the run's log, in an error
@@ -49,8 +48,7 @@ class Supervised:
         """Start the run."""
         fault = self.faults[self.starts] if self.starts < len(self.faults) else ""
         self.starts += 1
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, "PYTHONPATH": path, "WALLAROO_FAULT": fault}
+        environment = python_environment(WALLAROO_FAULT=fault)
         with self.log.open("ab") as log:
             log.write(b"--- start %d\n" % self.starts)
             log.flush()

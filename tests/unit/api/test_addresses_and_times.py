@@ -28,14 +28,18 @@ def test_an_ipv6_host_stands_in_brackets() -> None:
 
 
 def test_other_options_are_left_alone_even_when_they_look_alike() -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(wallaroo.WallarooParameterError):
         wallaroo.tcp_parse_input_addrs(["--inp", "A@h:1"])
 
 
-@pytest.mark.parametrize("parse", [wallaroo.tcp_parse_input_addrs, wallaroo.tcp_parse_output_addrs])
-def test_a_missing_option_ends_the_program_as_argparse_does(parse: object) -> None:
-    with pytest.raises(SystemExit):
-        parse(["--unrelated"])  # type: ignore[operator]  # a function
+@pytest.mark.parametrize("args", [["--unrelated"], ["--in"], []])
+def test_a_missing_option_is_reported_with_the_line_that_asks_for_it(args: list[str]) -> None:
+    with pytest.raises(wallaroo.WallarooParameterError) as raised:
+        wallaroo.tcp_parse_input_addrs(args)
+    (problem,) = raised.value.problems
+    assert problem.step == "--in"
+    assert problem.place.startswith(f"{__file__}:")
+    assert problem.cure == "Give --in NAME@HOST:PORT[,NAME@HOST:PORT...]."
 
 
 @pytest.mark.parametrize("text", ["localhost", "A@localhost", ":7010", "h:"])

@@ -23,7 +23,9 @@ from tests.unit.check.checked_steps import (
     tcp,
     whisper,
 )
-from wallaroo.errors import Problem
+from wallaroo.check.pickling import interactive_problems
+from wallaroo.errors import PipelineError, Problem
+from wallaroo.testing import run_local
 
 
 def problems(pipeline: Any, name: Any = "app") -> tuple[Problem, ...]:
@@ -68,12 +70,12 @@ def test_an_open_pipeline_is_asked_to_end_in_a_sink() -> None:
     assert "to_sink()" in problem.cure
 
 
-def test_a_step_behind_a_sink_is_reported_at_its_own_line() -> None:
+def test_a_step_after_a_sink_is_reported_at_its_own_line() -> None:
     problem = only(tcp("in").to_sink(SINK).to(shout).to_sink(SINK))
-    assert (problem.step, "behind a sink" in problem.what) == ("step 'shout'", True)
+    assert (problem.step, "after a sink" in problem.what) == ("step 'shout'", True)
 
 
-def test_a_second_sink_behind_a_sink_points_to_to_sinks() -> None:
+def test_a_second_sink_after_a_sink_points_to_to_sinks() -> None:
     assert "to_sinks([...])" in only(tcp("in").to_sink(SINK).to_sink(SINK)).cure
 
 
@@ -93,7 +95,7 @@ def test_a_merge_of_a_keyed_and_an_unkeyed_side_is_reported() -> None:
         "One side ends in key_by 'first_letter', the other in step 'shout': unlike pipelines "
         "do not merge."
     )
-    assert problem.cure == "Call key_by() behind the merge, or last on both sides."
+    assert problem.cure == "Call key_by() after the merge, or last on both sides."
 
 
 def test_a_merge_of_two_sides_that_end_in_different_keys_is_fine() -> None:
@@ -103,7 +105,7 @@ def test_a_merge_of_two_sides_that_end_in_different_keys_is_fine() -> None:
 
 def test_a_state_step_without_a_key_is_asked_for_key_by_or_collect() -> None:
     problem = only(tcp("in").to(count).to_sink(SINK))  # type: ignore[call-overload]  # mypy says so too
-    assert problem.what == "It keeps state, and no key_by() or collect() stands in front of it."
+    assert problem.what == "It keeps state, and no key_by() or collect() comes before it."
     assert "key_by(" in problem.cure
     assert "collect()" in problem.cure
 
@@ -306,12 +308,22 @@ def test_a_generator_that_holds_something_unpicklable_names_it_and_its_holder() 
     )
 
 
-def test_a_step_from_an_interactive_session_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interactive_session_may_build_and_run_locally_and_is_refused_by_spark_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     session = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", session)
-    exec("import wallaroo\n@wallaroo.computation\ndef typed(x): return x", session.__dict__)
-    problem = only(tcp("in").to(session.typed).to_sink(SINK))
+    exec("import wallaroo\n@wallaroo.computation\ndef typed(x): return x * 2", session.__dict__)
+    app = wallaroo.build_application("App", tcp("in").to(session.typed).to_sink(SINK))
+
+    assert run_local(app, {"in": [b"ab"]}).outputs == [b"abab"]
+    with pytest.raises(PipelineError) as refused:
+        wallaroo.run(app)
+
+    problem = refused.value.problems[0]
+    assert problem.step == "step 'typed'"
     assert problem.what == "It is defined in an interactive session, which no worker can import."
+    assert "run_local runs it here" in problem.cure
 
 
 def test_a_step_from_a_script_with_dots_in_its_name_is_reported(
@@ -321,10 +333,9 @@ def test_a_step_from_a_script_with_dots_in_its_name_is_reported(
     session.__file__ = "/somewhere/my app.v2.py"
     monkeypatch.setitem(sys.modules, "__main__", session)
     exec("import wallaroo\n@wallaroo.computation\ndef typed(x): return x", session.__dict__)
-    assert (
-        only(tcp("in").to(session.typed).to_sink(SINK)).cure
-        == "Rename the script: letters, digits and underscores."
-    )
+    app = wallaroo.build_application("App", tcp("in").to(session.typed).to_sink(SINK))
+    (problem,) = interactive_problems(app.plan.steps)
+    assert problem.cure == "Rename the script: letters, digits and underscores."
 
 
 @pytest.mark.parametrize("name", ["", "  ", "two\nlines", None, 5])
@@ -351,7 +362,7 @@ def test_two_sources_of_one_name_are_reported_for_both_their_names() -> None:
 def test_two_different_steps_of_one_name_are_reported() -> None:
     other = wallaroo.computation(name="shout")(bare)
     problem = only(tcp("in").to(shout).to(other).to_sink(SINK))
-    assert problem.what.startswith("Another step of this name stands at ")
+    assert problem.what.startswith("Another step of this name is defined at ")
 
 
 def test_one_stateless_step_may_stand_in_several_places() -> None:

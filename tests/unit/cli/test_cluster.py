@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from wallaroo.cli import cluster as command
-from wallaroo.cli.machine import Finding, Verdict
+from wallaroo.cli.doctor.machine import Finding, Verdict
 from wallaroo.cli.main import main
 from wallaroo.local_cluster import ClusterStatus, LocalCluster, Removal, WorkerStanding
 from wallaroo.local_cluster.master_api import Executor

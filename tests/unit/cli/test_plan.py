@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli.loading import load_application
+from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.main import main
 from wallaroo.inspection.compatibility import judge
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
@@ -75,7 +75,9 @@ def held(tmp_path: Path, write: Write) -> Iterator[Checkpoint]:
     plan = load_application(str(write("plan_first")), []).plan
     checkpoint = open_checkpoint(tmp_path / "state", is_durable=False)
     judge(checkpoint, plan, allow_incompatible=False)
-    checkpoint.commits.publish(Commit(41, {"lines": [10, 2]}, steps=("count",)))
+    checkpoint.commits.publish(
+        Commit(41, {"lines": [10, 2]}, steps=("count",), checkpoint=checkpoint.id, id="a")
+    )
     yield checkpoint
     checkpoint.release()
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.sinks.tcp.outbox import Job
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.tcp.committer import OutboxCommitter
-from wallaroo.sinks.tcp.pipe import EgressConfig
+from wallaroo.sinks.tcp.egress.pipe import EgressConfig
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit
 
@@ -37,7 +37,16 @@ def root(tmp_path: Path) -> Path:
 
 
 def publish(checkpoint: Checkpoint, batch: int, tokens: list[object]) -> None:
-    checkpoint.commits.publish(Commit(batch, {}, sinks={SINK: tokens}, id=f"id {batch}"))
+    checkpoint.commits.publish(
+        Commit(
+            batch,
+            {},
+            sinks={SINK: tokens},
+            checkpoint=checkpoint.id,
+            id=f"id {batch}",
+            parent=f"id {batch - 1}",
+        )
+    )
 
 
 def damage(root: Path, batch: int) -> None:

@@ -86,3 +86,29 @@ def test_the_demo_says_when_the_application_ends_by_itself(
 
     assert code == 1
     assert "ended by itself with exit code 3" in capsys.readouterr().err
+
+
+def test_the_rate_rises_while_the_application_keeps_up_and_stays_at_most(demo: ModuleType) -> None:
+    pacing = demo.Pacing(20_000, 60_000)
+    rates = []
+    for _ in range(5):
+        pacing.look(backlog=10_000)
+        rates.append(round(pacing.rate))
+    assert rates == [28_000, 39_200, 54_880, 60_000, 60_000]
+
+
+def test_the_rate_falls_once_the_backlog_grows_and_then_stays(demo: ModuleType) -> None:
+    pacing = demo.Pacing(20_000, 60_000)
+    for backlog in (10_000, 10_000, 120_000, 90_000, 20_000, 20_000):
+        pacing.look(backlog)
+    # lowered once: while the backlog shrinks, and after, nothing changes
+    assert round(pacing.rate) == round(39_200 * 0.6)
+
+
+def test_the_senders_follow_new_rates(demo: ModuleType) -> None:
+    from market_spread_send import Pace
+
+    pace = Pace(100)
+    assert pace.due(1.0) == 100
+    pace.follow(["300\n"])
+    assert pace.due(2.0) == 400

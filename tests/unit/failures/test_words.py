@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.unit.live.fakes import STATUS
+from tests.unit.cli.run.fakes import STATUS
 from wallaroo.api.application import Application
-from wallaroo.cli import run as command
-from wallaroo.cli.live import live_table, log_line, summary
 from wallaroo.cli.main import main
+from wallaroo.cli.run import command
+from wallaroo.cli.run.text import live_table, log_line, summary
 from wallaroo.engine.failures import Sample
 from wallaroo.errors import PeerError
 from wallaroo.metrics.meter import RunMeter
@@ -84,11 +84,11 @@ def test_run_gives_the_application_the_dead_letter_sink_of_the_command_line(
 ) -> None:
     started: list[Application] = []
 
-    def run(application: Application, options: Any) -> Any:
+    def launch(application: Application, options: Any) -> Any:
         started.append(application)
         raise PeerError("enough")
 
-    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(command, "launch", launch)
 
     main(["run", str(prices), "--dead-letters", "dead.jsonl", "--quiet"])
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.unit.ingress.conftest import tcp
 from wallaroo.errors import PeerError
-from wallaroo.ingress.process import START_TRIES, Child, Feeders
+from wallaroo.ingress.process import START_TRIES, Feeders
+from wallaroo.processes.supervisor import Child
 
 
 class Murdered(Feeders):

@@ -229,17 +229,17 @@ def test_it_leaves_when_its_parent_is_gone(running: Running, tmp_path: Path) -> 
     )
     (tmp_path / "other.json").write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
-    for end in ("stdin", "SIGTERM"):
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ACKS {}\n"
-        assert process.stdout.readline().startswith('READY {"In": ["127.0.0.1", ')
-        if end == "stdin":
-            process.stdin.close()
-        else:
-            process.terminate()
-        assert process.wait(5) == 0
-        process.stdout.close()
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ACKS {}\n"
+    assert process.stdout.readline().startswith('READY {"In": ["127.0.0.1", ')
+    process.terminate()  # the driver's process group is asked to stop: the driver is to decide
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)
+    process.stdin.close()
+    assert process.wait(5) == 0
+    process.stdout.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,10 +17,10 @@ from wallaroo.engine.packing import Packing, packing_of
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.commits import Commit
+from wallaroo.state.environments import close_environments
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups, in_force
 from wallaroo.state.task_state import TaskState
-from wallaroo.state.view import close_environments
 from wallaroo.steps import StateComputation
 
 KEY_GROUPS = 128
@@ -58,8 +59,12 @@ class Book:
         self.expected: dict[int, dict[tuple[str, Key], Any]] = {}
         self._now: dict[tuple[str, Key], Any] = {}
 
-    def write(self, values: dict[tuple[str, Key], Any]) -> int:
-        """Commit a batch in which these (step, key) got these state objects; return its number."""
+    def write(
+        self, values: dict[tuple[str, Key], Any], tokens: dict[str, list[Any]] | None = None
+    ) -> int:
+        """Commit a batch in which these (step, key) got these state objects, and whose output
+        sinks staged under these tokens; return its number.
+        """
         last = self.last
         batch, committed = (last.batch + 1, last.batch) if last else (0, -1)
         deltas, snapshots = [], []
@@ -69,6 +74,7 @@ class Book:
                 KEY_GROUPS,
                 groups_of_task(task, 2, KEY_GROUPS),
                 self._steps,
+                self._checkpoint.id,
             )
             state.catch_up(
                 History(self._checkpoint.storage, (), committed, self._checkpoint.commits.read)
@@ -78,6 +84,7 @@ class Book:
                     self._touched(state, values, task),
                     f"{batch}.0.{task}.x",
                     self._checkpoint.storage,
+                    batch,
                 )
             )
             if last:
@@ -90,9 +97,13 @@ class Book:
             offsets={"Lines": [batch * 70 + 70, batch * 7 + 7]},
             deltas=tuple(delta for delta in deltas if delta),
             snapshots=in_force(last.snapshots if last else (), snapshots),
+            sinks=tokens or {},
             outputs={"out": batch},
             steps=self._steps,
             time_ms=1_700_000_000_000 + batch * 1000,
+            checkpoint=self._checkpoint.id,
+            id=uuid.uuid4().hex,
+            parent=last.id if last else "",
         )
         self._checkpoint.commits.publish(self.last)
         self._housekeeping.committed(self.last)

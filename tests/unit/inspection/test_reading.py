@@ -15,8 +15,8 @@ import pytest
 
 from wallaroo.errors import CheckpointError
 from wallaroo.inspection import reader as inspect
-from wallaroo.inspection.reader import CheckpointReader, StateAt, changes
-from wallaroo.state import checkpoint
+from wallaroo.inspection.difference import changes
+from wallaroo.inspection.reader import CheckpointReader, StateAt
 
 
 def found(state: StateAt) -> dict[tuple[str, Any], Any]:
@@ -160,12 +160,8 @@ def test_a_key_is_found_whether_or_not_the_files_tell_how_many_groups_there_are(
     assert state.find(["absent"]) == []
 
 
-def test_the_reader_knows_the_version_that_runs_write() -> None:
-    assert inspect.VERSION_MAX == checkpoint.VERSION
-
-
 def test_the_command_line_loads_where_lmdb_is_missing_so_that_doctor_can_say_so() -> None:
-    program = "import sys; sys.modules['lmdb'] = None; import wallaroo.cli.state"
+    program = "import sys; sys.modules['lmdb'] = None; import wallaroo.cli.state.command"
     subprocess.run(
         [sys.executable, "-c", program],
         check=True,
@@ -207,4 +203,14 @@ def test_a_damaged_file_is_named_and_not_taken_for_a_deleted_one(begin: Callable
     content[20] ^= 1
     delta.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"\.delta is corrupt"):
+        found(CheckpointReader(book.root).at())
+
+
+def test_another_delta_under_the_name_is_refused(begin: Callable[..., Any]) -> None:
+    book = begin()
+    book.write({("count", "a"): 1})
+    book.write({("count", "a"): 2})
+    first, second = sorted((book.root / "deltas").iterdir())
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(CheckpointError, match="is not the file that its commit names"):
         found(CheckpointReader(book.root).at())

@@ -57,7 +57,7 @@ def test_inputs_may_be_payloads_values_or_bytes_with_headers() -> None:
     application = closed(wallaroo.TCPSourceConfig("in", "127.0.0.1", 7000, framed))
 
     assert run_local(application, {"in": [b"a", b""]}).outputs == [b"a", b"a", b"", b""]
-    assert run_local(application, {"in": [7]}).text == "77"
+    assert run_local(application, {"in": [7]}).text == "7\n7\n"
     assert run_local(application, {"in": Wire(b"\0\1a\0\0")}).outputs == [b"a", b"a", b"", b""]
     assert run_local(application, {"in": b"\0\1a"}).outputs == [b"a", b"a"]
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from wallaroo.errors import PeerError
-from wallaroo.local_cluster import LocalCluster, processes
+from wallaroo.local_cluster import LocalCluster
 from wallaroo.local_cluster.hosts import MASTER_HOST, host_of_worker
 from wallaroo.local_cluster.leaving import kin
+from wallaroo.processes import table as processes
 
 pytestmark = [pytest.mark.java, pytest.mark.spark]
 

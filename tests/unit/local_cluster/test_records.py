@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from wallaroo.errors import PeerError
-from wallaroo.local_cluster import LocalCluster, daemons, processes, state
+from wallaroo.local_cluster import LocalCluster, daemons, state
 from wallaroo.local_cluster import cluster as local
 from wallaroo.local_cluster import master_api as standing
 from wallaroo.local_cluster.daemons import Daemons, PortTakenError
-from wallaroo.local_cluster.processes import Process
 from wallaroo.local_cluster.state import Record, WorkerRecord
+from wallaroo.processes import table as processes
+from wallaroo.processes.table import Process
 
 Spawn = Callable[..., subprocess.Popen[bytes]]
 FakeSpark = Callable[[str], None]

@@ -65,12 +65,39 @@ def wrong(root: Path, files: dict[str, str]) -> list[str]:
             },
             "modules import each other: wallaroo.a, wallaroo.b, wallaroo.c",
         ),
+        (
+            {
+                "wallaroo/a.py": "from wallaroo import b\n",
+                "wallaroo/b.py": (
+                    "import importlib\ndef f():\n    importlib.import_module('wallaroo.a')\n"
+                ),
+            },
+            "src/wallaroo/b.py:3: import of wallaroo.a inside a function",
+        ),
+        (
+            {
+                "wallaroo/one/__init__.py": "",
+                "wallaroo/one/a.py": "from wallaroo.two import b\n",
+                "wallaroo/one/c.py": "",
+                "wallaroo/two/__init__.py": "",
+                "wallaroo/two/b.py": "",
+                "wallaroo/two/d.py": "from wallaroo.one import c\n",
+            },
+            "packages import each other: wallaroo.one, wallaroo.two",
+        ),
+        (
+            {
+                "wallaroo/one/__init__.py": "",
+                **{f"wallaroo/one/m{number}.py": "" for number in range(15)},
+            },
+            "one: 15 modules in a package without sub-packages; at most 14",
+        ),
     ],
 )
 def test_a_wrong_import_is_found(tmp_path: Path, files: dict[str, str], expected: str) -> None:
     found = wrong(tmp_path, files)
-    assert len(found) == 1
-    assert expected in found[0]
+    assert any(expected in line for line in found)
+    assert len(found) == 1 or "import_module" in str(files)  # that makes a cycle, too
 
 
 def test_right_imports_pass(tmp_path: Path) -> None:
@@ -100,3 +127,21 @@ def test_a_machines_path_is_found(path: str) -> None:
 )
 def test_other_paths_are_left_alone(path: str) -> None:
     assert not list(check_text.complaints("f", f"see {path} there"))
+
+
+def test_a_page_with_another_graph_than_the_codes_is_found(tmp_path: Path) -> None:
+    files = {
+        "wallaroo/low/__init__.py": "",
+        "wallaroo/high/__init__.py": "import wallaroo.low\n",
+    }
+    page = tmp_path / "ARCHITECTURE.md"
+    page.write_text("before\n<!-- package graph -->\n<!-- end of package graph -->\nafter\n")
+    assert "package graph is not the code's" in wrong(tmp_path, files)[0]
+
+    lines = check_imports.graph_lines({"wallaroo.low": set(), "wallaroo.high": {"wallaroo.low"}})
+    page.write_text(check_imports._with_graph(page, lines))
+
+    assert lines == ["low", "high              low"]
+    assert wrong(tmp_path, files) == []
+    assert page.read_text().startswith("before\n")
+    assert page.read_text().endswith("after\n")

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from wallaroo.engine.report import TaskReport
-from wallaroo.spark import cluster as module
-from wallaroo.spark.cluster import STRAYS, Cluster, Place
-from wallaroo.spark.executors import Seen
-from wallaroo.spark.joining_hosts import Greeting
+from wallaroo.spark.cluster import cluster as module
+from wallaroo.spark.cluster.cluster import Cluster, Place
+from wallaroo.spark.cluster.executors import Seen
+from wallaroo.spark.cluster.joining_hosts import HostProbe
+from wallaroo.spark.cluster.layouts import MISPLACED
 
 JOB: Any = SimpleNamespace(tasks=2, state_level=0, committed=1)
 
@@ -44,7 +45,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster(context, deployment, 4, Place(is_local=False), cleaner, lambda: JOB)
     for host in ("a", "b"):
         assert (
-            made._joined(Seen(host, (host,), 1), lambda host=host: Greeting(f"worker-{host}", host))
+            made._joined(
+                Seen(host, (host,), 1), lambda host=host: HostProbe(f"worker-{host}", host)
+            )
             is None
         )
     return made
@@ -64,7 +67,7 @@ def batch(cluster: Cluster, *workers: str) -> Any:
 def test_a_layout_is_filled_once_and_used_as_long_as_tasks_run_where_they_are_wanted(
     cluster: Cluster,
 ) -> None:
-    layouts = [batch(cluster, "worker-a", "worker-b") for _ in range(3 * STRAYS[0])]
+    layouts = [batch(cluster, "worker-a", "worker-b") for _ in range(3 * MISPLACED[0])]
     assert layouts[0].hosts == ("a", "b")
     assert len(set(map(id, layouts))) == 1
     assert (layouts[0].prepared, layouts[0].forgotten) == (1, 0)
@@ -74,7 +77,7 @@ def test_a_layout_that_tasks_keep_straying_from_is_made_anew(cluster: Cluster) -
     """What holds a task to its host was put elsewhere, when its host was busy: it would stay there
     for ever.
     """
-    layouts = [batch(cluster, "worker-b", "worker-b") for _ in range(STRAYS[0] + 1)]
+    layouts = [batch(cluster, "worker-b", "worker-b") for _ in range(MISPLACED[0] + 1)]
     assert len(set(map(id, layouts))) == 2
     assert layouts[0].forgotten == 1
     assert layouts[-1].prepared == 1
@@ -83,6 +86,6 @@ def test_a_layout_that_tasks_keep_straying_from_is_made_anew(cluster: Cluster) -
 def test_a_single_stray_task_changes_nothing(cluster: Cluster) -> None:
     layouts = []
     for _ in range(3):
-        layouts += [batch(cluster, "worker-b", "worker-b") for _ in range(STRAYS[0] - 1)]
+        layouts += [batch(cluster, "worker-b", "worker-b") for _ in range(MISPLACED[0] - 1)]
         layouts.append(batch(cluster, "worker-a", "worker-b"))
     assert len(set(map(id, layouts))) == 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from wallaroo.runtime.intake import plan_offsets
 from wallaroo.spark.control import Control, read_control, write_control
-from wallaroo.spark.source import STARTED, UNSTARTED, SpoolStreamReader, plan_offsets
+from wallaroo.spark.source import STARTED, UNSTARTED, SpoolStreamReader
 from wallaroo.spool.format import folder_of
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.writer import SpoolWriter

@@ -22,6 +22,7 @@ from wallaroo.spool import (
     read_tail,
     write_tail,
 )
+from wallaroo.spool.tail import read_released
 
 
 def filled(folder: Path, sizes: list[int], segment_bytes_max: int = 1 << 26) -> SpoolWriter:
@@ -264,6 +265,18 @@ def test_only_whole_segments_below_the_tail_are_removed(tmp_path: Path) -> None:
     writer.remove_consumed()
     writer.close()
     assert SpoolWriter(tmp_path, is_durable=False).last_resume == b"5"
+
+
+def test_what_a_retained_commit_would_read_again_stays_and_is_no_backlog(tmp_path: Path) -> None:
+    writer = filled(tmp_path, [10] * 6, segment_bytes_max=70)
+    ends = [chunk * (10 + 28 + 1) for chunk in range(7)]
+    write_tail(tmp_path, Position(ends[5], 50), Position(ends[1], 10))
+    writer.remove_consumed()
+    assert read_tail(tmp_path) == Position(ends[5], 50)
+    assert read_released(tmp_path) == Position(ends[1], 10)
+    assert writer.backlog_bytes() == ends[1]
+    assert len(list(SpoolReader(tmp_path).chunks(Position(ends[1], 10), writer.position))) == 5
+    writer.close()
 
 
 def test_a_full_disk_stores_nothing_and_the_same_append_succeeds_later(

@@ -13,10 +13,11 @@ import pytest
 from wallaroo.errors import PeerError
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.commits import Commit, DeltaRef
-from wallaroo.state.delta import Entry, encode
+from wallaroo.state.delta import Entry, Origin, encode
+from wallaroo.state.environments import close_environments
 from wallaroo.state.history import History
 from wallaroo.state.storage import LocalStorage
-from wallaroo.state.view import View, close_environments
+from wallaroo.state.view import View
 
 GROUPS = 1
 
@@ -71,8 +72,10 @@ def test_a_full_disk_ends_a_views_catching_up_and_it_goes_on_when_there_is_room(
     log = LocalStorage(str(tmp_path), is_durable=False)
     (tmp_path / "deltas").mkdir()
     entries = [Entry(0, b"s%d" % number, b"v" * 500) for number in range(1000)]
-    log.publish("deltas/0", encode({0: entries}))
-    commit = Commit(0, {}, deltas=(DeltaRef("deltas/0", 0, GROUPS, 0, len(entries)),))
+    content, digest = encode(Origin("c", 0, "deltas/0"), {0: entries})
+    log.publish("deltas/0", content)
+    delta = DeltaRef("deltas/0", 0, GROUPS, len(content), len(entries), digest)
+    commit = Commit(0, {}, deltas=(delta,), checkpoint="c", id="one")
     history = History(log, [commit], 0, lambda batch: commit)
     View(small_disk / "view", GROUPS, 0, GROUPS).catch_up(
         History(log, [], -1, lambda batch: commit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from wallaroo.runtime.housekeeping import SWEEP_EVERY, Housekeeping
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef
-from wallaroo.state.delta import encode
+from wallaroo.state.delta import Origin, encode
 from wallaroo.state.snapshots import oldest_needed
 
 GROUPS = 2
@@ -28,8 +28,18 @@ def committed(
 ) -> None:
     """Commit a batch with one delta and what snapshots are in force."""
     name = f"deltas/{batch}.delta"
-    checkpoint.storage.publish(name, encode({}))
-    commit = Commit(batch, {}, deltas=(DeltaRef(name, 0, GROUPS, 0, 0),), snapshots=snapshots)
+    content, digest = encode(Origin(checkpoint.id, batch, name), {})
+    checkpoint.storage.publish(name, content)
+    delta = DeltaRef(name, 0, GROUPS, len(content), 0, digest)
+    commit = Commit(
+        batch,
+        {},
+        deltas=(delta,),
+        snapshots=snapshots,
+        checkpoint=checkpoint.id,
+        id=f"id {batch}",
+        parent=f"id {batch - 1}",
+    )
     checkpoint.commits.publish(commit)
     keeper.committed(commit)
 
@@ -37,8 +47,9 @@ def committed(
 def snapshot(checkpoint: Checkpoint, group: int, batch: int) -> SnapshotRef:
     """Write one group's snapshot."""
     file = f"snapshots/{batch}.{group}.snapshot"
-    checkpoint.storage.publish(file, encode({}))
-    return SnapshotRef(file, group, group + 1, batch, 0)
+    content, digest = encode(Origin(checkpoint.id, batch, file), {})
+    checkpoint.storage.publish(file, content)
+    return SnapshotRef(file, group, group + 1, batch, len(content), digest)
 
 
 def deltas(checkpoint: Checkpoint) -> list[int]:
@@ -81,6 +92,34 @@ def test_what_no_commit_names_goes_at_the_start(checkpoint: Checkpoint) -> None:
     checkpoint.storage.publish("snapshots/9.0.zombie.snapshot", b"")
     Housekeeping(checkpoint, GROUPS, retain=1)
     assert checkpoint.storage.names("deltas") == checkpoint.storage.names("snapshots") == []
+
+
+def test_a_damaged_file_is_reported_once_while_the_run_goes_on(
+    checkpoint: Checkpoint, eventually: Callable[..., None]
+) -> None:
+    keeper = Housekeeping(checkpoint, GROUPS, retain=4, scrub_interval_s=0.0)
+    reported: list[str] = []
+    keeper.report_to(reported.append)
+    in_force = (snapshot(checkpoint, 0, 0), snapshot(checkpoint, 1, 0))
+    for batch in range(3):
+        committed(checkpoint, keeper, batch, in_force)
+    file = checkpoint.root / "snapshots" / "0.1.snapshot"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    last = checkpoint.commits.last()
+    assert last is not None
+
+    def scrubbed() -> bool:
+        keeper.committed(last)
+        return bool(reported)
+
+    eventually(scrubbed, "the damaged snapshot is reported")
+    for _ in range(20):
+        keeper.committed(last)
+
+    assert list(keeper.damaged) == ["snapshots/0.1.snapshot"]
+    assert len(reported) == 1
+    assert "is damaged: snapshots/0.1.snapshot is truncated" in reported[0]
+    assert "The run goes on" in reported[0]
 
 
 def test_the_oldest_needed_batch_is_the_one_behind_the_oldest_snapshot() -> None:

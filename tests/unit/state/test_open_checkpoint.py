@@ -56,12 +56,13 @@ def test_a_new_folder_becomes_a_checkpoint_with_an_identity_that_lasts(tmp_path:
     first = open_checkpoint(tmp_path / "deep" / "state", is_durable=True)
     assert first.last is None
     assert content_of(first.root) == sorted([*FOLDERS, "format.json", "lock"])
-    first.commits.publish(Commit(3, {"in": [7, 1]}))
+    commit = Commit(3, {"in": [7, 1]}, checkpoint=first.id, id="a")
+    first.commits.publish(commit)
     first.release()
 
     second = open_checkpoint(tmp_path / "deep" / "state", is_durable=True)
     assert second.id == first.id
-    assert second.last == Commit(3, {"in": [7, 1]})
+    assert second.last == commit
     assert first.id in second.view_root.name
     second.release()
 
@@ -106,19 +107,19 @@ def test_a_checkpoint_is_held_once_within_a_process_too(tmp_path: Path) -> None:
         b"{",
         b"[]",
         b"7",
-        b'{"version": 1}',
+        b'{"version": 2}',
         b'{"id": "x"}',
         b'{"version": "one", "id": "x"}',
         b"\xff\xfe",
     ],
 )
-def test_a_damaged_identity_is_said_and_a_fresh_start_cures_it(
+def test_a_damaged_identity_is_reported_and_a_fresh_start_replaces_it(
     damaged: bytes, tmp_path: Path
 ) -> None:
     open_checkpoint(tmp_path, is_durable=False).release()
     (tmp_path / "format.json").write_bytes(damaged)
 
-    with pytest.raises(CheckpointError, match=r"format\.json is damaged.*--fresh") as caught:
+    with pytest.raises(CheckpointError, match=r"format\.json is damaged. Restore it") as caught:
         open_checkpoint(tmp_path, is_durable=False)
 
     opened = open_checkpoint(tmp_path, is_durable=False, is_fresh=True)
@@ -127,12 +128,121 @@ def test_a_damaged_identity_is_said_and_a_fresh_start_cures_it(
 
 
 def test_a_checkpoint_of_a_newer_version_asks_for_a_newer_program(tmp_path: Path) -> None:
-    (tmp_path / "format.json").write_text(json.dumps({"version": 2, "id": "x"}))
+    (tmp_path / "format.json").write_text(json.dumps({"version": 3, "id": "x"}))
 
     with pytest.raises(
         CheckpointError,
-        match=r"format version 2; this program reads up to 1. Use a newer wallaroo-spark",
+        match=r"format version 3; this program reads version 2. Use a newer wallaroo-spark",
     ):
+        open_checkpoint(tmp_path, is_durable=False)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "format.json").write_text(json.dumps({"version": 1, "id": "x"}))
+
+    with pytest.raises(
+        CheckpointError,
+        match=r"format version 1, of an earlier wallaroo-spark.*Go on with the wallaroo-spark that",
+    ):
+        open_checkpoint(tmp_path, is_durable=False)
+
+
+def test_everything_in_a_checkpoint_is_for_this_user_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        (tmp_path / "state").mkdir(mode=0o777)
+        opened = open_checkpoint(tmp_path / "state", is_durable=True)
+        opened.commits.publish(Commit(0, {}, checkpoint=opened.id, id="a"))
+        opened.release()
+    finally:
+        os.umask(before)
+    modes = {
+        path: path.stat().st_mode & 0o777
+        for path in [tmp_path / "state", *(tmp_path / "state").rglob("*")]
+    }
+    assert all(mode == (0o700 if path.is_dir() else 0o600) for path, mode in modes.items()), modes
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    os.chown(tmp_path / "state", 65534, 65534)
+
+    with pytest.raises(PeerError, match=r"state belongs to another user \(uid 65534\)"):
+        open_checkpoint(tmp_path / "state", is_durable=False)
+
+
+def test_views_of_earlier_boots_and_of_other_checkpoints_are_removed_at_the_start(
+    tmp_path: Path,
+) -> None:
+    first = open_checkpoint(tmp_path, is_durable=False)
+    (first.view_root / "00").mkdir(parents=True)
+    first.release()
+    other = "0123456789abcdef" * 2
+    for name in (f"{first.id}-another-boot", f"{other}-boot-2", "notes"):
+        (tmp_path / "view" / name / "00").mkdir(parents=True)
+
+    open_checkpoint(tmp_path, is_durable=False).release()
+
+    assert content_of(tmp_path / "view") == sorted([first.view_root.name, "notes"])
+
+
+def test_a_fresh_start_deletes_nothing_that_a_link_points_to(tmp_path: Path) -> None:
+    """Neither the link's target nor anything else: half a checkpoint is none."""
+    root = tmp_path / "state"
+    first = open_checkpoint(root, is_durable=False)
+    first.commits.publish(Commit(0, {}, checkpoint=first.id, id="a"))
+    first.release()
+    (root / "view").rename(tmp_path / "elsewhere")
+    (root / "view").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(
+        CheckpointError, match=r"view is a symbolic link to .*nothing was deleted. Remove the link"
+    ):
+        open_checkpoint(root, is_durable=False, is_fresh=True)
+
+    again = open_checkpoint(root, is_durable=False)
+    assert again.last is not None
+    again.release()
+
+
+COMMITS = {batch: ("own", f"{batch}", f"{batch - 1}") for batch in (3, 4, 5)}
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({4: None}, r"commits/0+4 is missing: the log has commits 3 and 5"),
+        ({4: ("own", "x", "3")}, r"commits/0+5 was not made after commits/0+4"),
+        ({5: ("own", "5", "x")}, r"commits/0+5 was not made after commits/0+4"),
+        ({3: ("other", "3", "2")}, r"commits/0+3 belongs to checkpoint other"),
+        ({5: ("own", "", "4")}, r"commits/0+5 belongs to"),
+    ],
+    ids=["gap", "replaced", "of another line", "foreign", "without an id"],
+)
+def test_a_log_that_is_not_one_line_of_this_checkpoints_commits_is_refused(
+    damage: dict[int, tuple[str, str, str] | None], message: str, tmp_path: Path
+) -> None:
+    opened = open_checkpoint(tmp_path, is_durable=False)
+    for batch, link in {**COMMITS, **damage}.items():
+        if link is not None:
+            checkpoint, own, parent = link
+            owner = opened.id if checkpoint == "own" else checkpoint
+            opened.commits.publish(Commit(batch, {}, checkpoint=owner, id=own, parent=parent))
+    opened.release()
+
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(tmp_path, is_durable=False)
+
+
+def test_a_commit_under_another_number_is_refused(tmp_path: Path) -> None:
+    opened = open_checkpoint(tmp_path, is_durable=False)
+    opened.commits.publish(Commit(3, {}, checkpoint=opened.id, id="a"))
+    opened.release()
+    file = next((tmp_path / "commits").iterdir())
+    file.rename(file.with_name(f"{4:020d}"))
+
+    with pytest.raises(CheckpointError, match=r"commits/0+4 holds commit 3"):
         open_checkpoint(tmp_path, is_durable=False)
 
 
@@ -141,16 +251,18 @@ def test_a_folder_with_other_peoples_files_is_left_alone(is_fresh: bool, tmp_pat
     """Above all, a fresh start in the wrong folder deletes nothing."""
     (tmp_path / "thesis.tex").write_text("years of work")
     (tmp_path / "figures").mkdir()
+    tmp_path.chmod(0o755)
 
     with pytest.raises(CheckpointError, match=r"is not empty and not a checkpoint"):
         open_checkpoint(tmp_path, is_durable=False, is_fresh=is_fresh)
 
-    assert content_of(tmp_path) == ["figures", "lock", "thesis.tex"]
+    assert content_of(tmp_path) == ["figures", "thesis.tex"]
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 def test_a_fresh_start_forgets_everything(tmp_path: Path) -> None:
     first = open_checkpoint(tmp_path, is_durable=False)
-    first.commits.publish(Commit(0, {}))
+    first.commits.publish(Commit(0, {}, checkpoint=first.id, id="a"))
     (first.view_root / "00").mkdir(parents=True)
     (tmp_path / "plan.json").write_text("{}")
     first.release()
@@ -175,7 +287,7 @@ def test_a_file_in_place_of_the_folder_is_said(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
 
     with pytest.raises(
-        PeerError, match=r"state cannot be used: File exists. Choose a writable folder"
+        PeerError, match=r"state cannot be used: Not a directory. Choose a writable folder"
     ):
         open_checkpoint(tmp_path / "state", is_durable=False)
 
@@ -192,7 +304,7 @@ def test_a_disk_that_is_full_or_read_only_is_said_and_the_lock_given_back(
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(Path, "mkdir", no_space)
-        (tmp_path / "format.json").write_text(json.dumps({"version": 1, "id": "x"}))
+        (tmp_path / "format.json").write_text(json.dumps({"version": 2, "id": "x"}))
         patched.setattr(Path, "mkdir", _only_the_root(tmp_path, no_space))
         with pytest.raises(
             PeerError, match=r"cannot be written: No space left on device. Free or mount the disk"
@@ -220,7 +332,7 @@ def no_space() -> Callable[..., None]:
 
 def test_a_damaged_last_commit_is_said_and_the_lock_given_back(tmp_path: Path) -> None:
     first = open_checkpoint(tmp_path, is_durable=False)
-    first.commits.publish(Commit(0, {}))
+    first.commits.publish(Commit(0, {}, checkpoint=first.id, id="a"))
     first.release()
     commit = next((tmp_path / "commits").iterdir())
     whole = commit.read_bytes()
@@ -252,7 +364,7 @@ def test_a_fresh_start_that_was_killed_is_finished_by_the_next_start(
     run's.
     """
     old = open_checkpoint(tmp_path, is_durable=False)
-    old.commits.publish(Commit(3, {"in": [7, 1]}))
+    old.commits.publish(Commit(3, {"in": [7, 1]}, checkpoint=old.id, id="a"))
     old.storage.publish("plan.json", b"{}")
     (tmp_path / "outbox" / "tcp").mkdir()
     old.release()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from wallaroo.errors import CheckpointError
+from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
-from wallaroo.state.commits import decode as decode_commit
-from wallaroo.state.commits import encode as encode_commit
-from wallaroo.state.delta import Entry, encode
+from wallaroo.state.delta import Entry, Origin, encode
+from wallaroo.state.environments import close_environments
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups, in_force, oldest_needed
 from wallaroo.state.storage import LocalStorage
-from wallaroo.state.view import CatchUp, View, close_environments
+from wallaroo.state.view import View
 
 GROUPS = 16
 
@@ -32,7 +31,7 @@ class Log:
 
     def __init__(self, root: Path):
         self.storage = LocalStorage(str(root), is_durable=False)
-        for folder in ("commits", "deltas"):
+        for folder in ("commits", "deltas", "snapshots"):
             (root / folder).mkdir(parents=True)
         self.commits = CommitLog(self.storage)
 
@@ -41,15 +40,23 @@ class Log:
     ) -> None:
         """``line`` tells commits of one number apart: it becomes part of the id."""
         file = f"deltas/{batch}{line}.delta"
-        self.storage.publish(file, encode({3: list(entries)}))
+        content, digest = encode(Origin("c", batch, file), {3: list(entries)})
+        self.storage.publish(file, content)
         commit = Commit(
             batch,
             {},
-            (DeltaRef(file, 0, GROUPS, 0, len(entries)),),
+            (DeltaRef(file, 0, GROUPS, len(content), len(entries), digest),),
             snapshots,
-            id=line and f"{line}{batch}",
+            id=f"{line}{batch}",
         )
         self.commits.publish(commit)
+
+    def snapshot(self, batch: int, *entries: Entry) -> SnapshotRef:
+        """Write a snapshot of all groups, with entries in group 3."""
+        file = f"snapshots/{batch}"
+        content, digest = encode(Origin("c", batch, file), {3: list(entries)})
+        self.storage.publish(file, content)
+        return SnapshotRef(file, 0, GROUPS, batch, len(content), digest)
 
     def at(self, batch: int) -> History:
         return History(self.storage, (), batch, self.commits.read)
@@ -124,9 +131,7 @@ def test_a_reader_keeps_its_version_while_another_task_catches_up(tmp_path: Path
 def test_a_view_behind_the_snapshot_starts_from_it(tmp_path: Path, log: Log) -> None:
     log.write(0, Entry(0, b"sgone", b"1"))
     assert read(tmp_path / "view", log.at(0), b"sgone") == b"1"
-    (tmp_path / "log" / "snapshots").mkdir()
-    log.storage.publish("snapshots/1", encode({3: [Entry(0, b"sx", b"from the snapshot")]}))
-    log.write(2, snapshots=(SnapshotRef("snapshots/1", 0, GROUPS, 1, 0),))
+    log.write(2, snapshots=(log.snapshot(1, Entry(0, b"sx", b"from the snapshot")),))
 
     assert read(tmp_path / "view", log.at(2)) == b"from the snapshot"
     assert read(tmp_path / "view", log.at(2), b"sgone") is None
@@ -142,7 +147,7 @@ def caught_up(root: Path, history: History) -> CatchUp:
 def test_a_version_of_a_line_that_was_rolled_back_is_not_taken_for_the_new_one_of_its_number(
     tmp_path: Path, log: Log
 ) -> None:
-    """Batch 1 was committed, rolled back by hand, and committed again as another batch."""
+    """Batch 1 was committed, rolled back, and committed again as another batch."""
     log.write(0, Entry(0, b"sx", b"0"), line="old")
     log.write(1, Entry(0, b"sx", b"1"), Entry(0, b"sgone", b"1"), line="old")
     assert read(tmp_path / "view", log.at(1)) == b"1"
@@ -171,35 +176,19 @@ def test_a_version_of_a_line_that_was_rolled_back_is_no_base_for_later_batches(
     assert read(tmp_path / "view", log.at(2), b"sy") == b"2"
 
 
-def test_a_view_whose_commit_has_gone_begins_anew(tmp_path: Path, log: Log) -> None:
+def test_a_view_whose_commit_was_deleted_is_built_from_the_snapshot(
+    tmp_path: Path, log: Log
+) -> None:
     """Housekeeping may delete the commit that a snapshot was made of: whether the view's is that
-    one nobody can tell.
+    one cannot be checked any more.
     """
     log.write(0, Entry(0, b"sx", b"from the view"), line="a")
     assert read(tmp_path / "view", log.at(0)) == b"from the view"
-    (tmp_path / "log" / "snapshots").mkdir()
-    log.storage.publish("snapshots/0", encode({3: [Entry(0, b"sx", b"from the snapshot")]}))
-    log.write(1, snapshots=(SnapshotRef("snapshots/0", 0, GROUPS, 0, 0),), line="a")
+    snapshot = log.snapshot(0, Entry(0, b"sx", b"from the snapshot"))
+    log.write(1, snapshots=(snapshot,), line="a")
     log.commits.delete(0)
 
     assert read(tmp_path / "view", log.at(1)) == b"from the snapshot"
-
-
-def test_views_and_commits_without_ids_stay_good(tmp_path: Path, log: Log) -> None:
-    """As early versions wrote them: what a view has is not read again."""
-    log.write(0, Entry(0, b"sx", b"0"))
-    log.write(1, Entry(0, b"sx", b"1"))
-    assert caught_up(tmp_path / "view", log.at(0)).entries == 1
-
-    assert caught_up(tmp_path / "view", log.at(1)).entries == 1
-    text = encode_commit(Commit(5, {}))
-    assert decode_commit(_without_id(text), "commits/5") == Commit(5, {})
-
-
-def _without_id(text: bytes) -> bytes:
-    body = text.partition(b"\n")[2].replace(b',"id":""', b"")
-    assert b'"id"' not in body
-    return b"1 %d %08x\n" % (len(body), zlib.crc32(body)) + body
 
 
 def test_groups_are_cold_where_more_than_the_newest_commit_is_read(
@@ -250,6 +239,30 @@ def test_a_corrupt_delta_is_named_and_the_view_stays_as_it_was(tmp_path: Path, l
 
     file.write_bytes(whole)
     assert read(tmp_path / "view", log.at(1)) == b"second"
+
+
+def test_the_bytes_of_another_delta_under_the_name_are_refused(tmp_path: Path, log: Log) -> None:
+    log.write(0, Entry(0, b"sx", b"1"))
+    log.write(1, Entry(0, b"sx", b"2"))
+    deltas = tmp_path / "log" / "deltas"
+    (deltas / "1.delta").write_bytes((deltas / "0.delta").read_bytes())
+
+    with pytest.raises(
+        CheckpointError,
+        match=r"deltas/1\.delta is not the file that its commit names: it says it is "
+        r"deltas/0\.delta of batch 0",
+    ):
+        read(tmp_path / "view", log.at(1))
+
+
+def test_another_snapshot_under_the_name_is_refused(tmp_path: Path, log: Log) -> None:
+    log.write(0, Entry(0, b"sx", b"1"))
+    right = log.snapshot(0, Entry(0, b"sx", b"1"))
+    log.snapshot(0, Entry(0, b"sx", b"2"))
+    log.write(1, snapshots=(right,))
+
+    with pytest.raises(CheckpointError, match="snapshots/0 is not the file that its commit names"):
+        read(tmp_path / "view", log.at(1))
 
 
 def test_every_group_has_its_turn_once_a_rotation() -> None:

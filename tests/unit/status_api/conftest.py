@@ -12,7 +12,7 @@ from tests.unit.inspection.conftest import Book
 from tests.unit.status_api.fakes import COUNTER, RUNNING, FakeRun, word_count
 from wallaroo.engine.packing import packing_of
 from wallaroo.metrics.status import RunStatus
-from wallaroo.state.view import close_environments
+from wallaroo.state.environments import close_environments
 from wallaroo.status_api.server import StatusServer
 
 Start = Callable[..., StatusServer]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.unit.live.fakes import STATUS
-from wallaroo.cli.loading import load_application
+from tests.unit.cli.run.fakes import STATUS
+from wallaroo.cli.application.loading import load_application
 from wallaroo.metrics.status import ErrorCount, RunStatus, WorkerStatus
 from wallaroo.plan.model import Plan
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import wallaroo
-from wallaroo.cli.loading import load_application
+from wallaroo.cli.application.loading import load_application
 from wallaroo.errors import PipelineError, UserCodeError
 from wallaroo.testing import run_step
 from wallaroo.user_frames import is_users, user_files, user_frame, user_place

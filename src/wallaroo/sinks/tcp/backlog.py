@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.tcp.pipe import Message
+from wallaroo.sinks.tcp.egress.pipe import Message
 
 
 def end_of(batch: PendingBatch) -> int:

@@ -34,8 +34,8 @@ from wallaroo.sinks.interface import CANNOT_FOLLOW, SinkCommitter, SinkStatus
 from wallaroo.sinks.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import remove_orphans, remove_staged
 from wallaroo.sinks.tcp.backlog import Backlog, end_of
+from wallaroo.sinks.tcp.egress.pipe import EgressConfig, Message
 from wallaroo.sinks.tcp.outbox import look_into
-from wallaroo.sinks.tcp.pipe import EgressConfig, Message
 from wallaroo.sinks.tcp.process import EgressProcess, Patience
 from wallaroo.sinks.tcp.progress import begin_progress, read_progress
 

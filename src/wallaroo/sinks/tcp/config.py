@@ -13,7 +13,7 @@ from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.interface import SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.sinks.tcp.committer import OutboxCommitter
-from wallaroo.sinks.tcp.pipe import EgressConfig
+from wallaroo.sinks.tcp.egress.pipe import EgressConfig
 from wallaroo.steps import Encoder
 
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wallaroo.errors import PeerError
-from wallaroo.sinks.tcp.pipe import EXIT_BROKEN, EgressConfig, Message
+from wallaroo.sinks.tcp.egress.pipe import EXIT_BROKEN, EgressConfig, Message
 
 RESTART_S = 0.25  # an egress that dies at once is not started again sooner
 STOP_S = 3.0  # for an egress to say that it ends; twice that if it has to be replaced for it

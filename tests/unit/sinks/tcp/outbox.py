@@ -21,7 +21,7 @@ from wallaroo.identity import NO_BATCH
 from wallaroo.sinks.interface import WriteContext
 from wallaroo.sinks.staging import StagedToken, StagedWriter
 from wallaroo.sinks.tcp.committer import OutboxCommitter
-from wallaroo.sinks.tcp.pipe import EgressConfig
+from wallaroo.sinks.tcp.egress.pipe import EgressConfig
 from wallaroo.sinks.tcp.process import Patience
 
 SECONDS = 60.0

@@ -27,7 +27,7 @@ from tests.unit.sinks.tcp.outbox import (
 )
 from wallaroo.cli.receiving import Receiver
 from wallaroo.errors import CheckpointError
-from wallaroo.sinks.tcp.pipe import GREETING, OFFSET
+from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET
 
 
 def test_output_arrives_in_order_over_one_connection_and_nothing_is_left(

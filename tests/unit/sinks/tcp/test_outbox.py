@@ -30,7 +30,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.identity import CommitHistory
 from wallaroo.sinks.staging import StagedToken
 from wallaroo.sinks.tcp.committer import OutboxCommitter
-from wallaroo.sinks.tcp.pipe import GREETING, OFFSET, EgressConfig
+from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET, EgressConfig
 from wallaroo.sinks.tcp.progress import NAME, Progress, read_progress
 from wallaroo.sinks.tcp.skip import skip_batch
 

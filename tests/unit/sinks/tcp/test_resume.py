@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallaroo.sinks.tcp.pipe import GREETING
-from wallaroo.sinks.tcp.resume import ResumeStream
+from wallaroo.sinks.tcp.egress.pipe import GREETING
+from wallaroo.sinks.tcp.egress.resume import ResumeStream
 
 OFFSETS = st.lists(st.integers(0, 2**64 - 1), max_size=5)
 

@@ -1,0 +1,1 @@
+"""Finding an application, and the options that follow it on a command line."""

@@ -1,0 +1,120 @@
+"""Command lines of the form ``wallaroo COMMAND [options] APP [options ...]``: options of the
+command and of the application follow APP.
+
+Where it runs: a terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib.util
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from wallaroo.cli.application.help import application_help
+from wallaroo.errors import PipelineError, Problem
+
+NEAR_ENOUGH = 0.8  # of difflib: --chekpoint is --checkpoint, and --config is not --conf
+MODULES_MAX = 200  # beside the application that are searched for its options
+
+EPILOG = (
+    "Every other option after APP, such as --in and --out, goes to the application's "
+    "application_setup(args); "
+    "after a '--' everything does."
+)
+
+AddOptions = Callable[[argparse.ArgumentParser], None]
+
+
+def add_app(parser: argparse.ArgumentParser, add_options: AddOptions) -> None:
+    """Give a command its options, APP, and what follows."""
+    add_options(parser)
+    parser.add_argument(
+        "app", metavar="APP", help="the application: its Python file, or a module's name"
+    )
+    parser.add_argument(
+        "rest",
+        nargs=argparse.REMAINDER,
+        metavar="...",
+        help="options of this command and of the application",
+    )
+
+
+def trailing_parser(command: str, app: str, add_options: AddOptions) -> argparse.ArgumentParser:
+    """Return the parser for a command's own options after APP."""
+    own = argparse.ArgumentParser(
+        prog=f"wallaroo {command} {app}", allow_abbrev=False, add_help=False
+    )
+    add_options(own)
+    own.add_argument(
+        "-h", "--help", action="store_true", help="show these options and the application's"
+    )
+    return own
+
+
+def split_args(
+    own: argparse.ArgumentParser, arguments: argparse.Namespace
+) -> tuple[argparse.Namespace, list[str]]:
+    """Split what follows APP into the command's options and the application's, which stay as they
+    are and in order.
+
+    With --help among them, print the options of both and exit.  Raises PipelineError where an
+    option looks like a misspelled one of the command's and the application does not know it.
+    """
+    rest = list(arguments.rest)
+    cut = rest.index("--") if "--" in rest else len(rest)
+    given = argparse.Namespace(
+        **{name: value for name, value in vars(arguments).items() if name != "rest"}
+    )
+    options, application_args = own.parse_known_args(rest[:cut], given)
+    if options.help:
+        print(own.format_help())
+        print(application_help(arguments.app))
+        own.exit()
+    refuse_misspelled(application_args, own, arguments.app)
+    return options, application_args + rest[cut + 1 :]
+
+
+def refuse_misspelled(words: Sequence[str], own: argparse.ArgumentParser, app: str) -> None:
+    """Raise PipelineError for an option that is nearly one of the command's own.
+
+    An application's own option is never refused: its name occurs in the application's source, or
+    the user puts it after '--'.
+    """
+    known = [word for word in re.findall(r"--[\w-]+", own.format_usage()) if word != "--help"]
+    source: str | None = None
+    for word in words:
+        option = word.partition("=")[0]
+        if not option.startswith("--") or option == "--":
+            continue
+        near = difflib.get_close_matches(option, known, 1, NEAR_ENOUGH)
+        if not near:
+            continue
+        if source is None:
+            source = source_of(app)
+        if source and option not in source:
+            raise PipelineError(
+                Problem(
+                    option,
+                    "",
+                    f"Neither wallaroo nor {app} has this option. Did you mean {near[0]}?",
+                    f"If it is the application's, write it after '--': {app} -- {word}",
+                )
+            )
+
+
+def source_of(app: str) -> str:
+    """Return the text of the application's file and of the modules beside it; "" where it has none."""
+    path = Path(app)
+    if not path.is_file():
+        try:
+            spec = importlib.util.find_spec(app)
+        except (ImportError, ValueError):
+            return ""
+        if spec is None or not spec.origin:
+            return ""
+        path = Path(spec.origin)
+    files = [path, *sorted(path.parent.glob("*.py"))[:MODULES_MAX]]
+    return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)

@@ -1,0 +1,97 @@
+"""How to fix what an application's import or set-up raised, where the error itself says enough.
+
+Where it runs: driver.  All functions are pure but for reading ``sys.executable``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Sequence
+
+from wallaroo.errors import WallarooError
+
+# modules whose package has another name
+PACKAGES = {"yaml": "pyyaml", "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn"}
+
+
+def hint_for(error: BaseException, args: Sequence[str]) -> str:
+    """Return a sentence that says how to fix ``error``; "" where none is known."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return missing_module(error.name)
+    if isinstance(error, AttributeError):
+        return missing_attribute(error)
+    if isinstance(error, KeyError | ValueError | IndexError):
+        return wrong_input(error, args)
+    return ""
+
+
+def missing_module(name: str) -> str:
+    """Return which Python lacks a module, and the command that installs it."""
+    package = PACKAGES.get(name.partition(".")[0], name.partition(".")[0])
+    return (
+        f"This Python is {sys.executable}. Install the package that has it: "
+        f"{sys.executable} -m pip install {package}"
+    )
+
+
+def missing_attribute(error: AttributeError) -> str:
+    """Return what a thing of this package has instead."""
+    thing = error.obj
+    kind = type(thing)
+    is_module = getattr(thing, "__name__", None) == "wallaroo"
+    if not is_module and not kind.__module__.startswith("wallaroo."):
+        return ""
+    names = sorted(
+        getattr(thing, "__all__", None)
+        or (name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name)))
+    )
+    near = difflib.get_close_matches(str(error.name), names, 1)
+    meant = f"Did you mean {near[0]}? " if near else ""
+    if is_module:
+        return meant.strip()
+    return f"{meant}A {kind.__name__} has {', '.join(names)}."
+
+
+def wrong_input(error: Exception, args: Sequence[str]) -> str:
+    """Return what --in should have said, where a name or an address could not be read from it."""
+    given = _value_of(args, ("-i", "--in"))
+    if given is None:
+        return ""
+    parts = [part for part in given.split(",") if part]
+    names = [part.rpartition("@")[0] for part in parts if "@" in part]
+    if isinstance(error, KeyError):
+        wanted = error.args[0] if error.args else None
+        if isinstance(wanted, str) and wanted not in names:
+            known = ", ".join(f"'{name}'" for name in names) or "no names"
+            return f"--in gives {known}. Write --in {wanted}@HOST:PORT."
+        return ""
+    unnamed = [part for part in parts if "@" not in part]
+    if unnamed and ("unpack" in str(error) or isinstance(error, IndexError)):
+        return f"--in {unnamed[0]} has no name. Write it as NAME@HOST:PORT."
+    return ""
+
+
+def _value_of(args: Sequence[str], options: tuple[str, ...]) -> str | None:
+    for number, word in enumerate(args):
+        if word in options and number + 1 < len(args):
+            return args[number + 1]
+        name, equals, value = word.partition("=")
+        if equals and name in options:
+            return value
+    return None
+
+
+def call_chain(error: WallarooError) -> str:
+    """Return the lines of the application between a step's function and what it raised, outermost
+    first; "" where the step's own line is all there is.
+
+    Its ``trace`` has the frames of the user's files; the last line repeats the cause.
+    """
+    lines = str(getattr(error, "trace", "")).splitlines()
+    frames = [line for line in lines if line.lstrip().startswith('File "')]
+    if len(frames) < 2:
+        return ""
+    return "\n  called from:\n" + "\n".join(
+        f"  {line}" for line in lines if line.startswith("  ") and "^" not in line
+    )

@@ -1,0 +1,173 @@
+"""Finding an application: a file or a module's name in, what its ``application_setup`` built out.
+
+Where it runs: driver.
+
+Invariant of names: a file is imported under its own name (``word_count.py`` is ``word_count``) with
+its directory in front of the search path, never as ``__main__``.  Workers import it under the same
+name, so what they pickle can be unpickled anywhere, in any later run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from wallaroo.api.application import Application, dead_letters_come_later
+from wallaroo.cli.application.hints import hint_for
+from wallaroo.errors import PipelineError, Problem, WallarooError
+from wallaroo.user_frames import user_frames
+
+FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
+
+
+def load_application(app: str, args: Sequence[str]) -> Application:
+    """Import ``app``, a path such as ``word_count.py`` or a module's name, and return what its
+    ``application_setup(args)`` built.
+
+    Raises PipelineError where there is no such application, its import or set-up fails, or it
+    returns something else.
+    """
+    module = import_application(app)
+    setup = getattr(module, "application_setup", None)
+    if not callable(setup):
+        what = "it has no function application_setup(args)."
+        raise _error(
+            app,
+            what,
+            "Add one that returns build_application(name, pipeline).",
+            str(module.__file__ or ""),
+        )
+    _check_signature(app, setup)
+    try:
+        with dead_letters_come_later():
+            application = setup(list(args))
+    except WallarooError:
+        raise
+    except Exception as error:
+        raise _user_error(app, "application_setup failed", error, args) from error
+    if not isinstance(application, Application):
+        what = f"application_setup returned {_shortened(application)}, not an application."
+        raise _error(
+            app,
+            what,
+            "End it with: return wallaroo.build_application(name, pipeline).",
+            _place_of(setup),
+        )
+    return application.with_hooks_of(vars(module))
+
+
+def _check_signature(app: str, setup: Callable[..., object]) -> None:
+    try:
+        inspect.signature(setup).bind([])
+    except TypeError as error:
+        what = (
+            f"application_setup cannot be called with one argument, the list of options: {error}."
+        )
+        fix = "Write it as: def application_setup(args):"
+        raise _error(app, what, fix, _place_of(setup)) from None
+    except ValueError:  # written in C: no signature
+        pass
+
+
+def _place_of(function: object) -> str:
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def import_application(app: str) -> ModuleType:
+    """Import an application's module under the name that workers use, with its directory in front
+    of ``sys.path``.
+    """
+    path = _file_of(app)
+    name = path.stem if path else app
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise _error(
+            app,
+            f"'{name}' cannot be a module's name.",
+            "Rename the file: letters, digits and underscores.",
+        )
+    _put_first(str(path.parent if path else Path.cwd()))
+    try:
+        module = importlib.import_module(name)
+    except WallarooError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name == name:
+            raise _error(
+                app,
+                "there is no such file or module.",
+                "Give the path of its file, such as word_count.py.",
+            ) from None
+        raise _user_error(app, "the import failed", error) from error
+    except Exception as error:
+        raise _user_error(app, "the import failed", error) from error
+    if path and Path(module.__file__ or "").resolve() != path:
+        other = module.__file__ or "Python itself"
+        raise _error(
+            app,
+            f"the name '{name}' already belongs to {other}.",
+            "Rename the application's file.",
+            str(path),
+        )
+    return module
+
+
+def _file_of(app: str) -> Path | None:
+    path = Path(app)
+    if path.suffix != ".py" and "/" not in app:
+        return None
+    if path.is_dir():
+        raise _error(
+            app,
+            "it is a directory.",
+            f"Name the application's file: {path / (path.resolve().name + '.py')}.",
+        )
+    if not path.is_file():
+        raise _error(app, f"there is no such file ({path.resolve()}).", "Correct the path.")
+    if path.suffix != ".py":
+        raise _error(app, "it is not a Python file.", "Give the path of a .py file.")
+    return path.resolve()
+
+
+def _put_first(directory: str) -> None:
+    if directory in sys.path:
+        sys.path.remove(directory)
+    sys.path.insert(0, directory)
+
+
+def _error(app: str, what: str, cure: str, place: str = "") -> PipelineError:
+    return PipelineError(Problem(f"application '{app}'", place, what, cure))
+
+
+def _user_error(app: str, where: str, error: Exception, args: Sequence[str] = ()) -> PipelineError:
+    frames = user_frames(error.__traceback__)[-FRAMES_MAX:]
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    cause = "".join(traceback.format_exception_only(error)).strip()
+    lines = "".join(
+        f"\n  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames
+    )
+    if isinstance(error, SyntaxError):
+        place, cause = f"{error.filename}:{error.lineno}", f"SyntaxError: {error.msg}"
+        lines = _shown_syntax(error)
+    hint = hint_for(error, args)
+    return _error(app, f"{where}: {cause}{lines}", f"\n  {hint}" if hint else "", place)
+
+
+def _shown_syntax(error: SyntaxError) -> str:
+    """The line, and a mark below the place in it."""
+    if not error.text:
+        return ""
+    line = error.text.rstrip("\n")
+    start = len(line) - len(line.lstrip())
+    column = max((error.offset or 1) - 1 - start, 0)
+    return f"\n    {line.strip()}\n    {' ' * column}^"
+
+
+def _shortened(value: object, length_max: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= length_max else f"{text[:length_max]}..."

@@ -1,0 +1,220 @@
+"""``wallaroo dev APP``: run an application in this one process, again whenever its files change.
+
+Where it runs: a terminal.  No Spark and no other process: breakpoints, prints and debuggers work.
+
+Outputs of all sinks are printed, not sent; state lives in memory and begins empty at each reload.
+A reload replaces the process's program (exec), so nothing of the old modules is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import selectors
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NoReturn
+
+from wallaroo.api.application import Application
+from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
+from wallaroo.cli.application.hints import call_chain
+from wallaroo.cli.application.loading import load_application
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.framing import FrameError, frame_walker
+from wallaroo.ingress.feeds import feed_of
+from wallaroo.ingress.run import Feed
+from wallaroo.local.runner import Wire
+from wallaroo.sources.interface import SourceConfig
+from wallaroo.sources.tcp import TCPSourceConfig
+from wallaroo.testing import LocalApplication
+
+POLL_S = 0.3  # how often files are looked at
+READ_BYTES = 64 * 1024
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``dev`` to the commands."""
+    parser = subparsers.add_parser(
+        "dev",
+        allow_abbrev=False,
+        help="run an application in one process, without Spark; reload it when it is saved",
+        description=(
+            "Run an application in one process, without Spark, and again whenever its files "
+            "change. Breakpoints work; outputs are printed; state begins empty."
+        ),
+        epilog=EPILOG,
+    )
+    add_app(parser, _add_options)
+    parser.set_defaults(handler=dev_command)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--once", action="store_true", help="end when files and generators end; do not reload"
+    )
+
+
+def dev_command(arguments: argparse.Namespace) -> int:
+    """Run until Ctrl-C; with --once until the input ends."""
+    options, args = split_args(trailing_parser("dev", arguments.app, _add_options), arguments)
+    sys.dont_write_bytecode = True  # two saves within a second would look like one
+    watch = Watch(Path(options.app))
+    try:
+        try:
+            application = load_application(options.app, args)
+            watch.add_loaded()
+            with DevRun(application) as run:
+                run.serve(watch, options.once)
+        except WallarooError as error:
+            if options.once:
+                raise
+            _say(f"{error}{call_chain(error)}")
+        if options.once:
+            return 0
+        _say("waiting for a change of the application's files (Ctrl-C ends)")
+        while not watch.has_changed():
+            watch.pause()
+    except KeyboardInterrupt:
+        return 0
+    return _reload()
+
+
+def _reload() -> NoReturn:
+    _say("reloading")
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+class Watch:
+    """Notices changes of the application's file and of the modules that it imported from beside
+    it.
+    """
+
+    def __init__(self, app: Path) -> None:
+        self._folder = app.resolve().parent
+        self._seen = dict(_times([app.resolve()] if app.is_file() else []))
+        self._selector = selectors.DefaultSelector()  # sleeps, and nothing else
+
+    def add_loaded(self) -> None:
+        """Watch what is imported by now."""
+        files = [getattr(module, "__file__", None) for module in sys.modules.values()]
+        self._seen.update(
+            _times(
+                path
+                for file in files
+                if file and self._folder in (path := Path(file).resolve()).parents
+            )
+        )
+
+    def has_changed(self) -> bool:
+        """Whether a file was saved since it was seen first."""
+        return dict(_times(self._seen)) != self._seen
+
+    def pause(self) -> None:
+        """Wait a moment."""
+        self._selector.select(POLL_S)
+
+
+def _times(files: Any) -> Iterator[tuple[Path, int]]:
+    for file in files:
+        try:
+            yield file, file.stat().st_mtime_ns
+        except OSError:  # an editor is replacing it
+            yield file, 0
+
+
+class DevRun:
+    """One application with its sources open, fed batch by batch."""
+
+    def __init__(self, application: Application) -> None:
+        self._running = LocalApplication(application, tasks=1)
+        self._is_single = len(application.plan.sinks) == 1
+        self._closing = ExitStack()
+        self._selector = self._closing.enter_context(selectors.DefaultSelector())
+        self._halves: dict[socket.socket, bytes] = {}
+        self._feeds: dict[str, Feed] = {}
+        for source in application.plan.sources:
+            self._open(source.config)
+
+    def __enter__(self) -> DevRun:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closing.close()
+
+    def serve(self, watch: Watch, is_once: bool) -> None:
+        """Process input as it comes, until a file changes, or nothing more can come."""
+        while not watch.has_changed():
+            self._feed()
+            is_open = bool(self._selector.get_map())
+            for key, _ in self._selector.select(0 if self._feeds or not is_open else POLL_S):
+                self._receive(key)
+            self._print(self._running.batch())
+            if not self._feeds and (is_once or not is_open):
+                return
+
+    def _open(self, config: SourceConfig[Any]) -> None:
+        if not isinstance(config, TCPSourceConfig):
+            self._feeds[config.name] = feed_of(config, b"")
+        elif config.valid:
+            try:
+                server = socket.create_server((config.host or "127.0.0.1", int(config.port)))
+            except OSError as error:
+                raise PeerError(
+                    f"source '{config.name}' cannot listen on {config.host}:{config.port}: "
+                    f"{error.strerror}. Stop what listens there, or choose another port."
+                ) from error
+            self._closing.enter_context(server)
+            self._selector.register(server, selectors.EVENT_READ, config)
+            host, port = server.getsockname()[:2]
+            _say(f"source '{config.name}' listens on {host}:{port}")
+
+    def _feed(self) -> None:
+        for name, feed in list(self._feeds.items()):
+            more = feed.next_run()
+            if more is None:
+                del self._feeds[name]
+            else:
+                self._running.send(name, Wire(more.frames))
+
+    def _receive(self, key: selectors.SelectorKey) -> None:
+        connection: Any = key.fileobj
+        if connection not in self._halves and connection.getsockopt(
+            socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+        ):
+            accepted, _ = connection.accept()
+            self._halves[self._closing.enter_context(accepted)] = b""
+            self._selector.register(accepted, selectors.EVENT_READ, key.data)
+            return
+        received = connection.recv(READ_BYTES)
+        if not received:
+            self._drop(connection)
+            return
+        wire = self._halves[connection] + received
+        try:
+            end, _ = frame_walker(key.data.framing)(wire, 0, len(wire))
+        except FrameError as error:
+            _say(f"source '{key.data.name}' closed a connection: {error}")
+            self._drop(connection)
+            return
+        self._halves[connection] = wire[end:]
+        if end:
+            self._running.send(key.data.name, Wire(wire[:end]))
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        del self._halves[connection]
+        connection.close()
+
+    def _print(self, outputs: dict[str, list[bytes]]) -> None:
+        for sink, some in outputs.items():
+            for output in some:
+                text = output.decode(errors="backslashreplace").rstrip("\n")
+                print(text if self._is_single else f"[{sink}] {text}", flush=True)
+
+
+def _say(text: str) -> None:
+    print(f"wallaroo: {text}", file=sys.stderr, flush=True)

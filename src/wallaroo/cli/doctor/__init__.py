@@ -1,0 +1,1 @@
+"""``wallaroo doctor``: looking at a machine, and judging what was seen."""

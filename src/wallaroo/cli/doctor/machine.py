@@ -1,0 +1,210 @@
+"""Reading and judging what a machine says of itself: Java's version line, /proc/meminfo, cgroup
+limits, disks, lists of ports.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+JAVA_MIN = 17  # Spark 4's own floor
+PYTHON_MIN = (3, 11)
+NEEDED = {
+    "pyspark": (4, 3),
+    "pyarrow": (18,),
+    "lmdb": (1, 4),
+    "cloudpickle": (3,),
+    "rich": (13,),
+    "psutil": (7, 2, 2),
+}
+GIB = 1024**3
+# bytes free; a backlog of one source may fill the former within minutes
+DISK_FAIL, DISK_WARN = GIB // 4, 2 * GIB
+MEMORY_WARN = 2 * GIB  # the JVM takes about 1 GiB, each Python worker about 100 MiB
+FSYNC_WARN_MS = 20.0  # a batch waits for a handful of them
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
+_PORT_MAX = 65535
+
+
+class Verdict(Enum):
+    """How one thing looks."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: the thing, how it looks, what was seen, and how to fix it where it is not ok."""
+
+    thing: str
+    verdict: Verdict
+    seen: str
+    cure: str = ""
+
+    def __str__(self) -> str:
+        line = f"{self.verdict.value:<4}  {self.thing:<12} {self.seen}"
+        return f"{line}\n      {'':<12} -> {self.cure}" if self.cure else line
+
+
+def java_major(output: str) -> int | None:
+    """The major version in what ``java -version`` prints, None where there is none.
+
+    >>> java_major('Picked up _JAVA_OPTIONS: -Xmx1g\\nopenjdk version "17.0.15" 2025-04-15')
+    17
+    >>> java_major('java version "1.8.0_371"')
+    8
+    """
+    found = _JAVA_VERSION.search(output)
+    return int(found.group(1)) if found else None
+
+
+def version_tuple(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version.
+
+    >>> version_tuple("4.3.0.dev1")
+    (4, 3, 0)
+    """
+    numbers = []
+    for part in version.split("."):
+        if not part.isdecimal():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def memory_available(meminfo: str) -> int | None:
+    """Bytes that can be had without swapping, by the text of /proc/meminfo.
+
+    >>> memory_available("MemTotal: 8 kB\\nMemAvailable:   4 kB\\n")
+    4096
+    """
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo, re.MULTILINE)
+    return int(found.group(1)) * 1024 if found else None
+
+
+def cgroup_cores(cpu_max: str) -> float | None:
+    """Cores that a container may use, by the text of cgroup's cpu.max; None where it has no limit.
+
+    >>> cgroup_cores("150000 100000"), cgroup_cores("max 100000")
+    (1.5, None)
+    """
+    words = cpu_max.split()
+    if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0:
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def parse_ports(text: str) -> tuple[int, ...]:
+    """The ports in a list such as ``7010,7002``; ValueError names what is not a port.
+
+    >>> parse_ports("7010, 7002")
+    (7010, 7002)
+    """
+    ports = []
+    for word in (part.strip() for part in text.split(",") if part.strip()):
+        if not word.isdecimal() or not 0 < int(word) <= _PORT_MAX:
+            raise ValueError(f"'{word}' is not a port: 1 to {_PORT_MAX}, separated by commas")
+        ports.append(int(word))
+    return tuple(ports)
+
+
+def judge_java(major: int | None, where: str) -> Finding:
+    """Judge a Java by its major version; None where none could be started."""
+    cure = (
+        f"Install Java {JAVA_MIN} or newer (Debian: apt-get install openjdk-17-jre-headless) "
+        f"or set JAVA_HOME to one."
+    )
+    if major is None:
+        return Finding("java", Verdict.FAIL, where, cure)
+    return Finding(
+        "java",
+        Verdict.OK if major >= JAVA_MIN else Verdict.FAIL,
+        f"{major}, {where}",
+        "" if major >= JAVA_MIN else cure,
+    )
+
+
+def judge_python(version: tuple[int, ...], text: str) -> Finding:
+    """Judge an interpreter by its version; ``text`` says which it is."""
+    if version < PYTHON_MIN:
+        return Finding(
+            "python",
+            Verdict.FAIL,
+            text,
+            "Install Python 3.11 or newer and make the environment again.",
+        )
+    return Finding("python", Verdict.OK, text)
+
+
+def judge_package(package: str, version: str | None, least: tuple[int, ...]) -> Finding:
+    """Judge an installed package.  Spark's version must match in its first two numbers, the others
+    must only be new enough.
+    """
+    wanted = ".".join(map(str, least))
+    cure = (
+        f'Run: pip install "{package}{f"=={wanted}.*" if package == "pyspark" else f">={wanted}"}"'
+    )
+    if version is None:
+        return Finding(package, Verdict.FAIL, "is not installed", cure)
+    found = version_tuple(version)
+    is_ok = found[:2] == least if package == "pyspark" else found >= least
+    return Finding(package, Verdict.OK if is_ok else Verdict.FAIL, version, "" if is_ok else cure)
+
+
+def judge_cores(count: float) -> Finding:
+    """Judge the number of cores."""
+    if count < 2:
+        return Finding(
+            "cores",
+            Verdict.WARN,
+            f"{count:g}",
+            "It runs, slowly: Spark and Python share it. Give it two or more.",
+        )
+    return Finding("cores", Verdict.OK, f"{count:g}")
+
+
+def judge_memory(available: int | None) -> Finding:
+    """Judge the free memory, in bytes."""
+    if available is None:
+        return Finding("memory", Verdict.OK, "this system does not say how much is free")
+    seen = f"{available / GIB:.1f} GiB free"
+    if available < MEMORY_WARN:
+        return Finding(
+            "memory",
+            Verdict.WARN,
+            seen,
+            f"Close other programs: {MEMORY_WARN / GIB:.0f} GiB are comfortable.",
+        )
+    return Finding("memory", Verdict.OK, seen)
+
+
+def judge_disk(where: str, free: int, fsync_ms: float) -> Finding:
+    """Judge free bytes and fsync's median in milliseconds."""
+    seen = f"{where}: {free / GIB:.1f} GiB free, fsync {fsync_ms:.2g} ms"
+    if free < DISK_FAIL:
+        return Finding(
+            "disk",
+            Verdict.FAIL,
+            seen,
+            "Free some space, or name another disk with --checkpoint DIR.",
+        )
+    if free < DISK_WARN:
+        return Finding(
+            "disk",
+            Verdict.WARN,
+            seen,
+            "A backlog may fill it: free some space, or name another disk.",
+        )
+    if fsync_ms > FSYNC_WARN_MS:
+        return Finding(
+            "disk",
+            Verdict.WARN,
+            seen,
+            "Every batch waits for fsync: keep the checkpoint on a faster disk.",
+        )
+    return Finding("disk", Verdict.OK, seen)

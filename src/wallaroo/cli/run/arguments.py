@@ -1,0 +1,159 @@
+"""The options of ``wallaroo run``, and the ``RunOptions`` they make.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from wallaroo.options import RunOptions
+from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--master", default="local[*]",
+        help=(
+            "Spark's master: local[N], spark://HOST:PORT, yarn, k8s://... (default: %(default)s, "
+            "all cores of this machine)"
+        ))  # fmt: skip
+    add(
+        "--conf",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Spark; may be repeated",
+    )
+    add(
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        help="where state and progress are kept (default: a temporary directory)",
+    )
+    add("--fresh", action="store_true", help="delete what the checkpoint holds and begin empty")
+    add(
+        "--allow-incompatible",
+        action="store_true",
+        help="go on with a changed application, dropping state that no longer fits",
+    )
+    add(
+        "--retain-commits",
+        type=_whole(1),
+        default=16,
+        metavar="N",
+        help="newest commits kept as starting points (default: %(default)s)",
+    )
+    add("--yes", action="store_true", help="with --fresh: do not ask")
+    add("--acknowledged", type=_source_port, action="append", default=[], metavar="NAME=PORT",
+        help=(
+            "TCP source NAME listens at PORT too, for senders that want acknowledgements; may be "
+            "repeated"
+        ))  # fmt: skip
+    add("--tasks", type=_whole(1), metavar="N", help="tasks per stage (default: one per core)")
+    add(
+        "--batch-time",
+        type=_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="how long a batch should take (default: %(default)s)",
+    )
+    add(
+        "--key-groups",
+        type=_whole(1),
+        default=KEY_GROUPS_DEFAULT,
+        metavar="N",
+        help="shares of state (default: %(default)s)",
+    )
+    levels = ("debug", "info", "warning", "error", "off")
+    add("--log-level", choices=levels, default="error", help="of Spark (default: %(default)s)")
+    add(
+        "--app-log-level",
+        choices=levels,
+        default="info",
+        help="of the application's own logging, where it configures none (default: %(default)s)",
+    )
+    add("--status", type=_status_address, default=("127.0.0.1", 0), metavar="HOST:PORT",
+        help=(
+            "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "
+            "port of 127.0.0.1)"
+        ))  # fmt: skip
+    add(
+        "--dead-letters",
+        type=Path,
+        metavar="PATH",
+        help="where events go that failed in steps with on_error='dead-letter'",
+    )
+    add("--quiet", action="store_true", help="print errors only")
+    add("--no-live", action="store_true", help="print log lines, on a terminal too")
+    add("--summary", type=Path, metavar="FILE", help="write the last status there, as JSON")
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def whole_number(text: str) -> int:
+        number = int(text)
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{text} is too small: at least {least}")
+        return number
+
+    return whole_number
+
+
+def _source_port(text: str) -> tuple[str, int]:
+    name, _, port = text.rpartition("=")
+    if not name or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not of the form NAME=PORT, such as Orders=7110"
+        )
+    return name, int(port)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, is_there, value = text.partition("=")
+    if not key or not is_there:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not of the form KEY=VALUE, such as spark.executor.memory=2g"
+        )
+    return key, value
+
+
+def _status_address(text: str) -> tuple[str, int] | None:
+    host, _, port = text.rpartition(":")
+    if text == "off":
+        return None
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither HOST:PORT, such as 127.0.0.1:7200, nor 'off'"
+        )
+    return host, int(port)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds above 0")
+    return seconds
+
+
+def run_options(options: argparse.Namespace) -> RunOptions:
+    """Return what the command line asks of the run."""
+    return RunOptions(
+        master=options.master,
+        checkpoint=options.checkpoint,
+        is_fresh=options.fresh,
+        tasks=options.tasks,
+        batch_time_s=options.batch_time,
+        log_level=options.log_level,
+        app_log_level=options.app_log_level,
+        key_groups=options.key_groups,
+        retain_commits=options.retain_commits,
+        allow_incompatible=options.allow_incompatible,
+        ack_ports=tuple(options.acknowledged),
+        spark_conf=tuple(options.conf),
+        status_address=options.status,
+        module_paths=(str(Path(options.app).resolve().parent),),
+    )

@@ -1,0 +1,225 @@
+"""``wallaroo run APP``: start an application, show what it does, stop it at a batch boundary, say
+how it ended.
+
+Where it runs: driver, main thread.
+
+The exit code is 0 where the run stopped as asked or its sources ended.  Every error is raised,
+after the summary, to the command line's one error boundary, which gives it its code and prints it
+as the last word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from wallaroo import console
+from wallaroo.api.application import Application
+from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
+from wallaroo.cli.application.loading import load_application
+from wallaroo.cli.formatting import duration
+from wallaroo.cli.run.arguments import add_options, run_options
+from wallaroo.cli.run.signals import StopSignals
+from wallaroo.cli.run.text import summary
+from wallaroo.cli.run.views import View, choose_view
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.metrics.status import RunStatus
+from wallaroo.options import RunHandle
+from wallaroo.runner import launch
+from wallaroo.sinks.file.config import FileSinkConfig
+
+POLL_S = 0.5  # how often the table is drawn and signals are looked for
+STARTING_POLL_S = 0.1  # while the run starts: phases are timed by looking
+PHASE_SHOWN_S = 0.5  # shorter phases are not worth a line
+LAST_STOP_S = 30.0  # how long a run may take to stop after the watching loop itself failed
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``run`` to the commands."""
+    parser = subparsers.add_parser(
+        "run",
+        allow_abbrev=False,
+        help="run an application",
+        description="Run an application on Spark.",
+        epilog=EPILOG,
+    )
+    add_app(parser, add_options)
+    parser.set_defaults(handler=run_command)
+
+
+def parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
+    """Split what follows APP into this command's options and the application's."""
+    return split_args(trailing_parser("run", arguments.app, add_options), arguments)
+
+
+# -- the command
+# --------------------------------------------------------------------------------------------------
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    """Run the application until it ends or is stopped; return the exit code, or raise its error."""
+    options, application_args = parse(arguments)
+    _check_summary(options.summary)
+    application = load_application(options.app, application_args)
+    if options.dead_letters is not None:
+        application = application.with_dead_letters(FileSinkConfig(options.dead_letters))
+    confirm_fresh(options)
+    execute(lambda: _start(application, options), options)
+    return 0
+
+
+def execute(start: Callable[[], RunHandle], options: argparse.Namespace) -> None:
+    """Start, watch, say how it ended; raise what the run failed with."""
+    view = choose_view(options.quiet, not options.no_live)
+    _show_log(options.quiet)
+    with StopSignals(view.abandon) as signals:
+        if not options.quiet:
+            print(_beginning(options), file=sys.stderr, flush=True)
+        handle = start()
+        with view:
+            status = watch(handle, view, signals)
+        if not options.quiet:
+            print(summary(status), file=sys.stderr, flush=True)
+    try:
+        if options.summary is not None:
+            _write_summary(options.summary, status)
+    finally:
+        if handle.exception is not None:
+            raise handle.exception  # rather than a complaint about the summary
+
+
+class _Stderr(logging.Handler):
+    """Prints the run's log lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        console.write_lines(record.getMessage())
+
+
+def _show_log(is_quiet: bool) -> None:
+    """Let lines of the run's log go to stderr; errors only, where quiet."""
+    log = logging.getLogger("wallaroo")
+    log.handlers = [handler for handler in log.handlers if not isinstance(handler, _Stderr)]
+    log.addHandler(_Stderr())
+    log.setLevel(logging.ERROR if is_quiet else logging.INFO)
+    log.propagate = False
+
+
+def watch(handle: RunHandle, view: View, signals: StopSignals) -> RunStatus:
+    """Show the run from its start until it ends, asking it to stop after the first signal; return
+    its last status.
+    """
+    is_asked = False
+    phases = Phases(view.say)
+    try:
+        while not handle.wait(STARTING_POLL_S if phases.is_starting else POLL_S):
+            signals.install()  # again: Spark puts a SIGINT handler of its own in place
+            status = handle.status()
+            phases.look(status)
+            if signals.count and not is_asked:
+                is_asked = True
+                view.say(_stopping(status))
+                handle.stop()
+            view.show(status)
+    except BaseException:
+        handle.stop()
+        handle.wait(LAST_STOP_S)
+        raise
+    return handle.status()
+
+
+class Phases:
+    """Reports each phase of the start when it is over, with its seconds."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._phase = ""
+        self._since_s = time.monotonic()
+        self.is_starting = True
+
+    def look(self, status: RunStatus) -> None:
+        """Take note of the phase that the run is in."""
+        self.is_starting = status.state == "starting"
+        if status.doing == self._phase:
+            return
+        now_s = time.monotonic()
+        took_s = now_s - self._since_s
+        if self._phase and took_s >= PHASE_SHOWN_S:
+            self._say(f"{self._phase}: {duration(took_s)}")
+        self._phase = status.doing
+        self._since_s = now_s
+
+
+def _stopping(status: RunStatus) -> str:
+    if status.state == "starting":
+        doing = f" while {status.doing}" if status.doing else ""
+        return f"stopping{doing}, before the first batch... (once more to end at once)"
+    return "stopping at the batch boundary... (once more to end at once)"
+
+
+def confirm_fresh(options: argparse.Namespace) -> None:
+    """Ask before --fresh deletes anything; a CheckpointError where the answer is not yes, or the
+    user cannot be asked.
+    """
+    directory: Path | None = options.checkpoint
+    if (
+        not options.fresh
+        or options.yes
+        or directory is None
+        or not directory.is_dir()
+        or not any(directory.iterdir())
+    ):
+        return
+    if not sys.stdin.isatty():
+        raise CheckpointError(
+            f"--fresh would delete what the checkpoint {directory} holds. Add --yes if that is "
+            f"meant."
+        )
+    print(
+        f"Delete what the checkpoint {directory} holds? [y/N] ", end="", file=sys.stderr, flush=True
+    )
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CheckpointError(
+            f"The checkpoint {directory} stays as it is; nothing was run. Leave out --fresh to "
+            f"continue it."
+        )
+
+
+# -- beginning and end
+# --------------------------------------------------------------------------------------------------
+
+
+def _start(application: Application, options: argparse.Namespace) -> RunHandle:
+    return launch(application, run_options(options))
+
+
+def _beginning(options: argparse.Namespace) -> str:
+    kept = (
+        f"checkpoint {options.checkpoint}"
+        if options.checkpoint
+        else "temporary checkpoint (keep one with --checkpoint DIR)"
+    )
+    return f"starting {options.app} on {options.master}, {kept}"
+
+
+def _check_summary(file: Path | None) -> None:
+    if file is not None and not file.absolute().parent.is_dir():
+        raise PeerError(
+            f"--summary {file}: there is no directory {file.absolute().parent}. Make it, or name "
+            f"another file."
+        )
+
+
+def _write_summary(file: Path, status: RunStatus) -> None:
+    try:
+        file.write_text(json.dumps(asdict(status), indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise PeerError(
+            f"--summary {file} cannot be written: {error.strerror}. Name another file."
+        ) from error

@@ -1,0 +1,56 @@
+"""SIGINT and SIGTERM while a run is watched.
+
+Where it runs: driver, main thread.
+
+Invariant: a handler only counts.  The first signal is acted upon by the watching loop, outside of
+the handler, so that ``stop`` never meets a lock the interrupted code holds.  The second ends the
+process at once with 130; what was committed stays so.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+_INTERRUPTED = 130  # the exit code shells give a process that Ctrl-C ended
+
+
+class StopSignals:
+    """Counts SIGINT and SIGTERM while it is entered; the second ends the process, after
+    ``at_second`` gave the terminal back.
+    """
+
+    def __init__(self, at_second: Callable[[], None]) -> None:
+        self.count = 0
+        self._at_second = at_second
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def install(self) -> None:
+        """Put the handler in place, again if someone replaced it."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous = signal.signal(number, self._handle)
+            self._previous.setdefault(number, previous)
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, previous in self._previous.items():
+            signal.signal(number, previous)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count >= 2:
+            try:
+                self._at_second()
+            finally:
+                os._exit(_INTERRUPTED)

@@ -1,0 +1,365 @@
+"""What a run's status looks like: a table for terminals, a line for logs, a summary for the end.
+
+Where it runs: driver.  All functions are pure: a `RunStatus` in, something to print out.
+"""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from wallaroo.cli.formatting import counted, duration, group_ranges, milliseconds, size, spread
+from wallaroo.metrics.status import (
+    ErrorCount,
+    PipelineLatency,
+    RunStatus,
+    SinkLine,
+    SourceStatus,
+    WorkerStatus,
+)
+
+Row = dict[str, str | Text]  # by column
+
+WORKERS_SHOWN = 16  # a larger table would push everything else off the screen
+_STATE_STYLES = {
+    "starting": "yellow",
+    "running": "green",
+    "stopping": "yellow",
+    "stopped": "bold",
+    "finished": "bold green",
+    "failed": "bold red",
+}
+
+
+# -- words
+# --------------------------------------------------------------------------------------------------
+
+
+def _backlog(status: RunStatus) -> tuple[int, int]:
+    return sum(source.backlog_events for source in status.sources), sum(
+        source.backlog_bytes for source in status.sources
+    )
+
+
+def _checkpoint(status: RunStatus) -> str:
+    if not status.checkpoint:
+        return "none"
+    return (
+        status.checkpoint
+        if status.is_durable
+        else f"{status.checkpoint} (temporary; keep one with --checkpoint DIR)"
+    )
+
+
+def _source_note(source: SourceStatus) -> str:
+    if source.is_paused:
+        return "paused: backlog at its bound"
+    return "ended" if source.is_ended else ""
+
+
+# -- the live table
+# --------------------------------------------------------------------------------------------------
+
+
+def live_table(
+    status: RunStatus, workers_from: int = 2, workers_shown: int = WORKERS_SHOWN
+) -> RenderableType:
+    """The whole state of a run on one screen; its workers if there are ``workers_from``,
+    ``workers_shown`` of them at most.
+    """
+    parts: list[RenderableType] = [_headline(status), _rates(status)]
+    if status.sources:
+        parts.append(_sources(status.sources))
+    if status.sinks:
+        parts.append(_sinks(status.sinks))
+    if status.latency:
+        parts.append(_latencies(status.latency))
+    if status.errors:
+        parts.append(_errors(status.errors))
+    if len(status.workers) >= workers_from:
+        parts.append(_workers(status.workers, workers_shown))
+    if status.moved:
+        parts.append(Text(f" {status.moved}"))
+    if status.waiting_for:
+        parts.append(Text(f" waiting for {status.waiting_for}", style="yellow"))
+    parts.append(Text(f" checkpoint {_checkpoint(status)}", style="dim"))
+    return Group(*parts)
+
+
+def _headline(status: RunStatus) -> Text:
+    line = Text(f" {status.application} ", style="bold")
+    line.append(status.state, style=_STATE_STYLES.get(status.state, ""))
+    if status.doing:
+        line.append(f": {status.doing}", style="not bold")
+    line.append(
+        f"  {duration(status.elapsed_s)}, {counted(status.batches, 'batch', 'batches')}, "
+        f"{counted(status.tasks, 'task')}",
+        style="not bold",
+    )
+    return line
+
+
+def _rates(status: RunStatus) -> RenderableType:
+    events, size_bytes = _backlog(status)
+    row: Row = {
+        "in/s": f"{status.events_in_per_s:,.0f}",
+        "done/s": f"{status.events_done_per_s:,.0f}",
+        "out/s": f"{status.outputs_per_s:,.0f}",
+        "backlog": f"{events:,} ({size(size_bytes)})",
+        "batch": milliseconds(status.batch_ms),
+        "median": milliseconds(status.batch_ms_median),
+    }
+    return _Fitting([row], droppable=("median", "batch", "out/s"))
+
+
+def _sources(sources: tuple[SourceStatus, ...]) -> RenderableType:
+    rows: list[Row] = [
+        {
+            "source": Text(source.name),
+            "at": Text(source.label),
+            "connections": f"{source.connections}",
+            "events in": f"{source.events_in:,}",
+            "done": f"{source.events_done:,}",
+            "backlog": f"{source.backlog_events:,}",
+            "": Text(_source_note(source), style="yellow"),
+        }
+        for source in sources
+    ]
+    return _Fitting(
+        rows, words=("source", ""), whole=("at",), droppable=("connections", "done", "at")
+    )
+
+
+class _Fitting:
+    """A table that leaves out its ``droppable`` columns, the first ones first, until it fits the
+    terminal without breaking a word.
+    """
+
+    def __init__(
+        self,
+        rows: list[Row],
+        words: tuple[str, ...] = (),
+        whole: tuple[str, ...] = (),
+        droppable: tuple[str, ...] = (),
+    ) -> None:
+        self._rows = rows
+        self._words = words
+        self._whole = whole
+        self._droppable = droppable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = list(self._rows[0])
+        for dropped in self._droppable:
+            if sum(map(self._least, columns)) <= options.max_width:
+                break
+            columns.remove(dropped)
+        yield self._table(columns)
+
+    def _least(self, column: str) -> int:
+        """Return how many characters a column needs, with the space around it."""
+        cells = [column, *(str(row[column]) for row in self._rows)]
+        words = (word for cell in cells for word in cell.split())
+        return max(map(cell_len, words if column in self._words else cells), default=0) + 3
+
+    def _table(self, columns: list[str]) -> Table:
+        words = tuple(n for n, column in enumerate(columns) if column in self._words)
+        table = _table(*columns, words=words)
+        for column in table.columns:
+            if column.header in self._whole:
+                column.justify = "left"
+        for row in self._rows:
+            table.add_row(*(row[column] for column in columns))
+        return table
+
+
+def _sinks(sinks: tuple[SinkLine, ...]) -> RenderableType:
+    rows: list[Row] = [
+        {
+            "sink": Text(sink.name),
+            "at": Text(sink.label),
+            "outputs": f"{sink.outputs:,}",
+            "to send": size(sink.pending_bytes),
+            "waiting for": Text(sink.waiting_for, style="yellow"),
+        }
+        for sink in sinks
+    ]
+    return _Fitting(rows, words=("sink", "waiting for"), whole=("at",), droppable=("to send", "at"))
+
+
+def _latencies(latency: tuple[PipelineLatency, ...]) -> RenderableType:
+    rows: list[Row] = [
+        {
+            "latency of": Text(seen.pipeline),
+            "p50": milliseconds(seen.p50_ms),
+            "p95": milliseconds(seen.p95_ms),
+            "p99": milliseconds(seen.p99_ms),
+            "p99.9": milliseconds(seen.p999_ms),
+            "max": milliseconds(seen.max_ms),
+            "events": f"{seen.count:,}",
+        }
+        for seen in latency
+    ]
+    return _Fitting(rows, whole=("latency of",), droppable=("p95", "p99.9", "events"))
+
+
+def _errors(errors: tuple[ErrorCount, ...]) -> Table:
+    table = _table("failed in", "skipped", "dead letters", "last", words=(0, 3))
+    for error in errors:
+        table.add_row(
+            Text(error.step),
+            f"{error.skipped:,}",
+            f"{error.dead_lettered:,}",
+            Text(error.last, style="yellow"),
+        )
+    return table
+
+
+def _workers(workers: tuple[WorkerStatus, ...], shown: int) -> Table:
+    """Who works on which share of the keys: the state of a key group is in the view of the worker
+    that has it.
+    """
+    table = _table(
+        "worker", "host", "cores", "tasks", "key groups", "state in its view", words=(0, 1, 5)
+    )
+    for worker in workers[:shown]:
+        ranges = Text(group_ranges(worker.key_groups))
+        table.add_row(
+            Text(worker.name),
+            Text(worker.host),
+            f"{worker.cores}",
+            f"{worker.tasks}",
+            f"{len(worker.key_groups)}",
+            ranges,
+        )
+    if len(workers) > shown:
+        rest = tuple(workers[shown:])
+        table.add_row(
+            f"{len(rest)} more",
+            "",
+            "",
+            "",
+            "",
+            Text(spread([len(worker.key_groups) for worker in rest])),
+        )
+    return table
+
+
+def _table(*columns: str, words: tuple[int, ...] = ()) -> Table:
+    """An empty table; columns of ``words`` are ranged left and may wrap, numbers are ranged right
+    and may not.
+    """
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=True, header_style="dim")
+    for number, column in enumerate(columns):
+        is_words = number in words
+        table.add_column(
+            column, justify="left" if is_words else "right", no_wrap=not is_words, overflow="fold"
+        )
+    return table
+
+
+# -- text
+# --------------------------------------------------------------------------------------------------
+
+
+def log_line(status: RunStatus) -> str:
+    """The key facts in one line, with units, for logs."""
+    events, size_bytes = _backlog(status)
+    facts = [
+        f"{status.application} {status.state}{f': {status.doing}' if status.doing else ''} "
+        f"{duration(status.elapsed_s)}",
+    ]
+    if status.state == "starting":
+        return facts[0]
+    facts += [
+        f"in {status.events_in_per_s:,.0f}/s, done {status.events_done_per_s:,.0f}/s, out "
+        f"{status.outputs_per_s:,.0f}/s",
+        f"backlog {events:,} events ({size(size_bytes)})",
+        f"{counted(status.batches, 'batch', 'batches')}, last {milliseconds(status.batch_ms)}, median "
+        f"{milliseconds(status.batch_ms_median)}",
+    ]
+    facts += [
+        f"latency of {seen.pipeline} p50 {milliseconds(seen.p50_ms)}, p99 "
+        f"{milliseconds(seen.p99_ms)}"
+        for seen in status.latency
+    ]
+    facts += [
+        f"source {source.name} {_source_note(source)}"
+        for source in status.sources
+        if source.is_paused
+    ]
+    facts += [_error_words(error) for error in status.errors]
+    if len(status.workers) > 1:
+        facts.append(
+            f"{len(status.workers)} workers: "
+            f"{spread([len(worker.key_groups) for worker in status.workers])}"
+        )
+    if status.waiting_for:
+        facts.append(f"waiting for {status.waiting_for}")
+    return " | ".join(facts)
+
+
+def _error_words(error: ErrorCount) -> str:
+    """Which step failed how often, and what became of the events."""
+    said = [
+        f"{count:,} {what}"
+        for count, what in ((error.skipped, "skipped"), (error.dead_lettered, "dead letters"))
+        if count
+    ]
+    return f"failed in {error.step}: {', '.join(said)}"
+
+
+def summary(status: RunStatus) -> str:
+    """What a run did, for its end: several lines of plain text."""
+    # the start of Spark is not the application's speed
+    start_s = max(status.running_at - status.started_at, 0.0)
+    seconds = max(status.elapsed_s - start_s, 1e-9)
+    begun = (
+        f"after batch {status.recovered_batch} of its checkpoint"
+        if status.recovered_batch >= 0
+        else "empty"
+    )
+    lines = [
+        f"{status.application}: {_end_of(status)} after {duration(status.elapsed_s)}, "
+        f"{counted(status.batches, 'batch', 'batches')}"
+        f" (median {milliseconds(status.batch_ms_median)})",
+        f"  events in    {status.events_in:,}",
+        f"  events done  {status.events_done:,}  ({status.events_done / seconds:,.0f}/s while "
+        "running)",
+        f"  outputs      {status.outputs:,}  ({status.outputs / seconds:,.0f}/s)",
+    ]
+    left = _backlog(status)[0]
+    if left:
+        lines.append(f"  left over    {left:,} events in the spool, not yet processed")
+    lines += [
+        f"  waiting for  {sink.waiting_for}: {size(sink.pending_bytes)} of {sink.name} not sent"
+        for sink in status.sinks
+        if sink.pending_bytes
+    ]
+    lines += [f"  {_error_words(error)}; last at {error.last}" for error in status.errors]
+    if status.moved:
+        lines.append(f"  last move    {status.moved}")
+    lines += [f"  began        {begun}", f"  checkpoint   {_checkpoint(status)}"]
+    return "\n".join(lines + _latency_lines(status.latency))
+
+
+def _end_of(status: RunStatus) -> str:
+    """How the run ended, in words."""
+    return "finished (all input is processed)" if status.state == "finished" else status.state
+
+
+def _latency_lines(latency: tuple[PipelineLatency, ...]) -> list[str]:
+    if not latency:
+        return []
+    width = max(len("latency, receipt to output"), *(len(seen.pipeline) for seen in latency))
+    heads = "".join(f"{head:>12}" for head in ("p50", "p95", "p99", "p99.9", "max"))
+    lines = [f"  {'latency, receipt to output':<{width}}{heads}"]
+    for seen in latency:
+        values = (seen.p50_ms, seen.p95_ms, seen.p99_ms, seen.p999_ms, seen.max_ms)
+        lines.append(
+            f"  {seen.pipeline:<{width}}"
+            + "".join(f"{milliseconds(value):>12}" for value in values)
+        )
+    return lines

@@ -1,0 +1,251 @@
+"""The ways to show a run: nothing, log lines, or a table that stays below everything printed.
+
+Where it runs: driver.  The views own the terminal and give it back as they found it.  They write to
+stderr; stdout belongs to the application's own output.
+
+Invariant: while the table is on the screen, whatever the driver prints to that terminal (outputs of
+a StdoutSink, lines of steps, log lines) goes through one console, which puts it above the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self, TextIO, cast
+
+from rich.console import Console
+from rich.live import Live
+
+from wallaroo import console
+from wallaroo.cli.run.text import live_table, log_line
+from wallaroo.metrics.status import RunStatus
+
+LINE_EVERY_S = 5.0
+_CURSOR_ON = b"\r\n\x1b[?25h"
+
+
+class View(Protocol):
+    """Something that shows one status after the other; a context manager that leaves the terminal
+    as it was.
+    """
+
+    def show(self, status: RunStatus) -> None:
+        """Show this status now, or soon, or not at all."""
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+
+    def close(self) -> None:
+        """Give the terminal back; safe to repeat."""
+
+    def abandon(self) -> None:
+        """Give the terminal back from a signal handler that ends the process."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class _Closing:
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def abandon(self) -> None:
+        """Nothing to give back."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class QuietView(_Closing):
+    """Shows nothing."""
+
+    def show(self, status: RunStatus) -> None:
+        """Show nothing."""
+
+    def say(self, text: str) -> None:
+        """Say nothing."""
+
+
+class LineView(_Closing):
+    """Prints a log line when the state changes and every few seconds in between; what a rebalance
+    moved, once and at once.
+    """
+
+    def __init__(self, stream: TextIO, every_s: float = LINE_EVERY_S) -> None:
+        self._stream = stream
+        self._every_s = every_s
+        self._shown_s = 0.0
+        self._state = ""
+        self._moved = ""
+
+    def show(self, status: RunStatus) -> None:
+        if status.moved != self._moved:
+            self._moved = status.moved
+            self.say(status.moved)
+        now_s = time.monotonic()
+        if status.state == self._state and now_s - self._shown_s < self._every_s:
+            return
+        self._shown_s = now_s
+        self._state = status.state
+        self.say(log_line(status))
+
+    def say(self, text: str) -> None:
+        print(time.strftime("%H:%M:%S"), text, file=self._stream, flush=True)
+
+
+class LiveView(_Closing):
+    """Keeps a table up to date in place; everything that is printed meanwhile scrolls above it.
+
+    ``shares_stdout`` says that stdout is this very terminal; where it is not, it stays untouched.
+    """
+
+    def __init__(self, stream: TextIO, shares_stdout: bool = False) -> None:
+        self._stream = stream
+        self._console = Console(file=stream)
+        self._live: Live | None = None
+        self._shares_stdout = shares_stdout
+        self._redirected: list[tuple[str, TextIO, LinesAbove]] = []
+
+    def show(self, status: RunStatus) -> None:
+        if self._live is None:
+            self._redirect("stderr")
+            if self._shares_stdout:
+                self._redirect("stdout")
+            console.take_over(self._print)
+            self._live = Live(
+                console=self._console,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        self._live.update(live_table(status), refresh=True)
+
+    def say(self, text: str) -> None:
+        self._print(text + "\n")
+
+    def close(self) -> None:
+        for name, original, above in reversed(self._redirected):
+            above.finish()
+            setattr(sys, name, original)
+        self._redirected.clear()
+        live = self._live
+        self._live = None
+        if live is not None:
+            live.stop()
+            console.give_back()
+
+    def abandon(self) -> None:
+        # past rich and past the stream's buffer: the signal may have interrupted either of them in
+        # mid-write
+        if self._live is not None:
+            os.write(self._stream.fileno(), _CURSOR_ON)
+
+    def _redirect(self, name: str) -> None:
+        original = getattr(sys, name)
+        above = LinesAbove(original, self._print)
+        self._redirected.append((name, original, above))
+        setattr(sys, name, cast("TextIO", above))
+
+    def _print(self, lines: str) -> None:
+        # one line of output stays one line when it is copied, however narrow the terminal is
+        self._console.print(lines, markup=False, highlight=False, soft_wrap=True, end="")
+
+
+class LinesAbove(io.TextIOBase):
+    """Stands in for a stream of the terminal: hands whole lines to ``write_above``, from any
+    thread; half a line waits for its end.
+    """
+
+    def __init__(self, original: TextIO, write_above: Callable[[str], None]) -> None:
+        super().__init__()
+        self._original = original
+        self._write_above = write_above
+        self._half = ""
+        self._lock = threading.Lock()
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            whole, newline, self._half = (self._half + text).rpartition("\n")
+        if newline:
+            self._write_above(whole + newline)
+        return len(text)
+
+    def finish(self) -> None:
+        """Write half a line that nothing follows."""
+        with self._lock:
+            half = self._half
+            self._half = ""
+        if half:
+            self._write_above(half + "\n")
+
+    def flush(self) -> None:
+        """Whole lines are out already."""
+
+    def fileno(self) -> int:
+        return self._original.fileno()
+
+    def isatty(self) -> bool:
+        return self._original.isatty()
+
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def buffer(self) -> object:
+        """The stream for bytes; what is written there is not kept above the table."""
+        return self._original.buffer
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # TextIOBase has an attribute
+        return self._original.encoding
+
+
+def choose_view(is_quiet: bool, is_live_allowed: bool) -> View:
+    """Choose how to show the run, by what stderr is.
+
+    The view writes to a descriptor of its own: stderr itself leads elsewhere while Spark starts.
+    """
+    if is_quiet:
+        return QuietView()
+    stream = own_stderr()
+    is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    if is_terminal and is_live_allowed:
+        return LiveView(stream, shares_stdout=is_same_terminal(sys.stdout, sys.stderr))
+    return LineView(stream)
+
+
+def own_stderr() -> TextIO:
+    """Return stderr under a descriptor of its own; stderr itself where it has none."""
+    try:
+        return os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1, encoding="utf-8", errors="backslashreplace")  # fmt: skip
+    except (OSError, ValueError, AttributeError):
+        return sys.stderr
+
+
+def is_same_terminal(one: TextIO, other: TextIO) -> bool:
+    """Whether both streams are the same terminal."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        if one.isatty() and other.isatty():
+            return os.fstat(one.fileno()).st_rdev == os.fstat(other.fileno()).st_rdev
+    return False

@@ -1,0 +1,128 @@
+"""``wallaroo state``: look at the state in a checkpoint, verify it, roll it back, remove from it.
+
+Where it runs: a terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from wallaroo.cli.state.looking import diff_command, export_command, get_command, list_command
+from wallaroo.cli.state.upkeep import add_drop, add_rollback, add_verify
+
+LIMIT_DEFAULT = 100  # lines of a list that are shown by default
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``state`` to the commands."""
+    parser = subparsers.add_parser(
+        "state",
+        help="look at, verify, roll back and remove state in a checkpoint",
+        description=(
+            "Look at the state in a checkpoint, of a stopped or a running application: list, get, "
+            "export, diff and verify change and lock nothing. Of a stopped one: roll it back, "
+            "remove state from it."
+        ),
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_list(verbs)
+    _add_get(verbs)
+    _add_export(verbs)
+    _add_diff(verbs)
+    add_verify(verbs)
+    add_rollback(verbs)
+    add_drop(verbs)
+
+
+def _add_list(verbs: Any) -> None:
+    verb = _add_verb(
+        verbs,
+        "list",
+        "steps with their sizes; the keys of one step; or the retained commits",
+        list_command,
+    )
+    verb.add_argument("--commits", action="store_true", help="list the retained commits")
+    verb.add_argument(
+        "--limit",
+        type=_at_least_one,
+        default=LIMIT_DEFAULT,
+        metavar="N",
+        help="lines shown (default: %(default)s)",
+    )
+    verb.add_argument(
+        "--prefix", default="", metavar="P", help="with --step: only keys that begin so"
+    )
+    _add_commit(verb)
+
+
+def _add_get(verbs: Any) -> None:
+    verb = _add_verb(verbs, "get", "the state of one key", get_command)
+    verb.add_argument("key", metavar="KEY", help="the key, plain or as list prints it")
+    verb.add_argument(
+        "--key-type",
+        choices=("str", "bytes", "int"),
+        help="(default: the first of them that is there)",
+    )
+    _add_app(verb)
+    _add_commit(verb)
+
+
+def _add_export(verbs: Any) -> None:
+    verb = _add_verb(verbs, "export", "all state, one JSON object a line", export_command)
+    verb.add_argument(
+        "--json", action="store_true", help="write JSON lines; the only form there is"
+    )
+    verb.add_argument(
+        "--out", type=Path, metavar="FILE", help="write there (default: standard output)"
+    )
+    _add_app(verb)
+    _add_commit(verb)
+
+
+def _add_diff(verbs: Any) -> None:
+    verb = _add_verb(
+        verbs, "diff", "keys added, changed and removed between two commits", diff_command
+    )
+    verb.add_argument(
+        "--from", dest="start", type=int, required=True, metavar="N", help="the older commit"
+    )
+    verb.add_argument("--to", type=int, metavar="M", help="the newer commit (default: the newest)")
+    _add_app(verb)
+
+
+def _add_verb(
+    verbs: Any, name: str, what: str, handler: Callable[[argparse.Namespace], None]
+) -> argparse.ArgumentParser:
+    verb: argparse.ArgumentParser = verbs.add_parser(name, allow_abbrev=False, help=what)
+    verb.add_argument(
+        "--checkpoint",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="the folder given to wallaroo run --checkpoint",
+    )
+    verb.add_argument("--step", metavar="NAME", help="only this state step")
+    verb.set_defaults(handler=handler)
+    return verb
+
+
+def _add_commit(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--commit", type=int, metavar="N", help="state after batch N (default: the newest)"
+    )
+
+
+def _add_app(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--app", metavar="APP", help="import the application and read state with its own classes"
+    )
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is too small: at least 1")
+    return number

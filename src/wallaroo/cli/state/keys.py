@@ -1,0 +1,29 @@
+"""What a key on the command line can mean.
+
+Where it runs: a terminal.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+
+from wallaroo.engine.keys import Key
+
+
+def candidates(text: str, key_type: str | None) -> list[Key]:
+    """Return the keys that a text can mean, likeliest first.
+
+    >>> candidates("7", None), candidates("b'a'", "bytes")
+    (['7', b'7', 7], [b'a'])
+    """
+    keys: list[Key] = [text, text.encode("utf-8", "surrogateescape")]
+    with contextlib.suppress(ValueError):
+        keys.append(int(text))
+    if text[:1] in ("'", '"') or text[:2] in ("b'", 'b"'):
+        with contextlib.suppress(ValueError, SyntaxError):
+            written: Key = ast.literal_eval(text)
+            keys.insert(0, written)
+            if key_type:  # quotes and a type: surely meant as it is written
+                keys = [key for key in keys if type(key) is not type(written) or key == written]
+    return [key for key in keys if key_type in (None, type(key).__name__)]

@@ -1,0 +1,286 @@
+"""What ``wallaroo state list | get | export | diff`` print.
+
+Where it runs: a terminal.  No JVM is started, nothing is locked; without ``--app`` none of the
+application's code is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import heapq
+import json
+import pickle
+import resource
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from wallaroo.api.serialization import hooks_of
+from wallaroo.cli.application.loading import import_application
+from wallaroo.cli.state.keys import candidates
+from wallaroo.cli.tables import grouped, print_table, utc_text
+from wallaroo.engine.keys import Key, decode_key, encode_key
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.inspection.difference import Change, changes
+from wallaroo.inspection.reader import (
+    CheckpointReader,
+    StateAt,
+    StoredEntry,
+    ranges_text,
+)
+from wallaroo.inspection.values import Shown, load_safely, show, text_of
+from wallaroo.state.commits import Commit
+
+PACKED_NOTE = (
+    "packed by the application itself: shown as bytes in hex; --app APP.py reads it "
+    "with its deserialize"
+)
+Show = Callable[[StoredEntry], Shown]
+
+
+# -- list
+# --------------------------------------------------------------------------------------------------
+
+
+def list_command(options: argparse.Namespace) -> None:
+    """Print commits, keys or steps."""
+    reader = _open(options)
+    if options.commits:
+        _print_commits(reader, options.limit)
+        return
+    state = _state_at(reader, options.commit, options.step)
+    print(f"commit {state.commit.batch}, {utc_text(state.commit.time_ms)}")
+    if options.step is None:
+        sizes = state.sizes().items()
+        print_table(
+            ("step", "entries", "bytes"),
+            [(step, grouped(size.entries), grouped(size.bytes)) for step, size in sizes],
+        )
+    else:
+        _print_keys(state, options)
+
+
+def _print_commits(reader: CheckpointReader, limit: int) -> None:
+    commits = reader.commits()
+    rows, before = [], reader.before(commits[0].batch) if commits else None
+    for commit in commits:
+        deltas = commit.deltas
+        rows.append(
+            (
+                str(commit.batch),
+                utc_text(commit.time_ms),
+                _events(commit, before),
+                ", ".join(f"{name} {grouped(count)}" for name, count in commit.outputs.items()),
+                grouped(sum(delta.entries for delta in deltas)),
+                grouped(sum(delta.size for delta in deltas)),
+            )
+        )
+        before = commit
+    print_table(("commit", "time", "events", "outputs", "entries", "delta bytes"), rows[-limit:])
+    if len(rows) > limit:
+        numbers = ranges_text([commit.batch for commit in commits])
+        print(
+            f"the newest {limit} of {len(rows)} retained commits ({numbers}); --limit N shows more"
+        )
+
+
+def _events(commit: Commit, before: Commit | None) -> str:
+    """Events of this batch by source, or what a command changed; where the commit before was deleted,
+    the total so far is all that is known.
+    """
+    if commit.edit:
+        return f"({commit.edit})"
+    known = before.offsets if before else {}
+    so_far = " so far" if before is None and commit.batch > 0 else ""
+    return ", ".join(
+        f"{name} {grouped(events - known.get(name, [0, 0])[1])}{so_far}"
+        for name, (_, events) in commit.offsets.items()
+    )
+
+
+def _print_keys(state: StateAt, options: argparse.Namespace) -> None:
+    prefix, count = options.prefix.encode(), 0
+
+    def matching() -> Iterator[tuple[bytes, int]]:
+        nonlocal count
+        for entry in state.entries(options.step):
+            encoded = encode_key(entry.key)
+            if encoded[1:].startswith(prefix):
+                count += 1
+                yield encoded, len(entry.raw)
+
+    found = heapq.nsmallest(options.limit, matching())
+    print_table(
+        ("key", "bytes"), [(repr(decode_key(encoded)), grouped(size)) for encoded, size in found]
+    )
+    begin = f" that begin with '{options.prefix}'" if prefix else ""
+    more = (
+        ""
+        if count <= options.limit
+        else f"; the first {options.limit} are shown, --limit N shows more"
+    )
+    print(f"{grouped(count)} keys{begin} in step '{options.step}'{more}")
+
+
+# -- get
+# --------------------------------------------------------------------------------------------------
+
+
+def get_command(options: argparse.Namespace) -> None:
+    """Print the state of one key, in every step that has it or in the named one."""
+    state = _state_at(_open(options), options.commit, options.step)
+    keys = candidates(options.key, options.key_type)
+    found = state.find(keys, options.step)
+    if not found:
+        tried = (
+            ", ".join(f"{type(key).__name__} {key!r}" for key in keys)
+            or f"no {options.key_type} can be read from it"
+        )
+        where = f"step '{options.step}'" if options.step else "no step"
+        have = "has no" if options.step else "has"
+        raise CheckpointError(
+            f"{where} {have} key {options.key!r} at commit {state.commit.batch} (tried: {tried}). "
+            f"`wallaroo state list --step NAME --prefix P` shows the keys there are."
+        )
+    showing = _showing(options.app)
+    for entry in found:
+        _print_entry(entry, showing(entry), state.commit)
+
+
+def _print_entry(entry: StoredEntry, shown: Shown, commit: Commit) -> None:
+    key_type, size = type(entry.key).__name__, grouped(len(entry.raw))
+    print(
+        f"step '{entry.step}', key {entry.key!r} ({key_type}), commit {commit.batch}, {size} bytes"
+    )
+    if shown.is_packed:
+        print(f"  {entry.raw.hex()}\n  ({PACKED_NOTE})")
+        return
+    is_object = isinstance(shown.value, dict) and "." in shown.class_name
+    rows = shown.value if is_object else {"value": shown.value}
+    print(f"  {shown.class_name}")
+    width = max(map(len, rows), default=0)
+    for name, value in rows.items():
+        print(f"    {name.ljust(width)}  {text_of(value)}")
+
+
+# -- export
+# --------------------------------------------------------------------------------------------------
+
+
+def export_command(options: argparse.Namespace) -> None:
+    """Write every entry as one line of JSON; one key group is in memory at a time."""
+    state = _state_at(_open(options), options.commit, options.step)
+    showing = _showing(options.app)
+    with _output(options.out) as out:
+        for entry in state.entries(options.step):
+            shown = showing(entry)
+            out.write(
+                json.dumps(
+                    {
+                        **_key_form(entry.step, entry.key),
+                        "class": shown.class_name,
+                        "value": shown.value,
+                    }
+                )
+                + "\n"
+            )
+
+
+def _key_form(step: str, key: Key) -> dict[str, Any]:
+    form = {"$bytes": key.hex()} if isinstance(key, bytes) else key
+    return {"step": step, "key": form, "key_type": type(key).__name__}
+
+
+@contextlib.contextmanager
+def _output(file: Path | None) -> Iterator[TextIO]:
+    if file is None:
+        yield sys.stdout
+        return
+    try:
+        with open(file, "w", encoding="utf-8") as out:
+            yield out
+    except OSError as error:
+        raise PeerError(
+            f"{file} cannot be written: {error.strerror}. Choose another file with --out."
+        ) from error
+
+
+# -- diff
+# --------------------------------------------------------------------------------------------------
+
+
+def diff_command(options: argparse.Namespace) -> None:
+    """Print what changed between two commits, then how much by step."""
+    reader = _open(options)
+    new = _state_at(reader, options.to, options.step)
+    old = _state_at(reader, options.start, None)
+    showing, counts = _showing(options.app), Counter[tuple[str, str]]()
+    print(f"from commit {old.commit.batch} to commit {new.commit.batch}")
+    for change in changes(old, new, options.step):
+        sign, text = _describe(change, showing)
+        counts[change.step, sign] += 1
+        print(f"{sign} '{change.step}' {change.key!r}  {text}")
+    steps = dict.fromkeys((*old.commit.steps, *new.commit.steps))
+    rows = [
+        (step, *(grouped(counts[step, sign]) for sign in "+~-"))
+        for step in steps
+        if options.step in (None, step)
+    ]
+    print_table(("step", "added", "changed", "removed"), rows)
+
+
+def _describe(change: Change, showing: Show) -> tuple[str, str]:
+    def side(raw: bytes) -> str:
+        return text_of(showing(StoredEntry(change.step, change.key, raw)).value)
+
+    if change.old is None:
+        return "+", side(change.new or b"")
+    if change.new is None:
+        return "-", side(change.old)
+    return "~", f"{side(change.old)} -> {side(change.new)}"
+
+
+# -- shared
+# --------------------------------------------------------------------------------------------------
+
+
+def _open(options: argparse.Namespace) -> CheckpointReader:
+    """Open the checkpoint; raise this process's limit of open files, as a commit is read with all
+    of its files open.
+    """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return CheckpointReader(options.checkpoint)
+
+
+def _state_at(reader: CheckpointReader, batch: int | None, step: str | None) -> StateAt:
+    state = reader.at(batch)
+    state.check_step(step)
+    return state
+
+
+def _showing(app: str | None) -> Show:
+    """Return what makes an entry visible: with stand-ins, or with the classes and the deserialize
+    of ``app``.
+    """
+    if app is None:
+        return lambda entry: show(load_safely(entry.raw))
+    hooks = hooks_of(vars(import_application(app)))
+    loads = hooks[1] if hooks else pickle.loads
+
+    def showing(entry: StoredEntry) -> Shown:
+        try:
+            return show(loads(entry.raw))
+        except Exception as error:
+            raise CheckpointError(
+                f"state of key {entry.key!r} in step '{entry.step}' cannot be read with {app}: "
+                f"{type(error).__name__}: {error}. "
+                f"Give the application that wrote it, or leave --app away to see it as it is "
+                f"stored."
+            ) from error
+
+    return showing

@@ -1,0 +1,166 @@
+"""``wallaroo state verify | rollback | drop``: check a checkpoint, move it back, remove state from it.
+
+Where it runs: a terminal.  ``verify`` changes and locks nothing; the other two need the application
+to be stopped, and take the checkpoint's lock.
+
+Exit codes: 0 where all is well or done, 1 where something is damaged or refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from wallaroo.cli.application.loading import load_application
+from wallaroo.cli.state.keys import candidates
+from wallaroo.cli.tables import grouped
+from wallaroo.errors import CheckpointError
+from wallaroo.inspection.reader import ranges_text
+from wallaroo.maintenance.editing import remove_keys, remove_step
+from wallaroo.maintenance.rollback import roll_back
+from wallaroo.maintenance.verification import Report, verify
+
+WHOLE, DAMAGED = 0, 1
+
+
+def add_verify(verbs: Any) -> None:
+    """Add ``verify`` to the verbs of ``state``."""
+    verb = verbs.add_parser(
+        "verify",
+        allow_abbrev=False,
+        help="read everything in a checkpoint and report what is damaged",
+        description=(
+            "Read everything in a checkpoint, of a stopped or a running application, and report "
+            "what is damaged and what follows from it. Nothing is changed or locked."
+        ),
+    )
+    _add_folder(verb)
+    verb.add_argument("--json", action="store_true", help="print one JSON object")
+    verb.set_defaults(handler=verify_command)
+
+
+def add_rollback(verbs: Any) -> None:
+    """Add ``rollback`` to the verbs of ``state``."""
+    verb = verbs.add_parser(
+        "rollback",
+        allow_abbrev=False,
+        help="move state, sources and sinks back to an older commit",
+        description=(
+            "Move state, sources and sinks of a stopped application back to an older commit, or "
+            "say which of them cannot follow and touch nothing. Input after that commit is "
+            "processed again by the next run."
+        ),
+        epilog="What follows APP goes to the application's application_setup(args).",
+    )
+    verb.add_argument("--to", type=int, required=True, metavar="N", help="the commit to go back to")
+    _add_folder(verb)
+    verb.add_argument(
+        "app", metavar="APP", help="the application: its Python file, or a module's name"
+    )
+    verb.add_argument(
+        "rest", nargs=argparse.REMAINDER, metavar="...", help="arguments of the application"
+    )
+    verb.set_defaults(handler=rollback_command)
+
+
+def add_drop(verbs: Any) -> None:
+    """Add ``drop`` to the verbs of ``state``."""
+    verb = verbs.add_parser(
+        "drop",
+        allow_abbrev=False,
+        help="remove the state of some keys, or of a whole step",
+        description=(
+            "Remove state of a stopped application, as a commit of its own. The next event of "
+            "such a key finds no state. Input and output are not touched."
+        ),
+    )
+    _add_folder(verb)
+    verb.add_argument("step", metavar="STEP", help="the state step")
+    verb.add_argument("keys", nargs="*", metavar="KEY", help="keys, plain or as `list` prints them")
+    verb.add_argument("--all", action="store_true", help="all keys of the step")
+    verb.add_argument(
+        "--key-type",
+        choices=("str", "bytes", "int"),
+        help="(default: the first of them that is there)",
+    )
+    verb.set_defaults(handler=drop_command)
+
+
+def _add_folder(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "folder", type=Path, metavar="DIR", help="the folder given to wallaroo run --checkpoint"
+    )
+
+
+def verify_command(options: argparse.Namespace) -> int:
+    """Print what is damaged; return the exit code."""
+    report = verify(options.folder)
+    print(json.dumps(_facts(report)) if options.json else _text(options.folder, report))
+    return DAMAGED if report.damages else WHOLE
+
+
+def _text(folder: Path, report: Report) -> str:
+    lines = []
+    for damage in report.damages:
+        lines += [f"DAMAGED {damage.file}", f"  {damage.what}", f"  {damage.consequence}"]
+    read = ", ".join(f"{grouped(count)} {what}" for what, count in report.read.items() if count)
+    lines.append(f"read: {read or 'nothing'}, {grouped(report.bytes)} bytes")
+    lines.append(f"commits whose state is whole: {ranges_text(list(report.whole)) or 'none'}")
+    count = len(report.damages)
+    verdict = f"{count} damaged" if count else "nothing is damaged"
+    return "\n".join([*lines, f"checkpoint {folder}: {verdict}"])
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    return {
+        "damages": [
+            {"file": damage.file, "what": damage.what, "consequence": damage.consequence}
+            for damage in report.damages
+        ],
+        "read": report.read,
+        "bytes": report.bytes,
+        "whole_commits": list(report.whole),
+    }
+
+
+def rollback_command(options: argparse.Namespace) -> None:
+    """Roll back; print what was dropped."""
+    application = load_application(options.app, options.rest)
+    dropped = roll_back(options.folder, options.to, application.plan)
+    if not dropped:
+        print(f"checkpoint {options.folder} is at commit {options.to} already")
+        return
+    print(
+        f"checkpoint {options.folder} is at commit {options.to}: "
+        f"dropped {ranges_text(list(dropped))}; the next run processes their input again"
+    )
+
+
+def drop_command(options: argparse.Namespace) -> None:
+    """Remove state; print how much."""
+    if bool(options.keys) == options.all:
+        raise CheckpointError(
+            "Name the keys to remove, or give --all to remove all state of the step."
+        )
+    if options.all:
+        removal = remove_step(options.folder, options.step)
+    else:
+        meanings = [_meanings(key, options.key_type) for key in options.keys]
+        removal = remove_keys(options.folder, options.step, meanings)
+    if not removal.entries:
+        print(f"step '{options.step}' has no state at commit {removal.commit}")
+        return
+    what = "entry" if removal.entries == 1 else "entries"
+    print(
+        f"removed {grouped(removal.entries)} {what} of step '{options.step}' as commit "
+        f"{removal.commit}"
+    )
+
+
+def _meanings(text: str, key_type: str | None) -> list[Any]:
+    meanings = candidates(text, key_type)
+    if not meanings:
+        raise CheckpointError(f"no {key_type} can be read from key {text!r}.")
+    return meanings

@@ -1,0 +1,39 @@
+"""Where lines for a person go: the driver's stderr, or a view that keeps a table below them.
+
+Where it runs: driver.  There is one terminal, so there is one place for its current owner.
+
+Invariant: a line is written whole, by one write, so that lines of several threads do not mix.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+_owner: Callable[[str], None] | None = None
+
+
+def take_over(write: Callable[[str], None]) -> None:
+    """From here on ``write`` gets every text that is meant for a person; it ends with a newline."""
+    global _owner
+    _owner = write
+
+
+def give_back() -> None:
+    """From here on texts go to stderr again."""
+    global _owner
+    _owner = None
+
+
+def write_lines(text: str, descriptor: int | None = None) -> None:
+    """Write whole lines, now; where no view is there to ``descriptor``, or else to stderr."""
+    whole = text if text.endswith("\n") else text + "\n"
+    owner = _owner
+    if owner is not None:
+        owner(whole)
+    elif descriptor is not None:
+        os.write(descriptor, whole.encode(errors="backslashreplace"))
+    else:
+        sys.stderr.write(whole)
+        sys.stderr.flush()

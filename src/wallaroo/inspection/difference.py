@@ -1,0 +1,37 @@
+"""What changed between two commits.
+
+Where it runs: a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from wallaroo.engine.keys import Key, decode_key
+from wallaroo.inspection.reader import StateAt
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened to one key between two commits: ``old`` is None where it was added, ``new``
+    where it was removed.
+    """
+
+    step: str
+    key: Key
+    old: bytes | None
+    new: bytes | None
+
+
+def changes(old: StateAt, new: StateAt, step: str | None = None) -> Iterator[Change]:
+    """Yield what differs between two commits, of one step if it is named, key group by key
+    group.
+    """
+    for group in range(max(old.groups, new.groups)):
+        before = old.group(group) if group < old.groups else {}
+        after = new.group(group) if group < new.groups else {}
+        for name, key in sorted(before.keys() | after.keys()):
+            was, now = before.get((name, key)), after.get((name, key))
+            if was != now and step in (None, name):
+                yield Change(name, decode_key(key), was, now)

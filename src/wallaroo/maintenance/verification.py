@@ -1,0 +1,59 @@
+"""Reading everything in a checkpoint: what is damaged, and what follows from it.
+
+Where it runs: a terminal, beside a running application or without one.  Nothing is locked and
+nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallaroo.maintenance.check_log import check_log, read_commits
+from wallaroo.maintenance.check_outputs import check_outputs
+from wallaroo.maintenance.check_spool import check_spool
+from wallaroo.maintenance.check_view import check_view
+from wallaroo.maintenance.survey import Checker, Damage, Survey
+from wallaroo.state.layout import read_identity
+
+# in this order; the first one reads the commits for those after it
+CHECKERS: tuple[Checker, ...] = (check_log, check_view, check_spool, check_outputs)
+ATTEMPTS = 5  # of the log, while a run deletes what it no longer needs
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a verification found; ``whole`` are the commits whose state was read in full."""
+
+    damages: tuple[Damage, ...]
+    read: dict[str, int]  # what was read: how many
+    bytes: int
+    whole: tuple[int, ...]
+
+
+def verify(root: Path) -> Report:
+    """Read everything in the checkpoint in ``root``.
+
+    Raises CheckpointError where it is no checkpoint, or of another format version.
+    """
+    survey = Survey(root, read_identity(root), {})
+    damages = [damage for checker in CHECKERS for damage in _settled(checker, survey)]
+    return Report(tuple(damages), dict(survey.read), survey.bytes, survey.whole)
+
+
+def _settled(checker: Checker, survey: Survey) -> Iterator[Damage]:
+    """Yield what a checker reports, once it says so while no new commit was made, or again and
+    again: files that a run deletes meanwhile are not damaged.
+    """
+    damages: list[Damage] = []
+    read = survey.read.copy()
+    size = survey.bytes
+    for _ in range(ATTEMPTS):
+        survey.read = read.copy()
+        survey.bytes = size
+        before = max(read_commits(survey.root)[0], default=-1)
+        damages = list(checker(survey))
+        if not damages or max(read_commits(survey.root)[0], default=-1) == before:
+            break
+    yield from damages

@@ -1,0 +1,149 @@
+"""What can be known to fail before Spark starts: the master's form, Java, the workers' Python, names
+of sources.  Starting Spark takes seconds; a mistake should not.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from wallaroo.errors import PeerError, PipelineError, Problem
+from wallaroo.options import RunOptions
+from wallaroo.plan.model import Plan
+from wallaroo.sources.tcp import TCPSourceConfig
+
+MASTERS = "local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
+WORKER_PYTHON = "PYSPARK_PYTHON"
+WORKER_MODULES = ("lmdb", "cloudpickle")  # what workers import besides Spark's own
+PYTHON_SECONDS_MAX = 30.0
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://[^/\s]+:\d+(,[^/\s]+:\d+)*"
+    r"|yarn|k8s://\S+"
+)
+
+
+def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = False) -> None:
+    """Raise PipelineError or PeerError for what would fail later; with a session of the caller's,
+    Spark runs already.
+    """
+    _check_acknowledged(plan, options.ack_ports)
+    if has_session:
+        return
+    check_master(options.master)
+    check_java(os.environ)
+    if options.master.startswith("local"):
+        check_worker_python(os.environ)
+
+
+def check_master(master: str) -> None:
+    """Raise PeerError where Spark knows no such master.
+
+    >>> check_master("local[2,4]"), check_master("spark://one:7077,two:7077")
+    (None, None)
+    """
+    if _MASTER.fullmatch(master):
+        return
+    word = re.split(r"[\[:]", master)[0]
+    near = difflib.get_close_matches(word, ("local", "spark", "yarn", "k8s"), 1)
+    shown = {"local": "local[*]", "spark": "spark://HOST:PORT", "k8s": "k8s://URL"}
+    hint = f" Did you mean {shown.get(near[0], near[0])}?" if near else ""
+    raise PeerError(f"'{master}' is not a master of Spark.{hint} Give --master {MASTERS}.")
+
+
+def check_java(environment: Mapping[str, str]) -> None:
+    """Raise PeerError where no Java can be found; JAVA_HOME wins over PATH, as for Spark."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        if os.access(Path(home, "bin", "java"), os.X_OK):
+            return
+        raise PeerError(
+            f"JAVA_HOME is {home}, which holds no bin/java. Point it to a Java 17 or newer, or "
+            "unset it to use the java on PATH."
+        )
+    if shutil.which("java", path=environment.get("PATH")) is None:
+        raise PeerError(
+            "Spark needs Java 17 or newer, and there is none on PATH. Install it (Debian: apt-get "
+            "install openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; macOS: "
+            "brew install openjdk@17) or set JAVA_HOME to one."
+        )
+
+
+def check_worker_python(environment: Mapping[str, str]) -> None:
+    """Raise PeerError where the environment names a Python for the workers that does not start, or
+    is of another version than this one: pickled code does not travel between versions.
+    """
+    variable = WORKER_PYTHON
+    program = environment.get(variable, "")
+    if program in ("", sys.executable):
+        return
+    found = shutil.which(program, path=environment.get("PATH"))
+    if found is None:
+        raise PeerError(
+            f"{variable} is {program}, and there is no such program. {_use_this_python(variable)}"
+        )
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    theirs, *missing = _version_and_missing(found)
+    if theirs != ours:
+        what = f"is Python {theirs}" if theirs else "does not start"
+        raise PeerError(
+            f"{variable} is {program}, which {what}; this is Python {ours}. Workers must have the "
+            f"same version. {_use_this_python(variable)}"
+        )
+    if missing:
+        raise PeerError(
+            f"{variable} is {program}, which has no {' and no '.join(missing)}. Run "
+            f"`{program} -m pip install {' '.join(missing)}`. Otherwise: {_use_this_python(variable)}"
+        )
+
+
+def _use_this_python(variable: str) -> str:
+    return f"Run `unset {variable}`, or set it to {sys.executable}."
+
+
+def _version_and_missing(program: str) -> list[str]:
+    """Return ``3.11`` for a program that is a Python 3.11, then the modules that workers need and
+    it lacks; ``[""]`` for a program that does not start.
+    """
+    code = (
+        "import sys, importlib.util as u; print('%d.%d' % sys.version_info[:2], "
+        f"*[name for name in {WORKER_MODULES!r} if u.find_spec(name) is None])"
+    )
+    try:
+        done = subprocess.run(
+            [program, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=PYTHON_SECONDS_MAX,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return [""]
+    words = done.stdout.split()
+    return words if done.returncode == 0 and words else [""]
+
+
+def _check_acknowledged(plan: Plan, ack_ports: tuple[tuple[str, int], ...]) -> None:
+    names = [
+        source.config.name for source in plan.sources if isinstance(source.config, TCPSourceConfig)
+    ]
+    for name, port in ack_ports:
+        if name not in names:
+            known = ", ".join(f"'{known}'" for known in names) or "none"
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"Write --acknowledged {near[0] if near else 'NAME'}={port}."
+            raise PipelineError(
+                Problem(
+                    f"--acknowledged {name}={port}",
+                    "",
+                    f"there is no TCP source '{name}'; this application's TCP sources: {known}.",
+                    hint if names else "Only TCP sources acknowledge.",
+                )
+            )

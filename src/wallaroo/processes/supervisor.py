@@ -1,0 +1,134 @@
+"""A parent's side of the protocol between a run's processes and their parent (``processes.child``).
+
+Where it runs: driver.
+
+A child gets a session of its own, so that Ctrl-C reaches the driver only.  What it prints that is
+no word of the protocol is user code's, and goes to this process's stdout; its stderr goes to the
+log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from wallaroo.processes.child import HEARTBEAT
+from wallaroo.processes.environment import python_environment
+
+WORDS = ("READY", "ACKS", "ERROR")
+END = "END"  # of what a child says
+LAST_WORD_S = 5.0  # from a child's end to that of its output
+
+Log = Callable[[str], None]
+
+
+class Child:
+    """One process: ``python -m`` with these arguments."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Log):
+        self.name = name
+        self.command = list(command)
+        self.is_done = False  # it has ended as it should
+        self.lines: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._heartbeat, beats = os.pipe()
+        os.set_blocking(self._heartbeat, False)
+        os.set_blocking(beats, False)
+        try:
+            self.process = _started(self.command, beats)
+        finally:
+            os.close(beats)
+        self._alive_at = time.monotonic()
+        threading.Thread(target=_read_words, args=(self,), daemon=True).start()
+        threading.Thread(target=_log_stderr, args=(self.process, log), daemon=True).start()
+
+    @property
+    def module(self) -> str:
+        """What it runs; names are the user's, and may be any."""
+        return self.command[0]
+
+    @property
+    def silent_s(self) -> float:
+        """For how long it has shown no sign of life."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._heartbeat, 4096):
+                self._alive_at = time.monotonic()
+        return time.monotonic() - self._alive_at
+
+    def last_line(self) -> tuple[str, Any]:
+        """Return what an ended process said last."""
+        while True:
+            word, content = self.lines.get(timeout=LAST_WORD_S)
+            if word in ("ERROR", END):
+                return word, content
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait()
+
+    def release(self) -> None:
+        """Give back what an ended process leaves."""
+        os.close(self._heartbeat)
+
+
+def stop(children: Iterable[Child], seconds: float) -> None:
+    """Let processes publish what they have and leave; kill those that do not in time."""
+    children = list(children)
+    for child in children:
+        if child.process.stdin is not None:
+            child.process.stdin.close()
+    until = time.monotonic() + seconds
+    for child in children:
+        try:
+            child.process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+        child.release()
+
+
+def how_it_ended(code: int) -> str:
+    """Say how a process ended.
+
+    >>> how_it_ended(-9), how_it_ended(0)
+    ('was killed (SIGKILL)', 'ended')
+    """
+    return f"was killed ({signal.Signals(-code).name})" if code < 0 else "ended"
+
+
+def _started(command: Sequence[str], beats: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=python_environment(**{HEARTBEAT: str(beats)}),
+        pass_fds=(beats,),
+        start_new_session=True,
+    )
+
+
+def _read_words(child: Child) -> None:
+    assert child.process.stdout is not None
+    for line in child.process.stdout:
+        word, _, content = line.partition(" ")
+        if word in WORDS:
+            child.lines.put((word, json.loads(content)))
+        else:  # user code prints, too
+            print(line, end="", flush=True)
+    child.lines.put((END, None))
+
+
+def _log_stderr(process: subprocess.Popen[str], log: Log) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        log(line.rstrip("\n"))

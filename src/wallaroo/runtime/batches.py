@@ -1,0 +1,196 @@
+"""One batch from its ends to its commit: plan it, have it run, commit it, account for it.
+
+Where it runs: driver, in the thread in which the host begins batches.  The order of a commit's
+steps is in ``runtime.commit_protocol``, its invariants in ``state.commits``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wallaroo.engine.report import TaskReport
+from wallaroo.errors import InternalError
+from wallaroo.plan.model import Plan
+from wallaroo.runtime.accounts import Accounts, busy_s
+from wallaroo.runtime.commit_protocol import BatchProtocol
+from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.runtime.intake import BEGINNING, Offsets
+from wallaroo.runtime.job import BatchJob, Deployment, Piece
+from wallaroo.runtime.pacing import Pacer
+from wallaroo.runtime.task_runner import TaskRunner
+from wallaroo.spool.format import Position
+from wallaroo.spool.reader import SpoolReader
+from wallaroo.state.commits import Commit
+
+# newest commits that travel with a job: a view is rarely more than one batch behind
+COMMITS_SENT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSetup:
+    """What all batches of a run have in common."""
+
+    plan: Plan
+    deployment: Deployment
+    steps: tuple[str, ...]  # the step table
+    readers: tuple[SpoolReader, ...]  # by source, on this machine
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """The batch that runs now."""
+
+    batch: int
+    tasks: int
+    began: float  # monotonic seconds
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """What it took to bring the views to the last commit."""
+
+    catch_up_ms: float
+    entries_applied: int
+
+
+class Batches:
+    """Runs batch after batch."""
+
+    def __init__(
+        self,
+        setup: BatchSetup,
+        *,
+        protocol: BatchProtocol,
+        housekeeping: Housekeeping,
+        runner: TaskRunner,
+        accounts: Accounts,
+        pacer: Pacer,
+        allow: Callable[[int], None] = lambda events_max: None,
+    ):
+        self._setup = setup
+        self._protocol = protocol
+        self._housekeeping = housekeeping
+        self._runner = runner
+        self._accounts = accounts
+        self._pacer = pacer
+        self._allow = allow
+        self._under_way: UnderWay | None = None
+        self._committing = threading.Lock()
+        self._is_abandoned = False
+
+    @property
+    def setup(self) -> BatchSetup:
+        """What all batches have in common."""
+        return self._setup
+
+    @property
+    def last(self) -> Commit | None:
+        """The last commit."""
+        return self._protocol.last
+
+    @property
+    def under_way(self) -> UnderWay | None:
+        """The batch that runs now, if any."""
+        return self._under_way
+
+    @property
+    def ends(self) -> Offsets:
+        """Where the last committed batch ended in each source of the plan."""
+        done = self.last.offsets if self.last else {}
+        names = [source.config.name for source in self._setup.plan.sources]
+        return {name: list(done.get(name, BEGINNING)) for name in names}
+
+    def empty_job(self, tasks: int = 1) -> BatchJob:
+        """Return a batch of nothing at the last commit."""
+        last = self.last
+        return BatchJob(
+            deployment=self._setup.deployment,
+            batch=last.batch + 1 if last else 0,
+            tasks=tasks,
+            pieces=((),) * tasks,
+            committed=last.batch if last else -1,
+            commits=self._housekeeping.newest(COMMITS_SENT),
+            steps=self._setup.steps,
+            levels=self._setup.plan.levels,
+            state_level=self._setup.plan.state_level,
+            writes_snapshots=False,
+        )
+
+    def warm_up(self) -> WarmUp:
+        """Run an empty batch: workers start, import the application, and bring their view to the
+        last commit.  Nothing is committed.
+        """
+        job = self.empty_job(self._runner.tasks(self._runner.tasks_max))
+        reports = self._attempted(job)
+        self._runner.batch_done(job, reports, 0.0)
+        return WarmUp(
+            max(report.notes.get("catch_up_ms", 0.0) for report in reports),
+            int(sum(report.notes.get("entries_applied", 0.0) for report in reports)),
+        )
+
+    def run(self, ends: Mapping[str, list[int]]) -> Commit:
+        """Run and commit the next batch, which ends there in each source."""
+        started_ns = time.time_ns()
+        began = time.monotonic()
+        job = self._job(ends)
+        self._under_way = UnderWay(job.batch, job.tasks, began)
+        try:
+            reports = self._attempted(job)
+            commit = self._committed(job, ends, reports)
+        finally:
+            self._under_way = None
+        events = self._accounts.batch_done(commit, reports, started_ns)
+        self._learn(job, reports, events, time.monotonic() - began)
+        return commit
+
+    def abandon(self, seconds: float) -> None:
+        """Commit nothing from here on; a commit under way gets so many seconds to end."""
+        has_ended = self._committing.acquire(timeout=seconds)
+        self._is_abandoned = True
+        if has_ended:
+            self._committing.release()
+
+    def _committed(
+        self, job: BatchJob, ends: Mapping[str, list[int]], reports: list[TaskReport]
+    ) -> Commit:
+        with self._committing:
+            if self._is_abandoned:
+                raise InternalError(f"batch {job.batch} ended after the run had given it up")
+            # a source that this application does not have keeps its place, should it come back
+            before = self.last.offsets if self.last else {}
+            return self._protocol.commit(job.batch, {**before, **ends}, reports)
+
+    def _attempted(self, job: BatchJob) -> list[TaskReport]:
+        return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))
+
+    def abort(self, batch: int, reports: Sequence[TaskReport]) -> None:
+        """Drop what an attempt staged that is not to count."""
+        self._protocol.abort(batch, list(reports))
+
+    def _job(self, ends: Mapping[str, list[int]]) -> BatchJob:
+        start = self.ends
+        names = [source.config.name for source in self._setup.plan.sources]
+        events = sum(ends[name][1] - start[name][1] for name in names)
+        tasks = self._runner.tasks(self._pacer.tasks(events, self._runner.tasks_max))
+        self._accounts.batch_begins(tasks)
+        pieces: list[list[Piece]] = [[] for _ in range(tasks)]
+        for number, (name, reader) in enumerate(zip(names, self._setup.readers, strict=True)):
+            parts = reader.split(Position(*start[name]), Position(*ends[name]), tasks)
+            for task, (low, high) in enumerate(parts):
+                pieces[task].append(Piece(number, low, high))
+        while len(pieces) > 1 and not pieces[-1]:
+            pieces.pop()
+        return replace(
+            self.empty_job(tasks), pieces=tuple(map(tuple, pieces)), writes_snapshots=True
+        )
+
+    def _learn(
+        self, job: BatchJob, reports: Sequence[TaskReport], events: int, seconds: float
+    ) -> None:
+        tasks = len({report.task for report in reports})
+        self._allow(self._pacer.batch_took(events, seconds, busy_s(reports), tasks))
+        moved = self._runner.batch_done(job, reports, seconds)
+        self._accounts.workers(self._runner.workers(), moved)

@@ -1,0 +1,70 @@
+"""How a task feeds its part of a batch to a level, and how blocks get from one level to the next
+where no cluster does it.
+
+Where it runs: worker, and wherever a runner works in one process.  Pure but for what levels call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from wallaroo.engine.blocks import Block, in_order
+from wallaroo.engine.level import Level
+from wallaroo.plan.model import Plan
+
+Routed = tuple[int, Block]  # the task of the next level, and what it gets
+Record = TypeVar("Record")
+Fed = Iterator[Routed | None]  # None: the level was fed, and may have something to give
+
+
+def feed_blocks(level: Level, plan: Plan, number: int, task: int, blocks: Iterable[Block]) -> Fed:
+    """Feed blocks to level ``number`` in the order that every attempt sees; pass on those that are
+    for a later level.
+    """
+    own: list[Block] = []
+    for block in blocks:
+        if plan.stages[block.stage].level == number:
+            own.append(block)
+        else:
+            yield task, block
+    for block in in_order(own):
+        level.feed_block(block)
+        yield None
+
+
+def drain(
+    level: Level, feeding: Fed, stage_outputs: Callable[[], None], watermark_ms: int | None = None
+) -> Iterator[Routed]:
+    """Yield full blocks as they come, then the rest; ``stage_outputs`` is called whenever the level
+    may have outputs.  ``watermark_ms``: what the watermark is after this input, if there is one.
+    """
+    for passed in feeding:
+        if passed is not None:
+            yield passed
+        yield from level.drain()
+        stage_outputs()
+    if watermark_ms is not None:
+        level.advance(watermark_ms)
+    yield from level.finish()
+    stage_outputs()  # an event that cannot be packed is found when its block is
+
+
+def run_levels(
+    widths: Iterable[int], run: Callable[[int, int, list[Record]], Iterator[tuple[int, Record]]]
+) -> list[list[Record]]:
+    """Run the tasks of all levels one after the other; a shuffle is a list of lists.
+
+    ``widths``: how many tasks each level has.  ``run(level, task, received)`` yields what it gives
+    to which task of the next level; what the last level gives is returned, by that task.
+    """
+    counts = [*widths]
+    received: list[list[Record]] = [[] for _ in range(counts[0])]
+    for level, width in enumerate(counts):
+        following = counts[level + 1] if level + 1 < len(counts) else max(counts)
+        given: list[list[Record]] = [[] for _ in range(following)]
+        for task in range(width):
+            for consumer, record in run(level, task, received[task]):
+                given[consumer].append(record)
+        received = given
+    return received

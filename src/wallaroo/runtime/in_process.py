@@ -1,0 +1,138 @@
+"""The in-process host: the tasks of a batch run in this very process, one after the other.
+
+Where it runs: driver.  Spool, state, sinks and commit protocol are the real ones; only Spark is not
+there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from wallaroo.engine.report import TaskReport
+from wallaroo.errors import InternalError, WallarooError
+from wallaroo.metrics.status import WorkerStatus
+from wallaroo.runtime.batches import Batches, WarmUp
+from wallaroo.runtime.feeding import run_levels
+from wallaroo.runtime.host import Enter, Site
+from wallaroo.runtime.intake import plan_offsets
+from wallaroo.runtime.job import BatchJob
+from wallaroo.runtime.task import run_level
+
+IDLE_S = 0.005  # between looks at sources that have nothing new
+
+
+class InProcessRunner:
+    """A TaskRunner of a fixed number of tasks."""
+
+    def __init__(self, tasks: int):
+        self._tasks = tasks
+
+    @property
+    def tasks_max(self) -> int:
+        return self._tasks
+
+    def tasks(self, wanted: int) -> int:
+        return self._tasks
+
+    def run_batch(self, job: BatchJob) -> list[TaskReport]:
+        reports: list[TaskReport] = []
+
+        def run(level: int, task: int, received: list[Any]) -> Iterator[tuple[int, Any]]:
+            for passed in run_level(job, level, task, received):
+                if isinstance(passed, TaskReport):
+                    reports.append(passed)
+                else:
+                    yield passed[0], passed
+
+        run_levels([len(job.pieces), *(job.tasks for _ in range(1, job.levels))], run)
+        return reports
+
+    def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
+        return ""
+
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        return ()
+
+
+class InProcessHost(InProcessRunner):
+    """A Host (see ``wallaroo.runtime.host``) whose thread plans one batch after the other."""
+
+    def __init__(self, tasks: int = 1):
+        super().__init__(tasks)
+        self._thread: threading.Thread | None = None
+        self._batches: Batches | None = None
+        self._admitted = (0, True)  # events_max, is_held
+        self._is_over = threading.Event()
+        self._failure: BaseException | None = None
+
+    @property
+    def is_local(self) -> bool:
+        return True
+
+    @property
+    def serve_on(self) -> str | None:
+        return None
+
+    @property
+    def reachable_as(self) -> str:
+        return "127.0.0.1"
+
+    @property
+    def waiting_for(self) -> str:
+        return ""
+
+    def open(self, site: Site, enter: Enter) -> None:
+        pass
+
+    def start(self, batches: Batches, enter: Enter) -> WarmUp:
+        enter("warming up")
+        warm_up = batches.warm_up()
+        self._batches = batches
+        self._thread = threading.Thread(target=self._work, name="wallaroo-batches", daemon=True)
+        self._thread.start()
+        return warm_up
+
+    def _work(self) -> None:
+        assert self._batches is not None
+        names = [source.config.name for source in self._batches.setup.plan.sources]
+        readers = dict(zip(names, self._batches.setup.readers, strict=True))
+        try:
+            while not self._is_over.is_set():
+                events_max, is_held = self._admitted
+                start = self._batches.ends
+                ends = start if is_held else plan_offsets(start, readers, events_max)
+                if ends == start:
+                    self._is_over.wait(IDLE_S)
+                else:
+                    self._batches.run(ends)
+        except BaseException as error:  # noqa: BLE001  # raised by the thread that polls
+            self._failure = error
+
+    def poll(self) -> None:
+        if isinstance(self._failure, WallarooError):
+            raise self._failure
+        if self._failure is not None:
+            raise InternalError(
+                f"a batch failed in a way that this program does not expect: {self._failure!r}"
+            ) from self._failure
+
+    def admit(self, events_max: int, is_held: bool) -> None:
+        self._admitted = (events_max, is_held)
+
+    def stuck(self, batch: int) -> tuple[str, ...]:
+        return ()
+
+    def finish(self, seconds: float) -> bool:
+        self._is_over.set()
+        if self._thread is not None:
+            self._thread.join(seconds)
+            self.poll()
+        return self._thread is None or not self._thread.is_alive()
+
+    def interrupt(self) -> None:
+        self._is_over.set()
+
+    def close(self) -> None:
+        self._is_over.set()

@@ -1,0 +1,99 @@
+"""What the watch of a run looks at: how far sources have come and what sinks have sent.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wallaroo.metrics.meter import RunMeter
+from wallaroo.metrics.status import SinkLine, SourceStatus
+from wallaroo.plan.model import DEAD_LETTERS, Plan
+from wallaroo.runtime.batches import Batches
+from wallaroo.sinks.interface import SinkCommitter
+from wallaroo.spool.reader import SpoolReader
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was seen at one look."""
+
+    sources: tuple[SourceStatus, ...]
+    sinks: tuple[SinkLine, ...]
+
+    @property
+    def is_input_done(self) -> bool:
+        """Whether all sources have ended and all their events are committed."""
+        return all(source.is_ended and source.backlog_events == 0 for source in self.sources)
+
+
+class Observer:
+    """Looks, and passes what it sees to the meter."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        readers: tuple[SpoolReader, ...],
+        batches: Batches,
+        committers: Mapping[str, SinkCommitter],
+        meter: RunMeter,
+    ):
+        self._plan = plan
+        self._readers = readers
+        self._batches = batches
+        self._committers = committers
+        self._meter = meter
+        self._first = batches.ends  # where this run began
+
+    def look(self, waiting_for: str = "") -> Sight:
+        """Return what sources and sinks say now; ``waiting_for`` holds the whole run up."""
+        ends = self._batches.ends
+        sources = tuple(self._source(number, ends) for number in range(len(self._plan.sources)))
+        sinks = self._sinks()
+        self._meter.observe(sources, sinks, time.time(), waiting_for)
+        return Sight(sources, sinks)
+
+    def _sinks(self) -> tuple[SinkLine, ...]:
+        lines: list[SinkLine] = []
+        left: list[int] = []
+        results = [sink for sink in self._plan.sinks if sink.name != DEAD_LETTERS]
+        for sink in self._plan.sinks:
+            status = self._committers[sink.name].status()
+            lines.append(
+                SinkLine(
+                    sink.name,
+                    sink.config.label,
+                    status.outputs,
+                    status.waiting_for,
+                    status.pending_bytes,
+                )
+            )
+            if sink.name == DEAD_LETTERS:
+                continue  # latency is that of results
+            left.append(status.committed_batch)
+            for batch, at_ns in status.sent_at_ns.items():
+                if len(results) == 1:
+                    self._meter.output_left(batch, at_ns)
+        if len(results) > 1:
+            self._meter.output_left(min(left), time.time_ns())
+        return tuple(lines)
+
+    def _source(self, number: int, ends: Mapping[str, list[int]]) -> SourceStatus:
+        config = self._plan.sources[number].config
+        head = self._readers[number].head()
+        first_events = self._first[config.name][1]
+        byte, events = ends[config.name]
+        return SourceStatus(
+            name=config.name,
+            label=config.label,
+            events_in=head.position.events - first_events,
+            events_done=events - first_events,
+            backlog_events=head.position.events - events,
+            backlog_bytes=head.position.byte - byte,
+            connections=head.connections,
+            is_paused=head.is_paused,
+            is_ended=head.is_ended,
+        )

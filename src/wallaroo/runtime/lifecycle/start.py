@@ -1,0 +1,179 @@
+"""Starting a run: checkpoint, sources, sinks, host, and the batches between them.
+
+Where it runs: driver.  What can refuse to run is opened first: what is quick and cheap before what
+takes long.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from wallaroo.inspection.compatibility import Judgement, judge
+from wallaroo.metrics.meter import RunMeter
+from wallaroo.options import RunOptions
+from wallaroo.plan.model import Plan
+from wallaroo.runtime.accounts import Accounts
+from wallaroo.runtime.batches import Batches, BatchSetup
+from wallaroo.runtime.commit_protocol import BatchProtocol
+from wallaroo.runtime.host import Host, Site
+from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.runtime.intake import Intake
+from wallaroo.runtime.job import Deployment
+from wallaroo.runtime.lifecycle.closing import Closers
+from wallaroo.runtime.lifecycle.observer import Observer
+from wallaroo.runtime.lifecycle.phases import Phases
+from wallaroo.runtime.lifecycle.sinks import SinkClosing, SinkSide, open_sinks
+from wallaroo.runtime.lifecycle.sources import SourceSide
+from wallaroo.runtime.pacing import Pacer
+from wallaroo.runtime.recovery import step_table
+from wallaroo.spool.check import check_spools
+from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
+from wallaroo.user_output.collector import Collector
+from wallaroo.user_output.settings import UserOutput
+
+_log = logging.getLogger("wallaroo.run")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be run, how and where."""
+
+    plan: Plan
+    options: RunOptions
+    host: Host
+    site: Site
+    meter: RunMeter
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether nothing is to survive the run."""
+        return self.options.checkpoint is None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A started run."""
+
+    checkpoint: Checkpoint
+    sources: SourceSide
+    sinks: SinkSide
+    batches: Batches
+    accounts: Accounts
+    intake: Intake
+    observer: Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The checkpoint, and how it fits the application."""
+
+    checkpoint: Checkpoint
+    judgement: Judgement
+
+
+def open_state(order: Order, phases: Phases, closers: Closers) -> Found:
+    """Open the checkpoint; raise where the application cannot go on from it."""
+    phases.enter("opening the checkpoint")
+    options = order.options
+    checkpoint = open_checkpoint(order.site.root, not order.is_temporary, options.is_fresh)
+    closers.add(checkpoint.release)
+    _check_spools(order, checkpoint)
+    judgement = judge(checkpoint, order.plan, options.allow_incompatible)
+    for note in judgement.notes:
+        _log.warning(note)
+    order.meter.recovered(checkpoint.last.batch if checkpoint.last else -1)
+    return Found(checkpoint, judgement)
+
+
+def _check_spools(order: Order, checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError unless the spools hold what follows the last commit."""
+    committed = checkpoint.last.offsets if checkpoint.last else {}
+    names = {source.config.name for source in order.plan.sources}
+    present = {name: offset for name, offset in committed.items() if name in names}
+    check_spools(order.site.root / "spool", checkpoint.id, present)
+
+
+def open_sources(
+    order: Order, found: Found, phases: Phases, closers: Closers, is_stopping: Callable[[], bool]
+) -> SourceSide:
+    """Accept input from here on."""
+    phases.enter("opening sources")
+    root = order.site.root
+    sources = SourceSide(order.plan, root, found.checkpoint.id, not order.is_temporary)
+    closers.add(sources.close)
+    sources.start(order.options, order.host.serve_on, is_stopping)
+    return sources
+
+
+def open_parts(
+    order: Order, found: Found, sources: SourceSide, phases: Phases, closers: Closers
+) -> Parts:
+    """Open sinks and the host, and put everything together."""
+    phases.enter("opening sinks")
+    outbox = order.site.root / "outbox"
+    closing = SinkClosing(closers, order.options.drain_s)
+    sinks = open_sinks(order.plan, outbox, found.checkpoint, not order.is_temporary, closing)
+    closers.add(order.host.close)
+    order.host.open(order.site, phases.enter)
+    deployment = replace(
+        _deployment(order, found.checkpoint, sources), user_output=_user_output(order, closers)
+    )
+    return _parts(order, found, sources, sinks, deployment)
+
+
+def _user_output(order: Order, closers: Closers) -> UserOutput:
+    """Collect what user code prints where workers are on this machine; elsewhere it goes to the
+    logs of their processes.
+    """
+    level = order.options.app_log_level
+    if not order.host.is_local:
+        return UserOutput("", level)
+    collector = Collector(order.site.scratch)
+    closers.add(collector.close)
+    collector.start()
+    return UserOutput(collector.address, level, os.getpid())
+
+
+def _parts(
+    order: Order, found: Found, sources: SourceSide, sinks: SinkSide, deployment: Deployment
+) -> Parts:
+    plan, options, host, checkpoint = order.plan, order.options, order.host, found.checkpoint
+    steps = step_table(checkpoint.last, plan.state_steps, found.judgement.dropped)
+    housekeeping = Housekeeping(checkpoint, plan.key_groups, options.retain_commits)
+    accounts = Accounts(plan, order.meter)
+    intake = Intake(host.admit)
+    batches = Batches(
+        BatchSetup(plan, deployment, steps, sources.readers),
+        protocol=BatchProtocol(
+            plan, checkpoint, sinks.committers, housekeeping, sources.folders, steps, _log.warning
+        ),
+        housekeeping=housekeeping,
+        runner=host,
+        accounts=accounts,
+        pacer=Pacer(options.batch_time_s),
+        allow=intake.allow,
+    )
+    observer = Observer(plan, sources.readers, batches, sinks.committers, order.meter)
+    return Parts(checkpoint, sources, sinks, batches, accounts, intake, observer)
+
+
+def _deployment(order: Order, checkpoint: Checkpoint, sources: SourceSide) -> Deployment:
+    is_local = order.host.is_local
+    return Deployment.of(
+        order.plan,
+        _module_folders(order.options.module_paths) if is_local else (),
+        order.site.root,
+        sources.spools(order.host.reachable_as),
+        str(checkpoint.view_root) if is_local else "",
+        checkpoint.id,
+        not order.is_temporary,
+        str(order.site.stacks) if is_local else "",
+    )
+
+
+def _module_folders(own: tuple[str, ...]) -> tuple[str, ...]:
+    return (*own, *(path for path in sys.path if path and path not in own))

@@ -1,0 +1,120 @@
+"""Watching a running application, and stopping it at a batch boundary.
+
+Where it runs: driver, in the run's own thread.
+
+A run ends when it is asked to, or when all sources have ended and everything they gave is committed
+and sent.  Stopping always ends: the batch under way gets ``stop_s``, then it is cancelled; it is
+not committed, and the next run begins with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from enum import Enum
+
+from wallaroo.errors import PeerError
+from wallaroo.runtime.batches import UnderWay
+from wallaroo.runtime.lifecycle.observer import Sight
+from wallaroo.runtime.lifecycle.phases import Phases
+from wallaroo.runtime.lifecycle.start import Order, Parts
+
+WATCH_S = 0.1  # between two looks at sources, sinks and the host
+COMMIT_S = 5.0  # for a commit under way when a run has stopped waiting
+_log = logging.getLogger("wallaroo.run")
+
+
+class Ending(Enum):
+    """How a run ended that did not fail; the value is its last state."""
+
+    STOPPED = "stopped"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True)
+class Overdue:
+    """Which batch was reported as overdue, and what was said of it."""
+
+    batch: int = -1
+    words: str = ""
+
+
+class Watch:
+    """Looks after a run until it ends."""
+
+    def __init__(self, order: Order, parts: Parts, phases: Phases, stop: threading.Event):
+        self._order = order
+        self._parts = parts
+        self._phases = phases
+        self._stop = stop
+        self._overdue = Overdue()
+
+    def run(self) -> Ending:
+        """Watch until the end; raise what ended the run otherwise."""
+        ending = self._watch()
+        self._order.meter.enter("stopping")
+        self._stop.set()
+        self._phases.note("finishing the batch under way")
+        self._parts.intake.hold(True)
+        self._parts.sources.stop_feeding()
+        if not self._order.host.finish(self._order.options.stop_s):
+            self._parts.batches.abandon(COMMIT_S)
+            _log.warning(
+                "the batch under way did not end within %g s and was cancelled; it is not "
+                "committed, and the next run begins with it",
+                self._order.options.stop_s,
+            )
+        self._phases.note("sending what is committed")
+        self._parts.sinks.close(self._order.options.drain_s)
+        self._parts.observer.look()
+        self._phases.note("")
+        return ending
+
+    def _watch(self) -> Ending:
+        while not self._stop.is_set():
+            if self._look().is_input_done:
+                # what is committed is all there will be: it has to leave, too
+                self._phases.note("sending the last output")
+                if self._parts.sinks.has_sent_everything:
+                    return Ending.FINISHED
+            self._stop.wait(WATCH_S)
+        return Ending.STOPPED
+
+    def _look(self) -> Sight:
+        if not self._order.site.scratch.is_dir():
+            raise PeerError(
+                f"the run's folder for temporary files, {self._order.site.scratch}, was removed "
+                "while it ran. Exclude folders named wallaroo-* from what cleans up there, or set "
+                "TMPDIR to a folder that is not cleaned; then run again: what was committed stays."
+            )
+        host = self._order.host
+        host.poll()
+        self._parts.sources.poll()
+        waiting_for = host.waiting_for, self._parts.sources.waiting_for, self._overdue_words()
+        sight = self._parts.observer.look("; ".join(filter(None, waiting_for)))
+        self._parts.intake.hold(self._parts.sinks.is_full(self._order.options.backlog_bytes_max))
+        return sight
+
+    def _overdue_words(self) -> str:
+        under_way = self._parts.batches.under_way
+        if under_way is None:
+            return ""
+        seconds = time.monotonic() - under_way.began
+        if seconds < self._order.options.batch_deadline_s:
+            return ""
+        if under_way.batch != self._overdue.batch:
+            self._report(under_way, seconds)
+        return f"{self._overdue.words} (for {seconds:.0f} s now)"
+
+    def _report(self, under_way: UnderWay, seconds: float) -> None:
+        stuck = self._order.host.stuck(under_way.batch)
+        words = "; ".join((f"batch {under_way.batch} to end", *stuck))
+        self._overdue = Overdue(under_way.batch, words)
+        _log.warning(
+            "batch %d has taken %.0f s so far: %s",
+            under_way.batch,
+            seconds,
+            "; ".join(stuck) or f"none of its {under_way.tasks} tasks says why",
+        )

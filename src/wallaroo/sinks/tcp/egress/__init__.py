@@ -1,0 +1,1 @@
+"""The egress: the process that sends one TCP sink's output."""

@@ -1,0 +1,55 @@
+"""Reaching the receiver: one attempt to connect at a time, and again after a while where it is
+absent.
+
+Where it runs: egress.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+
+from wallaroo.sinks.tcp.egress.connection import Connection, begin_connect
+
+RETRY_SECONDS = 0.25  # Wallaroo's figure
+
+
+class Dialer:
+    """``sock`` is the attempt under way, None between two attempts."""
+
+    def __init__(self, host: str, port: int):
+        self.sock: socket.socket | None = None
+        self._host, self._port = host, port
+        self._retry_at = 0.0
+
+    def seconds_left(self) -> float:
+        """How long the next attempt has to wait."""
+        return max(0.0, self._retry_at - time.monotonic())
+
+    def dial(self) -> str:
+        """Begin an attempt; return why that failed, empty where it is under way."""
+        try:
+            self.sock = begin_connect(self._host, self._port)
+        except OSError as error:
+            return self.absent(error.strerror or str(error))
+        return ""
+
+    def answer(self) -> Connection | str:
+        """End the attempt, whose socket is ready: the connection, or why there is none."""
+        assert self.sock is not None
+        sock, self.sock = self.sock, None
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code == 0 and sock.getsockname() == sock.getpeername():
+            # a port in the ephemeral range can connect to itself where no program listens
+            code = errno.ECONNREFUSED
+        if code == 0:
+            return Connection(sock)
+        sock.close()
+        return self.absent(os.strerror(code))
+
+    def absent(self, reason: str, is_patient: bool = True) -> str:
+        """Try again after a while, or at once; return what is waited for, in words."""
+        self._retry_at = time.monotonic() + (RETRY_SECONDS if is_patient else 0.0)
+        return f"{self._host}:{self._port} ({reason[:1].lower()}{reason[1:]})"

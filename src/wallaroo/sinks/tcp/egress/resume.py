@@ -1,0 +1,39 @@
+"""What a resuming receiver says: a greeting, then offsets: how many bytes it has, as often as it
+likes.
+
+Where it runs: pure (in the egress).
+"""
+
+from __future__ import annotations
+
+from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET
+
+
+class ResumeStream:
+    """One connection's bytes from the receiver in, offsets out."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._is_greeted = False
+
+    def feed(self, chunk: bytes) -> list[int]:
+        """Return the offsets that are whole now, in order; a connection's first one came with its
+        greeting.
+
+        Raises ValueError with words for people where the other side does not speak this.
+        """
+        self._rest += chunk
+        if not self._is_greeted:
+            if not GREETING.startswith(self._rest[: len(GREETING)]):
+                raise ValueError(
+                    "the receiver does not speak the resume protocol; start it with --resume, or "
+                    "drop resume=True"
+                )
+            if len(self._rest) < len(GREETING):
+                return []
+            self._is_greeted = True
+            del self._rest[: len(GREETING)]
+        whole = len(self._rest) // OFFSET.size * OFFSET.size
+        offsets = [has for (has,) in OFFSET.iter_unpack(self._rest[:whole])]
+        del self._rest[:whole]
+        return offsets

@@ -1,0 +1,306 @@
+"""The hosts that are there: who has joined, who has left, and where the next batch's tasks are
+wanted.
+
+Where it runs: driver.  ``poll`` is called by the watch, many times a second; batches ask for
+``tasks`` and ``layout``.
+
+How a host joins: Spark has an executor there; a task is sent to it (its Python starts, imports the
+application, sees the checkpoint); then its view is filled with the key groups it is going to own,
+while batches go on elsewhere; only then is it a member, and the next batch has a layout with it.  A
+host that is gone is no member from the next batch on.  With a local master there is nothing to
+place: ``layout`` is None.
+
+A host that cannot take part (no checkpoint, no library) is excluded, and probed again now and then.
+Should Spark give it a task all the same, the batch is run again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+
+from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.report import TaskReport
+from wallaroo.errors import WallarooError
+from wallaroo.metrics.status import WorkerStatus
+from wallaroo.runtime.job import BatchJob, Deployment, worker_name
+from wallaroo.runtime.placement import Member, spread, tasks_for
+from wallaroo.runtime.rebalance import Move
+from wallaroo.spark.cluster.excluded_hosts import ExcludedHosts
+from wallaroo.spark.cluster.executors import Seen, executors_of
+from wallaroo.spark.cluster.joining_hosts import HostProbe, Warmed, warm
+from wallaroo.spark.cluster.layout import Layout, located
+from wallaroo.spark.cluster.layouts import Layouts
+from wallaroo.spark.cluster.membership import Membership
+from wallaroo.spark.cluster.prober import Prober, cannot_join
+from wallaroo.spark.shuffles import ShuffleCleaner
+from wallaroo.spark.spark_errors import reason_of
+
+LOOK_S = 0.5  # between two looks at Spark's executors
+SILENT_S = 5.0  # without any host, until it is logged
+_log = logging.getLogger("wallaroo.run")
+WARMINGS = 2  # the second one catches up with what was committed during the first
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How the tasks of a run are to be placed."""
+
+    is_local: bool  # one process on this host: nothing to place
+    tasks: int | None = None  # of every batch; None: as many as there are cores
+    is_sticky: bool = True  # False: Spark places tasks as it likes (to compare)
+
+
+class Cluster:
+    """Members and layouts; see the module's head."""
+
+    def __init__(
+        self,
+        context: SparkContext,
+        deployment: Deployment,
+        key_groups: int,
+        place: Place,
+        cleaner: ShuffleCleaner,
+        state_job: Callable[[], BatchJob],
+    ):
+        self._context = context
+        self._key_groups = key_groups
+        self._place = place
+        self._state_job = state_job
+        self._lock = threading.Lock()
+        self._membership = Membership(key_groups)
+        self._layouts = Layouts(cleaner)
+        self._excluded = ExcludedHosts(context)
+        self._prober = Prober(context, deployment)
+        self._looked_at = 0.0
+        self._is_started = False
+        if place.is_local:
+            cores = int(context.defaultParallelism)
+            self._membership.members = (Member("localhost", worker_name(), cores),)
+
+    # -- asked by batches
+
+    @property
+    def is_local(self) -> bool:
+        """Whether there is but one process, on this host."""
+        return self._place.is_local
+
+    def tasks_max(self) -> int:
+        """Return how many tasks a batch may have: one per core, unless a number was asked for; at
+        most one per key group.
+        """
+        return self._tasks_of(self._membership.members)
+
+    def _tasks_of(self, members: Iterable[Member]) -> int:
+        cores = self._place.tasks or sum(member.cores for member in members)
+        return max(1, min(cores, self._key_groups))
+
+    def tasks(self, wanted: int) -> int:
+        """Return how many tasks a batch gets that would like ``wanted``."""
+        if self._place.tasks:
+            return self.tasks_max()
+        return tasks_for(wanted, self._membership.members, self.tasks_max())
+
+    def layout(self, tasks: int) -> Layout | None:
+        """Return where tasks are wanted; None: anywhere."""
+        with self._lock:
+            self._membership.moves.batch_begins()
+            members = self._membership.members
+            layout = self._layouts.get(tasks)
+        if self.is_local or not self._place.is_sticky or not members:
+            return None
+        return layout or self._prepared(tasks, members)
+
+    def _prepared(self, tasks: int, members: tuple[Member, ...]) -> Layout:
+        """Make a layout and fill it while the hosts' cores are free: where an anchor is once, it
+        stays.
+        """
+        layout = self._laid_out(tasks, members)
+        layout.prepare()  # without the lock: it waits where no host is left
+        with self._lock:
+            if self._membership.members == members:
+                self._layouts.put(layout)
+            else:
+                self._layouts.retire(layout)  # good for this batch
+        return layout
+
+    def batch_done(
+        self, job: BatchJob, reports: Iterable[TaskReport], seconds: float
+    ) -> Move | None:
+        """Note where a batch's tasks ran; return what moved, once a batch that began after a change
+        of the cluster is over.
+        """
+        reports = list(reports)
+        with self._lock:
+            workers = self._membership.ran(job, reports)
+            layout = self._layouts.get(job.tasks)
+            is_as_wanted = layout is None or self._membership.are_at(layout.hosts, workers)
+            if is_as_wanted:
+                self._membership.settle()
+            self._layouts.batch_done(job.tasks, is_as_wanted)
+            cold = int(sum(report.notes.get("cold_bytes", 0.0) for report in reports))
+            return self._membership.moved(cold, seconds)
+
+    def status(self) -> tuple[WorkerStatus, ...]:
+        """Return the members as ``wallaroo status`` shows them."""
+        with self._lock:
+            return self._membership.status()
+
+    # -- driven by the watch
+
+    def start(self, is_waiting: Callable[[], bool]) -> None:
+        """Wait for the first hosts and let them join.  Raises PeerError where none can; returns
+        early when ``is_waiting`` turns false.
+        """
+        if self.is_local:
+            return
+        seen = self._first_hosts(is_waiting)
+        joined = [self._joined(host, answer) for host, answer in self._prober.ask_all(seen)]
+        errors = [error for error in joined if error is not None]
+        if errors and self.is_empty:
+            raise errors[0]
+        self._is_started = True
+        self._membership.started()
+
+    def _first_hosts(self, is_waiting: Callable[[], bool]) -> list[Seen]:
+        """Return the hosts that are there, once no more come."""
+        report_at = time.monotonic() + SILENT_S
+        seen = executors_of(self._context)
+        while is_waiting():
+            if not seen and time.monotonic() > report_at:
+                report_at = float("inf")
+                _log.warning(
+                    "waiting for workers: Spark's master has given this application none yet"
+                )
+            time.sleep(LOOK_S)
+            before = seen
+            seen = executors_of(self._context)
+            if seen and seen == before:
+                break
+        return list(seen.values())
+
+    def poll(self) -> None:
+        """Look who has come and who has gone."""
+        if self.is_local or time.monotonic() - self._looked_at < LOOK_S:
+            return
+        seen = self.look_now()
+        if self._prober.is_busy:
+            return
+        joining = [
+            host
+            for name, host in seen.items()
+            if name not in self._membership.seen and self._excluded.may_join(name)
+        ]
+        if joining:
+            self._prober.join(partial(self._join, joining))
+
+    def look_now(self) -> dict[str, Seen]:
+        """Take hosts whose executors have gone off the members; return those that are there."""
+        seen = executors_of(self._context)
+        self._looked_at = time.monotonic()
+        known = self._membership.seen
+        gone = [host for host, executors in known.items() if seen.get(host) != executors]
+        if gone:
+            with self._lock:
+                self._membership.drop(gone)
+                self._layouts.retire_all()
+        self._excluded.keep(seen)
+        return seen
+
+    def failure_on_non_member(self, reports: Iterable[TaskReport]) -> str:
+        """Return what a task reports that ran on a host that is no member, "" if none failed
+        there.
+        """
+        if self.is_local:
+            return ""
+        members = self._membership.workers
+        failed = (
+            f"{report.worker}: {report.error}"
+            for report in reports
+            if report.error and report.worker not in members
+        )
+        return next(failed, "")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no host is there to run tasks."""
+        return not self._membership.members
+
+    def close(self) -> None:
+        """Stop looking for hosts that join."""
+        self._prober.close()
+
+    # -- joining, in a thread of its own
+
+    def _join(self, hosts: list[Seen]) -> None:
+        for seen in hosts:
+            try:
+                self._joined(seen, partial(self._prober.ask, seen))
+            except Py4JError:
+                return  # the JVM has gone, which the run's own thread reports
+
+    def _joined(self, seen: Seen, answer: Callable[[], HostProbe]) -> WallarooError | None:
+        """Let a host join; log and return why it cannot."""
+        try:
+            self._admit(seen, answer())
+        except WallarooError as known:
+            error = known
+        except Py4JJavaError as failed:  # a task on it did
+            error = cannot_join(seen, reason_of(failed))
+        else:
+            return None
+        if self._excluded.add(seen.host, str(error)):
+            _log.warning(str(error))
+        return error
+
+    def _admit(self, seen: Seen, answer: HostProbe) -> None:
+        """Fill the view of a host that is not among the first ones, make it a member."""
+        member = self._membership.named(seen, answer.worker)
+        members = self._membership.having(member)
+        layout: Layout | None = None
+        if self._place.is_sticky and self._is_started:
+            layout = self._laid_out(self._tasks_of(members), members)
+            layout.prepare()
+            self._warm(layout, member)
+        with self._lock:
+            self._membership.add(member, seen)
+            self._layouts.retire_all()
+            if layout is not None and self._membership.members == members:  # none left meanwhile
+                self._layouts.put(layout)
+        self._excluded.drop(seen.host)
+
+    def _laid_out(self, tasks: int, members: tuple[Member, ...]) -> Layout:
+        batch = self._state_job().committed + 1
+        copies = self._membership.ownership.copies
+        return Layout(self._context, spread(tasks, self._key_groups, members, copies, batch))
+
+    def _warm(self, layout: Layout, member: Member) -> None:
+        """Bring the view of a joining host up to date where it is going to own key groups, while
+        batches go on.
+        """
+        tasks = len(layout.hosts)
+        for _ in range(WARMINGS):
+            job = self._state_job()
+            if job.state_level < 0 or job.committed < 0:
+                return
+            wanted = tuple(task for task, host in enumerate(layout.hosts) if host == member.host)
+            rows = located(self._context, tuple(layout.hosts[task] for task in wanted))
+            found: list[Warmed] = rows.mapPartitionsWithIndex(
+                partial(warm, job, tasks, wanted)
+            ).collect()
+            with self._lock:
+                for warmed in found:
+                    if warmed.error is not None:
+                        # such as a file that went with its commit meanwhile; what is wrong for
+                        # good, a batch will report
+                        continue
+                    groups = range(*groups_of_task(warmed.task, tasks, self._key_groups))
+                    self._membership.ownership.warmed(warmed.worker, groups, job.committed)
+                    self._membership.moves.warmed(warmed.bytes_read)

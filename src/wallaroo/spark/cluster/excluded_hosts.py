@@ -1,0 +1,71 @@
+"""Hosts that cannot take part: when they are asked again, and how Spark is kept from using them.
+
+Where it runs: driver.
+
+Spark knows nothing of a refusal: a task whose own host is busy goes, after ``spark.locality.wait``,
+wherever a core is free.  So while some host is refused that wait is long.  The scheduler reads the
+setting anew for every stage.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Container
+from dataclasses import dataclass
+
+from pyspark import SparkContext
+
+ASK_AGAIN_S = 10.0
+WAIT, WAIT_PATIENT = "spark.locality.wait", "30s"
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    why: str
+    until: float  # when the host may be asked again; monotonic seconds
+
+
+class ExcludedHosts:
+    """Used by the watch and by the thread in which hosts join."""
+
+    def __init__(self, context: SparkContext):
+        # the one that the scheduler reads; ``getConf`` gives a copy
+        self._settings = context._jsc.sc().conf()
+        self._usual = str(context.getConf().get(WAIT, "3s"))
+        self._lock = threading.Lock()
+        self._by_host: dict[str, Exclusion] = {}
+        self._is_patient = False
+
+    def add(self, host: str, why: str) -> bool:
+        """Refuse a host for a while; return whether that is news."""
+        with self._lock:
+            before = self._by_host.get(host)
+            self._by_host[host] = Exclusion(why, time.monotonic() + ASK_AGAIN_S)
+            self._let_wait()
+        return before is None or before.why != why
+
+    def may_join(self, host: str) -> bool:
+        """Whether a host is to be asked, for the first time or again."""
+        refusal = self._by_host.get(host)
+        return refusal is None or time.monotonic() >= refusal.until
+
+    def drop(self, host: str) -> None:
+        """Forget a host that has joined."""
+        with self._lock:
+            self._by_host.pop(host, None)
+            self._let_wait()
+
+    def keep(self, hosts: Container[str]) -> None:
+        """Forget all but these: they are gone."""
+        with self._lock:
+            self._by_host = {
+                host: refusal for host, refusal in self._by_host.items() if host in hosts
+            }
+            self._let_wait()
+
+    def _let_wait(self) -> None:
+        is_patient = bool(self._by_host)
+        if is_patient != self._is_patient:
+            self._settings.set(WAIT, WAIT_PATIENT if is_patient else self._usual)
+            self._is_patient = is_patient

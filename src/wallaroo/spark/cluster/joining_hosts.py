@@ -1,0 +1,98 @@
+"""What a host does before it owns anything: say who it is, import the application, fill its view.
+
+Where it runs: worker.  Nothing escapes from here but values, as in ``spark.worker``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.runtime.job import BatchJob, Deployment, plan_of, worker_name
+from wallaroo.runtime.task import open_state, unexpected
+from wallaroo.state.layout import FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class HostProbe:
+    worker: str
+    host: str  # of the executor, as Spark names it; "" where that cannot be seen
+    error: WallarooError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """One task's part of the view, brought up to date; or why it is not."""
+
+    worker: str
+    task: int
+    bytes_read: int
+    error: WallarooError | None = None
+
+
+def probe(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[HostProbe]:
+    """Yield a host's answer."""
+    deque(rows, maxlen=0)  # what is not read keeps Spark from using this process again
+    error: WallarooError | None = None
+    try:
+        plan_of(deployment)
+        _see_checkpoint(deployment)
+    except Exception as caught:  # noqa: BLE001  # an error gate of the worker
+        error = _told(caught)
+    yield HostProbe(worker_name(), executor_host(), error)
+
+
+def warm(
+    job: BatchJob, tasks: int, wanted: tuple[int, ...], index: int, rows: Iterable[Any]
+) -> Iterator[Warmed]:
+    """Bring the view of some of ``tasks`` tasks to the job's last commit."""
+    deque(rows, maxlen=0)
+    task, bytes_read = wanted[index], 0
+    error: WallarooError | None = None
+    try:
+        state, caught_up = open_state(job, plan_of(job.deployment), task, tasks)
+        state.close()
+        bytes_read = caught_up.bytes_read
+    except Exception as caught:  # noqa: BLE001  # an error gate of the worker
+        error = _told(caught)
+    yield Warmed(worker_name(), task, bytes_read, error)
+
+
+def _told(error: Exception) -> WallarooError:
+    return error if isinstance(error, WallarooError) else unexpected(error)
+
+
+def executor_host(proc: Path = Path("/proc")) -> str:
+    """Return the host that Spark gave this process's executor: a word of its command line, two
+    processes up.
+    """
+    try:
+        daemon = os.getppid()
+        status = (proc / str(daemon) / "status").read_text()
+        executor = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))
+        words = (proc / executor / "cmdline").read_text().split("\0")
+        return words[words.index("--hostname") + 1]
+    except (OSError, StopIteration, ValueError, IndexError):
+        return ""
+
+
+def _see_checkpoint(deployment: Deployment) -> None:
+    file = Path(deployment.storage.root, FORMAT)
+    try:
+        identity = json.loads(file.read_text())["id"]
+    except OSError as error:
+        raise PeerError(
+            f"it does not see the checkpoint folder {deployment.storage.root} ({error.strerror}). "
+            "Give --checkpoint a folder on a disk that all hosts share."
+        ) from error
+    if identity != deployment.checkpoint_id:
+        raise PeerError(
+            f"its folder {deployment.storage.root} is another one than this host's. "
+            "Give --checkpoint a folder on a disk that all hosts share."
+        )

@@ -1,0 +1,51 @@
+"""The layouts of the members as they are now, by number of tasks.
+
+Where it runs: driver.  Guarded by the cluster's lock.
+"""
+
+from __future__ import annotations
+
+from wallaroo.spark.cluster.layout import Layout
+from wallaroo.spark.shuffles import ShuffleCleaner
+
+# after so many batches in a row with a task elsewhere than wanted the layout is made again: what
+# holds a task to its host was put elsewhere when that host was busy, and would stay there
+MISPLACED = (8, 64, 512)
+
+
+class Layouts:
+    """Keeps layouts as long as tasks run where they are wanted."""
+
+    def __init__(self, cleaner: ShuffleCleaner):
+        self._cleaner = cleaner
+        self._by_tasks: dict[int, Layout] = {}
+        # of members that were; the batch under way may still use them
+        self._retired: list[Layout] = []
+        self._misplaced = 0  # batches in a row of which a task ran elsewhere than wanted
+
+    def get(self, tasks: int) -> Layout | None:
+        """Return the layout for so many tasks, if it was made."""
+        return self._by_tasks.get(tasks)
+
+    def put(self, layout: Layout) -> None:
+        """Use a layout from now on."""
+        self._by_tasks[len(layout.hosts)] = layout
+
+    def retire(self, layout: Layout) -> None:
+        """Use a layout for the batch under way only."""
+        self._retired.append(layout)
+
+    def retire_all(self) -> None:
+        """Begin again: the members have changed."""
+        self._retired.extend(self._by_tasks.values())
+        self._by_tasks = {}
+        self._misplaced = 0
+
+    def batch_done(self, tasks: int, is_as_wanted: bool) -> None:
+        """Note whether a batch's tasks ran where they were wanted; give up what is not needed."""
+        self._misplaced = 0 if is_as_wanted else self._misplaced + 1
+        if self._misplaced in MISPLACED:
+            self._retired.append(self._by_tasks.pop(tasks))
+        for layout in self._retired:
+            self._cleaner.forget(layout.forget())
+        self._retired = []

@@ -1,0 +1,100 @@
+"""Who is a member of the cluster, who worked on which key groups, and what changes moved.
+
+Where it runs: driver.  Guarded by the cluster's lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from wallaroo.engine.report import TaskReport
+from wallaroo.metrics.status import WorkerStatus
+from wallaroo.runtime.job import BatchJob
+from wallaroo.runtime.placement import Member, Ownership
+from wallaroo.runtime.rebalance import Move, MoveMeter
+from wallaroo.spark.cluster.executors import Seen
+
+
+class Membership:
+    """The members, and what is known of each."""
+
+    def __init__(self, key_groups: int):
+        self._key_groups = key_groups
+        self.members: tuple[Member, ...] = ()
+        self.seen: dict[str, Seen] = {}  # of the members, by host
+        self.ownership = Ownership(key_groups)
+        self.moves = MoveMeter(key_groups)
+        # owners of key groups when all tasks last ran where they were wanted
+        self._settled: dict[int, str] = {}
+        self._tasks_by_worker: dict[str, int] = {}
+
+    @property
+    def workers(self) -> frozenset[str]:
+        """The names of the members."""
+        return frozenset(member.worker for member in self.members)
+
+    def named(self, seen: Seen, worker: str) -> Member:
+        """Return a host as a member; two hosts of one name are distinguished."""
+        names = {member.worker for member in self.members if member.host != seen.host}
+        return Member(seen.host, f"{worker}/{seen.host}" if worker in names else worker, seen.cores)
+
+    def having(self, member: Member) -> tuple[Member, ...]:
+        """Return the members with one more, in place of an older one of that host."""
+        others = (other for other in self.members if other.host != member.host)
+        return tuple(sorted((*others, member), key=lambda some: some.host))
+
+    def add(self, member: Member, seen: Seen) -> None:
+        """Make a host a member."""
+        self.moves.changed(self.workers, self._settled)
+        self.members = self.having(member)
+        self.seen[seen.host] = seen
+
+    def drop(self, hosts: Iterable[str]) -> None:
+        """Take hosts that are gone off the members."""
+        self.moves.changed(self.workers, self._settled)
+        for host in hosts:
+            self.seen.pop(host, None)
+        self.members = tuple(member for member in self.members if member.host in self.seen)
+
+    def started(self) -> None:
+        """Note that the first members are there: what comes now is a change."""
+        self.moves = MoveMeter(self._key_groups)
+
+    def ran(self, job: BatchJob, reports: list[TaskReport]) -> dict[int, str]:
+        """Note where a batch's tasks ran; return the workers of those that own state."""
+        level = max(job.state_level, 0)
+        workers = {report.task: report.worker for report in reports if report.level == level}
+        self.ownership.ran(job.tasks, workers, job.committed)
+        self._tasks_by_worker = Counter(report.worker for report in reports)
+        return workers
+
+    def settle(self) -> None:
+        """Note that all tasks ran where they were wanted."""
+        self._settled = dict(self.ownership.owners)
+
+    def moved(self, cold_bytes: int, seconds: float) -> Move | None:
+        """Return what a change moved, once it is over."""
+        return self.moves.batch_done(self.ownership.owners, cold_bytes, seconds, self.workers)
+
+    def are_at(self, hosts: tuple[str, ...], workers: Mapping[int, str]) -> bool:
+        """Whether tasks ran on these hosts.  One that was asked to leave takes no more tasks some
+        time before it is dropped; its tasks are elsewhere then.
+        """
+        names = {member.host: member.worker for member in self.members}
+        return all(names.get(hosts[task]) == worker for task, worker in workers.items())
+
+    def status(self) -> tuple[WorkerStatus, ...]:
+        """Return the members as ``wallaroo status`` shows them."""
+        groups = self.ownership.by_worker()
+        found = [
+            WorkerStatus(
+                name=member.worker,
+                host=member.host,
+                cores=member.cores,
+                tasks=self._tasks_by_worker.get(member.worker, 0),
+                key_groups=groups.get(member.worker, ()),
+            )
+            for member in self.members
+        ]
+        return tuple(sorted(found, key=lambda worker: worker.name))

@@ -1,0 +1,80 @@
+"""Asks hosts who they are before they join, several at once where a run starts.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+from pyspark import SparkContext
+
+from wallaroo.errors import PeerError
+from wallaroo.runtime.job import Deployment
+from wallaroo.spark.cluster.executors import Seen
+from wallaroo.spark.cluster.joining_hosts import HostProbe, probe
+from wallaroo.spark.cluster.layout import located
+
+PROBES = 16  # hosts probed at once, when a run starts
+PROBE_S = 60.0  # for a host that Spark has to take its first task
+LOOK_S = 0.5  # between two tries
+
+Answer = Callable[[], HostProbe]
+
+
+class Prober:
+    """Sends a first task to hosts; and does what is needed for them to join, in one thread."""
+
+    def __init__(self, context: SparkContext, deployment: Deployment):
+        self._context = context
+        self._deployment = deployment
+        self._joining = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-cluster")
+        self._probing = ThreadPoolExecutor(PROBES, thread_name_prefix="wallaroo-probe")
+        self._under_way: Future[None] | None = None
+
+    def ask_all(self, hosts: Iterable[Seen]) -> list[tuple[Seen, Answer]]:
+        """Probe hosts side by side; return how to get each one's answer."""
+        return [(host, self._probing.submit(self.ask, host).result) for host in hosts]
+
+    def ask(self, seen: Seen) -> HostProbe:
+        """Ask a host who it is.  Raises PeerError, or Py4JJavaError where the task fails."""
+        until = time.monotonic() + PROBE_S
+        while True:
+            rows = located(self._context, (seen.host,))
+            (answer,) = rows.mapPartitionsWithIndex(partial(probe, self._deployment)).collect()
+            if answer.host in ("", seen.host):
+                if answer.error is not None:
+                    raise cannot_join(seen, answer.error)
+                return answer
+            if time.monotonic() > until:
+                raise PeerError(f"worker {seen.host} takes no task")
+            # it ran elsewhere: Spark knows the host, but its executor is not up yet
+            time.sleep(LOOK_S)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether hosts are joining; raises what went wrong when they were."""
+        if self._under_way is None:
+            return False
+        if not self._under_way.done():
+            return True
+        done, self._under_way = self._under_way, None
+        done.result()
+        return False
+
+    def join(self, work: Callable[[], None]) -> None:
+        """Let hosts join, in a thread of its own."""
+        self._under_way = self._joining.submit(work)
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._joining.shutdown(wait=False, cancel_futures=True)
+        self._probing.shutdown(wait=False, cancel_futures=True)
+
+
+def cannot_join(seen: Seen, why: object) -> PeerError:
+    """Return why a host cannot join, as it is logged."""
+    return PeerError(f"worker {seen.host} cannot take part: {why}")

@@ -1,0 +1,237 @@
+"""The micro-batch host: a streaming query begins batches, each is one Spark job.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from wallaroo.api.application import Application
+from wallaroo.engine.report import TaskReport
+from wallaroo.metrics.status import WorkerStatus
+from wallaroo.options import RunOptions
+from wallaroo.runtime.batches import Batches, WarmUp
+from wallaroo.runtime.busy_workers import describe_workers
+from wallaroo.runtime.host import Enter, Site
+from wallaroo.runtime.job import BatchJob
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.spark.cluster.cluster import Cluster, Place
+from wallaroo.spark.control import Control, write_control
+from wallaroo.spark.jobs import run_with_retries
+from wallaroo.spark.jvm import Jvm
+from wallaroo.spark.query import GONE, BatchQuery
+from wallaroo.spark.session import close_session, is_local, is_loopback, open_session
+from wallaroo.spark.shipping import ship
+from wallaroo.spark.shuffles import ShuffleCleaner
+
+_log = logging.getLogger("wallaroo.run")
+CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
+WARM_UP = "wallaroo-warm-up"  # Spark's group of the jobs of a start
+
+
+def new_run(
+    application: Application, options: RunOptions, session: SparkSession | None = None
+) -> Run:
+    """Return a run on Spark that has not begun, in ``session`` if one is given (it stays open)."""
+    return Run(application, options, MicroBatchHost(application.name, options, session))
+
+
+@dataclass(slots=True)
+class Work:
+    """What there is between the start of batches and the end."""
+
+    batches: Batches
+    cleaner: ShuffleCleaner
+    cluster: Cluster
+    query: BatchQuery
+
+
+@dataclass(slots=True)
+class Starting:
+    """What can end a start."""
+
+    jvm: Jvm = field(default_factory=Jvm)
+    is_interrupted: threading.Event = field(default_factory=threading.Event)
+
+
+def _close(session: SparkSession) -> None:
+    with contextlib.suppress(*GONE):  # it has gone by itself
+        close_session(session)
+
+
+class MicroBatchHost:
+    """See ``wallaroo.runtime.host.Host``."""
+
+    def __init__(self, name: str, options: RunOptions, session: SparkSession | None):
+        self._name = name
+        self._options = options
+        self._is_own = session is None
+        self._session = session
+        self._master = str(session.sparkContext.master) if session else options.master
+        self._site: Site | None = None
+        self._work: Work | None = None
+        self._starting = Starting()
+        self._control = Control(is_held=True)
+
+    @property
+    def is_local(self) -> bool:
+        return is_local(self._master)
+
+    @property
+    def serve_on(self) -> str | None:
+        if self.is_local:
+            return None
+        # every host of the cluster has to reach it
+        return "127.0.0.1" if is_loopback(self._master) else "0.0.0.0"
+
+    @property
+    def reachable_as(self) -> str:
+        host = self._opened.sparkContext.getConf().get("spark.driver.host")
+        return host or "127.0.0.1"
+
+    @property
+    def waiting_for(self) -> str:
+        if self._work is not None and self._work.cluster.is_empty:
+            return "workers: Spark's master gives this application none now"
+        return ""
+
+    # -- the tasks of batches
+
+    @property
+    def tasks_max(self) -> int:
+        return self._working.cluster.tasks_max()
+
+    def tasks(self, wanted: int) -> int:
+        return self._working.cluster.tasks(wanted)
+
+    def run_batch(self, job: BatchJob) -> list[TaskReport]:
+        work = self._working
+        context = self._opened.sparkContext
+        return run_with_retries(context, job, work.cluster, work.cleaner, work.batches.abort)
+
+    def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
+        move = self._working.cluster.batch_done(job, reports, seconds)
+        return str(move) if move is not None else ""
+
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        return self._working.cluster.status()
+
+    # -- life
+
+    def open(self, site: Site, enter: Enter) -> None:
+        self._site = site
+        write_control(site.scratch / "control", self._control)
+        if self._session is None:
+            enter("starting Spark")
+            self._session = open_session(
+                self._name,
+                self._options.master,
+                site.scratch,
+                self._options.log_level,
+                self._options.spark_conf,
+                self._starting.jvm,
+            )
+        if not self.is_local:
+            enter("shipping the application to the workers")
+            ship(self._session.sparkContext, self._options.module_paths, site.scratch)
+
+    def start(self, batches: Batches, enter: Enter) -> WarmUp:
+        work = self._work = self._prepared(batches)
+        enter("waiting for workers")
+        self._opened.sparkContext.setJobGroup(WARM_UP, "start of the run", True)
+        self._working.cluster.start(lambda: not self._starting.is_interrupted.is_set())
+        enter("warming up the workers")
+        beginning = threading.Thread(target=self._begin, args=(work.query,), daemon=True)
+        beginning.start()  # both wait for processes to start more than they compute
+        warm_up = self._warmed_up(batches)
+        beginning.join()
+        enter("beginning with batches")
+        work.query.wait_begun(lambda: not self._starting.is_interrupted.is_set())
+        return warm_up
+
+    def _prepared(self, batches: Batches) -> Work:
+        session = self._opened
+        assert self._site is not None
+        cleaner = ShuffleCleaner(session.sparkContext)
+        place = Place(self.is_local, self._options.tasks, self._options.is_sticky)
+        setup = batches.setup
+        cluster = Cluster(
+            session.sparkContext,
+            setup.deployment,
+            setup.plan.key_groups,
+            place,
+            cleaner,
+            batches.empty_job,
+        )
+        query = BatchQuery(session, self._name, self._site, batches, self._options.hung_s)
+        return Work(batches, cleaner, cluster, query)
+
+    def _begin(self, query: BatchQuery) -> None:
+        try:
+            query.start()
+        except Exception as error:  # noqa: BLE001  # raised by the thread that waits for it
+            query.failed(error)
+
+    def _warmed_up(self, batches: Batches) -> WarmUp:
+        try:
+            return batches.warm_up()
+        except GONE as error:
+            raise self._working.query.failure(error) from error
+
+    def poll(self) -> None:
+        self._working.query.poll()
+        self._working.cluster.poll()
+
+    def admit(self, events_max: int, is_held: bool) -> None:
+        assert self._site is not None
+        self._control = Control(events_max, is_held)
+        write_control(self._site.scratch / "control", self._control)
+
+    def stuck(self, batch: int) -> tuple[str, ...]:
+        assert self._site is not None
+        return tuple(describe_workers(self._site.stacks, _log.warning))
+
+    def finish(self, seconds: float) -> bool:
+        return self._working.query.finish(seconds, self._keep_alive)
+
+    def _keep_alive(self) -> bool:
+        self._working.cluster.poll()  # the last worker may go now
+        return not self._working.cluster.is_empty
+
+    def interrupt(self) -> None:
+        self._starting.is_interrupted.set()
+        if self._session is None:
+            self._starting.jvm.kill()
+            return
+        with contextlib.suppress(*GONE):
+            self._session.sparkContext.cancelJobGroup(WARM_UP)
+
+    def close(self) -> None:
+        work, session = self._work, self._session
+        if work is not None:
+            work.query.cancel()
+            work.cluster.close()
+            work.cleaner.close()
+        if session is not None and self._is_own:
+            closing = threading.Thread(target=_close, args=(session,), daemon=True)
+            closing.start()
+            closing.join(CLOSE_S)
+            if closing.is_alive():
+                self._starting.jvm.kill()
+
+    @property
+    def _opened(self) -> SparkSession:
+        assert self._session is not None
+        return self._session
+
+    @property
+    def _working(self) -> Work:
+        assert self._work is not None
+        return self._work

@@ -1,0 +1,87 @@
+"""A batch's tasks as one Spark job.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+
+from wallaroo.engine.report import TaskReport
+from wallaroo.runtime.job import BatchJob
+from wallaroo.runtime.task import run_level
+from wallaroo.spark.cluster.cluster import Cluster
+from wallaroo.spark.cluster.layout import Layout, own_task
+from wallaroo.spark.shuffles import ShuffleCleaner
+from wallaroo.spark.spark_errors import reason_of
+
+ATTEMPTS = 5  # of a batch on a cluster whose hosts go away
+ATTEMPTS_LOCAL = 2
+CRASHED = "Python worker exited unexpectedly"  # Spark's words
+_log = logging.getLogger("wallaroo.run")
+
+
+def run_with_retries(
+    context: SparkContext,
+    job: BatchJob,
+    cluster: Cluster,
+    cleaner: ShuffleCleaner,
+    abort: Callable[[int, Sequence[TaskReport]], None],
+) -> list[TaskReport]:
+    """Run a batch; again where Spark gave up on it because hosts went away, or used one that has
+    not joined.  What such an attempt staged is dropped by ``abort``.
+
+    On this host alone, it is run again once where workers crashed, without the view: a damaged one
+    ends processes (SIGBUS), and is made of the checkpoint again.
+    """
+    attempts = ATTEMPTS_LOCAL if cluster.is_local else ATTEMPTS
+    for attempt in range(1, attempts + 1):
+        is_last = attempt == attempts
+        try:
+            reports = run_spark_job(context, job, cleaner, cluster.layout(job.tasks))
+        except Py4JJavaError as error:
+            if is_last or (cluster.is_local and not _is_crash(error)):
+                raise
+            if cluster.is_local:
+                shutil.rmtree(job.deployment.view_folder(), ignore_errors=True)
+            _log.warning("batch %d is run again, Spark gave it up: %s", job.batch, reason_of(error))
+        else:
+            failed = cluster.failure_on_non_member(reports)
+            if is_last or not failed:
+                return reports
+            _log.warning("batch %d is run again, a task ran where it cannot: %s", job.batch, failed)
+            abort(job.batch, reports)
+        cluster.look_now()
+    raise AssertionError("unreachable")
+
+
+def _is_crash(error: Py4JJavaError) -> bool:
+    return CRASHED in str(error.java_exception)
+
+
+def run_spark_job(
+    context: SparkContext, job: BatchJob, cleaner: ShuffleCleaner, layout: Layout | None = None
+) -> list[TaskReport]:
+    """Run all levels of one batch as one Spark job; return the reports of all tasks.
+
+    Partitioning is never declared as preserved: Spark would take the next shuffle for done.
+    """
+    width = len(job.pieces)
+    base = layout.base(width) if layout else context.parallelize(range(width), width)
+    rows = base.mapPartitionsWithIndex(partial(run_level, job, 0))
+    shuffled: list[Any] = []
+    for level in range(1, job.levels):
+        shuffled.append(rows.partitionBy(job.tasks, own_task))
+        placed = layout.anchored(shuffled[-1]) if layout else shuffled[-1]
+        rows = placed.mapPartitionsWithIndex(partial(run_level, job, level))
+    try:
+        return list(rows.collect())
+    finally:
+        cleaner.forget(shuffled)

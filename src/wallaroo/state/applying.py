@@ -1,0 +1,102 @@
+"""Applying commits to a shard of the view: entries, and the version that each key group is at.
+
+Where it runs: worker.
+
+The invariant: entries and version change in one LMDB transaction.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cache
+from typing import cast
+
+import lmdb
+
+from wallaroo.faults import fault_point
+from wallaroo.state.delta import Entry
+from wallaroo.state.entry_codec import group_prefix, stored_key, stored_value
+from wallaroo.state.history import NOTHING, History, Version
+
+VERSIONS = b"\xff\xff version"  # key groups are below 65535, so this sorts after all entries
+_VERSION = struct.Struct(">q")  # followed by the commit's id
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """What bringing key groups to a commit took."""
+
+    entries: int = 0  # applied
+    # for which more was read than the newest commit: the view had none of the two newest versions
+    cold_groups: int = 0
+    bytes_read: int = 0  # of snapshots and deltas, for cold groups: what has moved to this host
+
+    def __add__(self, other: CatchUp) -> CatchUp:
+        """Both together."""
+        return CatchUp(
+            self.entries + other.entries,
+            self.cold_groups + other.cold_groups,
+            self.bytes_read + other.bytes_read,
+        )
+
+
+def apply_commits(
+    environment: lmdb.Environment, groups: list[int], history: History, mark: bytes
+) -> CatchUp:
+    """Bring key groups to the history's version, in one transaction; return what that took."""
+    applied = cold_groups = bytes_read = 0
+    with environment.begin(write=True) as write:
+        for group in groups:
+            version = _version(cast(bytes, write.get(place_of(group), UNMARKED)))
+            missing = history.since(group, version)
+            if missing.is_reset:
+                _clear(write, group)
+            if missing.is_cold:
+                cold_groups += 1
+                bytes_read += missing.bytes
+            for entries in missing.steps:
+                for entry in entries:
+                    _put(write, group, entry)
+                    applied += 1
+            write.put(place_of(group), mark)
+        fault_point("view.apply")
+    fault_point("view.applied")
+    return CatchUp(applied, cold_groups, bytes_read)
+
+
+def mark_of(version: Version) -> bytes:
+    """Return how a version is stored."""
+    return _VERSION.pack(version.batch) + version.id.encode()
+
+
+UNMARKED = mark_of(NOTHING)
+
+
+@cache
+def place_of(group: int) -> bytes:
+    """Where a group's version is stored."""
+    return VERSIONS + group_prefix(group)
+
+
+def _version(mark: bytes) -> Version:
+    try:
+        return Version(_VERSION.unpack_from(mark)[0], mark[_VERSION.size :].decode())
+    except (struct.error, UnicodeDecodeError):  # damaged: it equals no commit's
+        return Version(0, "")
+
+
+def _clear(transaction: lmdb.Transaction, group: int) -> None:
+    prefix = group_prefix(group)
+    cursor = transaction.cursor()
+    found = cursor.set_range(prefix)
+    while found and cast(bytes, cursor.key()).startswith(prefix):
+        found = cursor.delete()
+
+
+def _put(transaction: lmdb.Transaction, group: int, entry: Entry) -> None:
+    stored = stored_key(group, entry.step, entry.key)
+    if entry.value is None:
+        transaction.delete(stored)
+    else:
+        transaction.put(stored, stored_value(stored, entry.key, entry.value))

@@ -1,0 +1,207 @@
+"""LMDB environments of the view: opened once per process, checked, and removed where damaged.
+
+Where it runs: worker.
+
+The invariants:
+
+* A file that is shorter than its own header says is never read through the map, where the missing
+  pages would end the process (SIGBUS).
+* A process that dies by a signal of its own (SIGBUS, SIGSEGV, SIGABRT) while it uses a view leaves
+  a report in the view's folder; the next process that opens the view removes the whole view, once.
+* Removing a view, or a part of it, is always allowed: it is a copy, and is built again from the
+  log.  A process that has it open keeps reading the files that it opened, and notices at its next
+  task that they were removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import lmdb
+
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.locks import hold_lock
+from wallaroo.durable.whole_file import PRIVATE_FILE
+
+MAP_BYTES_MAX = 1 << 36  # virtual address space per shard, not memory and not disk
+DATA = "data.mdb"
+HEADER_PAGES = 2
+CRASHES = "crashes"
+_LOCK = "lock"
+_OWN_FOLDER = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    inode: int
+    environment: lmdb.Environment
+    page_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An open environment; ``was_damaged`` where what was there before had to be removed."""
+
+    environment: lmdb.Environment
+    was_damaged: bool = False
+
+
+_open: dict[Path, _Open] = {}  # per process: opening costs 0.3 ms
+_reports: dict[Path, int] = {}  # view -> descriptor of this process's crash report
+
+
+def open_environment(path: Path) -> Opened:
+    """Return the environment in the folder ``path``, made if needed."""
+    known = _open.get(path)
+    try:
+        found = os.stat(path / DATA)
+        inode = found.st_ino
+        size = found.st_size
+    except FileNotFoundError:
+        inode = -1
+        size = 0
+    if known is not None:
+        if known.inode == inode and _is_whole(known.environment, size, known.page_bytes):
+            return Opened(known.environment)
+        _close(path)
+    with hold_lock(path.parent / _LOCK):
+        return _opened(path, was_damaged=known is not None and known.inode == inode)
+
+
+def _opened(path: Path, was_damaged: bool) -> Opened:
+    try:
+        if was_damaged:
+            shutil.rmtree(path, ignore_errors=True)
+        environment = _lmdb(path)
+        page_bytes = int(environment.stat()["psize"])
+        if not _is_whole(environment, os.stat(path / DATA).st_size, page_bytes):
+            environment.close()
+            raise lmdb.CorruptedError(f"{path} is shorter than its header says")
+    except lmdb.Error:
+        was_damaged = True
+        shutil.rmtree(path, ignore_errors=True)
+        environment = _lmdb(path)
+        page_bytes = int(environment.stat()["psize"])
+    _open[path] = _Open(os.stat(path / DATA).st_ino, environment, page_bytes)
+    return Opened(environment, was_damaged)
+
+
+def _lmdb(path: Path) -> lmdb.Environment:
+    make_private(path)
+    environment = lmdb.open(
+        str(path),
+        map_size=MAP_BYTES_MAX,
+        sync=False,
+        metasync=False,
+        max_readers=1024,
+        readahead=False,
+        mode=PRIVATE_FILE,
+    )
+    environment.reader_check()
+    return environment
+
+
+def _is_whole(environment: lmdb.Environment, size: int, page_bytes: int) -> bool:
+    """Whether the file has all the pages that its header counts (the header is two of them)."""
+    if size < HEADER_PAGES * page_bytes:
+        return False
+    return bool(size >= (environment.info()["last_pgno"] + 1) * page_bytes)
+
+
+def fill_up(path: Path, environment: lmdb.Environment) -> None:
+    """Lengthen the file to what its header says.
+
+    LMDB counts pages at the end that were given back before they were written.  The write
+    transaction keeps other writers from growing the file meanwhile.
+    """
+    page_bytes = int(environment.stat()["psize"])
+    if _is_whole(environment, os.stat(path / DATA).st_size, page_bytes):
+        return
+    with environment.begin(write=True):
+        length = (environment.info()["last_pgno"] + 1) * page_bytes
+        if os.stat(path / DATA).st_size < length:
+            os.truncate(path / DATA, length)
+
+
+def drop(path: Path) -> None:
+    """Remove an environment: the next ``open_environment`` makes an empty one."""
+    _close(path)
+    with hold_lock(path.parent / _LOCK):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def close_environments() -> None:
+    """Close all environments of this process (tests, and a worker that ends)."""
+    for path in list(_open):
+        _close(path)
+
+
+def _close(path: Path) -> None:
+    known = _open.pop(path, None)
+    if known is not None:
+        known.environment.close()
+
+
+# -- crashes
+
+
+def prepare_view(root: Path) -> bool:
+    """Make the folder of a view; return whether its content was removed because a process crashed
+    in it.
+    """
+    crashes = root / CRASHES
+    try:
+        reports = list(_reports_of_the_dead(crashes))
+    except FileNotFoundError:
+        make_private(crashes)
+        reports = []
+    has_crashed = any(map(_is_crash, reports))
+    if has_crashed:
+        with hold_lock(root / _LOCK):
+            for shard in root.glob("[0-9]*"):
+                _close(shard)
+                shutil.rmtree(shard, ignore_errors=True)
+    _report_crashes_to(root)
+    return has_crashed
+
+
+def _reports_of_the_dead(crashes: Path) -> Iterator[bytes]:
+    """Take the reports of processes that have ended; each is taken by one process only."""
+    own = str(os.getpid())
+    for entry in os.scandir(crashes):
+        if entry.name == own or not entry.name.isdigit():
+            continue
+        if not Path("/proc", entry.name).exists():
+            taken = crashes / f"{entry.name}.{os.getpid()}"
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(entry.path, taken)
+                yield taken.read_bytes()
+                taken.unlink()
+
+
+def _is_crash(report: bytes) -> bool:
+    """Whether a process died in here, rather than in a library of the application.
+
+    >>> _is_crash(b""), _is_crash(b'Fatal Python error: Bus error\\n  File "numpy.py", line 1 in f')
+    (False, False)
+    """
+    return _OWN_FOLDER.encode() in report
+
+
+def _report_crashes_to(root: Path) -> None:
+    """Let a fatal signal of this process write where it happened; costs nothing until then.
+
+    A process that reports its crashes elsewhere (Spark can be asked to do so) is left alone.
+    """
+    if root in _reports or faulthandler.is_enabled():
+        return
+    report = root / CRASHES / str(os.getpid())
+    descriptor = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    _reports[root] = descriptor
+    faulthandler.enable(descriptor, all_threads=False)

@@ -1,0 +1,63 @@
+"""What a checkpoint folder holds: its folders, its format version and its identity.
+
+Where it runs: everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from wallaroo.errors import CheckpointError, PeerError
+
+VERSION = 2
+FORMAT = "format.json"
+COMMITS = "commits"
+DELTAS = "deltas"
+SNAPSHOTS = "snapshots"
+SPOOL = "spool"
+OUTBOX = "outbox"
+VIEW = "view"
+FOLDERS = (COMMITS, DELTAS, SNAPSHOTS, SPOOL, OUTBOX, VIEW)
+
+
+def read_identity(root: Path) -> str:
+    """Return the id of the checkpoint in ``root``.
+
+    Raises CheckpointError where there is none, where it is damaged or of another format version,
+    PeerError where it cannot be read.
+    """
+    file = root / FORMAT
+    try:
+        content = json.loads(file.read_text())
+        version = int(content["version"])
+        identity = str(content["id"])
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointError(
+            f"{root} is no checkpoint. Give the folder that `wallaroo run --checkpoint` was given."
+        ) from error
+    except OSError as error:
+        raise PeerError(
+            f"{file} cannot be read: {error.strerror}. Make it readable to this user."
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{file} is damaged. Restore it from a backup of the checkpoint."
+        ) from error
+    check_version(str(root), version, VERSION)
+    return identity
+
+
+def check_version(name: str, found: int, known: int) -> None:
+    """Raise CheckpointError unless a file or folder of format version ``found`` is read here."""
+    if found > known:
+        raise CheckpointError(
+            f"{name} has format version {found}; this program reads version {known}. Use a newer "
+            f"wallaroo-spark."
+        )
+    if found < known:
+        raise CheckpointError(
+            f"{name} has format version {found}, of an earlier wallaroo-spark; this program reads "
+            f"version {known}. Go on with the wallaroo-spark that made it, or give this one a "
+            f"new folder, which begins without the old one's state."
+        )

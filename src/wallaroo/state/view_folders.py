@@ -1,0 +1,134 @@
+"""Folders of views: whose they are, which are in use, and which may be removed.
+
+Where it runs: driver, workers.
+
+The invariant: a view is read and unpickled, so it lies in a folder that only this user can write
+to; one that another user made beforehand is refused.  A view is removed only by its own user, and
+only while no process has it open.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import time
+from pathlib import Path
+
+from wallaroo.durable.boot import boot_id
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.whole_file import PRIVATE_FILE
+from wallaroo.faults import fault_point
+
+UNUSED_S_MAX = 7 * 86400.0
+IN_USE = "in-use"  # locked, shared, by every process that has the view open
+_FORMAT = 2  # of the entries: state.entry_codec
+_NAME = re.compile(r"[0-9a-f]{32}-")
+_held: dict[Path, int] = {}  # per process: view -> descriptor of its lock
+
+
+def view_name(checkpoint: str) -> str:
+    """Return the name of a checkpoint's view: an unsynced view does not survive a power cut, so the
+    boot is part of it.
+    """
+    return f"{checkpoint}-{boot_id()}-{_FORMAT}"
+
+
+def use_view(base: Path, worker: str, checkpoint: str) -> Path:
+    """Return ``worker``'s view of ``checkpoint`` under ``base``, made private and marked as in use
+    by this process; remove this user's views under ``base`` that are of no use any more.
+
+    Raises PeerError where a folder belongs to another user.
+    """
+    root = base / worker / view_name(checkpoint)
+    if root in _held and root.exists():
+        return root
+    make_private(root.parent)
+    _hold(root)
+    for folder in base.iterdir():
+        if _is_own_folder(folder):
+            remove_old_views(folder)
+    return root
+
+
+def _hold(root: Path) -> None:
+    while True:
+        make_private(root)
+        mark = root / IN_USE
+        descriptor = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        try:
+            if os.stat(mark).st_ino == os.fstat(descriptor).st_ino:
+                break
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)  # removed while we waited for the lock
+    os.utime(mark)
+    previous = _held.pop(root, None)
+    if previous is not None:
+        os.close(previous)
+    _held[root] = descriptor
+
+
+def remove_old_views(parent: Path, unused_s_max: float = UNUSED_S_MAX) -> None:
+    """Remove the views in ``parent`` that no process has open and that are of an earlier boot, or
+    have not been opened for long.
+    """
+    for root in list(parent.iterdir()):
+        if not _is_own_view(root):
+            continue
+        if root.name.endswith(f"-{boot_id()}-{_FORMAT}") and not _is_old(root, unused_s_max):
+            continue
+        _remove_unused(root)
+
+
+def _is_own_view(root: Path) -> bool:
+    return _NAME.match(root.name) is not None and _is_own_folder(root)
+
+
+def _is_own_folder(path: Path) -> bool:
+    found = path.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+
+
+def _is_old(root: Path, unused_s_max: float) -> bool:
+    mark = root / IN_USE
+    try:
+        return time.time() - mark.stat().st_mtime > unused_s_max
+    except FileNotFoundError:
+        return time.time() - root.stat().st_mtime > unused_s_max
+
+
+def _remove_unused(root: Path) -> None:
+    try:
+        descriptor = os.open(root / IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    else:
+        fault_point("view.remove")
+        shutil.rmtree(root, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def remove_other_views(parent: Path, checkpoint: str) -> None:
+    """Remove all views in ``parent`` but this boot's of ``checkpoint``: for the folder of a
+    checkpoint whose lock is held, where no other run can have one open.
+    """
+    for root in list(parent.iterdir()):
+        if root.name != view_name(checkpoint) and _is_own_view(root):
+            fault_point("view.remove")
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def release_views() -> None:
+    """Give up this process's marks (tests)."""
+    for descriptor in _held.values():
+        os.close(descriptor)
+    _held.clear()

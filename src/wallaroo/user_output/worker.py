@@ -1,0 +1,191 @@
+"""stdout, stderr and logging of user code in a worker: whole lines, each with its step's name.
+
+Where it runs: worker.  Attached once per process and run; while nothing is printed it costs
+nothing.  Which step prints is read from the stack, when it prints.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType
+from typing import Any, TextIO, cast
+
+from wallaroo.steps import Step
+from wallaroo.user_output.settings import LEVELS, SEPARATOR, UserOutput
+
+Steps = Callable[[], Iterable[Step]]
+
+
+class NoTerminalError(RuntimeError):
+    """``breakpoint()`` in a worker, which has no terminal to talk to."""
+
+
+class LineSender:
+    """Sends lines to the driver, or writes them to the worker's own stderr where it cannot."""
+
+    def __init__(self, output: UserOutput, plan_id: str, steps: Steps, stderr: TextIO) -> None:
+        self.output = output
+        self.plan_id = plan_id
+        self._steps = steps
+        self._stderr = stderr
+        self._names: dict[CodeType, str] = {}
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+
+    def send(self, lines: str, frame: FrameType | None) -> None:
+        """Send whole lines that code of ``frame`` printed."""
+        step = self._step_of(frame)
+        with self._lock:
+            try:
+                self._connected().sendall(_packed(step, lines))
+            except OSError:
+                self._socket = None
+                prefix = f"[{step}] " if step else ""
+                whole = "".join(f"{prefix}{line}\n" for line in lines.splitlines())
+                self._stderr.write(whole)
+                self._stderr.flush()
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            if not self.output.address:
+                raise OSError("no driver on this host")
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(self.output.address)
+            self._socket = connection
+        return self._socket
+
+    def _step_of(self, frame: FrameType | None) -> str:
+        if not self._names:
+            self._names = codes_of(self._steps())
+        while frame is not None:
+            if frame.f_code in self._names:
+                return self._names[frame.f_code]
+            frame = frame.f_back
+        return ""
+
+
+class StepOutput(io.TextIOBase):
+    """Replaces stdout or stderr; half a line waits for its end, or for ``flush``.
+
+    It stays when the next run attaches: logging handlers of the application may hold it.
+    """
+
+    def __init__(self, original: TextIO) -> None:
+        super().__init__()
+        self.original = original
+        self._half = ""
+        self._lock = threading.Lock()
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            whole, newline, self._half = (self._half + text).rpartition("\n")
+        if newline:
+            _send(whole + newline, sys._getframe(1))
+        return len(text)
+
+    def flush(self) -> None:
+        with self._lock:
+            half = self._half
+            self._half = ""
+        if half:
+            _send(half + "\n", sys._getframe(1))
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return self.original.fileno()
+
+    @property
+    def buffer(self) -> object:
+        """The worker's own stream for bytes, which leads to the log of its process."""
+        return self.original.buffer
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # TextIOBase has an attribute
+        return "utf-8"
+
+
+_attached: LineSender | None = None
+
+
+def attach(output: UserOutput, plan_id: str, steps: Steps) -> None:
+    """Lead stdout, stderr and logging of this worker to where ``output`` says; again for the same
+    run, or in the driver itself, does nothing.
+
+    ``steps`` is asked when something is printed; it returns none while the application is imported.
+    """
+    global _attached
+    if output.driver_pid == os.getpid():
+        return
+    if not isinstance(sys.stdout, StepOutput):
+        sys.stdout = cast("TextIO", StepOutput(sys.stdout))
+    if not isinstance(sys.stderr, StepOutput):
+        sys.stderr = cast("TextIO", StepOutput(sys.stderr))
+    if _attached is not None and (_attached.output, _attached.plan_id) == (output, plan_id):
+        return
+    _attached = LineSender(output, plan_id, steps, cast("StepOutput", sys.stderr).original)
+    _log_by_default(LEVELS[output.log_level])
+    sys.breakpointhook = _no_terminal
+
+
+def _send(lines: str, frame: FrameType) -> None:
+    if _attached is not None:
+        _attached.send(lines, frame)
+
+
+def codes_of(steps: Iterable[Step]) -> dict[CodeType, str]:
+    """Return which code is which step's function."""
+    found: dict[CodeType, str] = {}
+    for step in steps:
+        called: Any = step.function
+        if not hasattr(called, "__code__"):  # a bound method, or an object that can be called
+            called = getattr(called, "__func__", type(called).__call__)
+        code = getattr(called, "__code__", None)
+        if isinstance(code, CodeType):
+            found[code] = step.step_name
+    return found
+
+
+def _packed(step: str, lines: str) -> bytes:
+    text = "".join(f"{step}{SEPARATOR}{line}\n" for line in lines.splitlines())
+    return text.encode(errors="backslashreplace")
+
+
+def _log_by_default(level: int) -> None:
+    """Let records go to stderr where the application configures no logging; what it configures
+    itself, before or after, stays as it is.
+    """
+    handler = logging.StreamHandler(_CurrentStderr())
+    handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+    logging.lastResort = handler
+    root = logging.getLogger()
+    if not root.handlers:
+        root.setLevel(level)
+
+
+class _CurrentStderr:
+    """Whatever sys.stderr is when something is written."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def _no_terminal(*_: object, **__: object) -> None:
+    raise NoTerminalError(
+        "breakpoint() needs a terminal, and steps run in worker processes, which have none "
+        f"(this is process {os.getpid()}). Run the application with `wallaroo dev APP`, or test "
+        "it with wallaroo.testing.run_local: there breakpoints work."
+    )

@@ -1,0 +1,179 @@
+"""Loading an application by path or name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import wallaroo
+from wallaroo.cli.application.loading import load_application
+
+APPLICATION = """
+import wallaroo
+
+@wallaroo.decoder
+def decode(payload):
+    return payload.decode()
+
+@wallaroo.encoder
+def encode(value):
+    return value
+
+def application_setup(args):
+    (name, host, port), = wallaroo.tcp_parse_input_addrs(args)
+    lines = wallaroo.source("Lines", wallaroo.TCPSourceConfig(name, host, port, decode))
+    return wallaroo.build_application("Loaded", lines.to_sink(wallaroo.TCPSinkConfig("127.0.0.1", "7002", encode)))
+"""
+ARGS = ["--in", "Lines@127.0.0.1:7010"]
+
+
+@pytest.fixture(autouse=True)
+def _clean_imports() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def write(directory: Path, name: str, text: str) -> str:
+    file = directory / name
+    file.write_text(text)
+    return str(file)
+
+
+def test_a_file_is_imported_under_its_own_name_and_gets_the_arguments(tmp_path: Path) -> None:
+    application = load_application(write(tmp_path, "loaded_app.py", APPLICATION), ARGS)
+    assert application.name == "Loaded"
+    assert application.plan.sources[0].decoder.__module__ == "loaded_app"
+
+
+def test_a_module_is_found_by_its_name_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "named_app.py", APPLICATION)
+    monkeypatch.chdir(tmp_path)
+    assert load_application("named_app", ARGS).name == "Loaded"
+
+
+def test_an_application_brings_its_own_serialization(tmp_path: Path) -> None:
+    hooks = "\ndef serialize(value):\n    return b''\n\ndef deserialize(packed):\n    return None\n"
+    application = load_application(write(tmp_path, "own_pickle_app.py", APPLICATION + hooks), ARGS)
+    assert application.serializer is not None
+    assert application.serializer[0].__module__ == "own_pickle_app"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("no_setup_app.py", "", "it has no function application_setup(args)."),
+        (
+            "none_app.py",
+            "def application_setup(args):\n    pass\n",
+            "application_setup returned None, not an application.",
+        ),
+        ("json.py", "", "the name 'json' already belongs to"),
+        ("word-count.py", "", "'word-count' cannot be a module's name."),
+        ("syntax_app.py", "x = 1\ndef (:\n", "syntax_app.py:2): the import failed: SyntaxError"),
+        (
+            "missing_import_app.py",
+            "import no_such_thing_anywhere\n",
+            "No module named 'no_such_thing_anywhere'",
+        ),
+        ("text.txt", "", "it is not a Python file."),
+    ],
+)
+def test_what_cannot_be_loaded_is_told_with_its_cause(
+    tmp_path: Path, name: str, text: str, expected: str
+) -> None:
+    with pytest.raises(wallaroo.PipelineError) as caught:
+        load_application(write(tmp_path, name, text), [])
+    assert expected in str(caught.value)
+
+
+def test_a_missing_file_is_named_with_its_whole_path(tmp_path: Path) -> None:
+    with pytest.raises(wallaroo.PipelineError, match=r"there is no such file \(.*/absent\.py\)"):
+        load_application(str(tmp_path / "absent.py"), [])
+
+
+def test_a_missing_module_asks_for_a_path() -> None:
+    with pytest.raises(wallaroo.PipelineError, match="no such file or module"):
+        load_application("no_such_application", [])
+
+
+def test_a_directory_is_answered_with_the_file_meant(tmp_path: Path) -> None:
+    with pytest.raises(wallaroo.PipelineError, match=rf"{tmp_path.name}\.py"):
+        load_application(str(tmp_path), [])
+
+
+def test_a_failing_setup_shows_the_users_lines_and_no_others(tmp_path: Path) -> None:
+    text = (
+        "def port(args):\n    return int('x')\n\ndef application_setup(args):\n    return "
+        "port(args)\n"
+    )
+    file = write(tmp_path, "failing_app.py", text)
+    with pytest.raises(wallaroo.PipelineError) as caught:
+        load_application(file, [])
+    message = str(caught.value)
+    assert f"({file}:2): application_setup failed: ValueError: invalid literal" in message
+    assert f"{file}:5 in application_setup: return port(args)" in message
+    assert "loading.py" not in message
+
+
+SETUP = "import wallaroo\ndef application_setup(args):\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        (
+            "no_args_app.py",
+            "\ndef application_setup():\n    pass\n",
+            [
+                "no_args_app.py:2): application_setup cannot be called with one argument",
+                "Write it as: def application_setup(args):",
+            ],
+        ),
+        ("line_app.py", "x = 1\nif x\n    y = 2\n", ["\n    if x\n        ^"]),
+        (
+            "package_app.py",
+            "import yaml_that_is_not_there\n",
+            [f"This Python is {sys.executable}.", "-m pip install yaml_that_is_not_there"],
+        ),
+        (
+            "method_app.py",
+            SETUP + "    wallaroo.source('a', wallaroo.FileSourceConfig('a', 'a')).too(len)\n",
+            ["Did you mean to? A Pipeline has ", "filter, flat_map, key_by,", "method_app.py:3"],
+        ),
+        ("typo_app.py", SETUP + "    wallaroo.compuation\n", ["Did you mean computation?"]),
+        (
+            "name_app.py",
+            SETUP
+            + "    at = {a[0]: a for a in wallaroo.tcp_parse_input_addrs(args)}\n    at['Orders']\n",
+            ["KeyError: 'Orders'", "--in gives 'Lines'. Write --in Orders@HOST:PORT."],
+        ),
+    ],
+)
+def test_what_is_wrong_comes_with_its_place_and_its_fix(
+    tmp_path: Path, name: str, text: str, expected: list[str]
+) -> None:
+    with pytest.raises(wallaroo.PipelineError) as caught:
+        load_application(write(tmp_path, name, text), ARGS)
+    for words in expected:
+        assert words in str(caught.value)
+
+
+def test_an_address_without_its_name_is_quoted(tmp_path: Path) -> None:
+    with pytest.raises(wallaroo.PipelineError) as caught:
+        load_application(write(tmp_path, "unnamed_app.py", APPLICATION), ["--in", "127.0.0.1:7010"])
+    assert "--in 127.0.0.1:7010 has no name. Write it as NAME@HOST:PORT." in str(caught.value)
+
+
+def test_a_missing_in_is_reported_with_the_line_that_asks_for_it(tmp_path: Path) -> None:
+    file = write(tmp_path, "without_in_app.py", APPLICATION)
+    with pytest.raises(wallaroo.PipelineError) as caught:
+        load_application(file, [])
+    assert str(caught.value).startswith(f"--in ({file}:13): The application needs this option.")

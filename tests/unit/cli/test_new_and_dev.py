@@ -1,0 +1,178 @@
+"""``wallaroo new`` and ``wallaroo dev``: what they print is executed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from wallaroo.cli.main import main
+
+ROOT = Path(__file__).parents[3]
+DEADLINE_S = 60.0
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+
+def command(line: str) -> list[str]:
+    words = shlex.split(line)
+    start = {"python": [sys.executable], "wallaroo": [sys.executable, "-m", "wallaroo"]}
+    return [*start[words[0]], *words[1:]]
+
+
+def executed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(line), cwd=folder, env=environment(),
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> dict[str, str]:
+    """The commands that ``wallaroo new clicks`` prints, by what they are for."""
+    done = executed("wallaroo new clicks", tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [line.partition(":") for line in done.stdout.splitlines()]
+    return {what: line.strip() for what, _, line in lines if line}
+
+
+def test_the_printed_test_passes_as_a_script_and_with_pytest(
+    made: dict[str, str], tmp_path: Path
+) -> None:
+    assert executed(made["Test it"], tmp_path).stdout == "1 test passed\n"
+    assert executed("python -m pytest -q -p no:cacheprovider clicks", tmp_path).returncode == 0
+
+
+@pytest.mark.spark
+def test_the_printed_run_prints_the_counts(made: dict[str, str], tmp_path: Path) -> None:
+    done = executed(made["Run it"] + " --master local[1]", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "ada has 3 clicks\n" in done.stdout
+
+
+def test_dev_runs_in_one_process_until_the_input_ends(made: dict[str, str], tmp_path: Path) -> None:
+    done = executed(made["While you change it"] + " --once", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-2:] == ["ada has 3 clicks", "bob has 2 clicks"]
+
+
+def test_a_name_that_is_no_modules_name_or_taken_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    assert main(["new", "my-clicks"]) == 2
+    assert "such as my_clicks." in capsys.readouterr().err
+    assert main(["new", "taken"]) == 1
+    assert "taken is there already. Choose another name." in capsys.readouterr().err
+
+
+@contextmanager
+def developing(
+    line: str, folder: Path
+) -> Iterator[tuple[subprocess.Popen[str], Callable[[str], None]]]:
+    """The process, and a function that waits until a text is printed."""
+    printed: list[str] = []
+    with subprocess.Popen(
+        command(line), cwd=folder, env=environment(), stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as process:  # fmt: skip
+        output = process.stdout
+        assert output is not None
+        threading.Thread(
+            target=lambda: printed.extend(iter(lambda: output.read(1), "")), daemon=True
+        ).start()
+
+        def await_text(text: str) -> None:
+            end_s = time.monotonic() + DEADLINE_S
+            while text not in "".join(printed):
+                assert time.monotonic() < end_s, "".join(printed)
+                time.sleep(0.02)
+            del printed[: "".join(printed).index(text) + len(text)]
+
+        try:
+            yield process, await_text
+        finally:
+            process.kill()
+
+
+def test_dev_reloads_when_the_application_is_saved_and_survives_its_errors(
+    made: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "clicks" / "clicks.py"
+    good = file.read_text()
+    with developing(made["While you change it"], tmp_path) as (_, await_text):
+        await_text("waiting for a change")
+        file.write_text(good.replace('return f"{click[0]} has', 'return f"{1 / 0} has'))
+        await_text("ZeroDivisionError: division by zero")
+        await_text("waiting for a change")
+        file.write_text("if x\n")
+        await_text("SyntaxError")
+        await_text("waiting for a change")
+        file.write_text(good.replace(" has ", " got "))
+        await_text("ada got 3 clicks")
+
+
+def test_breakpoints_work_in_dev(made: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "clicks" / "clicks.py"
+    file.write_text(
+        file.read_text().replace(
+            "    clicks.count += 1\n", "    breakpoint()\n    clicks.count += 1\n"
+        )
+    )
+    with developing(made["While you change it"] + " --once", tmp_path) as (process, await_text):
+        assert process.stdin is not None
+        await_text("(Pdb)")
+        process.stdin.write("p click\n")
+        process.stdin.flush()
+        await_text("('ada', '/home')")
+
+
+TCP = """
+import wallaroo
+
+@wallaroo.decoder
+def decode(payload):
+    return payload.decode()
+
+@wallaroo.encoder
+def encode(text):
+    return text.upper()
+
+def application_setup(args):
+    lines = wallaroo.source("Lines", wallaroo.TCPSourceConfig("lines", "127.0.0.1", 0, decode))
+    return wallaroo.build_application("Upper", lines.to_sink(wallaroo.TCPSinkConfig("127.0.0.1", 9, encode)))
+"""
+
+
+def test_dev_takes_frames_over_tcp_and_prints_what_the_sink_would_send(tmp_path: Path) -> None:
+    import re
+    import socket
+
+    (tmp_path / "upper.py").write_text(TCP)
+    with subprocess.Popen(
+        command("wallaroo dev upper.py"), cwd=tmp_path, env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stderr is not None
+            assert process.stdout is not None
+            listening = re.search(r"listens on 127.0.0.1:(\d+)", process.stderr.readline())
+            assert listening
+            with socket.create_connection(("127.0.0.1", int(listening[1]))) as client:
+                client.sendall(b"\0\0\0\5hello\0\0\0\5wo")
+                assert process.stdout.readline() == "HELLO\n"
+                client.sendall(b"rld")
+                assert process.stdout.readline() == "WORLD\n"
+        finally:
+            process.kill()

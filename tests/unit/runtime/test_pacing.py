@@ -1,0 +1,129 @@
+"""How much a batch takes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from wallaroo.runtime.pacing import EVENTS_FIRST, EVENTS_MIN, Pacer
+
+
+def settled(
+    fixed_s: float, per_event_s: float, target_s: float, chunk: int, seed: int = 7
+) -> list[tuple[int, float]]:
+    """Let a pacer face an endless backlog of chunks; return the last 20 of 80 batches."""
+    noise = random.Random(seed)
+    pacer, took = Pacer(target_s), []
+    for _ in range(80):
+        events = max(chunk, pacer.events_max // chunk * chunk)
+        seconds = (fixed_s + per_event_s * events) * noise.uniform(0.9, 1.1)
+        took.append((events, seconds))
+        pacer.batch_took(events, seconds, per_event_s * events, 1)
+    return took[-20:]
+
+
+@pytest.mark.parametrize(("per_event_s", "chunk"), [(1.3e-6, 1_100), (4e-5, 460), (1e-3, 10)])
+def test_batches_settle_about_the_target_whatever_an_event_costs(
+    per_event_s: float, chunk: int
+) -> None:
+    last = settled(0.15, per_event_s, 1.0, chunk)
+    assert 0.5 < sum(seconds for _, seconds in last) / len(last) < 1.5
+
+
+def test_a_target_below_the_fixed_cost_does_not_starve_the_batches() -> None:
+    """Smaller batches would not be quicker, only the backlog would grow."""
+    last = settled(0.8, 1.3e-6, 0.5, 1_100)
+    assert min(events for events, _ in last) > 10 * EVENTS_MIN
+
+
+def test_batches_that_end_at_coarse_chunks_count_as_full() -> None:
+    pacer = Pacer(1.0)
+    pacer.events_max = 1_700
+    # three chunks of 460: the fourth did not fit
+    assert pacer.batch_took(1_380, 0.2, 0.05, 1) > 1_700
+
+
+def test_a_batch_that_took_all_there_was_says_nothing() -> None:
+    pacer = Pacer(1.0)
+    assert pacer.batch_took(10, 0.15, 0.01, 1) == EVENTS_FIRST
+
+
+def test_an_empty_batch_says_nothing_however_long_it_took() -> None:
+    assert Pacer(1.0).batch_took(0, 5.0, 4.9, 1) == EVENTS_FIRST
+
+
+def test_quick_code_gets_a_task_per_thousands_of_events() -> None:
+    pacer = Pacer(1.0)
+    pacer.batch_took(100_000, 0.5, 0.3, tasks=1)
+    assert [pacer.tasks(events, 8) for events in (0, 1, 10_000, 20_000, 1_000_000)] == [
+        1,
+        1,
+        1,
+        2,
+        8,
+    ]
+
+
+def test_slow_code_gets_all_tasks_for_few_events() -> None:
+    """A millisecond an event: two hundred of them are worth every core."""
+    pacer = Pacer(1.0)
+    for _ in range(5):
+        pacer.batch_took(1_000, 1.1, 1.0, tasks=1)
+    assert pacer.tasks(200, 4) == 4
+
+
+def test_a_slow_batch_of_hardly_any_events_does_not_make_events_look_slow() -> None:
+    pacer = Pacer(1.0)
+    pacer.batch_took(100_000, 0.3, 0.15, tasks=2)
+    pacer.batch_took(3, 0.5, 0.01, tasks=1)
+    assert pacer.tasks(5_000, 8) == 1
+
+
+def test_batches_that_waited_for_a_lost_host_do_not_make_the_next_ones_tiny() -> None:
+    pacer = Pacer(1.0)
+    for _ in range(10):
+        pacer.batch_took(
+            pacer.events_max, 0.1 + 2e-6 * pacer.events_max, 2e-6 * pacer.events_max, 2
+        )
+    before = pacer.events_max
+    for _ in range(3):
+        pacer.batch_took(2_000, 50.0, 0.01, 2)
+    assert pacer.events_max > before / 2
+
+
+def test_the_first_batch_uses_all_cores_as_nothing_is_known_of_its_events() -> None:
+    assert Pacer(1.0).tasks(1_000, 4) == 4
+
+
+def test_slow_events_are_cut_to_the_target_after_the_first_batch() -> None:
+    """10 ms each, two cores, as many as there could be."""
+    pacer = Pacer(1.0)
+    took = []
+    for _ in range(6):
+        events = pacer.events_max
+        tasks = pacer.tasks(events, 2)
+        busy_s = events * 0.01 / tasks
+        took.append(0.15 + busy_s)
+        pacer.batch_took(events, 0.15 + busy_s, busy_s, tasks)
+    assert took[0] < 6
+    assert all(seconds < 1.2 for seconds in took[1:])
+    assert pacer.tasks(pacer.events_max, 2) == 2
+
+
+def test_quick_events_reach_large_batches_within_a_few() -> None:
+    pacer = Pacer(1.0)
+    for _ in range(6):
+        busy_s = pacer.events_max * 1.5e-6
+        pacer.batch_took(pacer.events_max, 0.15 + busy_s, busy_s, 2)
+    assert pacer.events_max > 100_000
+
+
+def test_events_that_become_slow_are_cut_at_once() -> None:
+    """Not by a quarter from one batch of minutes to the next."""
+    pacer = Pacer(1.0)
+    for _ in range(10):
+        pacer.batch_took(pacer.events_max, 0.2, pacer.events_max * 1e-6, 2)
+    events = pacer.events_max
+    pacer.batch_took(events, events * 1e-3, events * 1e-3, 2)
+    assert pacer.events_max * 1e-3 < 2

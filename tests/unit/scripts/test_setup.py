@@ -1,0 +1,100 @@
+"""``scripts/setup`` with stand-ins for Python and uv: what it installs with, and what it shows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+# Makes a .venv whose python is this very script, and answers as pip does.
+PYTHON = r"""#!/bin/bash
+echo "python $*" >> "$CALLS"
+case "$*" in
+    *--version*) echo "Python 3.11.0" ;;
+    "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+    *"pip install"*constraints.txt*)
+        [ -z "$FAILS" ] || { echo "ERROR: No matching distribution found for pyspark"; exit 1; }
+        echo "Collecting pyspark==4.3.0"
+        echo "  Downloading pyspark-4.3.0.tar.gz (434.2 MB)"
+        echo "Installing collected packages: py4j, pyspark, rich" ;;
+esac
+"""
+UV = r"""#!/bin/bash
+echo "uv $*" >> "$CALLS"
+[ "$1" != venv ] || { mkdir -p .venv/bin; cp "$PYTHON" .venv/bin/python; }
+"""
+JAVA = "#!/bin/bash\necho 'openjdk version \"17.0.1\"' >&2\n"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    folder = tmp_path / "clone"
+    (folder / "scripts").mkdir(parents=True)
+    for name in ("setup", "lib.sh"):
+        shutil.copy(ROOT / "scripts" / name, folder / "scripts" / name)
+    for name in ("constraints.txt", "pyproject.toml"):
+        (folder / name).write_text("")
+    (tmp_path / "bin").mkdir()
+    for name, text in (("python3.11", PYTHON), ("java", JAVA)):
+        program(tmp_path / "bin" / name, text)
+    return folder
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def setup(clone: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    programs = clone.parent / "bin"
+    environment = {
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "CALLS": str(clone.parent / "calls"),
+        "PYTHON": str(programs / "python3.11"),
+        "HOME": os.environ.get("HOME", "/"),
+        **more,
+    }
+    return subprocess.run(
+        ["bash", str(clone / "scripts" / "setup")],
+        env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def calls(clone: Path) -> str:
+    return (clone.parent / "calls").read_text()
+
+
+def test_with_pip_it_shows_what_is_fetched_and_how_long_it_took(clone: Path) -> None:
+    done = setup(clone)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert "Installing the packages of constraints.txt with pip" in lines
+    assert "  fetching pyspark-4.3.0.tar.gz (434.2 MB)" in lines
+    assert "  installing 3 packages" in lines
+    assert sum(line.startswith("  done in ") for line in lines) == 2
+
+
+def test_with_uv_everything_is_installed_by_it(clone: Path) -> None:
+    program(clone.parent / "bin" / "uv", UV)
+    done = setup(clone)
+    assert done.returncode == 0, done.stderr
+    assert "uv venv" in calls(clone)
+    assert "uv pip install --python .venv/bin/python --requirement constraints.txt" in calls(clone)
+    assert "-m pip" not in calls(clone)
+
+
+def test_a_second_time_it_does_nothing(clone: Path) -> None:
+    setup(clone)
+    assert setup(clone).stderr == ""
+
+
+def test_a_failure_of_pip_is_shown_and_ends_it(clone: Path) -> None:
+    done = setup(clone, FAILS="1")
+    assert done.returncode != 0
+    assert "ERROR: No matching distribution found for pyspark" in done.stderr
+    assert not (clone / ".venv" / "installed").exists()

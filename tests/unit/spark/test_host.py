@@ -1,0 +1,93 @@
+"""The micro-batch host: what it leaves behind, and what happens when Spark's planner fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import wallaroo
+from tests.unit.runtime.applications import line, text
+from wallaroo.errors import PeerError
+from wallaroo.options import RunOptions
+from wallaroo.runtime.batches import Batches
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.spark.host import new_run
+
+pytestmark = [pytest.mark.spark, pytest.mark.java]
+
+
+def application(folder: Path) -> wallaroo.Application:
+    source = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "127.0.0.1", 0, text))
+    sink = wallaroo.FileSinkConfig(folder / "out.txt", encoder=line)
+    return wallaroo.build_application("copy", source.to_sink(sink))
+
+
+@pytest.fixture
+def run(tmp_path: Path, spark_session: Any) -> Iterator[Run]:
+    options = RunOptions(status_address=None, hung_s=5.0, module_paths=(os.getcwd(),))
+    made = new_run(application(tmp_path), options, spark_session)
+    made.start()
+    yield made
+    made.stop()
+    assert made.wait(60)
+
+
+def send(run: Run, *payloads: str) -> None:
+    with socket.create_connection(run.addresses["in"], 10) as client:
+        for payload in payloads:
+            client.sendall(struct.pack(">I", len(payload)) + payload.encode())
+
+
+def test_a_start_that_fails_leaves_no_query_in_a_session_that_was_handed_in(
+    tmp_path: Path, spark_session: Any
+) -> None:
+    options = RunOptions(status_address=None)
+    broken = new_run(application(tmp_path), options, spark_session)
+    with mock.patch.object(Batches, "warm_up", side_effect=PeerError("no worker")):
+        with pytest.raises(PeerError, match="no worker"):
+            broken.start()
+    assert list(spark_session.streams.active) == []
+    again = new_run(application(tmp_path), options, spark_session)
+    again.start()
+    again.stop()
+    assert again.wait(60)
+    assert again.exception is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_planner_that_dies_or_hangs_is_replaced_and_nothing_is_lost(
+    run: Run, tmp_path: Path, number: signal.Signals, eventually: Callable[..., None]
+) -> None:
+    send(run, "a", "b")
+    eventually(lambda: run.status().outputs == 2, "the first two are out", 60)
+    planner = run._order.site.scratch / "planner"
+    pid = planner.read_text()
+
+    os.kill(int(pid), number)
+    send(run, "c", "d")
+
+    eventually(lambda: run.status().outputs == 4, "all are out", 60)
+    assert planner.read_text() != pid
+    assert run.exception is None
+    assert (tmp_path / "out.txt").read_text() == "a\nb\nc\nd\n"
+
+
+def test_a_stop_while_workers_warm_up_ends_the_start(
+    tmp_path: Path, spark_session: Any, eventually: Callable[..., None]
+) -> None:
+    stopped = new_run(application(tmp_path), RunOptions(status_address=None), spark_session)
+    stopped.begin()
+    eventually(lambda: stopped.status().doing == "warming up the workers", "it warms up", 60)
+    stopped.stop()
+    assert stopped.wait(60)
+    assert stopped.exception is None
+    assert stopped.status().state == "stopped"
+    assert list(spark_session.streams.active) == []

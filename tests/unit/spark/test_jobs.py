@@ -1,0 +1,81 @@
+"""When a batch's Spark job is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from wallaroo.engine.report import TaskReport
+from wallaroo.spark import jobs
+
+
+class JavaError:
+    """What a Py4JJavaError carries."""
+
+    _target_id = "o1"
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def failure(text: str) -> Py4JJavaError:
+    return Py4JJavaError("", JavaError(f"org.apache.spark.SparkException: {text}"))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Any:
+    (tmp_path / "view").mkdir()
+    deployment = SimpleNamespace(view_folder=lambda: tmp_path / "view")
+    return SimpleNamespace(batch=3, tasks=1, deployment=deployment)
+
+
+@pytest.fixture
+def spark_job() -> Iterator[mock.Mock]:
+    with mock.patch.object(jobs, "run_spark_job") as made:
+        yield made
+
+
+LOCAL: Any = SimpleNamespace(
+    is_local=True,
+    layout=lambda tasks: None,
+    failure_on_non_member=lambda reports: "",
+    look_now=dict,
+)
+
+
+def attempt(job: Any) -> list[TaskReport]:
+    unused: Any = None
+    return jobs.run_with_retries(unused, job, LOCAL, unused, lambda batch, reports: None)
+
+
+def test_workers_that_crash_get_another_chance_without_the_view(
+    job: Any, spark_job: mock.Mock, tmp_path: Path
+) -> None:
+    report = TaskReport(0, 0, "a")
+    spark_job.side_effect = [failure("Python worker exited unexpectedly (crashed)"), [report]]
+    assert attempt(job) == [report]
+    assert not (tmp_path / "view").exists()
+
+
+def test_workers_that_go_on_crashing_end_the_batch(job: Any, spark_job: mock.Mock) -> None:
+    spark_job.side_effect = [failure("Python worker exited unexpectedly (crashed)")] * 2
+    with pytest.raises(Py4JJavaError):
+        attempt(job)
+
+
+def test_another_failure_on_this_host_is_final_and_the_view_stays(
+    job: Any, spark_job: mock.Mock, tmp_path: Path
+) -> None:
+    spark_job.side_effect = [failure("no space left on device")]
+    with pytest.raises(Py4JJavaError):
+        attempt(job)
+    assert (tmp_path / "view").exists()
