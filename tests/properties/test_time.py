@@ -30,7 +30,7 @@ def run(
     crashes: set[int],
 ) -> Any:
     """Run with batches that end at ``cuts``; attempts at the batches in ``crashes`` are lost."""
-    running = LocalApplication(application, tasks=1)
+    running = LocalApplication(application, tasks=tasks[-1])
     running.send("in", *(line.encode() for line in lines))
     done = 0
     for number, cut in enumerate(cuts):
