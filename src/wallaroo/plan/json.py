@@ -64,7 +64,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         "sinks": {sink.name: _sink(sink) for sink in plan.sinks},
         "states": {
             name: {
-                "class": _qualified(step.state_class),  # type: ignore[attr-defined]
+                "class": _qualified(getattr(step, "state_class", object)),
                 "keys": sorted(_keys_in_front(plan, name)),
             }
             for name, step in steps.items()

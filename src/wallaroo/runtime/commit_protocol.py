@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from wallaroo.engine.report import TaskReport, mixed_attempts
+from wallaroo.engine.watermarks import Watermarks
 from wallaroo.errors import InternalError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitHistory
@@ -96,11 +97,12 @@ class BatchProtocol:
         offsets: dict[str, list[Any]],
         reports: list[TaskReport],
         end_phase: Callable[[str], None] = lambda phase: None,
+        watermarks: Watermarks | None = None,
     ) -> Commit:
         """Publish the commit, let the sinks go, then forget what is no longer needed; ``end_phase``
         is called with "commit" and "sinks" when these are done.
         """
-        commit = self._made(batch, offsets, reports)
+        commit = self._made(batch, offsets, reports, watermarks)
         fault_point("commit.before")
         self._commits.publish(commit)
         fault_point("commit.after")
@@ -118,7 +120,13 @@ class BatchProtocol:
         end_phase("sinks")
         return commit
 
-    def _made(self, batch: int, offsets: dict[str, list[Any]], reports: list[TaskReport]) -> Commit:
+    def _made(
+        self,
+        batch: int,
+        offsets: dict[str, list[Any]],
+        reports: list[TaskReport],
+        watermarks: Watermarks | None,
+    ) -> Commit:
         sinks = enumerate(self._plan.sinks)
         written = [snapshot for report in reports for snapshot in report.snapshots]
         # a source that is not in the plan any more may return: it goes on where it was
@@ -138,6 +146,7 @@ class BatchProtocol:
             checkpoint=self._checkpoint_id,
             id=uuid.uuid4().hex,
             parent=self.last.id if self.last else "",
+            watermarks=watermarks.to_json() if watermarks else {},
         )
 
     def abort(self, batch: int, reports: list[TaskReport]) -> None:
