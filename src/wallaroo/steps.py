@@ -108,6 +108,8 @@ class Step:
     # whether it keeps ordered entries and what is due (``engine.ordered_entries``); then it is also
     # ``is_stateful``
     keeps_entries: bool = False
+    uses_time: ClassVar[bool] = False  # whether it needs the times of events
+    acts_at_end: bool = False  # whether it has something to do when all input has ended
     may_generate: ClassVar[bool] = False  # whether its function may be a generator
 
     arity: int = 1  # with how many arguments its function is called
@@ -213,6 +215,51 @@ class Peek(Step, Generic[In]):
 
     kind = "peek"
     is_computation = True
+
+
+def receipt_time(event: object) -> int:
+    """Stands for the time at which an event was received, which the runtime knows."""
+    raise NotImplementedError
+
+
+class EventTime(Step, Generic[In]):
+    """Where events get their times: ``extractor`` says what an event's is, None: that of its
+    receipt.
+
+    Times and spans are nanoseconds.
+    """
+
+    kind = "event_time"
+    is_computation = True
+    uses_time = True
+
+    def __init__(
+        self,
+        function: Callable[..., Any] = receipt_time,
+        name: str | None = None,
+        on_error: str = STOP,
+        delay_ns: int = 0,
+        idle_after_ns: int | None = None,
+        max_ahead_ns: int = 0,
+    ):
+        super().__init__(function, name, on_error)
+        self.delay_ns = delay_ns
+        self.idle_after_ns = idle_after_ns
+        self.max_ahead_ns = max_ahead_ns
+
+    @property
+    def extractor(self) -> Callable[..., Any] | None:
+        """The user's function, if there is one."""
+        return None if self.function is receipt_time else self.function
+
+    def options(self) -> tuple[Any, ...]:
+        return (
+            self.step_name,
+            self.on_error,
+            self.delay_ns,
+            self.idle_after_ns,
+            self.max_ahead_ns,
+        )
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:

@@ -6,8 +6,8 @@ Where it runs: pure (in workers).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from wallaroo.engine.exchange import Exchange

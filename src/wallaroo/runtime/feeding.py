@@ -27,25 +27,27 @@ def feed_blocks(level: Level, plan: Plan, number: int, task: int, blocks: Iterab
         if plan.stages[block.stage].level == number:
             own.append(block)
         else:
-            yield task, block
+            yield task, level.settled(block)
     for block in in_order(own):
         level.feed_block(block)
         yield None
 
 
 def drain(
-    level: Level, feeding: Fed, stage_outputs: Callable[[], None], watermark_ms: int | None = None
+    level: Level, feeding: Fed, stage_outputs: Callable[[], None], watermark_ns: int | None = None
 ) -> Iterator[Routed]:
     """Yield full blocks as they come, then the rest; ``stage_outputs`` is called whenever the level
-    may have outputs.  ``watermark_ms``: what the watermark is after this input, if there is one.
+    may have outputs.  ``watermark_ns``: a watermark to move to, in place of the one that the input gives.
     """
     for passed in feeding:
         if passed is not None:
             yield passed
         yield from level.drain()
         stage_outputs()
-    if watermark_ms is not None:
-        level.advance(watermark_ms)
+    if watermark_ns is None:
+        level.end_batch()
+    else:
+        level.advance(watermark_ns)
     yield from level.finish()
     stage_outputs()  # an event that cannot be packed is found when its block is
 

@@ -17,7 +17,7 @@ from typing import Any
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.ordered_entries import StepStore
-from wallaroo.engine.ordered_keys import TIME_MIN
+from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
 from wallaroo.steps import Step
 
 Emit = Callable[[Any, Any], None]  # key (None where there is none), event
@@ -37,12 +37,16 @@ class StageTime:
     ``clock_ns`` is the batch's one reading of the clock; a repeated batch has the same one.
     """
 
-    __slots__ = ("clock_ns", "event_ns", "watermark_ns")
+    __slots__ = ("clock_ns", "event_ns", "passed_ns", "receipt_ns", "watermark_ns")
 
     def __init__(self, clock_ns: int = 0) -> None:
         self.event_ns: int = TIME_MIN
         self.watermark_ns: int = TIME_MIN
         self.clock_ns = clock_ns
+        # of a stage that reads a source: the source's watermark so far, and when what is being
+        # processed was received
+        self.passed_ns: int = TIME_MIN
+        self.receipt_ns: int = TIME_MAX
 
     def fire_at(self, time_ns: int, added_at_ns: int = TIME_MIN) -> None:
         """Give what is emitted from here on the time of something due: as if the watermark were just

@@ -8,6 +8,7 @@ from __future__ import annotations
 from wallaroo.engine.operators import (
     computation,
     computation_multi,
+    event_time,
     filter,
     peek,
     state_computation,
@@ -17,6 +18,7 @@ from wallaroo.engine.operators.interface import Build, Operator, Site
 from wallaroo.steps import (
     Computation,
     ComputationMulti,
+    EventTime,
     Filter,
     Peek,
     StateComputation,
@@ -27,6 +29,7 @@ from wallaroo.steps import (
 OPERATORS: dict[type[Step], Build] = {
     Computation: computation.build,
     ComputationMulti: computation_multi.build,
+    EventTime: event_time.build,
     Filter: filter.build,
     Peek: peek.build,
     StateComputation: state_computation.build,
