@@ -80,9 +80,22 @@ def calls_of(aggregation: Any) -> Calls:
     output = aggregation.output
     if not takes_window(output):
         output = _without_window(output)
-    return Calls(
-        aggregation.initial_accumulator, aggregation.update, aggregation.combine, output
-    )
+    return Calls(_initial(aggregation), aggregation.update, aggregation.combine, output)
+
+
+def _initial(aggregation: Any) -> Callable[[], Any]:
+    """An accumulator is kept by key, and ``None`` would say that there is none."""
+    make = aggregation.initial_accumulator
+
+    def initial() -> Any:
+        accumulator = make()
+        if accumulator is None:
+            raise TypeError(
+                "initial_accumulator() returned None; return an empty accumulator, such as [] or 0"
+            )
+        return accumulator
+
+    return initial
 
 
 def _without_window(output: Callable[[Any, Any], Any]) -> Output:

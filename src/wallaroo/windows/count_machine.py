@@ -14,7 +14,7 @@ from typing import Any
 
 from wallaroo.windows.entries import AT_END, Slot, in_order
 from wallaroo.windows.interface import Surroundings
-from wallaroo.windows.spec import FINAL_WATERMARK, CountWindowSpec, Window
+from wallaroo.windows.spec import CountWindowSpec, Window
 
 # of each key, its open window: [events, time of the first, of the newest, accumulator, due]
 OPEN = Slot(AT_END, 0)
@@ -41,7 +41,7 @@ class CountMachine:
                 except KeyError:
                     window = load(key)
                 if now.watermark_ns >= window[4]:
-                    fire(key, window, window[4])
+                    fire(key, window, window[4], window[4] - 1)
                     window = load(key)
                 changed = update(event, window[3])
             except BaseException as error:
@@ -53,7 +53,7 @@ class CountMachine:
             if now.event_ns > window[2]:
                 window[2] = now.event_ns
             if window[0] == full:
-                fire(key, window, now.event_ns)
+                fire(key, window, now.event_ns, now.watermark_ns)
 
         return process
 
@@ -67,7 +67,7 @@ class CountMachine:
             live.put(OPEN, key, window)
         return window  # type: ignore[no-any-return]  # a list as above
 
-    def _fire(self, key: Any, window: Open, time: int) -> None:
+    def _fire(self, key: Any, window: Open, time: int, passed: int) -> None:
         self._around.live.discard(OPEN, key)
         if not window[0]:
             return
@@ -78,7 +78,7 @@ class CountMachine:
             self._around.failed(window[3], error, key)
             return
         if output is not None:
-            self._around.emit(key, output, time)
+            self._around.emit(key, output, time, passed)
 
     def advance(self, watermark: int) -> None:
         """Fire the windows whose timeout is at or before ``watermark``, in order; at the end of
@@ -90,8 +90,8 @@ class CountMachine:
         due = [key for key in in_order(open_) if open_[key][4] <= watermark]
         for key in sorted(due, key=lambda key: open_[key][4]):  # type: ignore[no-any-return]  # a time
             window = open_[key]
-            ended = window[2] if watermark == FINAL_WATERMARK else window[4]
-            self._fire(key, window, min(window[4], ended))
+            time = window[2] if window[4] == AT_END else window[4]
+            self._fire(key, window, time, time - 1)
 
     def next_due(self, slot: Slot, value: Any) -> int:
         """When the open window's timeout is."""

@@ -77,12 +77,12 @@ class Rows(Protocol):
 class Live:
     """The entries that one task has touched in one batch, as objects that may change.
 
-    ``committed`` holds the slots of which something was read, rather than made in this batch;
-    ``done`` is a watermark up to which all of these have fired.
+    ``committed`` holds the keys of each slot that were read, rather than made in this batch; ``done``
+    is a watermark up to which all of these have fired.
     """
 
     def __init__(self, entries: Entries, rows: Rows):
-        self.committed: set[Slot] = set()
+        self.committed: dict[Slot, set[Any]] = {}
         self.done = NO_WATERMARK
         self._slots: dict[Slot, dict[Any, Any]] = {}
         self._unread: dict[Any, list[Slot]] = {}  # of keys whose rows were taken
@@ -104,7 +104,7 @@ class Live:
         found = self._entries.get(key, tuple(slot))
         if found is not None:
             objects[key] = found
-            self.committed.add(slot)
+            self.committed.setdefault(slot, set()).add(key)
         return found
 
     def put(self, slot: Slot, key: Any, value: Any) -> None:
@@ -174,6 +174,7 @@ class MemoryEntries:
         self.packed: dict[Any, dict[Any, bytes]] = {}
         self.puts: list[tuple[Any, Any]] = []
         self._due: list[MemoryRow] = []
+        self._rows: set[MemoryRow] = set()
 
     def get(self, key: Any, sub: Any) -> Any:
         """Return a copy of the object, None where there is none."""
@@ -201,13 +202,16 @@ class MemoryEntries:
     def add(self, time_ns: int, key: Any, sub: Any) -> None:
         """Add a row; the same again changes nothing."""
         row = MemoryRow(time_ns, order_of(key), key)
-        if row not in self._due:
+        if row not in self._rows:
+            self._rows.add(row)
             heapq.heappush(self._due, row)
 
     def take(self, up_to_ns: int) -> Iterator[MemoryRow]:
         """Yield and remove all rows at or before a time."""
         while self._due and self._due[0].time_ns <= up_to_ns:
-            yield heapq.heappop(self._due)
+            row = heapq.heappop(self._due)
+            self._rows.discard(row)
+            yield row
 
 
 def order_of(key: Any) -> tuple[str, Any]:

@@ -39,14 +39,14 @@ class Clock:
 class Surroundings:
     """What a machine works with.
 
-    ``emit`` takes a key, a result and the result's event time; ``failed`` an event for which the
-    aggregation raised, what it raised, and the key.
+    ``emit`` takes a key, a result, the result's event time, and the watermark just before it;
+    ``failed`` an event for which the aggregation raised, what it raised, and the key.
     """
 
     calls: Calls
     live: Live
     now: Now
-    emit: Callable[[Any, Any, int], None]
+    emit: Callable[[Any, Any, int, int], None]
     failed: Callable[[Any, BaseException, Any], None]
 
 

@@ -72,7 +72,7 @@ class WindowMachine:
         around = Surroundings(self._calls, live, self._clock, self._emit, self._failed)
         return live, machine_of(self._spec, around)
 
-    def _emit(self, key: Any, value: Any, time: int) -> None:
+    def _emit(self, key: Any, value: Any, time: int, watermark: int) -> None:
         self._results.append(Result(key, value, time))
 
     def _failed(self, event: Any, error: BaseException, key: Any) -> None:

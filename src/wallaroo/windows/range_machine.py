@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from wallaroo.windows.entries import AT_END, Slot, in_order
+from wallaroo.windows.entries import Slot, in_order
 from wallaroo.windows.grid import Grid
 from wallaroo.windows.interface import LateEvent, Surroundings
 from wallaroo.windows.spec import (
@@ -168,7 +168,7 @@ class RangeMachine:
             self._around.failed(event, error, key)
             return
         if output is not None:
-            self._around.emit(key, output, time)
+            self._around.emit(key, output, time, self._around.now.watermark_ns)
 
     def _place_in_oldest(self, key: Any, event: Any, time: int, oldest: int) -> None:
         slot, _, _ = self._slot_of(oldest, oldest, self._around.now.watermark_ns)
@@ -230,11 +230,10 @@ class RangeMachine:
                 for window in range(slot.first, slot.last + 1):
                     if slot.seen < grid.due(window):
                         yield _Firing(slot.seen, window, slot.seen, Firing.EARLY.value)
-        oldest = grid.oldest(self._done(SPANS_SLOT))
         for runs in spans.values():
             for first, last in runs:
                 stop = min(last + self._spec.empty_limit + 1, until)
-                for window in range(max(first, oldest), stop):
+                for window in range(first, stop):
                     yield _Firing(grid.due(window), window, 0, Firing.FINAL.value)
 
     def _done(self, slot: Slot) -> int:
@@ -270,11 +269,10 @@ class RangeMachine:
         elif spans:
             wanted = {**contents, **dict.fromkeys(self._empty(firing.window, spans))}
         window = self._window(firing.window, why)
-        end = self._grid.end(firing.window) - 1
         for key in in_order(wanted):
-            self._output(key, contents, window, end)
+            self._output(key, contents, window, firing.due - 1)
 
-    def _output(self, key: Any, contents: dict[Any, Any], window: Window, time: int) -> None:
+    def _output(self, key: Any, contents: dict[Any, Any], window: Window, passed: int) -> None:
         calls = self._around.calls
         accumulator = None
         try:
@@ -284,7 +282,7 @@ class RangeMachine:
             self._around.failed(accumulator, error, key)
             return
         if output is not None:
-            self._around.emit(key, output, time)
+            self._around.emit(key, output, window.end - 1, passed)
 
     @staticmethod
     def _counts(slot: Slot, firing: _Firing, why: Firing) -> bool:
@@ -324,12 +322,7 @@ class RangeMachine:
         """The watermark at which this entry has something to do next."""
         grid, done = self._grid, self._fired_at
         if slot.kind == SPANS:
-            oldest = grid.oldest(done)
-            limit = self._spec.empty_limit
-            return min(
-                (grid.due(max(first, oldest)) for first, last in value if last + limit >= oldest),
-                default=AT_END,
-            )
+            return min(grid.due(first) for first, _ in value)
         if slot.when > done:
             return slot.when
         if slot.kind == PANE and slot.last >= grid.oldest(done):
@@ -354,11 +347,11 @@ class RangeMachine:
                 yield key
 
     def _narrow(self, spans: dict[Any, list[tuple[int, int]]]) -> None:
-        """Forget runs of windows that have fired with all empty ones after them."""
-        oldest = self._grid.oldest(self._fired_at)
+        """Forget the windows that have fired."""
+        oldest, limit = self._grid.oldest(self._fired_at), self._spec.empty_limit
         live = self._around.live
         for key, runs in spans.items():
-            left = [run for run in runs if run[1] + self._spec.empty_limit >= oldest]
+            left = [(max(run[0], oldest), run[1]) for run in runs if run[1] + limit >= oldest]
             if not left:
                 live.discard(SPANS_SLOT, key)
             elif left != runs:

@@ -118,7 +118,7 @@ class SessionMachine:
             self._around.failed(event, error, key)
             return
         if output is not None:
-            self._around.emit(key, output, time)
+            self._around.emit(key, output, time, self._around.now.watermark_ns)
 
     # --- firing ---
 
@@ -146,7 +146,7 @@ class SessionMachine:
             self._around.failed(session[2], error, key)
             return
         if output is not None:
-            self._around.emit(key, output, window.end - 1)
+            self._around.emit(key, output, window.end - 1, window.end + self._spec.delay_ns - 1)
 
     def next_due(self, slot: Slot, value: Any) -> int:
         """When the first session of a key ends."""

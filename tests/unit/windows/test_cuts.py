@@ -79,7 +79,7 @@ def run(spec: WindowSpec, parts: list[list[Event]], cuts: list[int]) -> list[Any
     return sorted(((each.key, each.value, each.time) for each in results), key=repr)
 
 
-times = st.lists(st.integers(0, 60), max_size=25)
+times = st.lists(st.integers(0, 60), max_size=15)
 cut_lists = st.lists(st.integers(3, 20), max_size=12)
 specs = st.builds(
     RangeWindowSpec,
@@ -95,7 +95,7 @@ specs = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(specs, times, times, cut_lists, cut_lists)
 def test_range_windows_are_the_same_however_input_is_cut(
     spec: RangeWindowSpec,
@@ -108,7 +108,7 @@ def test_range_windows_are_the_same_however_input_is_cut(
     assert run(spec, parts, cuts) == run(spec, parts, others)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 9), st.integers(0, 6), times, times, cut_lists, cut_lists)
 def test_sessions_are_the_same_however_input_is_cut(
     gap: int, delay: int, left: list[int], right: list[int], cuts: list[int], others: list[int]
@@ -128,7 +128,7 @@ def test_count_windows_are_the_same_however_a_partition_is_cut(
     assert run(spec, parts, cuts) == run(spec, parts, others)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(specs, times)
 def test_each_window_holds_the_events_that_came_before_it_was_due(
     spec: RangeWindowSpec, only: list[int]
@@ -138,7 +138,7 @@ def test_each_window_holds_the_events_that_came_before_it_was_due(
     grid = Grid.of(spec)
     expected = set()
     for key in "ab":
-        for window in range(-60, 120):
+        for window in range(-20, 70):
             numbers = tuple(
                 number
                 for own, number, time, before in part
@@ -156,16 +156,16 @@ def taken_by(
     grid: Grid, policy: str, time: int, before: int, spec: RangeWindowSpec
 ) -> set[int]:
     """The windows whose first result holds an event."""
-    own = [k for k in range(-60, 120) if grid.start(k) <= time < grid.end(k)]
+    own = [k for k in range(-20, 70) if grid.start(k) <= time < grid.end(k)]
     open_ = {k for k in own if grid.due(k) > before}
     if open_ or policy != PLACE_IN_OLDEST_WINDOW:
         return open_
     if any(grid.due(k) + spec.lateness_ns > before for k in own):
         return set()  # corrected instead
-    return {min(k for k in range(-60, 120) if grid.due(k) > before)}
+    return {min(k for k in range(-20, 70) if grid.due(k) > before)}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 9), times)
 def test_sessions_are_runs_of_events_less_than_a_gap_apart(gap: int, only: list[int]) -> None:
     part = partition(only, 0, "a")

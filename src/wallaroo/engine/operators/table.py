@@ -13,6 +13,7 @@ from wallaroo.engine.operators import (
     peek,
     state_computation,
     state_computation_multi,
+    windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
 from wallaroo.steps import (
@@ -25,6 +26,7 @@ from wallaroo.steps import (
     StateComputationMulti,
     Step,
 )
+from wallaroo.windows.step import WindowStep
 
 OPERATORS: dict[type[Step], Build] = {
     Computation: computation.build,
@@ -34,6 +36,7 @@ OPERATORS: dict[type[Step], Build] = {
     Peek: peek.build,
     StateComputation: state_computation.build,
     StateComputationMulti: state_computation_multi.build,
+    WindowStep: windows.build,
 }
 
 
