@@ -34,9 +34,10 @@ _CONFIGS = ("sources", "sinks")
 KNOWS = {
     "framing": ("errors",),
     "graph": (*_BELOW, "graph"),
-    "check": (*_BELOW, *_CONFIGS, "graph", "check"),
+    "windows": (*_BELOW, "windows"),
+    "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows"),
     "plan": (*_BELOW, *_CONFIGS, "graph", "check", "plan"),
-    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine"),
+    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine", "windows"),
 }
 # No clock, no threads, no outside world.
 IMPURE = frozenset(
@@ -71,6 +72,7 @@ HOMES = {"pyspark": ("wallaroo.spark",), "py4j": ("wallaroo.spark",)}
 # Imports inside functions: (module, what it imports): why.
 LAZY = {
     ("wallaroo.steps", "cloudpickle"): "only functions that cannot be imported by name need it",
+    ("wallaroo.windows.step", "cloudpickle"): "only aggregations that are objects need it",
     ("wallaroo.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
     (
         "wallaroo.sinks.postgres.config",

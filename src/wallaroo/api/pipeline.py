@@ -38,6 +38,7 @@ from wallaroo.steps import (
     Step,
 )
 from wallaroo.user_frames import user_place
+from wallaroo.windows.step import WindowStep
 
 T = TypeVar("T", covariant=True)
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
@@ -178,6 +179,10 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     @overload
     def to(
         self: KeyedPipeline[K, Event], computation: StateComputationMulti[Event, S, U]
+    ) -> KeyedPipeline[K, U]: ...
+    @overload
+    def to(
+        self: KeyedPipeline[K, Event], computation: WindowStep[Event, U]
     ) -> KeyedPipeline[K, U]: ...
     def to(self, computation: Any) -> KeyedPipeline[K, Any]:
         """Add a step; its outputs keep the key of the event they come from."""

@@ -41,6 +41,7 @@ from wallaroo.check.shape import (
     streams_are_not_split,
 )
 from wallaroo.check.subject import LATER, Rule, subject_of
+from wallaroo.check.windows import aggregations_aggregate, windows_have_a_span
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.graph.nodes import Node
 
@@ -62,6 +63,8 @@ RULES: tuple[Rule, ...] = (
     functions_return_at_once,
     headers_are_readable,
     state_classes_can_be_made,
+    aggregations_aggregate,
+    windows_have_a_span,
     names_are_readable,
     sources_have_their_own_names,
     steps_have_their_own_names,

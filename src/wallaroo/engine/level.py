@@ -88,7 +88,9 @@ class Level:
         }
         self.failures = self._watch_failures(batch)
         owners = tasks_by_group(tasks, plan.key_groups)
-        self._times = {stage.id: StageTime(time.clock_ns) for stage in stages}
+        self._times = {
+            stage.id: StageTime(time.clock_ns, time.before.watermark_ns) for stage in stages
+        }
         self._exchanges = {
             stage.id: Exchange(
                 stage.exit.stage,

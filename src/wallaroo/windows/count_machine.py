@@ -24,7 +24,7 @@ Open = list[Any]
 class CountMachine:
     """See ``interface.Machine``."""
 
-    def __init__(self, spec: CountWindowSpec, around: Surroundings) -> None:
+    def __init__(self, spec: CountWindowSpec, around: Surroundings, fired_at: int) -> None:
         self._spec = spec
         self._around = around
         self.process = self._build_process()
@@ -88,7 +88,7 @@ class CountMachine:
         live.load_due(OPEN, watermark)
         open_ = live.slot(OPEN)
         due = [key for key in in_order(open_) if open_[key][4] <= watermark]
-        for key in sorted(due, key=lambda key: open_[key][4]):  # type: ignore[no-any-return]  # a time
+        for key in sorted(due, key=lambda key: open_[key][4]):
             window = open_[key]
             time = window[2] if window[4] == AT_END else window[4]
             self._fire(key, window, time, time - 1)

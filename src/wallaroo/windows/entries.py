@@ -19,7 +19,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from wallaroo.windows.spec import FINAL_WATERMARK, NO_WATERMARK
+from wallaroo.windows.spec import FINAL_WATERMARK
 
 
 class Slot(NamedTuple):
@@ -75,15 +75,9 @@ class Rows(Protocol):
 
 
 class Live:
-    """The entries that one task has touched in one batch, as objects that may change.
-
-    ``committed`` holds the keys of each slot that were read, rather than made in this batch; ``done``
-    is a watermark up to which all of these have fired.
-    """
+    """The entries that one task has touched in one batch, as objects that may change."""
 
     def __init__(self, entries: Entries, rows: Rows):
-        self.committed: dict[Slot, set[Any]] = {}
-        self.done = NO_WATERMARK
         self._slots: dict[Slot, dict[Any, Any]] = {}
         self._unread: dict[Any, list[Slot]] = {}  # of keys whose rows were taken
         self._entries = entries
@@ -104,7 +98,6 @@ class Live:
         found = self._entries.get(key, tuple(slot))
         if found is not None:
             objects[key] = found
-            self.committed.setdefault(slot, set()).add(key)
         return found
 
     def put(self, slot: Slot, key: Any, value: Any) -> None:
@@ -126,15 +119,19 @@ class Live:
                 self.get(slot, key)
                 slots.remove(slot)
 
-    def due(self, until: int) -> dict[Slot, dict[Any, Any]]:
-        """All entries whose slot's time has come, by slot, in order."""
-        first = None
+    def due(self, until: int, are_related: bool = False) -> dict[Slot, dict[Any, Any]]:
+        """All entries whose slot's time has come, by slot, in order.
+
+        ``are_related``: where something of a key is due, entries of it that have nothing to do by
+        themselves are wanted as well.
+        """
         for row in self._rows.take(until):
-            first = row.time_ns if first is None else first
             if row.key not in self._unread:
                 self._unread[row.key] = [Slot(*sub) for sub in self._entries.subs(row.key)]
-        if first is not None:
-            self.done = max(self.done, first - 1)
+        if are_related:
+            for key in self._touched(until):
+                if key not in self._unread:
+                    self._unread[key] = [Slot(*sub) for sub in self._entries.subs(key)]
         for key, slots in self._unread.items():
             for slot in slots:
                 if slot.when <= until:
@@ -142,6 +139,10 @@ class Live:
             slots[:] = [slot for slot in slots if slot.when > until]
         found = [slot for slot, objects in self._slots.items() if slot.when <= until and objects]
         return {slot: self._slots[slot] for slot in sorted(found)}
+
+    def _touched(self, until: int) -> set[Any]:
+        due = (objects for slot, objects in self._slots.items() if slot.when <= until)
+        return set().union(*due)
 
     def flush(self, next_due: Callable[[Slot, Any], int]) -> None:
         """Hand over what was touched, and say when each key has something to do."""

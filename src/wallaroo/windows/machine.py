@@ -29,9 +29,9 @@ MACHINES: dict[type[Any], Any] = {
 }
 
 
-def machine_of(spec: WindowSpec, around: Surroundings) -> Machine:
-    """Build the machine for a specification."""
-    machine: Machine = MACHINES[type(spec)](spec, around)
+def machine_of(spec: WindowSpec, around: Surroundings, fired_at: int) -> Machine:
+    """Build the machine for a specification; what was due at ``fired_at`` has fired already."""
+    machine: Machine = MACHINES[type(spec)](spec, around, fired_at)
     return machine
 
 
@@ -70,7 +70,7 @@ class WindowMachine:
     def _begin(self) -> tuple[Live, Machine]:
         live = Live(self.entries, self.entries)
         around = Surroundings(self._calls, live, self._clock, self._emit, self._failed)
-        return live, machine_of(self._spec, around)
+        return live, machine_of(self._spec, around, self.watermark)
 
     def _emit(self, key: Any, value: Any, time: int, watermark: int) -> None:
         self._results.append(Result(key, value, time))

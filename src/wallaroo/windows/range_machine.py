@@ -51,11 +51,11 @@ class _Firing(NamedTuple):
 class RangeMachine:
     """See ``interface.Machine``."""
 
-    def __init__(self, spec: RangeWindowSpec, around: Surroundings) -> None:
+    def __init__(self, spec: RangeWindowSpec, around: Surroundings, fired_at: int) -> None:
         self._spec = spec
         self._grid = Grid.of(spec)
         self._around = around
-        self._fired_at = NO_WATERMARK  # in this batch
+        self._fired_at = fired_at  # the watermark up to which everything has fired
         self._forget: Callable[[], None] = lambda: None
         self._late = self._late_policy()
         self.process = self._build_process()
@@ -204,7 +204,8 @@ class RangeMachine:
     def advance(self, watermark: int) -> None:
         """Fire what is due at ``watermark``, in order; remove what no window needs any more."""
         self._forget()
-        panes = self._around.live.due(watermark)
+        is_shown_again = bool(self._spec.early_ns or self._spec.lateness_ns)
+        panes = self._around.live.due(watermark, are_related=is_shown_again)
         by_window = self._by_window(panes)
         spans = self._spans(panes)
         for firing in sorted(set(self._agenda(panes, spans, watermark))):
@@ -217,14 +218,14 @@ class RangeMachine:
         self, panes: Panes, spans: dict[Any, list[tuple[int, int]]], watermark: int
     ) -> Iterator[_Firing]:
         grid = self._grid
-        until = grid.oldest(watermark)
+        done = self._fired_at
+        oldest, until = grid.oldest(done), grid.oldest(watermark)
         for slot in panes:
-            done = self._done(slot)
             if slot.kind == LATE and slot.when > done:
                 yield _Firing(slot.when, slot.last, slot.seen, Firing.CORRECTED.value)
             if slot.kind != PANE:
                 continue
-            for window in range(max(slot.first, grid.oldest(done)), min(slot.last + 1, until)):
+            for window in range(max(slot.first, oldest), min(slot.last + 1, until)):
                 yield _Firing(grid.due(window), window, 0, Firing.FINAL.value)
             if self._spec.early_ns and done < slot.seen <= watermark:
                 for window in range(slot.first, slot.last + 1):
@@ -233,13 +234,8 @@ class RangeMachine:
         for runs in spans.values():
             for first, last in runs:
                 stop = min(last + self._spec.empty_limit + 1, until)
-                for window in range(first, stop):
+                for window in range(max(first, oldest), stop):
                     yield _Firing(grid.due(window), window, 0, Firing.FINAL.value)
-
-    def _done(self, slot: Slot) -> int:
-        """The watermark up to which a slot has fired."""
-        live = self._around.live
-        return max(self._fired_at, live.done) if slot in live.committed else self._fired_at
 
     def _by_window(self, panes: Panes) -> dict[int, list[Slot]]:
         """The slots of each window, in the order of time."""

@@ -31,7 +31,7 @@ Session = list[Any]
 class SessionMachine:
     """See ``interface.Machine``."""
 
-    def __init__(self, spec: SessionWindowSpec, around: Surroundings) -> None:
+    def __init__(self, spec: SessionWindowSpec, around: Surroundings, fired_at: int) -> None:
         self._spec = spec
         self._around = around
         self._late = self._late_policy()
@@ -82,7 +82,7 @@ class SessionMachine:
         if not touched:
             session = [time, time, calls.initial()]
             sessions.append(session)
-            sessions.sort(key=lambda each: each[0])  # type: ignore[no-any-return]  # a time
+            sessions.sort(key=lambda each: each[0])
             return session
         session, *others = touched
         for other in others:
@@ -151,4 +151,4 @@ class SessionMachine:
     def next_due(self, slot: Slot, value: Any) -> int:
         """When the first session of a key ends."""
         span = self._spec.gap_ns + self._spec.delay_ns
-        return min(session[1] + span for session in value)
+        return min(int(session[1]) + span for session in value)

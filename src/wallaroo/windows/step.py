@@ -9,8 +9,8 @@ import inspect
 import pickle
 from typing import Any, Generic, TypeVar
 
-from wallaroo.steps import STOP, Step, importable_module, place_of, resolve
-from wallaroo.windows.spec import DEAD_LETTER, RangeWindowSpec, SessionWindowSpec, WindowSpec
+from wallaroo.steps import STOP, Step, importable_module, resolve
+from wallaroo.windows.spec import WindowSpec
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -30,43 +30,44 @@ class WindowStep(Step, Generic[In, Out]):
     keeps_entries = True
     acts_at_end = True
 
-    def __init__(self, spec: WindowSpec, given: Any, place: str = "", on_error: str = STOP):
+    def __init__(
+        self,
+        spec: WindowSpec,
+        given: Any,
+        place: str = "",
+        name: str | None = None,
+        on_error: str = STOP,
+    ):
         self.spec = spec
         self.given = given
-        self.on_error = on_error
         self.aggregation = made_of(given)
-        self.function = getattr(self.aggregation, "update", _no_update)
-        self.arity = 2
-        self.step_name = _name_of(self.aggregation)
         self.state_class = given if inspect.isclass(given) else type(given)
-        self._place = place or place_of(self.function)
+        self.own_place = place
+        super().__init__(_called_by_windows, name or _name_of(self.aggregation), on_error)
+        self.arity = 2
         self.__module__ = self.state_class.__module__
         self.__qualname__ = self.state_class.__qualname__
         self.__doc__ = self.state_class.__doc__
 
     @property
     def place(self) -> str:
-        """``file:line`` of the aggregation's ``update``, or of ``over``."""
-        return self._place
-
-    @property
-    def writes_dead_letters(self) -> bool:
-        """Whether late events go to the dead-letter sink."""
-        spec = self.spec
-        is_late = isinstance(spec, RangeWindowSpec | SessionWindowSpec)
-        return is_late and spec.policy == DEAD_LETTER  # type: ignore[union-attr]  # of these two
+        """``file:line`` of ``over``."""
+        return self.own_place
 
     def is_importable(self) -> bool:
         """Windows are made where they are used, and travel by value."""
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return rebuilt, (self.spec, _packed(self.given), self._place, self.on_error)
+        packed = _packed(self.given)
+        return rebuilt, (self.spec, packed, self.own_place, self.step_name, self.on_error)
 
 
-def rebuilt(spec: WindowSpec, packed: Any, place: str, on_error: str) -> WindowStep[Any, Any]:
+def rebuilt(
+    spec: WindowSpec, packed: Any, place: str, name: str, on_error: str
+) -> WindowStep[Any, Any]:
     """Make the step again where it arrives."""
-    return WindowStep(spec, packed.unpack(), place, on_error)
+    return WindowStep(spec, packed.unpack(), place, name, on_error)
 
 
 class _ByReference:
@@ -117,5 +118,5 @@ def _name_of(aggregation: Any) -> str:
         return type(aggregation).__name__
 
 
-def _no_update(event: Any, accumulator: Any) -> None:
-    """Stands where an aggregation has no ``update``."""
+def _called_by_windows(event: Any, accumulator: Any) -> None:
+    """Stands for the aggregation's methods, which the window operator calls."""

@@ -152,9 +152,7 @@ def test_each_window_holds_the_events_that_came_before_it_was_due(
     assert final == expected
 
 
-def taken_by(
-    grid: Grid, policy: str, time: int, before: int, spec: RangeWindowSpec
-) -> set[int]:
+def taken_by(grid: Grid, policy: str, time: int, before: int, spec: RangeWindowSpec) -> set[int]:
     """The windows whose first result holds an event."""
     own = [k for k in range(-20, 70) if grid.start(k) <= time < grid.end(k)]
     open_ = {k for k in own if grid.due(k) > before}

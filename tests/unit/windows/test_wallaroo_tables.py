@@ -245,7 +245,7 @@ def test_count_windows_fire_when_they_are_full() -> None:
         for time, value in enumerate(values)
     ]
     assert [sums for sums in found if sums] == [[14], [10], [100]]
-    assert found[3] and found[7] and found[11]
+    assert all(found[place] for place in (3, 7, 11))
 
 
 def test_a_count_window_fires_alone_after_its_timeout() -> None:

@@ -35,14 +35,16 @@ class StageTime:
     ``fire_at`` before it emits what was due.
 
     ``clock_ns`` is the batch's one reading of the clock; a repeated batch has the same one.
+    ``fired_ns`` is the watermark of the last commit: what was due at it has fired.
     """
 
-    __slots__ = ("clock_ns", "event_ns", "passed_ns", "receipt_ns", "watermark_ns")
+    __slots__ = ("clock_ns", "event_ns", "fired_ns", "passed_ns", "receipt_ns", "watermark_ns")
 
-    def __init__(self, clock_ns: int = 0) -> None:
+    def __init__(self, clock_ns: int = 0, fired_ns: int = TIME_MIN) -> None:
         self.event_ns: int = TIME_MIN
         self.watermark_ns: int = TIME_MIN
         self.clock_ns = clock_ns
+        self.fired_ns = fired_ns
         # of a stage that reads a source: the source's watermark so far, and when what is being
         # processed was received
         self.passed_ns: int = TIME_MIN
