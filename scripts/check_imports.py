@@ -36,7 +36,7 @@ KNOWS = {
     "graph": (*_BELOW, "graph"),
     "windows": (*_BELOW, "windows"),
     "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows"),
-    "plan": (*_BELOW, *_CONFIGS, "graph", "check", "plan"),
+    "plan": (*_BELOW, *_CONFIGS, "graph", "check", "plan", "windows"),
     "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine", "windows"),
 }
 # No clock, no threads, no outside world.
