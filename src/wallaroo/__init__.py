@@ -74,6 +74,7 @@ from wallaroo.steps import (
     StateComputationMulti,
     Step,
 )
+from wallaroo.tls import TLS
 from wallaroo.windows.aggregation import Aggregation
 from wallaroo.windows.spec import Firing, Window
 from wallaroo.windows.step import WindowStep
@@ -95,7 +96,7 @@ __all__ = [
     "Context", "Step", "Computation", "ComputationMulti", "StateComputation", "StateComputationMulti", "KeyExtractor", "Decoder", "Encoder",
     "OctetDecoder", "OctetEncoder",
     # sources and sinks
-    "TCPSourceConfig", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig", "FileSinkConfig", "StdoutSinkConfig",
+    "TCPSourceConfig", "TLS", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig", "FileSinkConfig", "StdoutSinkConfig",
     "tcp_parse_input_addrs", "tcp_parse_output_addrs",
     # windows
     "Aggregation", "range_windows", "count_windows", "session_windows", "RangeWindows", "CountWindows", "SessionWindows",

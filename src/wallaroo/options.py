@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypedDict
 
 from wallaroo.errors import WallarooError
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.tls import TLS
 
 if TYPE_CHECKING:
     from wallaroo.metrics.status import RunStatus
@@ -61,6 +62,9 @@ class RunOptions:
     """Settings of Spark on top of ours."""
     ack_ports: tuple[tuple[str, int], ...] = ()
     """TCP source name and port on which senders get acknowledgements."""
+    tls: TLS | None = None
+    """Certificate and key with which the driver's range server encrypts what workers on other hosts
+    read; they are given the certificate."""
     is_sticky: bool = True
     """On a cluster: tasks go where the state of their key groups is; False: anywhere (to compare).
     """
@@ -95,6 +99,7 @@ class RunChanges(TypedDict, total=False):
     module_paths: tuple[str, ...]
     spark_conf: tuple[tuple[str, str], ...]
     ack_ports: tuple[tuple[str, int], ...]
+    tls: TLS | None
     is_sticky: bool
     status_address: tuple[str, int] | None
     allow_incompatible: bool

@@ -11,10 +11,13 @@ carries them with a key, and only it takes state steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
+from wallaroo.api.times import hours
+from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.graph.nodes import (
     CollectNode,
     KeyByNode,
@@ -30,15 +33,20 @@ from wallaroo.steps import (
     Computation,
     ComputationMulti,
     Decoder,
+    EventTime,
     Filter,
     KeyExtractor,
     Peek,
     StateComputation,
     StateComputationMulti,
     Step,
+    receipt_time,
 )
 from wallaroo.user_frames import user_place
 from wallaroo.windows.step import WindowStep
+
+# how far an event's time may be ahead of its receipt, unless it is said otherwise
+MAX_AHEAD = hours(24)
 
 T = TypeVar("T", covariant=True)
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
@@ -125,6 +133,45 @@ class Pipeline(Generic[T]):
     ) -> Self:
         """Call the function for each event, which goes on as it is; what it returns is ignored."""
         return type(self)(_step(self, Peek, function, name, on_error))
+
+    def with_event_time(
+        self,
+        extractor: Callable[[T], datetime | float] | None = None,
+        *,
+        delay: int = 0,
+        idle_after: int | None = None,
+        max_ahead: int = MAX_AHEAD,
+        on_error: str = STOP,
+    ) -> Self:
+        """Give every event the time that ``extractor`` says: an aware datetime, seconds as float, or
+        nanoseconds as int; without an extractor, the time of its receipt.  It goes before the first
+        ``key_by``.
+
+        The watermark of a source is the newest time so far less ``delay``: by so much events may be
+        out of order without being late.  A source of which nothing came for ``idle_after`` holds
+        nothing back; without it, time waits for the source.  An event that is more than
+        ``max_ahead`` ahead of its receipt is counted and skipped, or goes to the dead letters with
+        ``on_error="dead-letter"``.  Spans are ``wallaroo.seconds(1)`` and its like.
+        """
+        check_on_error("event_time", on_error)
+        place = user_place()
+        spans = {"delay": delay, "idle_after": idle_after, "max_ahead": max_ahead}
+        for name, span in spans.items():
+            if span is not None and (
+                isinstance(span, bool) or not isinstance(span, int) or span < 0
+            ):
+                what = f"{name}={span!r} is no span of time."
+                fix = "Write it as wallaroo.seconds(5), wallaroo.minutes(1) or the like."
+                raise WallarooParameterError(Problem("with_event_time()", place, what, fix))
+        given: Any = extractor
+        if given is not None and not callable(given):
+            what = f"The extractor is {given!r}, not a function."
+            fix = "Give it a function of one event that returns the event's time."
+            raise WallarooParameterError(Problem("with_event_time()", place, what, fix))
+        function = receipt_time if extractor is None else extractor
+        name = f"event time at {PurePath(place).name}"
+        step = EventTime[Any](function, name, on_error, delay, idle_after, max_ahead)
+        return type(self)(StepNode(self._node, step, place))
 
     def collect(self) -> KeyedPipeline[str, T]:
         """Bring everything to one place, with one key: one state for all events, one order.  What

@@ -51,6 +51,14 @@ class KeyedState:
         self.live.pop(key, None)
         self._dropped[key] = None
 
+    def has(self, key: Key) -> bool:
+        """Whether the key has state now."""
+        return key in self.live or (key not in self._dropped and self._read(key) is not None)
+
+    def is_dropped(self, key: Key) -> bool:
+        """Whether the key's stored state was dropped in this batch."""
+        return key in self._dropped
+
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
         """Yield key and pickled state for every touched key whose bytes differ from what was
         stored; None instead of the bytes where a stored state was dropped.

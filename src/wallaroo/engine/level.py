@@ -5,7 +5,7 @@ Where it runs: pure (in workers, and in the in-process runner).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from wallaroo.engine.heads import (
     emit_timed_events,
 )
 from wallaroo.engine.keyed_state import KeyedState, Read
-from wallaroo.engine.keys import groups_of_task, tasks_by_group
+from wallaroo.engine.keys import Key, groups_of_task, tasks_by_group
 from wallaroo.engine.operators.interface import Emit, StageTime
 from wallaroo.engine.ordered_entries import (
     EntryReader,
@@ -37,14 +37,19 @@ from wallaroo.engine.ordered_entries import (
 from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.packing import FRAMES, Kind, Packing, packing_of
 from wallaroo.engine.stage import Around, BuiltStage, Policy, build_output, build_stage, sinks_of
-from wallaroo.engine.watermarks import BatchTime, Heard, after_batch, floor_at
+from wallaroo.engine.watermarks import NO_TIME, BatchTime, Heard, after_batch, floor_at
 from wallaroo.framing import frame_splitter
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
 from wallaroo.steps import Decoder, Step
 
 ReadState = Callable[[str], Read]  # state step name -> read function
 OpenEntries = Callable[[str], EntryReader]  # name in the step table -> what was committed
-NO_TIME = BatchTime()
+ListKeys = Callable[[str], Iterable[Key]]  # state step name -> keys that have committed state
+
+
+def no_keys(name: str) -> Iterable[Key]:
+    """List keys where none were committed."""
+    return ()
 
 
 def nothing_stored(name: str) -> EntryReader:
@@ -70,11 +75,14 @@ class Level:
         batch: int = -1,
         open_entries: OpenEntries = nothing_stored,
         time: BatchTime = NO_TIME,
+        list_keys: ListKeys = no_keys,
     ):
         self.plan = plan
         self._has_time = plan.has_time
+        self._acts = plan.has_time or plan.has_end
         self._source_times = plan.source_times
         self._batch_time = time
+        self._list_keys = list_keys
         self._groups = Groups(*groups_of_task(task, tasks, plan.key_groups), plan.key_groups)
         self._heard: Heard = {}
         self._packing = packing_of(plan.serializer)
@@ -111,6 +119,12 @@ class Level:
         }
         self.stores = {
             step.step_name: self._store(step, open_entries)
+            for stage in stages
+            for step in stage.steps
+            if step.keeps_entries
+        }
+        self._expires_by_event_time = {
+            step.step_name: step.expires_by_event_time
             for stage in stages
             for step in stage.steps
             if step.keeps_entries
@@ -158,7 +172,14 @@ class Level:
         exchange = self._exchanges.get(stage.id)
         output = build_output(self.plan, stage, exchange, self.outputs, policy)
         return build_stage(
-            stage, self.states, output, policy, around, self._times[stage.id], self.stores
+            stage,
+            self.states,
+            output,
+            policy,
+            around,
+            self._times[stage.id],
+            self.stores,
+            lambda step: self._list_keys(step.step_name),
         )
 
     def _payloads_head(self, stage: Stage, emit: Emit) -> Callable[[Payloads], None]:
@@ -284,27 +305,22 @@ class Level:
         """Move time to where it is after the batch's input: operators may emit what was waiting for
         it, also where no input came.
         """
-        if self.number == 0 or not self._has_time:
+        if self.number == 0 or not self._acts:
             return
         after = after_batch(self._batch_time, self._source_times, self._heard)
         is_final = self._batch_time.is_final
-        self.advance(TIME_MAX if is_final else after.watermark_ns)
-
-    def advance(self, watermark_ns: int) -> None:
-        """Move the level's watermark; where all input has ended, end what is left."""
         for built in self._built.values():
-            for advance in built.advances:
-                built.time.watermark_ns = watermark_ns
-                advance(watermark_ns)
-            if self._batch_time.is_final:
-                for end in built.ends:
-                    end()
+            built.time.reached_ns = after.watermark_ns
+            built.advance(TIME_MAX if is_final else after.watermark_ns, is_final)
 
     def due_ns(self) -> tuple[int, int]:
         """Return when the first thing is due that is left, in event and in processing time."""
         stores = self.stores.values()
         times = [store.due.earliest_ns() for store in stores]
         clocks = [store.due_processing.earliest_ns() for store in stores]
+        for step, store in self.stores.items():
+            expiries = times if self._expires_by_event_time[step] else clocks
+            expiries.append(store.expiry.earliest_ns())
         return (
             min((each for each in times if each is not None), default=TIME_MAX),
             min((each for each in clocks if each is not None), default=TIME_MAX),

@@ -9,6 +9,7 @@ A step that keeps entries (``Step.keeps_entries``) has a ``StepStore``:
   of those only the ones whose bytes differ.
 * ``due``: what is due in event time, and ``due_processing``: in processing time.  Both are found in
   the order of time, by a range scan: nothing looks at all keys.
+* ``expiry``: when state expires, by the time that the step's state expires by.
 
 Invariant: reads show what was committed with the batch's own changes on top; nothing is written
 before the batch's end, when ``changes`` says what is different.
@@ -41,7 +42,7 @@ from wallaroo.plan.model import ENTRY_KINDS
 
 # key group, stored key, value (None: removed)
 Change = tuple[int, bytes, bytes | None]
-ENTRIES, DUE, DUE_PROCESSING = ENTRY_KINDS
+ENTRIES, DUE, DUE_PROCESSING, EXPIRY = ENTRY_KINDS
 
 
 def namespace(step: str, kind: str) -> str:
@@ -98,6 +99,7 @@ class Entries:
     ):
         self.live: dict[tuple[Key, Sub], Any] = {}
         self._stored: dict[tuple[Key, Sub], bytes | None] = {}
+        self._touched: dict[Key, list[Sub]] = {}
         self._reader = reader
         self._groups = groups
         self._dumps = dumps
@@ -145,12 +147,11 @@ class Entries:
             stored[len(prefix) :]: decode_sub(stored, len(prefix))
             for stored, _ in self._reader.scan(group, prefix, after_prefix(prefix))
         }
-        for own, sub in self._stored:
-            if own == key and (own, sub) not in self.live:
-                found.pop(encode_sub(sub), None)
-        for own, sub in self.live:
-            if own == key:
+        for sub in self._touched.get(key, ()):
+            if (key, sub) in self.live:
                 found[encode_sub(sub)] = sub
+            else:
+                found.pop(encode_sub(sub), None)
         return [found[encoded] for encoded in sorted(found)]
 
     def _read(self, key: Key, sub: Sub) -> bytes | None:
@@ -159,6 +160,7 @@ class Entries:
         found = self._reader.get(group, stored)
         raw = None if found is None else split_entry(stored, found)[2]
         self._stored[key, sub] = raw
+        self._touched.setdefault(key, []).append(sub)
         return raw
 
     def changes(self) -> Iterator[Change]:
@@ -293,9 +295,11 @@ class StepStore:
         self.entries = Entries(open_reader(ENTRIES), groups, dumps, loads)
         self.due = DueIndex(open_reader(DUE), groups)
         self.due_processing = DueIndex(open_reader(DUE_PROCESSING), groups)
+        self.expiry = DueIndex(open_reader(EXPIRY), groups)
 
     def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
         """Yield what is to be written, by kind of namespace."""
         yield ENTRIES, self.entries.changes()
         yield DUE, self.due.changes()
         yield DUE_PROCESSING, self.due_processing.changes()
+        yield EXPIRY, self.expiry.changes()

@@ -32,8 +32,10 @@ class TaskReport:
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: tuple[Sample, ...] = ()  # some of them
     worker: str = ""  # where the task ran
-    # source -> partition -> the watermark (unix ms) after what was read; empty without event time
-    watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
+    # source -> its watermark after what was read; empty without event time
+    heard: dict[int, int] = field(default_factory=dict)
+    # when the first timer or window that is left is due, in event and in processing time
+    due_ns: tuple[int, int] | None = None
 
 
 def mixed_attempts(reports: list[TaskReport]) -> str:

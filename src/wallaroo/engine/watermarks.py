@@ -83,12 +83,14 @@ class BatchTime:
     # sources of which nothing is waiting that was received before the clock was read
     drained: frozenset[int] = frozenset()
     is_final: bool = False  # all input has ended: everything is due
+    at_least_ns: int = TIME_MIN  # a watermark that a test sets
 
     def floor_ns(self, source: str) -> int:
         """Return below what no watermark of a source falls."""
         return max(self.before.watermark_ns, self.before.sources.get(source, _UNHEARD).watermark_ns)
 
 
+NO_TIME = BatchTime()
 _UNHEARD = SourceMark()
 
 
@@ -121,7 +123,8 @@ def after_batch(time: BatchTime, sources: SourceTimes, heard: Heard) -> Watermar
         name: _moved(time, name, how, seen.get(number), number in time.drained)
         for number, (name, how) in enumerate(sources)
     }
-    all_ns = max(time.before.watermark_ns, _of_all(time.clock_ns, sources, marks))
+    moved_ns = _of_all(time.clock_ns, sources, marks)
+    all_ns = max(time.before.watermark_ns, moved_ns, time.at_least_ns)
     kept = {**time.before.sources, **marks}  # a source that is not in the plan may come back
     return Watermarks(all_ns, time.clock_ns, kept, has_ended=time.is_final)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.framing import Framing
+from wallaroo.tls import TLS
 
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024  # per source, in the spool and not yet consumed
 HANDSHAKE_S = 10.0  # for a sender of an acknowledged stream to name its stream
@@ -27,6 +29,7 @@ class IngressSource:
     framing: Framing
     # listen here too, for senders that want acknowledgements (see ``acks``); 0: any free one
     ack_port: int | None = None
+    tls: TLS | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,10 @@ def write_config(config: IngressConfig, path: Path) -> None:
 def read_config(path: Path) -> IngressConfig:
     """Read what ``write_config`` wrote."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    sources = tuple(
-        IngressSource(**{**source, "framing": Framing(**source["framing"])})
-        for source in content["sources"]
-    )
+    sources = tuple(map(_source, content["sources"]))
     return IngressConfig(**{**content, "sources": sources})
+
+
+def _source(fields: dict[str, Any]) -> IngressSource:
+    tls = TLS(**fields["tls"]) if fields["tls"] else None
+    return IngressSource(**{**fields, "framing": Framing(**fields["framing"]), "tls": tls})

@@ -18,6 +18,7 @@ from wallaroo.engine.keyed_state import Read
 from wallaroo.engine.keys import Key
 from wallaroo.engine.level import Level
 from wallaroo.engine.ordered_entries import Change, EntryReader, namespace
+from wallaroo.engine.ordered_keys import TIME_MIN
 from wallaroo.engine.packing import packing_of
 from wallaroo.engine.watermarks import BatchTime, Watermarks, after_batch, with_due
 from wallaroo.framing import Framing, frame_walker, framer
@@ -95,7 +96,7 @@ class LocalRunner:
         """Process one batch: per task of level 0 a list of inputs, which may be none.  Nothing is
         committed yet.
 
-        ``watermark_ns``: a watermark to move to, in place of the one that the input gives.
+        ``watermark_ns``: a watermark to move to, if the input's is lower.
         ``is_final``: all input has ended.
         """
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
@@ -105,27 +106,36 @@ class LocalRunner:
             max(clock_ns, self.time.clock_ns),
             frozenset(range(len(self.plan.sources))),
             is_final,
+            TIME_MIN if watermark_ns is None else watermark_ns,
         )
         heard: dict[int, dict[int, int]] = {}
         due: list[tuple[int, int]] = []
 
         def run(number: int, task: int, received: list[Block]) -> Iterator[tuple[int, Block]]:
             level = Level(
-                self.plan, number, task, tasks, self._reader, self.batch, self._entries_of, time
+                self.plan,
+                number,
+                task,
+                tasks,
+                self._reader,
+                self.batch,
+                self._entries_of,
+                time,
+                lambda step: tuple(self.state.get(step, ())),
             )
             if number == 0:
                 feeding = self._feed_frames(level, pieces[task] if pieces else (), result)
             else:
                 level.hear(heard)
                 feeding = feed_blocks(level, self.plan, number, task, received)
-            yield from drain(level, feeding, lambda: None, watermark_ns)
+            yield from drain(level, feeding, lambda: None)
             if number == 0:
                 heard[task] = level.heard
             due.append(level.due_ns())
             self._take(level, result)
 
         run_levels([max(1, len(pieces)), *[tasks] * (levels - 1)], run)
-        if self.plan.has_time:
+        if self.plan.has_time or self.plan.has_end:
             marks = after_batch(time, self.plan.source_times, heard)
             result.time = with_due(marks, due)
         return result

@@ -79,7 +79,7 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 def _kept(step: Any) -> str:
     """What a step's state is: its class; for windows also which windows."""
-    own = _qualified(step.state_class)
+    own = _qualified(getattr(step, "state_class", object))
     return f"{own} over {step.spec}" if isinstance(step, WindowStep) else own
 
 

@@ -33,7 +33,7 @@ from wallaroo.steps import Decoder, Encoder, EventTime, KeyExtractor, Step
 
 KEY_GROUPS_DEFAULT = 128
 # what a step that keeps ordered entries has in the step table besides its state
-ENTRY_KINDS = ("entries", "due", "due in processing time")
+ENTRY_KINDS = ("entries", "due", "due in processing time", "expiry")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.accounts import Accounts, busy_s
+from wallaroo.runtime.batch_time import BatchTimes
 from wallaroo.runtime.commit_protocol import BatchProtocol
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.intake import BEGINNING, Offsets
@@ -77,6 +78,7 @@ class Batches:
         self._accounts = accounts
         self._pacer = pacer
         self._allow = allow
+        self._times = BatchTimes(setup.plan, setup.readers)
         self._under_way: UnderWay | None = None
         self._committing = threading.Lock()
         self._is_abandoned = False
@@ -102,6 +104,18 @@ class Batches:
         done = self.last.offsets if self.last else {}
         names = [source.config.name for source in self._setup.plan.sources]
         return {name: list(done.get(name, BEGINNING)) for name in names}
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a batch without input would do something now: a timer or window is due, or all
+        input has ended.
+        """
+        return self._times.is_due(self.last, self.ends)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to be done should all input have ended."""
+        return self._times.is_finished(self.last)
 
     def empty_job(self, tasks: int = 1) -> BatchJob:
         """Return a batch of nothing at the last commit."""
@@ -161,7 +175,8 @@ class Batches:
                 raise InternalError(f"batch {job.batch} ended after the run had given it up")
             # a source that this application does not have keeps its place, should it come back
             before = self.last.offsets if self.last else {}
-            return self._protocol.commit(job.batch, {**before, **ends}, reports)
+            marks = self._times.after(job.time, reports)
+            return self._protocol.commit(job.batch, {**before, **ends}, reports, marks)
 
     def _attempted(self, job: BatchJob) -> list[TaskReport]:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))
@@ -184,7 +199,10 @@ class Batches:
         while len(pieces) > 1 and not pieces[-1]:
             pieces.pop()
         return replace(
-            self.empty_job(tasks), pieces=tuple(map(tuple, pieces)), writes_snapshots=True
+            self.empty_job(tasks),
+            pieces=tuple(map(tuple, pieces)),
+            writes_snapshots=True,
+            time=self._times.of_batch(self.last, ends),
         )
 
     def _learn(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.engine.report import TaskReport, mixed_attempts
+from wallaroo.engine.watermarks import Watermarks
 from wallaroo.errors import InternalError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitHistory
@@ -93,9 +94,15 @@ class BatchProtocol:
                 f"removed and built again from the checkpoint; nothing is lost. Check that disk."
             )
 
-    def commit(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
+    def commit(
+        self,
+        batch: int,
+        offsets: Offsets,
+        reports: list[TaskReport],
+        watermarks: Watermarks | None = None,
+    ) -> Commit:
         """Publish the commit, let the sinks go, then forget what is no longer needed."""
-        commit = self._made(batch, offsets, reports)
+        commit = self._made(batch, offsets, reports, watermarks)
         fault_point("commit.before")
         self._commits.publish(commit)
         fault_point("commit.after")
@@ -110,7 +117,13 @@ class BatchProtocol:
             write_tail(folder, Position(*commit.offsets[name]), released)
         return commit
 
-    def _made(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
+    def _made(
+        self,
+        batch: int,
+        offsets: Offsets,
+        reports: list[TaskReport],
+        watermarks: Watermarks | None,
+    ) -> Commit:
         sinks = enumerate(self._plan.sinks)
         written = [snapshot for report in reports for snapshot in report.snapshots]
         # a source that is not in the plan any more may return: it goes on where it was
@@ -130,6 +143,7 @@ class BatchProtocol:
             checkpoint=self._checkpoint_id,
             id=uuid.uuid4().hex,
             parent=self.last.id if self.last else "",
+            watermarks=watermarks.to_json() if watermarks else {},
         )
 
     def abort(self, batch: int, reports: list[TaskReport]) -> None:

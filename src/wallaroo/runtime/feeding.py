@@ -33,21 +33,16 @@ def feed_blocks(level: Level, plan: Plan, number: int, task: int, blocks: Iterab
         yield None
 
 
-def drain(
-    level: Level, feeding: Fed, stage_outputs: Callable[[], None], watermark_ns: int | None = None
-) -> Iterator[Routed]:
+def drain(level: Level, feeding: Fed, stage_outputs: Callable[[], None]) -> Iterator[Routed]:
     """Yield full blocks as they come, then the rest; ``stage_outputs`` is called whenever the level
-    may have outputs.  ``watermark_ns``: a watermark to move to, in place of the one that the input gives.
+    may have outputs.
     """
     for passed in feeding:
         if passed is not None:
             yield passed
         yield from level.drain()
         stage_outputs()
-    if watermark_ns is None:
-        level.end_batch()
-    else:
-        level.advance(watermark_ns)
+    level.end_batch()
     yield from level.finish()
     stage_outputs()  # an event that cannot be packed is found when its block is
 

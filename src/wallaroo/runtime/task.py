@@ -11,14 +11,15 @@ import time
 import traceback
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from wallaroo.engine.blocks import Block, Marker
-from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.keys import Key, groups_of_task
 from wallaroo.engine.level import Level
+from wallaroo.engine.ordered_entries import EntryReader
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.plan.model import Plan
@@ -65,13 +66,15 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
     except Exception as error:  # noqa: BLE001  # the error gate of the worker: whatever it is, the driver tells the user
         report = _failed(task, level, index, unexpected(error))
     reports = (*(task.reports_before if task else ()), report)
+    heard = task.heard if task else {}
     if task is not None:
         task.close()
     if level + 1 == job.levels:
         yield from reports
     else:
         for consumer in range(job.tasks):
-            yield consumer, Marker(level, index, report.attempt, reports if consumer == 0 else ())
+            own = reports if consumer == 0 else ()
+            yield consumer, Marker(level, index, report.attempt, own, heard)
     del task
     if (time.perf_counter() - started) * 1e3 > COLLECT_AFTER_MS:
         gc.collect()
@@ -116,7 +119,18 @@ class Task:
         self._counts = Counts()
         self._writers: dict[int, SinkWriter] = {}
         self._state = self._open_state()
-        self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
+        self._heard: dict[int, Mapping[int, int]] = {}
+        self._level = Level(
+            self._plan,
+            level,
+            index,
+            job.tasks,
+            self._reader,
+            job.batch,
+            self._open_entries,
+            job.time,
+            self._list_keys,
+        )
 
     def _open_state(self) -> TaskState | None:
         if not any(
@@ -136,6 +150,19 @@ class Task:
     def _reader(self, step: str) -> Any:
         assert self._state is not None
         return self._state.reader(step)
+
+    def _open_entries(self, name: str) -> EntryReader:
+        assert self._state is not None
+        return self._state.open_entries(name)
+
+    def _list_keys(self, step: str) -> Iterable[Key]:
+        assert self._state is not None
+        return self._state.keys(step)
+
+    @property
+    def heard(self) -> Mapping[int, Mapping[int, int]]:
+        """The watermarks of level 0, as far as this task knows them."""
+        return {self._index: self._level.heard} if self._level_number == 0 else self._heard
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
         """Process everything; yield full blocks as they come, then the rest."""
@@ -159,7 +186,9 @@ class Task:
             self._counts.events[piece.source] = self._counts.events.get(piece.source, 0) + events
 
     def _feed_blocks(self, records: Iterable[Record]) -> Fed:
-        blocks = self._blocks(records)
+        # what the producers have heard is known when all their blocks are here
+        blocks = list(self._blocks(records)) if self._plan.has_time else self._blocks(records)
+        self._level.hear(self._heard)
         return feed_blocks(self._level, self._plan, self._level_number, self._index, blocks)
 
     def _blocks(self, records: Iterable[Record]) -> Iterator[Block]:
@@ -167,6 +196,7 @@ class Task:
             if isinstance(record, Marker):
                 self.consumed[record.producer] = record.attempt
                 self.reports_before += record.reports
+                self._heard.update(record.heard)
             elif record is not None:  # None: a layout's anchor
                 yield record
 
@@ -200,7 +230,9 @@ class Task:
             job = self._job
             storage = job.deployment.storage
             name = f"{job.batch}.{self._level_number}.{self._index}.{self.attempt}"
-            delta = self._state.write_delta(self._level.states, name, storage, job.batch)
+            delta = self._state.write_delta(
+                self._level.states, name, storage, job.batch, stores=self._level.stores
+            )
             if (
                 job.writes_snapshots
                 and job.state_level == self._level_number
@@ -233,6 +265,8 @@ class Task:
             errors=self._level.failures.counts,
             samples=tuple(self._level.failures.samples),
             worker=worker_name(),
+            heard=self._level.heard if self._level_number == 0 else {},
+            due_ns=self._level.due_ns() if self._level.stores else None,
         )
 
     def close(self) -> None:

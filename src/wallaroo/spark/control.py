@@ -19,6 +19,7 @@ from wallaroo.runtime.pacing import EVENTS_FIRST
 class Control:
     events_max: int = EVENTS_FIRST  # of the next batch, over all sources
     is_held: bool = False  # take nothing now: stopping, or a sink's backlog is at its bound
+    wake: int = 0  # a batch that is due although there may be no events: higher for each one
 
 
 def write_control(path: Path, control: Control) -> None:

@@ -72,7 +72,8 @@ class SpoolStreamReader(DataSourceStreamReader):
         control = read_control(self._control)
         if control.is_held:
             return start
-        return plan_offsets(start, self._readers, control.events_max) | {STARTED: start[STARTED]}
+        started = [0, max(start[STARTED][1], control.wake)]
+        return plan_offsets(start, self._readers, control.events_max) | {STARTED: started}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return [InputPartition((name, end[name][1] - start[name][1])) for name in self._readers]

@@ -8,9 +8,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import cast
 
 from wallaroo.engine.keyed_state import KeyedState, Read
-from wallaroo.engine.keys import Key, encode_key, group_of
+from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
+from wallaroo.engine.ordered_entries import StepStore, namespace
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import DeltaRef, SnapshotRef
 from wallaroo.state.delta import Entry, Origin, encode
@@ -18,6 +21,32 @@ from wallaroo.state.history import History
 from wallaroo.state.layout import DELTAS, SNAPSHOTS
 from wallaroo.state.storage import Storage
 from wallaroo.state.view import View
+
+SCANNED_AT_ONCE = 256  # entries, at first; then twice as many each time
+SCANNED_MAX = 8192
+NO_STORES: Mapping[str, StepStore] = MappingProxyType({})
+
+
+class StoredEntries:
+    """Ordered entries of one step in the view; an ``EntryReader``."""
+
+    def __init__(self, view: View, step: int):
+        self._view = view
+        self._step = step
+
+    def get(self, group: int, stored: bytes) -> bytes | None:
+        return self._view.read(group, self._step, stored)
+
+    def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        limit = SCANNED_AT_ONCE
+        while True:
+            found = self._view.scan(group, self._step, low, high, limit)
+            for entry in found:
+                yield entry.key, cast(bytes, entry.value)
+            if len(found) < limit:
+                return
+            low = found[-1].key + b"\x00"
+            limit = min(2 * limit, SCANNED_MAX)
 
 
 class TaskState:
@@ -75,8 +104,25 @@ class TaskState:
         found = (self._view.scan(group, step_id, low, high) for group in range(*self._groups))
         return heapq.merge(*found, key=lambda entry: entry.key)
 
+    def open_entries(self, name: str) -> StoredEntries:
+        """Return what reads the ordered entries of one name in the step table."""
+        return StoredEntries(self._view, self._step_ids[name])
+
+    def keys(self, step: str) -> Iterator[Key]:
+        """Yield the keys of which a state step has state."""
+        step_id = self._step_ids[step]
+        for group in range(*self._groups):
+            for entry in self._view.entries(group):
+                if entry.step == step_id:
+                    yield decode_key(entry.key)
+
     def write_delta(
-        self, states: Mapping[str, KeyedState], name: str, storage: Storage, batch: int
+        self,
+        states: Mapping[str, KeyedState],
+        name: str,
+        storage: Storage,
+        batch: int,
+        stores: Mapping[str, StepStore] = NO_STORES,
     ) -> DeltaRef | None:
         """Write what changed as one delta file of ``batch`` under a fresh name; None where nothing
         did.
@@ -84,6 +130,11 @@ class TaskState:
         by_group: dict[int, list[Entry]] = {}
         for step, state in states.items():
             self._gather(self._step_ids[step], state.changes(), by_group)
+        for step, store in stores.items():
+            for kind, changes in store.changes():
+                step_id = self._step_ids[namespace(step, kind)]
+                for group, stored, value in changes:
+                    by_group.setdefault(group, []).append(Entry(step_id, stored, value))
         if not by_group:
             return None
         file = f"{DELTAS}/{name}.delta"

@@ -28,6 +28,7 @@ class Held(StateComputation[str, Count, str]):
     """A step kind of its own: counts now, emits the counts when the watermark moves."""
 
     kind = "held"
+    uses_time = True
 
 
 class Buffered(Computation[str, str]):
@@ -45,7 +46,7 @@ def hold(step: Held, site: Site) -> Operator:
     def advance(watermark_ns: int) -> None:
         for key in ("a", "b"):
             own = state.live.get(key) or state.load(key)
-            if own.count:
+            if own.count and watermark_ns:
                 site.emit(key, f"{key} {own.count} at {watermark_ns} {site.time.watermark_ns}")
 
     return Operator(process, advance)
@@ -90,7 +91,7 @@ def runner_of(pipeline: Any) -> LocalRunner:
 
 def test_time_moves_without_input() -> None:
     runner = runner_of(source(Path()).key_by(by_itself).to(held))  # type: ignore[arg-type]  # any kind
-    frames = [(0, runner.frames(0, word), 1) for word in (b"a", b"b", b"a")]
+    frames = [(0, runner.frames(0, word), 0) for word in (b"a", b"b", b"a")]
 
     first = runner.run_batch([frames], 1)
     runner.commit(first)
@@ -104,7 +105,7 @@ def test_what_is_emitted_for_the_watermark_goes_through_the_shuffles_that_follow
     pipeline = source(Path()).key_by(by_itself).to(held).key_by(by_first_word).to(held_again)
     runner = runner_of(pipeline)
 
-    done = runner.run_batch([[(0, runner.frames(0, b"a"), 1)]], 2, watermark_ns=5)
+    done = runner.run_batch([[(0, runner.frames(0, b"a"), 0)]], 2, watermark_ns=5)
 
     assert done.outputs[0] == [b"a 1 at 5 5"]
 

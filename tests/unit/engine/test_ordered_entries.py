@@ -13,6 +13,7 @@ from wallaroo.engine.ordered_entries import (
     DUE,
     DUE_PROCESSING,
     ENTRIES,
+    EXPIRY,
     Groups,
     StepStore,
 )
@@ -44,7 +45,7 @@ class Committed:
     """Namespaces that survive batches."""
 
     def __init__(self) -> None:
-        self.kinds = {kind: MemoryEntries() for kind in (ENTRIES, DUE, DUE_PROCESSING)}
+        self.kinds = {kind: MemoryEntries() for kind in (ENTRIES, DUE, DUE_PROCESSING, EXPIRY)}
 
     def store(self) -> StepStore:
         return StepStore(self.kinds.__getitem__, GROUPS, pickle.dumps, pickle.loads)

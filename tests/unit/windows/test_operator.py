@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import wallaroo
 from wallaroo.local.runner import Input, LocalRunner
-from wallaroo.steps import EventTime
 from wallaroo.windows.machine import WindowMachine
 from wallaroo.windows.spec import NO_WATERMARK
 
@@ -71,7 +70,7 @@ def runner_of(windows: Any) -> LocalRunner:
     config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7100", decode)
     pipeline = (
         wallaroo.source("in", config)
-        .to(EventTime(time_of, "time"))  # type: ignore[call-overload]  # made by with_event_time
+        .with_event_time(time_of)
         .key_by(key_of)
         .to(windows)
         .to_sink(wallaroo.StdoutSinkConfig(encode))
@@ -153,7 +152,7 @@ def test_windows_can_be_stacked() -> None:
     config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7100", decode)
     pipeline = (
         wallaroo.source("in", config)
-        .to(EventTime(time_of, "time"))  # type: ignore[call-overload]  # made by with_event_time
+        .with_event_time(time_of)
         .key_by(key_of)
         .to(wallaroo.range_windows(10).over(Total))
         .to(wallaroo.range_windows(50).over(Results))

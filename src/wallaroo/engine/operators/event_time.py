@@ -24,6 +24,7 @@ def build(step: EventTime[Any], site: Site) -> Operator:
     if step.extractor is None:
         return Operator(site.emit)  # the stage gives events the time of their receipt
     extract, emit, failed, time = step.extractor, site.emit, site.failed, site.time
+    rejected = site.rejected or site.failed
     delay_ns, ahead_ns = step.delay_ns, step.max_ahead_ns
 
     def process(key: Any, event: Any) -> None:
@@ -31,10 +32,13 @@ def build(step: EventTime[Any], site: Site) -> Operator:
             event_ns = extract(event)
             if type(event_ns) is not int:
                 event_ns = as_nanoseconds(event_ns)
-            if event_ns > time.receipt_ns + ahead_ns or abs(event_ns) > TIME_LIMIT_NS:
-                raise _reject(event_ns, time.receipt_ns, ahead_ns)
+            if abs(event_ns) > TIME_LIMIT_NS:
+                raise _no_time(event_ns)
         except BaseException as error:
             failed(event, error, key)
+            return
+        if event_ns > time.receipt_ns + ahead_ns:
+            rejected(event, _ahead(event_ns - time.receipt_ns, ahead_ns), key)
             return
         time.event_ns = event_ns
         passed_ns = time.watermark_ns = time.passed_ns
@@ -49,15 +53,17 @@ class AheadError(ValueError):
     """An event's time is further ahead than ``max_ahead`` allows."""
 
 
-def _reject(event_ns: int, receipt_ns: int, ahead_ns: int) -> ValueError:
-    if abs(event_ns) > TIME_LIMIT_NS:
-        return ValueError(
-            f"{event_ns} is no time in nanoseconds since 1970: give seconds as float, nanoseconds as "
-            f"int, or an aware datetime"
-        )
+def _ahead(ahead_ns: int, allowed_ns: int) -> AheadError:
     return AheadError(
-        f"its time is {(event_ns - receipt_ns) / 1e9:.0f} s after it was received; max_ahead allows "
-        f"{ahead_ns / 1e9:g} s"
+        f"its time is {ahead_ns / 1e9:.0f} s after it was received; max_ahead allows "
+        f"{allowed_ns / 1e9:g} s"
+    )
+
+
+def _no_time(event_ns: int) -> ValueError:
+    return ValueError(
+        f"{event_ns} is no time in nanoseconds since 1970: give nanoseconds as int, seconds as float, "
+        f"or an aware datetime"
     )
 
 

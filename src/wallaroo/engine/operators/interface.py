@@ -10,12 +10,13 @@ the operator is built.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.keyed_state import KeyedState
+from wallaroo.engine.keys import Key
 from wallaroo.engine.ordered_entries import StepStore
 from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
 from wallaroo.steps import Step
@@ -35,16 +36,24 @@ class StageTime:
     ``fire_at`` before it emits what was due.
 
     ``clock_ns`` is the batch's one reading of the clock; a repeated batch has the same one.
-    ``fired_ns`` is the watermark of the last commit: what was due at it has fired.
     """
 
-    __slots__ = ("clock_ns", "event_ns", "fired_ns", "passed_ns", "receipt_ns", "watermark_ns")
+    __slots__ = (
+        "began_ns",
+        "clock_ns",
+        "event_ns",
+        "passed_ns",
+        "reached_ns",
+        "receipt_ns",
+        "watermark_ns",
+    )
 
-    def __init__(self, clock_ns: int = 0, fired_ns: int = TIME_MIN) -> None:
+    def __init__(self, clock_ns: int = 0, began_ns: int = TIME_MIN) -> None:
+        self.began_ns = began_ns  # the stage's watermark when the batch began
+        self.reached_ns = TIME_MIN  # the watermark that the batch's input gives; once it has ended
         self.event_ns: int = TIME_MIN
         self.watermark_ns: int = TIME_MIN
         self.clock_ns = clock_ns
-        self.fired_ns = fired_ns
         # of a stage that reads a source: the source's watermark so far, and when what is being
         # processed was received
         self.passed_ns: int = TIME_MIN
@@ -63,6 +72,11 @@ def no_store(step: Step) -> StepStore:
     raise KeyError(f"'{step.step_name}' keeps no ordered entries (Step.keeps_entries)")
 
 
+def no_keys(step: Step) -> Iterable[Key]:
+    """Return no keys: nothing was committed."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where an operator is built: what comes after it, and what it has to work with."""
@@ -72,6 +86,9 @@ class Site:
     state_of: Callable[[Step], KeyedState]
     time: StageTime
     store_of: Callable[[Step], StepStore] = no_store  # of a step that ``keeps_entries``
+    # the keys of which a step has committed state, for what is done when all input has ended
+    keys_of: Callable[[Step], Iterable[Key]] = no_keys
+    rejected: OnError | None = None  # takes events that a source should not have sent
 
 
 @dataclass(frozen=True, slots=True)

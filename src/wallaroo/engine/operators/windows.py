@@ -33,5 +33,5 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
         time.watermark_ns = before_ns
 
     around = Surroundings(calls_of(step.aggregation), live, time, emit_result, site.failed)
-    machine = machine_of(step.spec, around, time.fired_ns)
+    machine = machine_of(step.spec, around, time.began_ns)
     return Operator(machine.process, machine.advance, lambda: live.flush(machine.next_due))

@@ -29,7 +29,7 @@ from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.sinks import SinkClosing, SinkSide, open_sinks
 from wallaroo.runtime.lifecycle.sources import SourceSide
 from wallaroo.runtime.pacing import Pacer
-from wallaroo.runtime.recovery import step_table
+from wallaroo.runtime.recovery import step_table, with_namespaces
 from wallaroo.spool.check import check_spools
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.user_output.collector import Collector
@@ -142,7 +142,8 @@ def _parts(
     order: Order, found: Found, sources: SourceSide, sinks: SinkSide, deployment: Deployment
 ) -> Parts:
     plan, options, host, checkpoint = order.plan, order.options, order.host, found.checkpoint
-    steps = step_table(checkpoint.last, plan.state_steps, found.judgement.dropped)
+    dropped = with_namespaces(found.judgement.dropped)
+    steps = step_table(checkpoint.last, plan.step_names, dropped)
     housekeeping = Housekeeping(checkpoint, plan.key_groups, options.retain_commits)
     accounts = Accounts(plan, order.meter)
     intake = Intake(host.admit)
