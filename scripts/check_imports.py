@@ -33,9 +33,10 @@ KNOWS = {
     "framing": ("errors",),
     "graph": (*_BELOW, "graph"),
     "windows": (*_BELOW, "windows"),
-    "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows"),
+    "joins": (*_BELOW, "windows", "joins"),
+    "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows", "joins"),
     "plan": (*_BELOW, *_CONFIGS, "graph", "check", "plan", "windows"),
-    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine", "windows"),
+    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine", "windows", "joins"),
 }
 # No clock, no threads, no outside world.
 IMPURE = frozenset(

@@ -14,6 +14,7 @@ from wallaroo.check.functions import (
     headers_are_readable,
     state_classes_can_be_made,
 )
+from wallaroo.check.joins import joins_have_a_span
 from wallaroo.check.kinds import (
     codecs_in_configurations,
     computations_in_to,
@@ -67,6 +68,7 @@ RULES: tuple[Rule, ...] = (
     state_classes_can_be_made,
     aggregations_aggregate,
     windows_have_a_span,
+    joins_have_a_span,
     names_are_readable,
     sources_have_their_own_names,
     steps_have_their_own_names,

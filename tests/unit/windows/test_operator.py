@@ -4,6 +4,7 @@ tasks.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import wallaroo
 from wallaroo.local.runner import Input, LocalRunner
+from wallaroo.plan.model import Plan
 from wallaroo.windows.machine import WindowMachine
 from wallaroo.windows.spec import NO_WATERMARK
 
@@ -66,7 +68,8 @@ class Total(wallaroo.Aggregation[Event, int, str]):
         return f"{key} {total}"
 
 
-def runner_of(windows: Any) -> LocalRunner:
+@functools.cache
+def plan_of(windows: Any) -> Plan:
     config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7100", decode)
     pipeline = (
         wallaroo.source("in", config)
@@ -75,12 +78,12 @@ def runner_of(windows: Any) -> LocalRunner:
         .to(windows)
         .to_sink(wallaroo.StdoutSinkConfig(encode))
     )
-    return LocalRunner(wallaroo.build_application("windows", pipeline).plan)
+    return wallaroo.build_application("windows", pipeline).plan
 
 
 def run(windows: Any, events: list[Event], cuts: list[int], tasks: int) -> list[str]:
     """Results, sorted, of as many batches as there are cuts and a final one."""
-    runner = runner_of(windows)
+    runner = LocalRunner(plan_of(windows))
     inputs: list[Input] = [
         (0, runner.frames(0, f"{key} {number} {time}".encode()), 0) for key, number, time in events
     ]
@@ -133,7 +136,7 @@ WINDOWS = (
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.sampled_from(WINDOWS),
     event_lists,

@@ -10,12 +10,14 @@ from wallaroo.engine.operators import (
     computation_multi,
     event_time,
     filter,
+    joins,
     peek,
     state_computation,
     state_computation_multi,
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
+from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin
 from wallaroo.steps import (
     Computation,
     ComputationMulti,
@@ -37,6 +39,9 @@ OPERATORS: dict[type[Step], Build] = {
     StateComputation: state_computation.build,
     StateComputationMulti: state_computation_multi.build,
     WindowStep: windows.build,
+    IntervalJoin: joins.build,
+    LatestJoin: joins.build,
+    Dedupe: joins.build,
 }
 
 

@@ -6,6 +6,7 @@ engine's entries and time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
@@ -20,8 +21,16 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
     """Fire windows when the stage's watermark passes them; write what was touched at the end of the
     batch.
     """
-    store, time, emit = site.store_of(step), site.time, site.emit
+    store = site.store_of(step)
     live = Live(store.entries, store.due)
+    around = Surroundings(calls_of(step.aggregation), live, site.time, emit_at(site), site.failed)
+    machine = machine_of(step.spec, around, site.time.began_ns)
+    return Operator(machine.process, machine.advance, lambda: live.flush(machine.next_due))
+
+
+def emit_at(site: Site) -> Callable[[Any, Any, int, int], None]:
+    """Emit a result with a time, and the watermark before it, of its own."""
+    time, emit = site.time, site.emit
 
     def emit_result(key: Any, result: Any, time_ns: int, watermark_ns: int) -> None:
         event_ns = time.event_ns
@@ -32,6 +41,4 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
         time.event_ns = event_ns
         time.watermark_ns = before_ns
 
-    around = Surroundings(calls_of(step.aggregation), live, time, emit_result, site.failed)
-    machine = machine_of(step.spec, around, time.began_ns)
-    return Operator(machine.process, machine.advance, lambda: live.flush(machine.next_due))
+    return emit_result
