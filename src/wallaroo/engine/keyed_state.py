@@ -47,8 +47,10 @@ class KeyedState:
         return state
 
     def drop(self, key: Key) -> None:
-        """Remove the state of a key that is live, or was; its next event meets a new object."""
+        """Remove the state of a key; its next event meets a new object."""
         self.live.pop(key, None)
+        if key not in self._stored:
+            self._stored[key] = self._read(key)
         self._dropped[key] = None
 
     def has(self, key: Key) -> bool:

@@ -141,6 +141,13 @@ class Level:
             if isinstance(stage.entry, SourceEntry)
         }
 
+    def _own_keys(self, step: Step) -> Iterator[Key]:
+        """The keys of this task of which a step has committed state."""
+        first, end, _ = self._groups
+        for key in self._list_keys(step.step_name):
+            if first <= self._groups.locate(key)[0] < end:
+                yield key
+
     def _store(self, step: Step, open_entries: OpenEntries) -> StepStore:
         def opened(kind: str) -> EntryReader:
             return open_entries(namespace(step.step_name, kind))
@@ -179,7 +186,7 @@ class Level:
             around,
             self._times[stage.id],
             self.stores,
-            lambda step: self._list_keys(step.step_name),
+            self._own_keys,
         )
 
     def _payloads_head(self, stage: Stage, emit: Emit) -> Callable[[Payloads], None]:

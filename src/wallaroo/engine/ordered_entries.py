@@ -50,6 +50,24 @@ def namespace(step: str, kind: str) -> str:
     return f"{step}: {kind}"
 
 
+def shown_key(name: str, stored: bytes, value: bytes) -> Key:
+    """Return a stored key as a person may read it; ``name`` is the one in the step table.
+
+    >>> shown_key("a: entries", entry_key(b"sk", 7), b"")
+    "'k', 7"
+    >>> shown_key("a", b"sk", b"")
+    'k'
+    """
+    kind = name.rpartition(": ")[2]
+    if kind not in ENTRY_KINDS or name == kind:
+        return decode_key(stored)
+    if kind == ENTRIES:
+        key, sub, _ = split_entry(stored, value)
+        return f"{decode_key(key)!r}, {sub!r}"
+    time_ns, key, sub, _ = split_due(stored, value)
+    return f"{time_ns / 1e9:.3f} s: {decode_key(key)!r}, {sub!r}"
+
+
 class EntryReader(Protocol):
     """Committed entries of one namespace, as a task reads them."""
 

@@ -187,23 +187,30 @@ def wakes_at_ns(marks: Watermarks, sources: SourceTimes) -> int:
 def _event_time_wakes(marks: Watermarks, sources: SourceTimes) -> int:
     if marks.due_ns == TIME_MAX:
         return TIME_MAX
-    if marks.due_ns <= marks.watermark_ns:
-        return marks.clock_ns
-    waits = [_reaches(marks, how, marks.sources.get(name, _UNHEARD)) for name, how in sources]
+    return next(
+        (clock for clock in sorted(_turns(marks, sources)) if _reaches(marks, sources, clock)),
+        TIME_MAX,
+    )
+
+
+def _turns(marks: Watermarks, sources: SourceTimes) -> Iterable[int]:
+    """Yield the readings of the clock at which something may become due without input."""
+    yield marks.clock_ns
     known = {name: marks.sources.get(name, _UNHEARD) for name, _ in sources}
-    if any(how.is_receipt for _, how in sources):
-        return max(waits)
-    newest_ns = max(mark.watermark_ns for mark in known.values())
-    runs = TIME_MAX
-    if newest_ns > TIME_MIN and all(how.idle_after_ns is not None for _, how in sources):
-        runs = _idle_since(sources, known) + max(0, marks.due_ns - newest_ns)
-    return min(max(waits), runs)
+    for name, how in sources:
+        if how.is_receipt:
+            yield marks.due_ns + RECEIPT_LAG_NS
+        elif how.idle_after_ns is not None:
+            yield known[name].heard_ns + how.idle_after_ns
+    newest_ns = max((mark.watermark_ns for mark in known.values()), default=TIME_MIN)
+    if newest_ns > TIME_MIN:
+        yield _idle_since(sources, known) + marks.due_ns - newest_ns
 
 
-def _reaches(marks: Watermarks, how: SourceTime, mark: SourceMark) -> int:
-    """Return when a source no longer holds back what is due, if nothing comes from it."""
-    if how.is_receipt:
-        return marks.due_ns + RECEIPT_LAG_NS
-    if mark.watermark_ns >= marks.due_ns:
-        return marks.clock_ns
-    return TIME_MAX if how.idle_after_ns is None else mark.heard_ns + how.idle_after_ns
+def _reaches(marks: Watermarks, sources: SourceTimes, clock_ns: int) -> bool:
+    """Whether a batch without input at a reading of the clock would reach what is due."""
+    if clock_ns < marks.clock_ns:
+        return False
+    drained = frozenset(range(len(sources)))
+    after = after_batch(BatchTime(marks, clock_ns, drained), sources, {})
+    return after.watermark_ns >= marks.due_ns
