@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 import pickle
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -30,6 +31,31 @@ class Slot(NamedTuple):
     last: int = 0
     first: int = 0
     seen: int = 0
+
+
+_PACKED = struct.Struct(">QBQQQ")
+_HALF = 1 << 63
+
+
+def pack_slot(slot: Slot) -> bytes:
+    """Return what entries of a slot are called: bytes that sort as the slots do.  A string of bytes
+    is made once for a slot, not per key.
+
+    >>> pack_slot(Slot(-1, 0)) < pack_slot(Slot(1, 0)) < pack_slot(Slot(1, 1, -3))
+    True
+    """
+    when, kind, last, first, seen = slot
+    return _PACKED.pack(when + _HALF, kind, last + _HALF, first + _HALF, seen + _HALF)
+
+
+def unpack_slot(packed: bytes) -> Slot:
+    """Undo ``pack_slot``.
+
+    >>> unpack_slot(pack_slot(Slot(5, 1, -2, -3)))
+    Slot(when=5, kind=1, last=-2, first=-3, seen=0)
+    """
+    when, kind, last, first, seen = _PACKED.unpack(packed)
+    return Slot(when - _HALF, kind, last - _HALF, first - _HALF, seen - _HALF)
 
 
 AT_END = FINAL_WATERMARK - 1  # ``when`` of entries that only the end of input makes due
@@ -79,6 +105,7 @@ class Live:
 
     def __init__(self, entries: Entries, rows: Rows):
         self._slots: dict[Slot, dict[Any, Any]] = {}
+        self._subs: dict[Slot, bytes] = {}
         self._unread: dict[Any, list[Slot]] = {}  # of keys whose rows were taken
         self._entries = entries
         self._rows = rows
@@ -90,12 +117,18 @@ class Live:
             found = self._slots[slot] = {}
         return found
 
+    def _sub(self, slot: Slot) -> bytes:
+        found = self._subs.get(slot)
+        if found is None:
+            found = self._subs[slot] = pack_slot(slot)
+        return found
+
     def get(self, slot: Slot, key: Any) -> Any:
         """The object of an entry; None if there is none."""
         objects = self.slot(slot)
         if key in objects:
             return objects[key]
-        found = self._entries.get(key, tuple(slot))
+        found = self._entries.get(key, self._sub(slot))
         if found is not None:
             objects[key] = found
         return found
@@ -109,7 +142,7 @@ class Live:
         objects = self._slots.get(slot)
         if objects is not None:
             objects.pop(key, None)
-        self._entries.delete(key, tuple(slot))
+        self._entries.delete(key, self._sub(slot))
 
     def load_due(self, slot: Slot, until: int) -> None:
         """Read the slot's entry of every key that has something to do at ``until``."""
@@ -127,11 +160,11 @@ class Live:
         """
         for row in self._rows.take(until):
             if row.key not in self._unread:
-                self._unread[row.key] = [Slot(*sub) for sub in self._entries.subs(row.key)]
+                self._unread[row.key] = [unpack_slot(sub) for sub in self._entries.subs(row.key)]
         if are_related:
             for key in self._touched(until):
                 if key not in self._unread:
-                    self._unread[key] = [Slot(*sub) for sub in self._entries.subs(key)]
+                    self._unread[key] = [unpack_slot(sub) for sub in self._entries.subs(key)]
         for key, slots in self._unread.items():
             for slot in slots:
                 if slot.when <= until:
@@ -150,7 +183,7 @@ class Live:
             key: min(slot.when for slot in slots) for key, slots in self._unread.items() if slots
         }
         for slot, objects in self._slots.items():
-            sub = tuple(slot)
+            sub = self._sub(slot)
             for key, value in objects.items():
                 self._entries.put(key, sub, value)
                 due = next_due(slot, value)
