@@ -9,6 +9,7 @@ from typing import Any
 
 import alerts_stateful
 import alerts_stateless
+import alerts_windowed
 import alphabet
 import alphabet_oracle
 import celsius
@@ -95,6 +96,23 @@ def test_stateful_alerts_are_the_listed_ones_in_order_per_user(examples: Path) -
         return sorted(text.splitlines(), key=lambda line: line.rpartition(": ")[0])
 
     assert by_user(run.text) == by_user((examples / "alerts_stateful/first_alerts.txt").read_text())
+
+
+@pytest.mark.parametrize("batches", [1, 7])
+def test_windowed_alerts_are_the_listed_ones_in_order_per_user(
+    examples: Path, batches: int
+) -> None:
+    run = run_local(
+        application(alerts_windowed, "", "--transactions", "400"), batches=batches, tasks=3
+    )
+
+    def by_user(text: str) -> list[str]:
+        # stable: a user's own order stays
+        return sorted(
+            text.splitlines(), key=lambda line: line.rpartition(": ")[0].split(" for ")[1]
+        )
+
+    assert by_user(run.text) == by_user((examples / "alerts_windowed/alerts.txt").read_text())
 
 
 @pytest.mark.parametrize("seed", [1, 2])
