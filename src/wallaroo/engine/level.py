@@ -36,6 +36,7 @@ from wallaroo.engine.ordered_entries import (
 )
 from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.packing import FRAMES, Kind, Packing, packing_of
+from wallaroo.engine.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
 from wallaroo.engine.stage import Around, BuiltStage, Policy, build_output, build_stage, sinks_of
 from wallaroo.engine.watermarks import NO_TIME, BatchTime, Heard, after_batch, floor_at
 from wallaroo.framing import frame_splitter
@@ -135,11 +136,17 @@ class Level:
         }
         self._heads: dict[tuple[int, int], Keyed] = {}
         self._timed_heads: dict[tuple[int, int], Timed] = {}
-        self._sources = {
-            stage.entry.source: self._source_head(stage)
+        self._payload_heads = {
+            stage.entry.source: self._payloads_head(stage, self._built[stage.id].emit)
             for stage in stages
             if isinstance(stage.entry, SourceEntry)
         }
+        self._sources = {
+            source: self._frames_head(source, run) for source, run in self._payload_heads.items()
+        }
+        for source, stage_id in self._stage_of.items():
+            floor = time.floor_ns(plan.sources[source].config.name)
+            self._times[stage_id].passed_ns = floor
 
     def _own_keys(self, step: Step) -> Iterator[Key]:
         """The keys of this task of which a step has committed state."""
@@ -204,13 +211,8 @@ class Level:
             )
         return decode_and_emit(decoder, emit, policy(decoder))
 
-    def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
-        assert isinstance(stage.entry, SourceEntry)
-        self._times[stage.id].passed_ns = self._batch_time.floor_ns(
-            self.plan.sources[stage.entry.source].config.name
-        )
-        split = frame_splitter(self.plan.sources[stage.entry.source].config.wire_framing)
-        run = self._payloads_head(stage, self._built[stage.id].emit)
+    def _frames_head(self, source: int, run: Callable[[Payloads], None]) -> Callable[[bytes], int]:
+        split = frame_splitter(self.plan.sources[source].config.wire_framing)
 
         def feed(frames: bytes) -> int:
             payloads = split(frames)
@@ -236,8 +238,7 @@ class Level:
             return self._sources[source](frames)
         time = self._begin_receipt(source, receipt_ms)
         count = self._sources[source](frames)
-        if self._source_times[source][1].is_receipt:
-            time.passed_ns = max(time.passed_ns, time.event_ns)
+        self._end_receipt(source, time)
         return count
 
     def _begin_receipt(self, source: int, receipt_ms: int) -> StageTime:
@@ -248,6 +249,10 @@ class Level:
         time.event_ns = max(receipt_ms * 1_000_000, time.passed_ns)
         time.watermark_ns = time.passed_ns
         return time
+
+    def _end_receipt(self, source: int, time: StageTime) -> None:
+        if self._source_times[source][1].is_receipt:
+            time.passed_ns = max(time.passed_ns, time.event_ns)
 
     @property
     def heard(self) -> dict[int, int]:
@@ -273,6 +278,18 @@ class Level:
         floor = floor_at(self._batch_time, self._heard, name, entry.source, block.producer)
         return with_floor(block, floor, how.is_receipt)
 
+    def feed_payloads(self, source: int, payloads: Payloads, receipt_ms: int = 0) -> int:
+        """Process payloads of one source, as its decoder takes them; return how many there were."""
+        if receipt_ms > self._receipt_ms:
+            self._receipt_ms = receipt_ms
+        if not self._has_time:
+            self._payload_heads[source](payloads)
+            return len(payloads)
+        time = self._begin_receipt(source, receipt_ms)
+        self._payload_heads[source](payloads)
+        self._end_receipt(source, time)
+        return len(payloads)
+
     def feed_block(self, block: Block) -> None:
         """Process a block that came through the shuffle."""
         if block.receipt_ms > self._receipt_ms:
@@ -288,6 +305,44 @@ class Level:
                 block, self._built[block.stage].emit
             )
         head(keys, values)
+
+    def sample(
+        self, source: int, run: bytes | Payloads, receipt_ms: int, clock: Clock
+    ) -> tuple[int, StageSample | None]:
+        """Like ``feed_frames`` or ``feed_payloads``, with the steps of the first events timed if
+        that can be done.
+        """
+        framing = self.plan.sources[source].config.wire_framing
+        payloads = frame_splitter(framing)(run) if isinstance(run, bytes) else run
+        stage = next(
+            stage
+            for stage in self.plan.stages
+            if isinstance(stage.entry, SourceEntry) and stage.entry.source == source
+        )
+        if self._has_time or self._built[stage.id].has_hooks:
+            return self.feed_payloads(source, payloads, receipt_ms), None
+        self._receipt_ms = max(self._receipt_ms, receipt_ms)
+        timer = StageTimer(self.plan, stage, None, clock)
+        timed = self._payloads_head(stage, self._build(stage, timer.around).emit)
+        first = payloads[:EVENTS_MAX]
+        sample = timer.measure(lambda: timed(first), len(first), ())
+        self._payloads_head(stage, self._built[stage.id].emit)(payloads[EVENTS_MAX:])
+        return len(payloads), sample
+
+    def sample_block(self, block: Block, clock: Clock) -> StageSample | None:
+        """Like ``feed_block``, with the steps of the first events timed if that can be done."""
+        if block.times is not None or self._built[block.stage].has_hooks:
+            self.feed_block(block)
+            return None
+        stage = self.plan.stages[block.stage]
+        self._receipt_ms = max(self._receipt_ms, block.receipt_ms)
+        keys, values = self._unpack[block.kind](block.packed)
+        timer = StageTimer(self.plan, stage, block.origin, clock)
+        timed = self._keyed_head(block, self._build(stage, timer.around).emit)
+        first = keys[:EVENTS_MAX]
+        sample = timer.measure(lambda: timed(first, values[:EVENTS_MAX]), len(first), first)
+        self._keyed_head(block, self._built[stage.id].emit)(keys[EVENTS_MAX:], values[EVENTS_MAX:])
+        return sample
 
     def _timed_head(self, block: Block) -> Timed:
         """The head for the block and all others from its origin."""

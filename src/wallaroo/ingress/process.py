@@ -1,5 +1,5 @@
 """Starts, watches and stops the processes around the spools: one ingress for all TCP sources, one
-feeder per generator or file, and, on a cluster, one range server for the executors.
+feeder per source with a feed (generators, files), and, on a cluster, one range server for the executors.
 
 Where it runs: driver.
 """
@@ -37,7 +37,7 @@ from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
 from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
 from wallaroo.range_server.server import RangeConfig, write_range_config
 from wallaroo.range_server.wire import SECRET_BYTES
-from wallaroo.sources.interface import SourceConfig
+from wallaroo.sources.interface import FedBy, SourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import folder_of
 from wallaroo.steps import pickle_by_name
@@ -121,7 +121,7 @@ class Feeders:
         listening = [
             source for source in sources if isinstance(source, TCPSourceConfig) and source.valid
         ]
-        others = [source for source in sources if not isinstance(source, TCPSourceConfig)]
+        others = [source for source in sources if source.fed_by is FedBy.FEEDER]
         ports = {source.name: 0 for source in listening if is_acknowledged} | dict(ack_ports or {})
         try:
             if serve_on is not None:

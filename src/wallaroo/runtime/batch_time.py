@@ -22,10 +22,10 @@ from wallaroo.engine.watermarks import (
     with_due,
 )
 from wallaroo.plan.model import Plan
-from wallaroo.spool.reader import SpoolReader
+from wallaroo.sources.log import Position, SourceLog
 from wallaroo.state.commits import Commit
 
-Ends = Mapping[str, list[int]]
+Ends = Mapping[str, Position]
 
 
 class BatchTimes:
@@ -34,12 +34,12 @@ class BatchTimes:
     def __init__(
         self,
         plan: Plan,
-        readers: Sequence[SpoolReader],
+        logs: Mapping[str, SourceLog],
         clock_ns: Callable[[], int] = time.time_ns,
     ):
         self._plan = plan
         self._names = [source.config.name for source in plan.sources]
-        self._readers = readers
+        self._logs = logs
         self._clock_ns = clock_ns
         self._sources = plan.source_times
         self._is_needed = plan.has_time or plan.has_end
@@ -78,17 +78,17 @@ class BatchTimes:
     def _drained(self, ends: Ends) -> frozenset[int]:
         return frozenset(
             number
-            for number, (name, reader) in enumerate(zip(self._names, self._readers, strict=True))
-            if reader.head().position.byte <= ends[name][0]
+            for number, name in enumerate(self._names)
+            if self._logs[name].head().position.events <= ends[name].events
         )
 
     def _is_done(self, ends: Ends) -> bool:
         if not self._plan.has_end:
             return False
-        heads = [reader.head() for reader in self._readers]
+        heads = {name: self._logs[name].head() for name in self._names}
         return all(
-            head.is_ended and head.position.byte <= ends[name][0]
-            for name, head in zip(self._names, heads, strict=True)
+            head.is_ended and head.position.events <= ends[name].events
+            for name, head in heads.items()
         )
 
 

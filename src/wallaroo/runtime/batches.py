@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError
+from wallaroo.metrics.batches import PhaseClock
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.accounts import Accounts, busy_s
 from wallaroo.runtime.batch_time import BatchTimes
 from wallaroo.runtime.commit_protocol import BatchProtocol
 from wallaroo.runtime.housekeeping import Housekeeping
-from wallaroo.runtime.intake import BEGINNING, Offsets
+from wallaroo.runtime.intake import Ends
 from wallaroo.runtime.job import BatchJob, Deployment, Piece
 from wallaroo.runtime.pacing import Pacer
 from wallaroo.runtime.task_runner import TaskRunner
-from wallaroo.spool.format import Position
-from wallaroo.spool.reader import SpoolReader
+from wallaroo.sources.log import Position, SourceLog, from_stored, to_stored
 from wallaroo.state.commits import Commit
 
 # newest commits that travel with a job: a view is rarely more than one batch behind
@@ -37,7 +37,14 @@ class BatchSetup:
     plan: Plan
     deployment: Deployment
     steps: tuple[str, ...]  # the step table
-    readers: tuple[SpoolReader, ...]  # by source, on this machine
+    logs: tuple[SourceLog, ...]  # by source, as this process plans with them
+    beginnings: Mapping[str, Position]  # of sources without a committed position
+
+    @property
+    def logs_by_name(self) -> dict[str, SourceLog]:
+        """The logs, by source name."""
+        names = [source.config.name for source in self.plan.sources]
+        return dict(zip(names, self.logs, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ class Batches:
         self._accounts = accounts
         self._pacer = pacer
         self._allow = allow
-        self._times = BatchTimes(setup.plan, setup.readers)
+        self._times = BatchTimes(setup.plan, setup.logs_by_name)
         self._under_way: UnderWay | None = None
         self._committing = threading.Lock()
         self._is_abandoned = False
@@ -94,16 +101,21 @@ class Batches:
         return self._protocol.last
 
     @property
+    def damaged(self) -> Mapping[str, str]:
+        """Files of the checkpoint that the scrub found damaged, and what is wrong with each."""
+        return self._housekeeping.damaged
+
+    @property
     def under_way(self) -> UnderWay | None:
         """The batch that runs now, if any."""
         return self._under_way
 
     @property
-    def ends(self) -> Offsets:
+    def ends(self) -> Ends:
         """Where the last committed batch ended in each source of the plan."""
-        done = self.last.offsets if self.last else {}
-        names = [source.config.name for source in self._setup.plan.sources]
-        return {name: list(done.get(name, BEGINNING)) for name in names}
+        done = from_stored(self.last.offsets) if self.last else {}
+        known = {**self._setup.beginnings, **done}
+        return {name: known[name] for name in self._setup.logs_by_name}
 
     @property
     def is_due(self) -> bool:
@@ -145,18 +157,21 @@ class Batches:
             int(sum(report.notes.get("entries_applied", 0.0) for report in reports)),
         )
 
-    def run(self, ends: Mapping[str, list[int]]) -> Commit:
+    def run(self, ends: Mapping[str, Position]) -> Commit:
         """Run and commit the next batch, which ends there in each source."""
         started_ns = time.time_ns()
         began = time.monotonic()
+        phases = PhaseClock()
         job = self._job(ends)
+        phases.end("plan")
         self._under_way = UnderWay(job.batch, job.tasks, began)
         try:
             reports = self._attempted(job)
-            commit = self._committed(job, ends, reports)
+            phases.end("tasks")
+            commit = self._committed(job, ends, reports, phases)
         finally:
             self._under_way = None
-        events = self._accounts.batch_done(commit, reports, started_ns)
+        events = self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
         self._learn(job, reports, events, time.monotonic() - began)
         return commit
 
@@ -168,15 +183,20 @@ class Batches:
             self._committing.release()
 
     def _committed(
-        self, job: BatchJob, ends: Mapping[str, list[int]], reports: list[TaskReport]
+        self,
+        job: BatchJob,
+        ends: Mapping[str, Position],
+        reports: list[TaskReport],
+        phases: PhaseClock,
     ) -> Commit:
         with self._committing:
             if self._is_abandoned:
                 raise InternalError(f"batch {job.batch} ended after the run had given it up")
             # a source that this application does not have keeps its place, should it come back
             before = self.last.offsets if self.last else {}
+            offsets = {**before, **to_stored(ends)}
             marks = self._times.after(job.time, reports)
-            return self._protocol.commit(job.batch, {**before, **ends}, reports, marks)
+            return self._protocol.commit(job.batch, offsets, reports, phases.end, marks)
 
     def _attempted(self, job: BatchJob) -> list[TaskReport]:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))
@@ -185,17 +205,16 @@ class Batches:
         """Drop what an attempt staged that is not to count."""
         self._protocol.abort(batch, list(reports))
 
-    def _job(self, ends: Mapping[str, list[int]]) -> BatchJob:
+    def _job(self, ends: Mapping[str, Position]) -> BatchJob:
         start = self.ends
-        names = [source.config.name for source in self._setup.plan.sources]
-        events = sum(ends[name][1] - start[name][1] for name in names)
+        logs = self._setup.logs_by_name
+        events = sum(ends[name].events - start[name].events for name in logs)
         tasks = self._runner.tasks(self._pacer.tasks(events, self._runner.tasks_max))
         self._accounts.batch_begins(tasks)
         pieces: list[list[Piece]] = [[] for _ in range(tasks)]
-        for number, (name, reader) in enumerate(zip(names, self._setup.readers, strict=True)):
-            parts = reader.split(Position(*start[name]), Position(*ends[name]), tasks)
-            for task, (low, high) in enumerate(parts):
-                pieces[task].append(Piece(number, low, high))
+        for number, (name, log) in enumerate(logs.items()):
+            for task, parts in enumerate(log.split(start[name], ends[name], tasks)):
+                pieces[task] += [Piece(number, part) for part in parts]
         while len(pieces) > 1 and not pieces[-1]:
             pieces.pop()
         return replace(

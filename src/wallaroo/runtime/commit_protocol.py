@@ -1,6 +1,6 @@
 """The order of calls that makes a batch happen: attempt, accept, commit, release.
 
-Where it runs: driver.  The law is at the head of ``state.commits``; here is the one place that
+Where it runs: driver.  The invariants are at the head of ``state.commits``; here is the one place that
 keeps it, whatever runs the tasks.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from wallaroo.engine.report import TaskReport, mixed_attempts
@@ -19,10 +18,8 @@ from wallaroo.faults import fault_point
 from wallaroo.identity import CommitHistory
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.housekeeping import Housekeeping
-from wallaroo.runtime.intake import Offsets
 from wallaroo.sinks.interface import SinkCommitter
-from wallaroo.spool.format import Position
-from wallaroo.spool.tail import write_tail
+from wallaroo.sources.log import SourceLog, from_stored
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.commits import Commit
 from wallaroo.state.snapshots import in_force
@@ -46,12 +43,12 @@ class BatchProtocol:
         checkpoint: Checkpoint,
         committers: Mapping[str, SinkCommitter],
         housekeeping: Housekeeping,
-        spools: Mapping[str, Path],
+        logs: Mapping[str, SourceLog],
         steps: tuple[str, ...],
         tell: Callable[[str], None] = lambda line: None,
     ):
         self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
-        self._housekeeping, self._spools, self._steps = housekeeping, spools, steps
+        self._housekeeping, self._logs, self._steps = housekeeping, logs, steps
         self.last, self._tell = checkpoint.last, tell
         self._checkpoint_id = checkpoint.id
         housekeeping.report_to(tell)
@@ -97,30 +94,36 @@ class BatchProtocol:
     def commit(
         self,
         batch: int,
-        offsets: Offsets,
+        offsets: dict[str, list[Any]],
         reports: list[TaskReport],
+        end_phase: Callable[[str], None] = lambda phase: None,
         watermarks: Watermarks | None = None,
     ) -> Commit:
-        """Publish the commit, let the sinks go, then forget what is no longer needed."""
+        """Publish the commit, let the sinks go, then forget what is no longer needed; ``end_phase``
+        is called with "commit" and "sinks" when these are done.
+        """
         commit = self._made(batch, offsets, reports, watermarks)
         fault_point("commit.before")
         self._commits.publish(commit)
         fault_point("commit.after")
         self.last = commit
+        end_phase("commit")
         for name, tokens in commit.sinks.items():
             self._committers[name].commit(commit.identity, tokens)
         fault_point("commit.sinks")
         self._housekeeping.committed(commit)
-        kept_from = self._housekeeping.oldest.offsets  # a retained commit keeps the input after it
-        for name, folder in self._spools.items():
-            released = Position(*kept_from.get(name, (0, 0)))
-            write_tail(folder, Position(*commit.offsets[name]), released)
+        # a retained commit keeps the input after it
+        kept_from = from_stored(self._housekeeping.oldest.offsets)
+        positions = from_stored(commit.offsets)
+        for name, log in self._logs.items():
+            log.committed(positions[name], kept_from.get(name))
+        end_phase("sinks")
         return commit
 
     def _made(
         self,
         batch: int,
-        offsets: Offsets,
+        offsets: dict[str, list[Any]],
         reports: list[TaskReport],
         watermarks: Watermarks | None,
     ) -> Commit:

@@ -11,7 +11,7 @@ import time
 import traceback
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from wallaroo.engine.level import Level
 from wallaroo.engine.ordered_entries import EntryReader
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
+from wallaroo.metrics.task_tally import TaskTally
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.feeding import Fed, drain, feed_blocks
 from wallaroo.runtime.job import BatchJob, loaded_steps, plan_of, worker_name
@@ -30,16 +31,24 @@ from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups
-from wallaroo.state.task_state import TaskState
+from wallaroo.state.task_state import StateOfTask, TaskState
 from wallaroo.user_output import worker as user_output
 
 Record = tuple[int, Block | Marker | None]
+# opens the state of a task's key groups: job, plan, task, tasks
+OpenState = Callable[[BatchJob, Plan, int, int], tuple[StateOfTask, CatchUp]]
 COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one
 
 
-def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) -> Iterator[Any]:
+def run_level(
+    job: BatchJob,
+    level: int,
+    index: int,
+    records: Iterable[Record],
+    open_state: OpenState | None = None,
+) -> Iterator[Any]:
     """Yield ``(task, Block | Marker)`` for the next level, or this batch's TaskReports where this
-    is the last one.
+    is the last one.  ``open_state``: how the task gets its state; not given: from the view.
     """
     gc.disable()
     started = time.perf_counter()
@@ -49,7 +58,7 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
     if (output := deployment.user_output) is not None:
         user_output.attach(output, deployment.plan_id, lambda: loaded_steps(deployment))
     try:
-        task = Task(job, level, index)
+        task = Task(job, level, index, open_state or state_from_view)
         yield from task.run(records)
         report = task.report((time.perf_counter() - started) * 1e3)
     except WallarooError as error:
@@ -108,9 +117,9 @@ class Counts:
 
 
 class Task:
-    """Feeds a Level from the spool or from blocks, and stages what comes out."""
+    """Feeds a Level from logs of sources or from blocks, and stages what comes out."""
 
-    def __init__(self, job: BatchJob, level: int, index: int):
+    def __init__(self, job: BatchJob, level: int, index: int, open_state: OpenState):
         self._job, self._level_number, self._index = job, level, index
         self._plan: Plan = plan_of(job.deployment)
         self.attempt = uuid.uuid4().hex[:12]
@@ -118,7 +127,8 @@ class Task:
         self.reports_before: tuple[TaskReport, ...] = ()
         self._counts = Counts()
         self._writers: dict[int, SinkWriter] = {}
-        self._state = self._open_state()
+        self._tally = TaskTally(self._plan, job.batch)
+        self._state = self._opened_state(open_state)
         self._heard: dict[int, Mapping[int, int]] = {}
         self._level = Level(
             self._plan,
@@ -132,7 +142,7 @@ class Task:
             self._list_keys,
         )
 
-    def _open_state(self) -> TaskState | None:
+    def _opened_state(self, open_state: OpenState) -> StateOfTask | None:
         if not any(
             stage.state_steps for stage in self._plan.stages if stage.level == self._level_number
         ):
@@ -152,11 +162,11 @@ class Task:
         return self._state.reader(step)
 
     def _open_entries(self, name: str) -> EntryReader:
-        assert self._state is not None
+        assert isinstance(self._state, TaskState)
         return self._state.open_entries(name)
 
     def _list_keys(self, step: str) -> Iterable[Key]:
-        assert self._state is not None
+        assert isinstance(self._state, TaskState)
         return self._state.keys(step)
 
     @property
@@ -169,27 +179,38 @@ class Task:
         feeding = (
             self._feed_pieces(records) if self._level_number == 0 else self._feed_blocks(records)
         )
-        yield from drain(self._level, feeding, self._stage_outputs)
+        yield from drain(self._level, feeding, self._stage_outputs, leaving=self._tally.leaving)
 
     def _feed_pieces(self, records: Iterable[Record]) -> Fed:
         # nothing in it, but what is not read keeps Spark from using this process again
         deque(records, maxlen=0)
-        for piece in self._job.pieces[self._index] if self._index < len(self._job.pieces) else ():
+        pieces = self._job.pieces[self._index] if self._index < len(self._job.pieces) else ()
+        expected = sum(piece.range.events for piece in pieces)
+        feed = self._tally.records_feeder(self._level, expected)
+        for piece in pieces:
             receipts = self._counts.receipts.setdefault(piece.source, {})
-            events, feed = 0, self._level.feed_frames
-            for chunk in self._job.deployment.spools[piece.source].chunks(piece.start, piece.end):
-                receipt_ms = chunk.receipt_ns // 1_000_000
-                count = feed(piece.source, chunk.frames, receipt_ms)
+            events = 0
+            for part in self._job.deployment.logs[piece.source].read(piece.range):
+                receipt_ms = part.receipt_ns // 1_000_000
+                count = feed(piece.source, part, receipt_ms)
                 receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
                 events += count
                 yield None
             self._counts.events[piece.source] = self._counts.events.get(piece.source, 0) + events
 
     def _feed_blocks(self, records: Iterable[Record]) -> Fed:
-        # what the producers have heard is known when all their blocks are here
-        blocks = list(self._blocks(records)) if self._plan.has_time else self._blocks(records)
+        blocks: Iterable[Block] = self._blocks(records)
+        if self._plan.has_time:
+            blocks = list(blocks)  # what the producers have heard is known when all are here
         self._level.hear(self._heard)
-        return feed_blocks(self._level, self._plan, self._level_number, self._index, blocks)
+        return feed_blocks(
+            self._level,
+            self._plan,
+            self._level_number,
+            self._index,
+            blocks,
+            self._tally.block_feeder,
+        )
 
     def _blocks(self, records: Iterable[Record]) -> Iterator[Block]:
         for _, record in records:
@@ -230,9 +251,7 @@ class Task:
             job = self._job
             storage = job.deployment.storage
             name = f"{job.batch}.{self._level_number}.{self._index}.{self.attempt}"
-            delta = self._state.write_delta(
-                self._level.states, name, storage, job.batch, stores=self._level.stores
-            )
+            delta = self._written(name)
             if (
                 job.writes_snapshots
                 and job.state_level == self._level_number
@@ -267,7 +286,19 @@ class Task:
             worker=worker_name(),
             heard=self._level.heard if self._level_number == 0 else {},
             due_ns=self._level.due_ns() if self._level.stores else None,
+            stage_events=self._tally.stage_events,
+            edges=self._tally.edges,
+            stage_samples=tuple(self._tally.samples),
         )
+
+    def _written(self, name: str) -> DeltaRef | None:
+        states, stores, state = self._level.states, self._level.stores, self._state
+        storage, batch = self._job.deployment.storage, self._job.batch
+        if stores:
+            assert isinstance(state, TaskState)
+            return state.write_delta(states, name, storage, batch, stores)
+        assert state is not None
+        return state.write_delta(states, name, storage, batch)
 
     def close(self) -> None:
         """Release the view."""
@@ -275,7 +306,7 @@ class Task:
             self._state.close()
 
 
-def open_state(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:
+def state_from_view(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:
     """Return the state of one task's key groups at the job's last commit, and what it took to bring
     this host's view there.
     """

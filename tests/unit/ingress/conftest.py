@@ -12,7 +12,7 @@ import pytest
 from wallaroo.framing import Framing, frame_splitter
 from wallaroo.ingress.process import Feeders
 from wallaroo.sources.tcp import TCPSourceConfig
-from wallaroo.spool import Position, SpoolReader, folder_of
+from wallaroo.spool import Boundary, SpoolReader, folder_of
 from wallaroo.steps import Decoder
 
 
@@ -44,7 +44,7 @@ class Source:
 
     def payloads(self) -> list[bytes]:
         """Everything published so far."""
-        chunks = self.reader.chunks(Position(), self.reader.head().position)
+        chunks = self.reader.chunks(Boundary(), self.reader.head().position)
         return [
             payload for chunk in chunks for payload in frame_splitter(self.framing)(chunk.frames)
         ]

@@ -19,6 +19,11 @@ SECOND = wallaroo.seconds(1)
 YEAR = 365 * 24 * 3600
 
 
+@wallaroo.decoder
+def payload(raw: bytes) -> str:
+    return raw.decode()
+
+
 def second_word(event: str) -> float:
     return float(event.split()[1])
 
@@ -158,3 +163,17 @@ def test_a_span_is_a_span(option: str) -> None:
 def test_expiry_is_declared_in_full(options: Any, what: str) -> None:
     with pytest.raises(wallaroo.PipelineError, match=what):
         wallaroo.state_computation("x", state=Count, **options)
+
+
+def test_a_source_with_several_partitions_is_refused_where_time_is_used() -> None:
+    kafka = wallaroo.KafkaSourceConfig(
+        "in", "topic", [("127.0.0.1", 9092)], log_level="Warn", decoder=payload
+    )
+    timed = wallaroo.source("kafka", kafka).with_event_time(second_word)
+    with pytest.raises(wallaroo.PipelineError, match="may have several partitions"):
+        build("timed", timed.key_by(by_first_word).to(count).to_sink(sink(NOWHERE)))
+
+
+def test_low_latency_is_refused_where_time_is_used() -> None:
+    with pytest.raises(wallaroo.PipelineError, match="do not work at low latency yet"):
+        wallaroo.run(application(count), latency="low")

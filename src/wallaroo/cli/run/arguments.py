@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.status_api.access import TOKEN_VARIABLE
 from wallaroo.tls import TLS
 
 
@@ -65,6 +67,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="how long a batch should take (default: %(default)s)",
     )
     add(
+        "--latency",
+        choices=("normal", "low"),
+        default="normal",
+        help=(
+            "low: workers take small batches as input comes, in milliseconds; on this machine only "
+            "(default: %(default)s)"
+        ),
+    )
+    add(
         "--key-groups",
         type=_whole(1),
         default=KEY_GROUPS_DEFAULT,
@@ -84,6 +95,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "
             "port of 127.0.0.1)"
         ))  # fmt: skip
+    add(
+        "--status-token",
+        default=os.environ.get(TOKEN_VARIABLE, ""),
+        metavar="TOKEN",
+        help=(
+            f"what clients of --status must present (default: ${TOKEN_VARIABLE}, which other users "
+            "of this machine cannot see; without both, a fresh one where the address is not "
+            "loopback)"
+        ),
+    )
     add(
         "--tls-cert",
         metavar="FILE",
@@ -165,6 +186,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         is_fresh=options.fresh,
         tasks=options.tasks,
         batch_time_s=options.batch_time,
+        latency=options.latency,
         log_level=options.log_level,
         app_log_level=options.app_log_level,
         key_groups=options.key_groups,
@@ -173,6 +195,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         ack_ports=tuple(options.acknowledged),
         spark_conf=tuple(options.conf),
         status_address=options.status,
+        status_token=options.status_token,
         tls=_tls(options),
         module_paths=(str(Path(options.app).resolve().parent),),
     )

@@ -1,0 +1,86 @@
+"""What one task counts for the meters: events by stage and edge, block by block, and one sample of
+its steps' times.
+
+Where it runs: worker.
+
+Which block is sampled rotates with the batch's number, so that in the long run first blocks, in
+which keys are touched for the first time, weigh as much as all others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from wallaroo.engine.blocks import Block
+from wallaroo.engine.level import Level
+from wallaroo.engine.sampling import StageSample
+from wallaroo.plan.model import Plan, SourceEntry
+from wallaroo.sources.log import Records
+
+RECORDS_EVENTS = 1024  # about what a source gives at once when input is plenty
+
+
+class TaskTally:
+    """Counts of one task in one batch."""
+
+    def __init__(self, plan: Plan, batch: int):
+        self.stage_events: dict[int, int] = {}
+        self.edges: dict[tuple[int, int], int] = {}
+        self.samples: list[StageSample] = []
+        self._batch = max(batch, 0)
+        self._stages = {
+            stage.entry.source: stage.id
+            for stage in plan.stages
+            if isinstance(stage.entry, SourceEntry)
+        }
+
+    def records_feeder(
+        self, level: Level, events_expected: int
+    ) -> Callable[[int, Records, int], int]:
+        """Return what feeds a run of records to the level and counts it; one of them is sampled."""
+        countdown = self._batch % (1 + events_expected // RECORDS_EVENTS)
+
+        def feed(source: int, records: Records, receipt_ms: int) -> int:
+            nonlocal countdown
+            if countdown == 0:
+                count, sample = level.sample(
+                    source, records.frames or records.payloads, receipt_ms, time.perf_counter_ns
+                )
+                self._keep(sample)
+            elif records.frames:
+                count = level.feed_frames(source, records.frames, receipt_ms)
+            else:
+                count = level.feed_payloads(source, records.payloads, receipt_ms)
+            countdown -= 1
+            stage = self._stages[source]
+            self.stage_events[stage] = self.stage_events.get(stage, 0) + count
+            return count
+
+        return feed
+
+    def block_feeder(self, level: Level, blocks: int) -> Callable[[Block], None]:
+        """Return a counting ``level.feed_block`` that samples one block."""
+        countdown = self._batch % max(1, blocks)
+
+        def feed(block: Block) -> None:
+            nonlocal countdown
+            if countdown == 0:
+                self._keep(level.sample_block(block, time.perf_counter_ns))
+            else:
+                level.feed_block(block)
+            countdown -= 1
+            self.stage_events[block.stage] = self.stage_events.get(block.stage, 0) + block.events
+
+        return feed
+
+    def _keep(self, sample: StageSample | None) -> None:
+        if sample is not None:
+            self.samples.append(sample)
+
+    def leaving(self, blocks: Iterator[tuple[int, Block]]) -> Iterator[tuple[int, Block]]:
+        """Count blocks on their way into the shuffle."""
+        for task, block in blocks:
+            edge = block.origin, block.stage
+            self.edges[edge] = self.edges.get(edge, 0) + block.events
+            yield task, block
