@@ -27,6 +27,17 @@ from wallaroo.graph.nodes import (
     SourceNode,
     StepNode,
 )
+from wallaroo.joins.step import (
+    INNER,
+    LEFT_SIDE,
+    RIGHT_SIDE,
+    Dedupe,
+    IntervalJoin,
+    JoinSpec,
+    LatestJoin,
+    pair,
+    whole_event,
+)
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps import (
     STOP,
@@ -43,6 +54,7 @@ from wallaroo.steps import (
     receipt_time,
 )
 from wallaroo.user_frames import user_place
+from wallaroo.windows.step import WindowStep
 
 # how far an event's time may be ahead of its receipt, unless it is said otherwise
 MAX_AHEAD = hours(24)
@@ -51,6 +63,7 @@ T = TypeVar("T", covariant=True)
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
 Event = TypeVar("Event")
 U = TypeVar("U")
+Joined = TypeVar("Joined")
 S = TypeVar("S")
 KeyU = TypeVar("KeyU", bound="str | bytes | int")
 
@@ -226,6 +239,10 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     def to(
         self: KeyedPipeline[K, Event], computation: StateComputationMulti[Event, S, U]
     ) -> KeyedPipeline[K, U]: ...
+    @overload
+    def to(
+        self: KeyedPipeline[K, Event], computation: WindowStep[Event, U]
+    ) -> KeyedPipeline[K, U]: ...
     def to(self, computation: Any) -> KeyedPipeline[K, Any]:
         """Add a step; its outputs keep the key of the event they come from."""
         return KeyedPipeline(StepNode(self._node, computation, user_place()))
@@ -254,12 +271,131 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         """An equal pipeline."""
         return KeyedPipeline(self._node)
 
+    @overload
+    def join(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: None = None,
+        *,
+        within: int,
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, tuple[Event | None, U | None]]: ...
+    @overload
+    def join(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: Callable[[Any, Any], Joined | None],
+        *,
+        within: int,
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, Joined]: ...
+    def join(
+        self,
+        right: Any,
+        combine: Callable[[Any, Any], Any] | None = None,
+        *,
+        within: int,
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> Any:
+        """Join events of one key whose times are at most ``within`` apart: each pair once, as
+        ``combine(left, right)``, by default a tuple.
+
+        ``how`` is ``"inner"``, ``"left"``, ``"right"`` or ``"outer"``: whether an event without a
+        partner has a result, with None for the other side, once the watermark says that none comes.
+        Late events are dropped; with ``on_error="skip"`` they are counted as well, with
+        ``"dead-letter"`` they go to the dead letters.
+        """
+        spec = JoinSpec(within, how)
+        return _joined(
+            self, right, IntervalJoin(combine or pair, name, on_error, spec, user_place())
+        )
+
+    @overload
+    def join_latest(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: None = None,
+        *,
+        max_age: int | None = None,
+        how: str = "left",
+        name: str = "latest",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, tuple[Event, U | None]]: ...
+    @overload
+    def join_latest(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: Callable[[Any, Any], Joined | None],
+        *,
+        max_age: int | None = None,
+        how: str = "left",
+        name: str = "latest",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, Joined]: ...
+    def join_latest(
+        self,
+        right: Any,
+        combine: Callable[[Any, Any], Any] | None = None,
+        *,
+        max_age: int | None = None,
+        how: str = "left",
+        name: str = "latest",
+        on_error: str = STOP,
+    ) -> Any:
+        """Give each event the newest one of ``right`` at its time (an as-of join): the result is
+        ``combine(event, newest)``, by default a tuple, when the watermark has passed the event.
+
+        An event for which there is none, or none younger than ``max_age``, has a result with None,
+        or, with ``how="inner"``, none.  Late events are treated as by ``join``.
+        """
+        spec = JoinSpec(max_age, how)
+        return _joined(self, right, LatestJoin(combine or pair, name, on_error, spec, user_place()))
+
+    def dedupe(
+        self,
+        by: Callable[[T], Any] | None = None,
+        *,
+        within: int,
+        name: str = "dedupe",
+        on_error: str = STOP,
+    ) -> Self:
+        """Drop an event if one of its key with the same ``by(event)`` went on within ``within`` of its
+        time; without ``by`` all events of a key are alike.
+
+        An event that is more than ``within`` behind the watermark is late and dropped, too; with
+        ``on_error="skip"`` it is counted as well, with ``"dead-letter"`` it goes to the dead letters.
+        """
+        step: Any = Dedupe(by or whole_event, name, on_error, JoinSpec(within), user_place())
+        return type(self)(StepNode(self._node, step, user_place()))
+
 
 def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:
     """Start a pipeline.  ``name`` labels it in metrics; the configuration has a name of its own,
     used on the command line.
     """
     return Pipeline(SourceNode(name, source_config, user_place()))
+
+
+def _joined(left: Pipeline[Any], right: Any, step: Step) -> KeyedPipeline[Any, Any]:
+    """A merge whose events say which side they are from, and the step that joins them; what is wrong
+    with ``right`` is left to the checks.
+    """
+    place = user_place()
+    check_on_error(step.kind, step.on_error)
+    if not isinstance(right, Pipeline):
+        what = f"{step.kind} was given {right!r:.60} instead of a pipeline."
+        fix = "Give it the other keyed pipeline."
+        raise WallarooParameterError(Problem(f"step '{step.step_name}'", place, what, fix))
+    sides = MergeNode(
+        StepNode(left.node, LEFT_SIDE, place), StepNode(right.node, RIGHT_SIDE, place), place
+    )
+    return KeyedPipeline(StepNode(sides, step, place))
 
 
 def _step(

@@ -10,11 +10,14 @@ from wallaroo.engine.operators import (
     computation_multi,
     event_time,
     filter,
+    joins,
     peek,
     state_computation,
     state_computation_multi,
+    windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
+from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin
 from wallaroo.steps import (
     Computation,
     ComputationMulti,
@@ -25,6 +28,7 @@ from wallaroo.steps import (
     StateComputationMulti,
     Step,
 )
+from wallaroo.windows.step import WindowStep
 
 OPERATORS: dict[type[Step], Build] = {
     Computation: computation.build,
@@ -34,6 +38,10 @@ OPERATORS: dict[type[Step], Build] = {
     Peek: peek.build,
     StateComputation: state_computation.build,
     StateComputationMulti: state_computation_multi.build,
+    WindowStep: windows.build,
+    IntervalJoin: joins.build,
+    LatestJoin: joins.build,
+    Dedupe: joins.build,
 }
 
 
