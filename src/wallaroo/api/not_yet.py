@@ -15,9 +15,6 @@ WINDOWS = (
     "windows and aggregations come in a later version; until then keep what a window needs "
     "in a state_computation."
 )
-CONNECTORS = (
-    "the connector protocol comes in a later version; until then connect over TCP, or with files."
-)
 OLD_BUILDER = (
     "the ApplicationBuilder API of 2017 comes in a later version; until then start with "
     "wallaroo.source(name, config)."

@@ -6,8 +6,9 @@ Where it runs: driver and ingress.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.framing import Framing
@@ -17,8 +18,17 @@ HANDSHAKE_S = 10.0  # for a sender of an acknowledged stream to name its stream
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectorOptions:
+    """How a source speaks with source programs (``connector_protocol``)."""
+
+    cookie: str = field(repr=False)
+    max_credits: int
+    refill_credits: int
+
+
+@dataclass(frozen=True, slots=True)
 class IngressSource:
-    """One TCP source: where it listens, how it frames, where its spool is."""
+    """One source that listens: where it listens, how it frames, where its spool is."""
 
     name: str
     host: str
@@ -27,11 +37,12 @@ class IngressSource:
     framing: Framing
     # listen here too, for senders that want acknowledgements (see ``acks``); 0: any free one
     ack_port: int | None = None
+    connector: ConnectorOptions | None = None  # frames are the connector protocol's
 
 
 @dataclass(frozen=True, slots=True)
 class IngressConfig:
-    """All TCP sources of an application."""
+    """All sources of an application that listen."""
 
     sources: tuple[IngressSource, ...]
     is_durable: bool = False
@@ -49,8 +60,14 @@ def write_config(config: IngressConfig, path: Path) -> None:
 def read_config(path: Path) -> IngressConfig:
     """Read what ``write_config`` wrote."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    sources = tuple(
-        IngressSource(**{**source, "framing": Framing(**source["framing"])})
-        for source in content["sources"]
-    )
+    sources = tuple(map(_source, content["sources"]))
     return IngressConfig(**{**content, "sources": sources})
+
+
+def _source(fields: dict[str, Any]) -> IngressSource:
+    connector = fields["connector"]
+    built = {
+        "framing": Framing(**fields["framing"]),
+        "connector": ConnectorOptions(**connector) if connector else None,
+    }
+    return IngressSource(**{**fields, **built})

@@ -208,7 +208,7 @@ def test_a_client_that_sends_without_a_credit_fails() -> None:
     events = say(subject, HELLO, NOTIFY, message(1), message(2))
 
     assert [event.id for event in events if isinstance(event, Taken)] == [1]
-    assert answers(subject)[-1] == Error(b"a frame was sent without a credit")
+    assert answers(subject)[-1] == Error(b"a message was sent without a credit")
 
 
 def test_only_what_the_host_says_is_acknowledged() -> None:
