@@ -252,4 +252,3 @@ def test_no_credits_are_given_while_the_backlog_is_at_its_bound(running: Running
 def test_a_configuration_that_cannot_work_is_refused(options: dict[str, Any], what: str) -> None:
     with pytest.raises(WallarooParameterError, match=what):
         connector(**options)
-
