@@ -15,9 +15,8 @@ WINDOWS = (
     "windows and aggregations come in a later version; until then keep what a window needs "
     "in a state_computation."
 )
-OLD_BUILDER = (
-    "the ApplicationBuilder API of 2017 comes in a later version; until then start with "
-    "wallaroo.source(name, config)."
+OLD_DECORATOR = (
+    "the decorator of 2018 comes in a later version; until then use key_extractor and key_by()."
 )
 
 
@@ -42,5 +41,4 @@ range_windows = not_yet("range_windows", WINDOWS)
 count_windows = not_yet("count_windows", WINDOWS)
 
 
-ApplicationBuilder = not_yet("ApplicationBuilder", OLD_BUILDER)
-partition = not_yet("partition", OLD_BUILDER)
+partition = not_yet("partition", OLD_DECORATOR)

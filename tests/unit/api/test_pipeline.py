@@ -109,8 +109,7 @@ def test_the_default_serializer_is_pickle() -> None:
     [
         lambda: wallaroo.range_windows(wallaroo.seconds(1)),
         lambda: wallaroo.count_windows(3),
-        lambda: wallaroo.ApplicationBuilder("old"),
-        lambda: wallaroo.experimental.SourceConnectorConfig("a", port=7100),
+        lambda: wallaroo.partition(len),
     ],
 )
 def test_what_is_not_here_yet_says_so_in_one_sentence(call: Any) -> None:

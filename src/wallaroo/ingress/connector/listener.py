@@ -37,9 +37,9 @@ from wallaroo.framing import framer
 from wallaroo.ingress.acks import Streams as StoredStreams
 from wallaroo.ingress.config import ConnectorOptions, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
+from wallaroo.ingress.connector.notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.ingress.ports import Address, Ports
 from wallaroo.ingress.source_store import open_store
-from wallaroo.ingress.connector.notes import known_streams, note_of, stream_in, stream_key
 
 READ_BYTES = 64 * 1024
 UNSENT_BYTES_MAX = 1024 * 1024  # of answers that a client does not read
