@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from wallaroo.cli.sending import of_payloads
+from wallaroo.cli.send.sending import of_payloads
 from wallaroo.ingress.process import Feeders
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import SpoolReader, folder_of, write_tail
@@ -29,7 +29,7 @@ MESSAGES = 200_000  # in the file that is sent over and over
 SENDER = """
 import resource, sys
 from pathlib import Path
-from wallaroo.cli.sending import SendOptions, of_frames, send
+from wallaroo.cli.send.sending import SendOptions, of_frames, send
 host, port, path, seconds = sys.argv[1:]
 found = of_frames(Path(path).read_bytes())
 before = resource.getrusage(resource.RUSAGE_SELF)

@@ -164,7 +164,8 @@ def _demo(options: argparse.Namespace, stack: ExitStack) -> int:
         f"Market Spread on {_cores()} cores: {len(market.opening)} symbols, of which "
         f"{len(market.rejecting)} reject orders; "
         f"{pacing.rate:,.0f} messages/s{how} "
-        f"{f'for {options.seconds:g} s' if options.seconds else 'until Ctrl-C'}.\n",
+        f"{f'for {options.seconds:g} s' if options.seconds else 'until Ctrl-C'}.\n"
+        f"Dashboard, once it runs: http://{HOST}:{status_port}\n",
         flush=True,
     )
     summary = folder / "summary.json"

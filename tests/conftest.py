@@ -18,6 +18,16 @@ from wallaroo.cli.doctor.machine import Finding, Verdict
 from wallaroo.cli.main import main
 from wallaroo.spark.session import open_session
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 POLL_S = 0.01
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
 JAVA = pytest.StashKey[Finding]()  # looked at once a session
@@ -45,6 +55,18 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = open_session("tests", "local[2]", tmp_path_factory.mktemp("spark"), "error", ())
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One browser for all tests."""
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

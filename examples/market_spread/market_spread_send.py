@@ -5,8 +5,9 @@
 
 The schedule is open-loop: what is due is due whether or not the receiver keeps up, so a receiver
 that was slow for a moment gets the rest at once.  With --paced every line of standard input is a
-new rate.  SIGTERM and SIGINT end the stream after a whole frame.  The last line of output is a JSON object: ``sent`` messages, ``seconds``, and
-``late_ms_max``, the longest time that a message had to wait for its turn.
+new rate.  SIGTERM and SIGINT end the stream after a whole frame.  The last line of output is a JSON
+object: ``sent`` messages, ``seconds``, and ``late_ms_max``, the longest time that a message had to
+wait for its turn.
 
 Where it runs: a process of its own.
 """

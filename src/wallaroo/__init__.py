@@ -68,6 +68,7 @@ from wallaroo.steps import (
     StateComputationMulti,
     Step,
 )
+from wallaroo.tls import TLS
 
 OctetDecoder = Decoder
 OctetEncoder = Encoder
@@ -86,7 +87,7 @@ __all__ = [
     "Context", "Step", "Computation", "ComputationMulti", "StateComputation", "StateComputationMulti", "KeyExtractor", "Decoder", "Encoder",
     "OctetDecoder", "OctetEncoder",
     # sources and sinks
-    "TCPSourceConfig", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig", "FileSinkConfig", "StdoutSinkConfig",
+    "TCPSourceConfig", "TLS", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig", "FileSinkConfig", "StdoutSinkConfig",
     "tcp_parse_input_addrs", "tcp_parse_output_addrs",
     # time spans
     "nanoseconds", "microseconds", "milliseconds", "seconds", "minutes", "hours",

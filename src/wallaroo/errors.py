@@ -61,7 +61,11 @@ class UserCodeError(WallarooError):
 
     def __init__(self, step: str, place: str, event: str, cause: str, trace: str = ""):
         super().__init__(step, place, event, cause, trace)
-        self.step, self.place, self.event, self.cause, self.trace = step, place, event, cause, trace
+        self.step = step
+        self.place = place
+        self.event = event
+        self.cause = cause
+        self.trace = trace
 
     def __str__(self) -> str:
         return (
@@ -88,7 +92,8 @@ class InternalError(WallarooError):
 
     def __init__(self, what: str, trace: str = ""):
         super().__init__(what, trace)
-        self.what, self.trace = what, trace
+        self.what = what
+        self.trace = trace
 
     def __str__(self) -> str:
         return self.what

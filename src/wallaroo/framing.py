@@ -57,7 +57,9 @@ class FrameError(PeerError):
 
     def __init__(self, what: str, end: int, frames: int):
         super().__init__(what, end, frames)
-        self.what, self.end, self.frames = what, end, frames
+        self.what = what
+        self.end = end
+        self.frames = frames
 
     def __str__(self) -> str:
         return self.what

@@ -2,8 +2,8 @@
 
 Where it runs: everywhere; pure.
 
-The invariant: a batch number is used again after a rollback, an id is not.  Nothing that belongs to a
-commit is trusted because of its name or its number: its `CommitId` is part of the history of the
+The invariant: a batch number is used again after a rollback, an id is not.  Nothing that belongs to
+a commit is trusted because of its name or its number: its `CommitId` is part of the history of the
 checkpoint at hand, or it is refused.
 """
 

@@ -7,13 +7,14 @@ Where it runs: everywhere.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypedDict
 
 from wallaroo.errors import WallarooError
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.tls import TLS
 
 if TYPE_CHECKING:
     from wallaroo.metrics.status import RunStatus
@@ -61,11 +62,17 @@ class RunOptions:
     """Settings of Spark on top of ours."""
     ack_ports: tuple[tuple[str, int], ...] = ()
     """TCP source name and port on which senders get acknowledgements."""
+    tls: TLS | None = None
+    """Certificate and key with which the driver's range server encrypts what workers on other hosts
+    read; they are given the certificate."""
     is_sticky: bool = True
     """On a cluster: tasks go where the state of their key groups is; False: anywhere (to compare).
     """
     status_address: tuple[str, int] | None = ("127.0.0.1", 0)
     """Where the run answers queries over HTTP; port 0: any; None: nowhere."""
+    status_token: str = field(default="", repr=False)
+    """What clients of the status server must present; empty: nothing on a loopback address, a fresh
+    one (in ``run.json``) elsewhere."""
     allow_incompatible: bool = False
     """Go on with a checkpoint of a changed application, dropping what no longer fits."""
 
@@ -95,8 +102,10 @@ class RunChanges(TypedDict, total=False):
     module_paths: tuple[str, ...]
     spark_conf: tuple[tuple[str, str], ...]
     ack_ports: tuple[tuple[str, int], ...]
+    tls: TLS | None
     is_sticky: bool
     status_address: tuple[str, int] | None
+    status_token: str
     allow_incompatible: bool
 
 

@@ -1,5 +1,5 @@
-"""What can be known to fail before Spark starts: the master's form, Java, the workers' Python, names
-of sources.  Starting Spark takes seconds; a mistake should not.
+"""What can be known to fail before Spark starts: the master's form, Java, the workers' Python,
+names of sources.  Starting Spark takes seconds; a mistake should not.
 
 Where it runs: driver.
 """

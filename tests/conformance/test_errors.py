@@ -21,7 +21,8 @@ STEPS = ("decode", "compute", "compute multi", "extract", "state", "state multi"
 def place_of(step: str) -> str:
     """Where the line is that fails."""
     lines = SOURCE.read_text().split("\n")
-    return f"{SOURCE}:{1 + next(number for number, line in enumerate(lines) if line.endswith(f'# {step} fails'))}"
+    marked = (number for number, line in enumerate(lines, 1) if line.endswith(f"# {step} fails"))
+    return f"{SOURCE}:{next(marked)}"
 
 
 def failure(runner: Any, build: Any, *lines: bytes) -> UserCodeError:
@@ -94,7 +95,10 @@ def test_state_that_cannot_be_stored_names_the_step_and_the_key(runner: Any) -> 
     error = failure(runner, failing.every_kind, b"fine", b"state that cannot be stored")
 
     assert error.step == "state"
-    assert error.event == "state of key 'state that cannot be stored'"
+    assert error.event == (
+        "state of key 'state that cannot be stored'; attribute 'kept' is the function "
+        "state.<locals>.<lambda>, which cannot be pickled. Keep only picklable values in the state"
+    )
     assert "pickle" in error.cause
 
 

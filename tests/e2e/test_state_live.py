@@ -21,7 +21,7 @@ from random import Random
 
 import pytest
 
-from wallaroo.cli.receiving import Receiver
+from wallaroo.cli.receive.receiver import Receiver
 from wallaroo.framing import Framing, framer
 from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.state.storage import LocalStorage

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli.receiving import Receiver
+from wallaroo.cli.receive.receiver import Receiver
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.state.commits import CommitLog
 from wallaroo.state.storage import LocalStorage

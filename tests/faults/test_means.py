@@ -16,8 +16,8 @@ import pytest
 import wallaroo
 from wallaroo.cli.main import build_parser
 from wallaroo.cli.run.command import parse
-from wallaroo.cli.sending import of_payloads
-from wallaroo.cli.sending_acked import send_acknowledged
+from wallaroo.cli.send.acknowledged import send_acknowledged
+from wallaroo.cli.send.sending import of_payloads
 from wallaroo.cli.verify import kinds_of
 from wallaroo.errors import PeerError
 from wallaroo.ingress.process import Feeders

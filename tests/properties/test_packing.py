@@ -1,5 +1,5 @@
-"""A block's values, however they are mixed, arrive as if each had been pickled by itself when it was
-emitted.
+"""A block's values, however they are mixed, arrive as if each had been pickled by itself when it
+was emitted.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ def _again(
 
 
 def steps_have_their_own_names(subject: Subject) -> Iterator[Problem]:
-    """State and metrics belong to a step's name.  One stateless step may be used in several places; a
-    state step may not.
+    """State and metrics belong to a step's name.  One stateless step may be used in several places;
+    a state step may not.
     """
     seen: dict[str, StepNode] = {}
     for node in subject.of(StepNode):

@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +24,8 @@ from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trai
 from wallaroo.cli.application.hints import call_chain
 from wallaroo.cli.application.loading import load_application
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.framing import FrameError, frame_walker
+from wallaroo.framing import FrameError, text_hint
+from wallaroo.ingress.connection import Connection, ReadBuffer
 from wallaroo.ingress.feeds import feed_of
 from wallaroo.ingress.run import Feed
 from wallaroo.local.runner import Wire
@@ -32,7 +34,6 @@ from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.testing import LocalApplication
 
 POLL_S = 0.3  # how often files are looked at
-READ_BYTES = 64 * 1024
 
 
 def add_parser(subparsers: Any) -> None:
@@ -134,7 +135,7 @@ class DevRun:
         self._is_single = len(application.plan.sinks) == 1
         self._closing = ExitStack()
         self._selector = self._closing.enter_context(selectors.DefaultSelector())
-        self._halves: dict[socket.socket, bytes] = {}
+        self._buffer = ReadBuffer()
         self._feeds: dict[str, Feed] = {}
         for source in application.plan.sources:
             self._open(source.config)
@@ -151,7 +152,7 @@ class DevRun:
             self._feed()
             is_open = bool(self._selector.get_map())
             for key, _ in self._selector.select(0 if self._feeds or not is_open else POLL_S):
-                self._receive(key)
+                key.data()
             self._print(self._running.batch())
             if not self._feeds and (is_once or not is_open):
                 return
@@ -168,7 +169,8 @@ class DevRun:
                     f"{error.strerror}. Stop what listens there, or choose another port."
                 ) from error
             self._closing.enter_context(server)
-            self._selector.register(server, selectors.EVENT_READ, config)
+            accept = partial(self._accept, server, config)
+            self._selector.register(server, selectors.EVENT_READ, accept)
             host, port = server.getsockname()[:2]
             _say(f"source '{config.name}' listens on {host}:{port}")
 
@@ -180,34 +182,28 @@ class DevRun:
             else:
                 self._running.send(name, Wire(more.frames))
 
-    def _receive(self, key: selectors.SelectorKey) -> None:
-        connection: Any = key.fileobj
-        if connection not in self._halves and connection.getsockopt(
-            socket.SOL_SOCKET, socket.SO_ACCEPTCONN
-        ):
-            accepted, _ = connection.accept()
-            self._halves[self._closing.enter_context(accepted)] = b""
-            self._selector.register(accepted, selectors.EVENT_READ, key.data)
-            return
-        received = connection.recv(READ_BYTES)
-        if not received:
-            self._drop(connection)
-            return
-        wire = self._halves[connection] + received
-        try:
-            end, _ = frame_walker(key.data.framing)(wire, 0, len(wire))
-        except FrameError as error:
-            _say(f"source '{key.data.name}' closed a connection: {error}")
-            self._drop(connection)
-            return
-        self._halves[connection] = wire[end:]
-        if end:
-            self._running.send(key.data.name, Wire(wire[:end]))
+    def _accept(self, server: socket.socket, config: TCPSourceConfig[Any]) -> None:
+        accepted, (host, port) = server.accept()
+        self._closing.enter_context(accepted)
+        connection = Connection(accepted, f"{host}:{port}", 0, config.wire_framing)
+        receive = partial(self._receive, connection, config)
+        self._selector.register(accepted, selectors.EVENT_READ, receive)
 
-    def _drop(self, connection: socket.socket) -> None:
-        self._selector.unregister(connection)
-        del self._halves[connection]
-        connection.close()
+    def _receive(self, connection: Connection, config: TCPSourceConfig[Any]) -> None:
+        def store(frames: memoryview, _events: int) -> None:
+            self._running.send(config.name, Wire(bytes(frames)))
+
+        try:
+            if connection.read(self._buffer, store):
+                return
+            connection.take_last(store)
+        except FrameError as error:
+            hint = text_hint(config.wire_framing, connection.unfinished_head)
+            _say(f"source '{config.name}' closed a connection: {error}{hint}")
+        except OSError as error:
+            _say(f"source '{config.name}' lost {connection.peer}: {error.strerror}")
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
 
     def _print(self, outputs: dict[str, list[bytes]]) -> None:
         for sink, some in outputs.items():

@@ -25,8 +25,6 @@ from wallaroo.cli import (
     dev,
     new,
     plan,
-    receive,
-    send,
     show,
     sink,
     status,
@@ -34,7 +32,9 @@ from wallaroo.cli import (
 )
 from wallaroo.cli.application.hints import call_chain
 from wallaroo.cli.doctor import command as doctor
+from wallaroo.cli.receive import command as receive
 from wallaroo.cli.run import command as run
+from wallaroo.cli.send import command as send
 from wallaroo.cli.state import command as state
 from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
 

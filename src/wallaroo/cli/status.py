@@ -15,6 +15,7 @@ import datetime
 import json
 import re
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,15 @@ from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.status_api.client import Address, ask
 from wallaroo.status_api.discovery import Presence, run_of, running
-from wallaroo.status_api.queries import KEYS, QUERIES, query_of, status_of
-from wallaroo.status_api.server import LIMIT_DEFAULT, LIMIT_MAX, STATUS_PATH
+from wallaroo.status_api.queries import (
+    KEYS,
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    QUERIES,
+    STATUS_PATH,
+    query_of,
+    status_of,
+)
 
 WIDTH = 120  # where the output is no terminal
 SEVERAL = 2  # exit code: the command line leaves open which application is meant
@@ -80,19 +88,19 @@ def add_parser(subparsers: Any) -> None:
 def status_command(options: argparse.Namespace) -> int:
     """Print what the application answers; return an exit code."""
     where, query = parse_target_and_query(options.words)
-    address = _address_of(where) if where else _only_one()
-    if address is None:
+    target = _target_of(where) if where else _only_one()
+    if target is None:
         return SEVERAL
     path = (
         STATUS_PATH
         if query is None
         else f"/{query}" + (f"?limit={options.limit}" if query == KEYS else "")
     )
-    answer = ask(address, path)
+    answer = ask(target.address, path, token=target.token)
     if options.json or query is not None:
         print(answer.body)
     else:
-        _show(answer.body, address)
+        _show(answer.body, target.address)
     if answer.is_truncated:
         print(
             f"wallaroo: keys are left out: {options.limit} of a step are shown, --limit N shows "
@@ -143,11 +151,21 @@ def _limit(text: str) -> int:
 # --------------------------------------------------------------------------------------------------
 
 
-def _address_of(where: str) -> Address:
-    """Where to ask: the address itself, or that of the run that uses a checkpoint."""
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to ask, and what to present."""
+
+    address: Address
+    token: str = field(default="", repr=False)  # empty: that of the environment, if there is one
+
+
+def _target_of(where: str) -> Target:
+    """The address itself, or that of the run that uses a checkpoint."""
     found = _ADDRESS.fullmatch(where)
     if found and not Path(where).is_dir():
-        return found["host"].strip("[]"), int(found["port"])
+        address = found["host"].strip("[]"), int(found["port"])
+        known = (presence for presence in running() if presence.address == address)
+        return Target(address, next((presence.token for presence in known), ""))
     presence = run_of(Path(where))
     if presence is None:
         CheckpointReader(Path(where))  # says so where the folder is no checkpoint at all
@@ -161,10 +179,10 @@ def _address_of(where: str) -> Address:
             f"has ended without a stop. "
             f"What was committed is there; run it again to go on."
         )
-    return presence.address
+    return Target(presence.address, presence.token)
 
 
-def _only_one() -> Address | None:
+def _only_one() -> Target | None:
     """The application that runs here; None, after a list, where there are several."""
     found = running()
     if not found:
@@ -173,7 +191,7 @@ def _only_one() -> Address | None:
             "HOST:PORT."
         )
     if len(found) == 1:
-        return found[0].address
+        return Target(found[0].address, found[0].token)
     with contextlib.redirect_stdout(sys.stderr):
         print(f"wallaroo: {len(found)} applications run here. Name one: wallaroo status WHERE")
         print_table(

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from wallaroo.cli.receiving import Receiver
-from wallaroo.cli.sending import of_payloads
-from wallaroo.cli.sending_acked import send_acknowledged
+from wallaroo.cli.receive.receiver import Receiver
+from wallaroo.cli.send.acknowledged import send_acknowledged
+from wallaroo.cli.send.sending import of_payloads
 from wallaroo.errors import PeerError
 from wallaroo.local_cluster import LocalCluster
 from wallaroo.verify.cases import CASES

@@ -2,11 +2,11 @@
 
 Where it runs: everywhere; pure.
 
-Source of the format: Wallaroo's ``docs/proposals/connector-protocol-v3.md`` and the code that speaks it.
-A frame is a big-endian u32 length of what follows, a u8 type and a body; ``short`` is a u16 length and
-that many bytes.  Where text and code of Wallaroo differ, the code's form is written and both are read:
-RESTART carries an address (u32 length and text; the text says: empty), EOS a stream id (the text adds
-a message id).
+Source of the format: Wallaroo's ``docs/proposals/connector-protocol-v3.md`` and the code that
+speaks it.  A frame is a big-endian u32 length of what follows, a u8 type and a body; ``short`` is a
+u16 length and that many bytes.  Where text and code of Wallaroo differ, the code's form is written
+and both are read: RESTART carries an address (u32 length and text; the text says: empty), EOS a
+stream id (the text adds a message id).
 """
 
 from __future__ import annotations
@@ -191,8 +191,8 @@ class FrameSplitter:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the complete frames, without their lengths.  Raises MalformedFrameError for one that
-        is larger than allowed, or empty; the good ones before it are lost then.
+        """Return the complete frames, without their lengths.  Raises MalformedFrameError for one
+        that is larger than allowed, or empty; the good ones before it are lost then.
         """
         self._buffer += data
         found = []

@@ -26,8 +26,8 @@ class LockedError(Exception):
 def lock_file(path: Path, note: str = "") -> int:
     """Lock ``path`` (made if absent) and write ``note`` into it; return the open descriptor.
 
-    The lock is released when the descriptor is closed or the process dies.  Raises LockedError where
-    another process holds it, OSError where the file cannot be opened.
+    The lock is released when the descriptor is closed or the process dies.  Raises LockedError
+    where another process holds it, OSError where the file cannot be opened.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:

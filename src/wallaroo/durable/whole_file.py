@@ -2,9 +2,9 @@
 
 Where it runs: everywhere that writes to disk.
 
-The invariant: the content is written under a temporary name in the same folder, synced where it is to
-survive a power cut, renamed, and the folder is synced.  Readers never meet half a file.  A file left
-under the temporary name belongs to a crash; the next write of the same name replaces it.
+The invariant: the content is written under a temporary name in the same folder, synced where it is
+to survive a power cut, renamed, and the folder is synced.  Readers never meet half a file.  A file
+left under the temporary name belongs to a crash; the next write of the same name replaces it.
 """
 
 from __future__ import annotations

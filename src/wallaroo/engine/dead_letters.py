@@ -3,8 +3,8 @@ a line.
 
 Where it runs: pure.
 
-Invariant of dead letters: a letter is made of the event, its step and the exception alone, and of the
-batch's number.  It holds no clock, no process and no address, so that a batch that is run again
+Invariant of dead letters: a letter is made of the event, its step and the exception alone, and of
+the batch's number.  It holds no clock, no process and no address, so that a batch that is run again
 stages the same bytes, if the event shows and pickles alike (a set of strings does not).
 """
 

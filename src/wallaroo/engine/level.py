@@ -25,6 +25,7 @@ from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import tasks_by_group
 from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.packing import FRAMES, Kind, Packing, packing_of
+from wallaroo.engine.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
 from wallaroo.engine.stage import Around, BuiltStage, Policy, build_output, build_stage, sinks_of
 from wallaroo.framing import frame_splitter
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
@@ -165,6 +166,41 @@ class Level:
                 block, self._built[block.stage].emit
             )
         head(keys, values)
+
+    def sample_frames(
+        self, source: int, frames: bytes, receipt_ms: int, clock: Clock
+    ) -> tuple[int, StageSample | None]:
+        """Like ``feed_frames``, with the steps of the first events timed if that can be done."""
+        stage = next(
+            stage
+            for stage in self.plan.stages
+            if isinstance(stage.entry, SourceEntry) and stage.entry.source == source
+        )
+        if self._built[stage.id].has_hooks:
+            return self.feed_frames(source, frames, receipt_ms), None
+        self._receipt_ms = max(self._receipt_ms, receipt_ms)
+        payloads = frame_splitter(self.plan.sources[source].config.wire_framing)(frames)
+        timer = StageTimer(self.plan, stage, None, clock)
+        timed = self._payloads_head(stage, self._build(stage, timer.around).emit)
+        first = payloads[:EVENTS_MAX]
+        sample = timer.measure(lambda: timed(first), len(first), ())
+        self._payloads_head(stage, self._built[stage.id].emit)(payloads[EVENTS_MAX:])
+        return len(payloads), sample
+
+    def sample_block(self, block: Block, clock: Clock) -> StageSample | None:
+        """Like ``feed_block``, with the steps of the first events timed if that can be done."""
+        if block.times is not None or self._built[block.stage].has_hooks:
+            self.feed_block(block)
+            return None
+        stage = self.plan.stages[block.stage]
+        self._receipt_ms = max(self._receipt_ms, block.receipt_ms)
+        keys, values = self._unpack[block.kind](block.packed)
+        timer = StageTimer(self.plan, stage, block.origin, clock)
+        timed = self._keyed_head(block, self._build(stage, timer.around).emit)
+        first = keys[:EVENTS_MAX]
+        sample = timer.measure(lambda: timed(first, values[:EVENTS_MAX]), len(first), first)
+        self._keyed_head(block, self._built[stage.id].emit)(keys[EVENTS_MAX:], values[EVENTS_MAX:])
+        return sample
 
     def advance(self, watermark_ms: int) -> None:
         """Move the level's watermark to ``watermark_ms``: its operators may emit what was waiting

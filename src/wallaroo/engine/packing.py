@@ -117,8 +117,8 @@ class PickleStream:
 
 
 class ValueColumn:
-    """Atomic values in a list, all others in a stream; None in the list is in the place of the stream's
-    next one.
+    """Atomic values in a list, all others in a stream; None in the list is in the place of the
+    stream's next one.
     """
 
     __slots__ = ("_add", "_stream", "_values", "append")

@@ -12,6 +12,7 @@ from typing import Any
 
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.framing import Framing
+from wallaroo.tls import TLS
 
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024  # per source, in the spool and not yet consumed
 HANDSHAKE_S = 10.0  # for a sender of an acknowledged stream to name its stream
@@ -37,6 +38,7 @@ class IngressSource:
     framing: Framing
     # listen here too, for senders that want acknowledgements (see ``acks``); 0: any free one
     ack_port: int | None = None
+    tls: TLS | None = None
     connector: ConnectorOptions | None = None  # frames are the connector protocol's
 
 
@@ -65,9 +67,10 @@ def read_config(path: Path) -> IngressConfig:
 
 
 def _source(fields: dict[str, Any]) -> IngressSource:
-    connector = fields["connector"]
+    tls, connector = fields["tls"], fields["connector"]
     built = {
         "framing": Framing(**fields["framing"]),
+        "tls": TLS(**tls) if tls else None,
         "connector": ConnectorOptions(**connector) if connector else None,
     }
     return IngressSource(**{**fields, **built})

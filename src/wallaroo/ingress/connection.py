@@ -7,10 +7,10 @@ the bytes that have arrived, whatever length a header claims.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 
 from wallaroo.framing import FrameError, Framing, frame_ender, frame_walker, last_frame
+from wallaroo.tls_sockets import Socket
 
 READ_BYTES = 256 * 1024  # at once
 KEPT_BYTES_MAX = 64 * 1024  # of an unfinished frame in the shared buffer; a larger one has its own
@@ -32,7 +32,7 @@ class Connection:
     __slots__ = ("_end_of", "_framing", "_large", "_rest", "_walk", "number", "peer", "socket",
                  "stream")  # fmt: skip
 
-    def __init__(self, sock: socket.socket, peer: str, number: int, framing: Framing):
+    def __init__(self, sock: Socket, peer: str, number: int, framing: Framing):
         self.socket = sock
         self.peer = peer
         self.number = number

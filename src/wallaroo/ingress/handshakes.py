@@ -6,7 +6,6 @@ Where it runs: ingress.
 from __future__ import annotations
 
 import selectors
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,14 +14,15 @@ from functools import partial
 from wallaroo.errors import PeerError
 from wallaroo.ingress.acks import HELLO_BYTES_MAX, read_hello
 from wallaroo.ingress.connection import ReadBuffer
+from wallaroo.tls_sockets import Socket
 
 # (socket, peer, stream, what followed the hello)
-OnHello = Callable[[socket.socket, str, bytes, bytes], None]
+OnHello = Callable[[Socket, str, bytes, bytes], None]
 
 
 @dataclass(slots=True)
 class _Pending:
-    socket: socket.socket
+    socket: Socket
     peer: str
     until: float  # monotonic
     content: bytearray = field(default_factory=bytearray)
@@ -44,7 +44,7 @@ class Handshakes:
         self._log = log
         self._pending: dict[int, _Pending] = {}
 
-    def begin(self, sock: socket.socket, peer: str) -> None:
+    def begin(self, sock: Socket, peer: str) -> None:
         """Await the hello of a new client."""
         pending = _Pending(sock, peer, time.monotonic() + self._timeout_s)
         self._pending[sock.fileno()] = pending

@@ -12,9 +12,11 @@ from functools import partial
 
 from wallaroo.errors import PeerError
 from wallaroo.ingress.connection import ReadBuffer
+from wallaroo.tls import TLS
+from wallaroo.tls_sockets import Socket, TlsSocket, server_context
 
 Address = tuple[str, int]
-OnClient = Callable[[socket.socket, str], object]
+OnClient = Callable[[Socket, str], object]
 
 LISTEN_BACKLOG = 1024
 ACCEPTS_MAX = 64  # at once; the connected are served in between
@@ -24,12 +26,19 @@ class Ports:
     """Accepts clients; pauses while the system has no file descriptors for more."""
 
     def __init__(
-        self, name: str, host: str, selector: selectors.BaseSelector, log: Callable[[str], None]
+        self,
+        name: str,
+        host: str,
+        selector: selectors.BaseSelector,
+        log: Callable[[str], None],
+        tls: TLS | None = None,
     ):
+        """Raises PeerError where the files of ``tls`` cannot be used."""
         self._name = name
         self._host = host
         self._selector = selector
         self._log = log
+        self._context = server_context(tls) if tls is not None else None
         self._listeners: list[tuple[socket.socket, OnClient]] = []
         self._is_waiting = False  # for free file descriptors
 
@@ -86,5 +95,6 @@ class Ports:
                     self._selector.unregister(waiting)
                 break
             sock.setblocking(False)
-            on_client(sock, f"{address[0]}:{address[1]}")
+            client = TlsSocket(sock, self._context) if self._context is not None else sock
+            on_client(client, f"{address[0]}:{address[1]}")
         return 0

@@ -43,6 +43,7 @@ from wallaroo.sources.interface import SourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import folder_of
 from wallaroo.steps import pickle_by_name
+from wallaroo.tls import TLS
 
 START_S_MAX = 30.0
 STOP_S_MAX = 5.0
@@ -99,6 +100,7 @@ class Feeders:
         ack_ports: Mapping[str, int] | None = None,
         serve_on: str | None = None,
         serve_port: int = 0,
+        serve_tls: TLS | None = None,
         checkpoint: str = "",
         handshake_s: float = HANDSHAKE_S,
         hung_s: float = HUNG_S,
@@ -107,8 +109,8 @@ class Feeders:
         """Start all processes; return where each TCP source listens.  ``is_acknowledged`` opens a
         second port per TCP source, ``ack_ports`` for the sources named there, at these ports.
         ``serve_on`` starts a range server on this host's address, which serves
-        ``RemoteSpool(range_address, range_secret, source)``; ``serve_port`` 0: any free one.
-        Spools of another checkpoint than the one with this id are refused.  ``handshake_s``: how
+        ``RemoteSpool(range_address, range_secret, source)``; ``serve_port`` 0: any free one;
+        ``serve_tls``: with TLS.  Spools of another checkpoint than the one with this id are refused.  ``handshake_s``: how
         long a sender of an acknowledged stream may take to name its stream.
         A process that shows no sign of life for ``hung_s`` is killed and started again;
         ``is_stopping`` ends the waiting for processes to be ready.
@@ -132,7 +134,7 @@ class Feeders:
             if serve_on is not None:
                 secret = secrets.token_bytes(SECRET_BYTES).hex()
                 self._ranges = (
-                    RangeConfig(str(spool_root), serve_on, serve_port, secret),
+                    RangeConfig(str(spool_root), serve_on, serve_port, secret, serve_tls),
                     spool_root / "ranges.json",
                 )
                 self._start_ranges()
@@ -348,6 +350,7 @@ def _ingress_source(
         folder,
         source.wire_framing,
         ack_port,
+        getattr(source, "tls", None),  # the connector protocol has none
         connector,
     )
 

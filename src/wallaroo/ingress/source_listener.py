@@ -28,6 +28,7 @@ from wallaroo.ingress.connection import Connection, ReadBuffer
 from wallaroo.ingress.handshakes import Handshakes
 from wallaroo.ingress.ports import Address, Ports
 from wallaroo.ingress.source_store import open_store
+from wallaroo.tls_sockets import Socket
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 
@@ -58,7 +59,7 @@ class SourceListener:
             is_stopping=is_stopping,
             log=self._log,
         )
-        self._ports = Ports(source.name, source.host, selector, self._log)
+        self._ports = Ports(source.name, source.host, selector, self._log, source.tls)
         self._handshakes = Handshakes(selector, handshake_s, self._begin_stream, self._log)
         self._connections: dict[int, Connection] = {}
         # stream -> its connection and the count sent last
@@ -121,7 +122,7 @@ class SourceListener:
         finally:
             self._store.close()
 
-    def _open(self, sock: socket.socket, peer: str) -> Connection:
+    def _open(self, sock: Socket, peer: str) -> Connection:
         self._accepted += 1
         number = self._accepted & 0xFFFFFFFF
         connection = Connection(sock, peer, number, self.source.framing)
@@ -188,7 +189,7 @@ class SourceListener:
         connection.socket.close()
         self.is_changed = True
 
-    def _begin_stream(self, sock: socket.socket, peer: str, stream: bytes, first: bytes) -> None:
+    def _begin_stream(self, sock: Socket, peer: str, stream: bytes, first: bytes) -> None:
         # its sender connected again; what the old connection still holds will be sent again
         if stream in self._acked:
             self._close(self._acked[stream][0])

@@ -2,9 +2,9 @@
 
 Where it runs: a terminal, beside a running application or without one.
 
-The invariants: nothing is locked and nothing is written.  What is published never changes, but
-a running application deletes what it no longer needs; so all files of a commit are opened before
-the first entry is read (an open file outlives its name), and where one was deleted by then the newest
+The invariants: nothing is locked and nothing is written.  What is published never changes, but a
+running application deletes what it no longer needs; so all files of a commit are opened before the
+first entry is read (an open file outlives its name), and where one was deleted by then the newest
 commit is tried instead, or, if a certain commit was asked for, the answer is that it is no longer
 retained.
 """
@@ -83,7 +83,9 @@ class StateAt:
     """
 
     def __init__(self, commit: Commit, history: History, groups: int):
-        self.commit, self._history, self.groups = commit, history, groups
+        self.commit = commit
+        self._history = history
+        self.groups = groups
         for group in range(groups):
             history.since(group, NOTHING)  # opens the group's files; its entries are read later
 

@@ -9,9 +9,9 @@ standard library are made from that afterwards, by us.
 
 The form: objects are their attributes, inner ones with ``$class``; bytes are ``{"$bytes": hex}``,
 sets ``{"$set": [...]}``, dicts with other keys than str ``{"$dict": [[key, value], ...]}``, floats
-that JSON lacks ``{"$float": "nan"}``, functions and classes ``{"$ref": name}``, what is contained in
-itself ``{"$cycle": class}``.  What an object was made of, or holds besides its attributes, is under
-``$args``, ``$items`` and ``$pairs``.
+that JSON lacks ``{"$float": "nan"}``, functions and classes ``{"$ref": name}``, what is contained
+in itself ``{"$cycle": class}``.  What an object was made of, or holds besides its attributes, is
+under ``$args``, ``$items`` and ``$pairs``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ class StandIn:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> StandIn:
         self = object.__new__(cls)
-        self.args, self.kwargs, self.items, self.pairs, self.state = args, kwargs, [], [], None
+        self.args = args
+        self.kwargs = kwargs
+        self.items = []
+        self.pairs = []
+        self.state = None
         return self
 
     def __setstate__(self, state: Any) -> None:

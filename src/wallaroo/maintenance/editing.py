@@ -2,9 +2,9 @@
 
 Where it runs: a terminal.
 
-The invariants: the removal is a commit of its own (one delta of removed entries), so it has happened
-or it has not.  It has no input and no output: positions stay, and sinks see the batch before it as
-their last one (`Commit.emitted`).
+The invariants: the removal is a commit of its own (one delta of removed entries), so it has
+happened or it has not.  It has no input and no output: positions stay, and sinks see the batch
+before it as their last one (`Commit.emitted`).
 """
 
 from __future__ import annotations

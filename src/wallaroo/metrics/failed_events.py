@@ -1,12 +1,14 @@
-"""Events that failed without stopping the run: their counts by step, and the few lines a batch says
-about them.
+"""Events that failed without stopping the run: their counts by step, the newest of them, and the few
+lines a batch logs about them.
 
 Where it runs: driver.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.engine.report import TaskReport
@@ -15,6 +17,64 @@ from wallaroo.steps import DEAD_LETTER, SKIP
 
 LINES_MAX = 3  # per batch: a flood of bad input must not become a flood of log lines
 DONE = {SKIP: "skipped", DEAD_LETTER: "written as a dead letter"}
+
+
+FAILED_KEPT = 100  # newest samples
+
+
+@dataclass(frozen=True, slots=True)
+class FailedEvent:
+    """One of the events that failed, as a sample shows it."""
+
+    number: int  # of the samples of this run
+    at: float  # unix seconds
+    batch: int
+    step: str
+    policy: str  # what became of it: skip or dead-letter
+    place: str  # file and line
+    cause: str
+    event: str
+
+
+class ErrorLog:
+    """Counts of failed events by step, and the newest samples.  Not safe to share between
+    threads.
+    """
+
+    def __init__(self) -> None:
+        self.newest: deque[FailedEvent] = deque(maxlen=FAILED_KEPT)
+        self._samples = 0
+        self._counts: Tally = {}
+        self._last: dict[str, str] = {}
+
+    def add(self, batch: int, at: float, counts: Tally, samples: Sequence[Sample]) -> None:
+        """Count the failed events of a committed batch."""
+        add_counts(self._counts, counts)
+        for sample in samples:
+            self._samples += 1
+            self._last[sample.step] = f"{sample.place}: {sample.cause}: {sample.event}"
+            self.newest.append(
+                FailedEvent(
+                    self._samples,
+                    at,
+                    batch,
+                    sample.step,
+                    sample.policy,
+                    sample.place,
+                    sample.cause,
+                    sample.event,
+                )
+            )
+
+    @property
+    def counts(self) -> tuple[ErrorCount, ...]:
+        """The counts by step, in order of name."""
+        return error_counts(self._counts, self._last)
+
+    @property
+    def total(self) -> int:
+        """How many events failed."""
+        return sum(self._counts.values())
 
 
 def gather_failures(reports: Iterable[TaskReport]) -> tuple[Tally, list[Sample]]:

@@ -4,7 +4,7 @@ Where it runs: pure (the driver keeps one per pipeline).
 
 The idea is Gil Tene's HdrHistogram: within each power of two, buckets of equal width.  A value is
 counted in units of 1/64 ms, 32 buckets to an octave, and a bucket answers with its middle.  The
-law, which the tests check against sorted lists:
+invariants, which the tests check against sorted lists:
 
 * a quantile differs from the exact one by at most ``RELATIVE_ERROR`` of it, or
   ``ABSOLUTE_ERROR_MS`` (values under 1 ms);
@@ -14,6 +14,9 @@ law, which the tests check against sorted lists:
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
 
 _UNITS_PER_MS = 64
 # 2**5 buckets to an octave: a bucket is at most 1/32 of its values wide, its middle at most 1/64
@@ -66,9 +69,9 @@ class LatencyHistogram:
         self.max_ms = max(self.max_ms, other.max_ms)
         self.count += other.count
 
-    def quantiles(self, *per_mille: int) -> tuple[float, ...]:
+    def quantiles(self, *per_mille: float) -> tuple[float, ...]:
         """For each ``q``: the smallest value that at least ``q`` of 1000 values do not exceed, in
-        ms; 0.0 if nothing was counted.
+        ms; 0.0 if nothing was counted.  999.9 is p99.99.
 
         >>> latencies = LatencyHistogram()
         >>> latencies.record(10.0, count=99)
@@ -76,7 +79,8 @@ class LatencyHistogram:
         >>> latencies.quantiles(1000)
         (500.0,)
         """
-        ranks = [max(1, -(-q * self.count // 1000)) for q in per_mille]
+        # rounded first: 999.9 is no binary fraction, and one more would be the next value
+        ranks = [max(1, ceil(round(q * self.count / 1000, 6))) for q in per_mille]
         found = dict.fromkeys(ranks, 0.0)
         pending = sorted(found, reverse=True)
         seen = 0
@@ -87,6 +91,28 @@ class LatencyHistogram:
         if self.count in found:
             found[self.count] = self.max_ms
         return tuple(found[rank] for rank in ranks)
+
+    def at_most(self, bounds_ms: Sequence[float]) -> tuple[int, ...]:
+        """For each rising bound: how many values lie at or below it, to a bucket's accuracy.
+
+        >>> latencies = LatencyHistogram()
+        >>> latencies.record(10.0, count=99)
+        >>> latencies.record(500.0)
+        >>> latencies.at_most((1.0, 50.0, 1000.0))
+        (0, 99, 100)
+        """
+        counts = [0] * len(bounds_ms)
+        for index, count in list(self._counts.items()):
+            middle_ms = _middle_ms(index)
+            for place, bound_ms in enumerate(bounds_ms):
+                if middle_ms <= bound_ms:
+                    counts[place] += count
+        return tuple(counts)
+
+    @property
+    def total_ms(self) -> float:
+        """The sum of all values, to a bucket's accuracy."""
+        return sum(_middle_ms(index) * count for index, count in list(self._counts.items()))
 
     @property
     def buckets(self) -> int:

@@ -1,48 +1,31 @@
-"""The driver's tally of one run: what batches did, when their output left, what sources and sinks
-say; read as a `RunStatus`.
+"""The driver's account of one run: a façade over meters by subject, read as a `RunStatus` and as
+`RunDetails`.
 
-Where it runs: driver.  Batches report from Spark's callback thread, the terminal asks from the main
-thread: a lock parts them. Time is an argument everywhere: seconds, milliseconds and nanoseconds of
-the wall clock (receipts come from other processes, so a monotonic clock would not do).
-
-The laws of latency:
-
-* An output's latency is the moment its batch's output left minus its receipt.  A batch nobody waits
-  for left when it was committed.
-* Sinks keep order: when batch n has left, so have all before it.
-* At most ``WAITING_BATCHES_MAX`` batches wait.  When one more comes, the two oldest become one,
-  which leaves with the younger: nothing is forgotten, and what a long-absent receiver costs stays
-  in the figures.
-* A waiting batch holds at most ``RECEIPTS_MAX`` receipts per pipeline; above, neighbours are folded
-  into the earlier of the two.
+Where it runs: driver.  Batches report from Spark's callback thread, the terminal and the HTTP
+server ask from others: one lock, held here, guards all meters.  Time is an argument everywhere:
+seconds, milliseconds and nanoseconds of the wall clock (receipts come from other processes, so a
+monotonic clock would not do).
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
 
-from wallaroo.engine.failures import Sample, Tally, add_counts
-from wallaroo.metrics.failed_events import error_counts
-from wallaroo.metrics.histogram import LatencyHistogram
-from wallaroo.metrics.rates import DurationWindow, RateMeter
-from wallaroo.metrics.status import PipelineLatency, RunStatus, SinkLine, SourceStatus, WorkerStatus
+from wallaroo.engine.failures import Sample, Tally
+from wallaroo.engine.report import TaskReport
+from wallaroo.metrics.batches import BatchMeter, BatchRecord
+from wallaroo.metrics.details import Identity, LatencyBuckets, RunDetails, StateSize
+from wallaroo.metrics.failed_events import ErrorLog
+from wallaroo.metrics.flow import FlowMeter
+from wallaroo.metrics.history import History, Row, Totals
+from wallaroo.metrics.latency import RECEIPTS_MAX, WAITING_BATCHES_MAX, LatencyMeter, Receipts
+from wallaroo.metrics.progress import Moved, Phase, Recovery, RunProgress
+from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus, WorkerStatus
+from wallaroo.metrics.steps import StepMeter
 
-WAITING_BATCHES_MAX = 256
-RECEIPTS_MAX = 1024
-
-Receipts = Sequence[tuple[int, int]]  # (receipt in unix milliseconds, how many outputs)
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A committed batch whose output has not left yet."""
-
-    batch: int
-    receipts: dict[str, list[tuple[int, int]]]
+__all__ = ["RECEIPTS_MAX", "WAITING_BATCHES_MAX", "RunMeter"]
 
 
 class RunMeter:
@@ -61,72 +44,61 @@ class RunMeter:
         recovered_batch: int = -1,
     ) -> None:
         self._lock = Lock()
-        self._application = application
-        self._started_at = started_at
-        self._checkpoint, self._is_durable, self._recovered_batch = (
-            checkpoint,
-            is_durable,
-            recovered_batch,
-        )
-        self._state, self._tasks, self._waiting_for = "starting", tasks, ""
-        self._batches, self._last_batch = 0, recovered_batch
-        self._durations = DurationWindow()
-        self._in, self._done, self._out = (
-            RateMeter(started_at),
-            RateMeter(started_at),
-            RateMeter(started_at),
-        )
-        self._waiting: deque[_Waiting] = deque()
-        self._latency: dict[str, LatencyHistogram] = {}
-        self._sources: tuple[SourceStatus, ...] = ()
-        self._sinks: tuple[SinkLine, ...] = ()
-        self._errors: Tally = {}
-        self._last_errors: dict[str, str] = {}
-        self._workers: tuple[WorkerStatus, ...] = ()
-        self._moved = ""
-        self._doing = ""
-        self._doing_at = started_at
-        self._running_at = 0.0
+        self._identity = Identity(application, started_at, checkpoint, is_durable)
+        self._progress = RunProgress(recovered_batch, tasks)
+        self._batches = BatchMeter(recovered_batch)
+        self._flow = FlowMeter(started_at)
+        self._latency = LatencyMeter()
+        self._errors = ErrorLog()
+        self._steps = StepMeter()
+        self._state = StateSize()
+        self._history = History(started_at)
 
-    def recovered(self, batch: int) -> None:
-        """Say which committed batch the run goes on after; -1: none."""
-        with self._lock:
-            self._recovered_batch = batch
-            self._last_batch = batch
-
-    def starting(self, doing: str) -> None:
-        """Note what a starting or stopping run is busy with; "": nothing in particular."""
-        with self._lock:
-            self._doing = doing
-            self._doing_at = time.time()
-
-    def begin_running(self, now: float) -> None:
-        """Say that input is processed from now on: rates do not count the start."""
-        with self._lock:
-            self._running_at = now
-            self._in = RateMeter(now, self._in.total)
-            self._done = RateMeter(now, self._done.total)
-            self._out = RateMeter(now, self._out.total)
+    # -- reported by the run
 
     def enter(self, state: str) -> None:
         """Change the run's state: one of the words in `RunStatus`."""
         with self._lock:
-            self._state = state
+            self._progress.state = state
+
+    def starting(self, doing: str) -> None:
+        """Note what a starting or stopping run is busy with; "": nothing in particular."""
+        with self._lock:
+            self._progress.begin_phase(Phase(doing, time.time()))
+
+    def begin_running(self, now: float) -> None:
+        """Note that input is processed from now on: rates do not count the start."""
+        with self._lock:
+            self._progress.running_at = now
+            self._flow.restart_rates(now)
+
+    def recovered(self, recovery: Recovery) -> None:
+        """Note what the run found in its checkpoint, and, once it is ready, what that took."""
+        with self._lock:
+            self._progress.recovery = recovery
+            if not self._batches.count:
+                self._batches.last_batch = recovery.batch
 
     def set_tasks(self, tasks: int) -> None:
-        """Say how many tasks the next batch has."""
+        """Note how many tasks the next batch has."""
         with self._lock:
-            self._tasks = tasks
+            self._progress.tasks = tasks
 
     def set_workers(self, workers: tuple[WorkerStatus, ...]) -> None:
-        """Say which workers there are, by name, and what each works on."""
+        """Note which workers there are, by name, and what each works on."""
         with self._lock:
-            self._workers = workers
+            self._progress.workers = workers
 
     def set_moved(self, text: str) -> None:
-        """Say what the last change of the cluster moved, in words."""
+        """Note what the last change of the cluster moved, in words."""
         with self._lock:
-            self._moved = text
+            self._progress.moves.append(Moved(time.time(), text))
+
+    def set_damaged(self, files: Mapping[str, str]) -> None:
+        """Note which files of the checkpoint were found damaged, and what is wrong with each."""
+        damaged = tuple(f"{file}: {what}" for file, what in [*files.items()])
+        with self._lock:
+            self._progress.damaged = damaged
 
     def batch_done(
         self,
@@ -137,6 +109,7 @@ class RunMeter:
         outputs_by_sink: Mapping[str, int],
         receipts: Mapping[str, Receipts],
         pending_sinks: Collection[str] | None = None,
+        phases_ms: Mapping[str, float] | None = None,
     ) -> None:
         """Count a committed batch.
 
@@ -144,39 +117,49 @@ class RunMeter:
         every sink that got outputs. With none, the batch left at ``finished_ns``; otherwise
         `output_left` has to say when.
         """
-        started_s, finished_s = started_ns / 1e9, finished_ns / 1e9
+        events = sum(events_by_source.values())
         outputs = sum(outputs_by_sink.values())
         is_waiting = outputs > 0 if pending_sinks is None else bool(pending_sinks)
+        duration_ms = (finished_ns - started_ns) / 1e6
         with self._lock:
-            self._batches += 1
-            self._last_batch = batch
-            self._durations.add((finished_ns - started_ns) / 1e6)
-            self._done.add(sum(events_by_source.values()), started_s, finished_s)
-            self._out.add(outputs, started_s, finished_s)
-            if is_waiting:
-                self._wait(
-                    _Waiting(
-                        batch,
-                        {pipeline: _folded(sorted(some)) for pipeline, some in receipts.items()},
-                    )
+            self._batches.add(
+                BatchRecord(
+                    batch,
+                    finished_ns / 1e9,
+                    duration_ms,
+                    events,
+                    outputs,
+                    self._progress.tasks,
+                    dict(phases_ms or {}),
                 )
+            )
+            self._flow.batch_done(events, outputs, started_ns / 1e9, finished_ns / 1e9)
+            if is_waiting:
+                self._latency.batch_waits(batch, receipts)
             else:
-                self._record(receipts, finished_ns)
+                self._latency.record(receipts, finished_ns)
 
-    def events_failed(self, counts: Tally, samples: Sequence[Sample]) -> None:
+    def tasks_done(self, reports: Sequence[TaskReport]) -> None:
+        """Count what the tasks of a committed batch did: events by stage, time by step, hot keys."""
+        with self._lock:
+            self._steps.batch_done(reports)
+
+    def state_is(self, size: StateSize) -> None:
+        """Note how large the state is."""
+        with self._lock:
+            self._state = size
+
+    def events_failed(self, batch: int, counts: Tally, samples: Sequence[Sample]) -> None:
         """Count events of a committed batch that failed without stopping the run."""
         with self._lock:
-            add_counts(self._errors, counts)
-            for sample in samples:
-                self._last_errors[sample.step] = f"{sample.place}: {sample.cause}: {sample.event}"
+            self._errors.add(batch, time.time(), counts, samples)
 
     def output_left(self, batch: int, at_ns: int) -> None:
-        """Say when the sinks had sent a batch (and with it all before).  A batch already known to
+        """Note when the sinks had sent a batch (and with it all before).  A batch already known to
         have left is ignored.
         """
         with self._lock:
-            while self._waiting and self._waiting[0].batch <= batch:
-                self._record(self._waiting.popleft().receipts, at_ns)
+            self._latency.output_left(batch, at_ns)
 
     def observe(
         self,
@@ -185,106 +168,110 @@ class RunMeter:
         now: float,
         waiting_for: str = "",
     ) -> None:
-        """Take over what sources and sinks say of themselves; ``waiting_for`` is what holds the
-        whole run up, in words.
+        """Take over what sources and sinks report; ``waiting_for`` is what holds the whole run up,
+        in words.  Called many times a second, it also drives the history.
         """
         with self._lock:
-            self._sources, self._sinks, self._waiting_for = (
-                tuple(sources),
-                tuple(sinks),
-                waiting_for,
-            )
-            self._in.sample(sum(source.events_in for source in sources), now)
-
-    def status(self, now: float) -> RunStatus:
-        """A snapshot at ``now`` (unix seconds)."""
-        with self._lock:
-            return RunStatus(
-                application=self._application,
-                state=self._state,
-                started_at=self._started_at,
-                elapsed_s=max(0.0, now - self._started_at),
-                batches=self._batches,
-                last_batch=self._last_batch,
-                batch_ms=self._durations.last_ms,
-                batch_ms_median=self._durations.median_ms,
-                events_in=self._in.total,
-                events_done=self._done.total,
-                outputs=self._out.total,
-                events_in_per_s=self._in.per_second(now),
-                events_done_per_s=self._done.per_second(now),
-                outputs_per_s=self._out.per_second(now),
-                tasks=self._tasks,
-                sources=self._sources,
-                sinks=self._sinks,
-                latency=tuple(
-                    _latency_of(pipeline, seen) for pipeline, seen in self._latency.items()
-                ),
-                waiting_for=self._waiting_for or _sinks_wait_for(self._sinks),
-                checkpoint=self._checkpoint,
-                is_durable=self._is_durable,
-                recovered_batch=self._recovered_batch,
-                errors=error_counts(self._errors, self._last_errors),
-                workers=self._workers,
-                moved=self._moved,
-                doing=self._doing,
-                doing_s=max(0.0, now - self._doing_at) if self._doing else 0.0,
-                running_at=self._running_at,
-            )
+            self._flow.observe(sources, sinks, now, waiting_for)
+            if self._history.is_due(now):
+                backlog = self._flow.backlog_events, self._flow.backlog_bytes
+                self._history.add(now, self._totals(), backlog, self._latency.take_recent())
 
     def reset_latency(self) -> None:
         """Forget the latencies so far.  Outputs that have yet to leave will count, whenever they
         were received.
         """
         with self._lock:
-            self._latency.clear()
+            self._latency.reset()
+
+    # -- asked from outside
+
+    def status(self, now: float) -> RunStatus:
+        """A snapshot at ``now`` (unix seconds)."""
+        with self._lock:
+            return RunStatus(
+                application=self._identity.application,
+                state=self._progress.state,
+                started_at=self._identity.started_at,
+                elapsed_s=max(0.0, now - self._identity.started_at),
+                batches=self._batches.count,
+                last_batch=self._batches.last_batch,
+                batch_ms=self._batches.durations.last_ms,
+                batch_ms_median=self._batches.durations.median_ms,
+                events_in=self._flow.events_in.total,
+                events_done=self._flow.events_done.total,
+                outputs=self._flow.outputs.total,
+                events_in_per_s=self._flow.events_in.per_second(now),
+                events_done_per_s=self._flow.events_done.per_second(now),
+                outputs_per_s=self._flow.outputs.per_second(now),
+                tasks=self._progress.tasks,
+                sources=self._flow.sources,
+                sinks=self._flow.sinks,
+                latency=self._latency.status(),
+                waiting_for=self._flow.waiting_for,
+                checkpoint=self._identity.checkpoint,
+                is_durable=self._identity.is_durable,
+                recovered_batch=self._progress.recovery.batch,
+                errors=self._errors.counts,
+                workers=self._progress.workers,
+                moved=self._progress.moved,
+                doing=self._progress.phase.doing,
+                doing_s=self._progress.doing_s(now),
+                running_at=self._progress.running_at,
+                damaged=self._progress.damaged,
+            )
+
+    def details(self) -> RunDetails:
+        """What the status leaves out: steps, edges, hot keys, batches, errors, recovery."""
+        with self._lock:
+            return RunDetails(
+                steps=self._steps.steps,
+                stage_events=dict(self._steps.stage_events),
+                edges=dict(self._steps.edges),
+                hot_keys=self._steps.hot_keys(),
+                group_events=dict(self._steps.group_events),
+                worker_loads=self._steps.workers,
+                state=self._state,
+                state_changes=self._steps.state_changes,
+                batches=tuple(self._batches.newest),
+                phase_seconds=dict(self._batches.phase_seconds),
+                batch_seconds=LatencyBuckets.of(self._batches.histogram),
+                latency={
+                    pipeline: LatencyBuckets.of(seen)
+                    for pipeline, seen in self._latency.by_pipeline.items()
+                },
+                failed=tuple(self._errors.newest),
+                failed_total=self._errors.total,
+                phases=tuple(self._progress.phases),
+                recovery=self._progress.recovery,
+                moves=tuple(self._progress.moves),
+            )
+
+    def history(self, span: str) -> list[Row] | None:
+        """The samples of a span; None if there is no such span."""
+        with self._lock:
+            return self._history.rows(span)
+
+    def newest_sample(self) -> Row | None:
+        """The newest sample of the history; None before the first."""
+        with self._lock:
+            return self._history.newest()
+
+    @property
+    def observed_at(self) -> float:
+        """When sources and sinks last reported, in unix seconds."""
+        return self._flow.observed_at
 
     @property
     def waiting_batches(self) -> int:
         """How many entries wait for their output to leave; at most ``WAITING_BATCHES_MAX``."""
-        return len(self._waiting)
+        return self._latency.waiting_batches
 
-    def _wait(self, waiting: _Waiting) -> None:
-        self._waiting.append(waiting)
-        if len(self._waiting) > WAITING_BATCHES_MAX:
-            oldest, younger = self._waiting.popleft(), self._waiting.popleft()
-            self._waiting.appendleft(_joined(oldest, younger))
-
-    def _record(self, receipts: Mapping[str, Receipts], left_ns: int) -> None:
-        left_ms = left_ns / 1e6
-        for pipeline, some in receipts.items():
-            histogram = self._latency.setdefault(pipeline, LatencyHistogram())
-            for receipt_ms, count in some:
-                histogram.record(left_ms - receipt_ms, count)
-
-
-def _joined(oldest: _Waiting, younger: _Waiting) -> _Waiting:
-    receipts = {
-        pipeline: _folded(
-            sorted(oldest.receipts.get(pipeline, []) + younger.receipts.get(pipeline, []))
+    def _totals(self) -> Totals:
+        return Totals(
+            self._flow.events_in.total,
+            self._flow.events_done.total,
+            self._flow.outputs.total,
+            self._batches.count,
+            self._batches.total_ms,
         )
-        for pipeline in {**oldest.receipts, **younger.receipts}
-    }
-    return _Waiting(younger.batch, receipts)
-
-
-def _folded(receipts: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Halve sorted receipts until they fit; a pair takes its earlier receipt, so latency is never
-    understated.
-    """
-    while len(receipts) > RECEIPTS_MAX:
-        seconds = [count for _, count in receipts[1::2]] + [0]
-        receipts = [
-            (at_ms, count + more)
-            for (at_ms, count), more in zip(receipts[::2], seconds, strict=False)
-        ]
-    return receipts
-
-
-def _latency_of(pipeline: str, seen: LatencyHistogram) -> PipelineLatency:
-    p50_ms, p95_ms, p99_ms, p999_ms = seen.quantiles(500, 950, 990, 999)
-    return PipelineLatency(pipeline, seen.count, p50_ms, p95_ms, p99_ms, p999_ms, seen.max_ms)
-
-
-def _sinks_wait_for(sinks: Sequence[SinkLine]) -> str:
-    return "; ".join(f"{sink.name}: {sink.waiting_for}" for sink in sinks if sink.waiting_for)

@@ -1,4 +1,4 @@
-"""What a running application says of itself: one frozen snapshot, read by the live table, the log
+"""What a running application reports about itself: one frozen snapshot, read by the live table, the log
 line, and programs.
 
 Where it runs: driver.
@@ -44,6 +44,7 @@ class PipelineLatency:
     p99_ms: float
     p999_ms: float
     max_ms: float
+    p9999_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class RunStatus:
     doing_s: float = 0.0
     # unix seconds when it began to process input; 0 before: rates and latencies count from here
     running_at: float = 0.0
+    damaged: tuple[str, ...] = ()  # files of the checkpoint that are, each with what is wrong
 
     @property
     def headline(self) -> str:

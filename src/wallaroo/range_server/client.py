@@ -33,6 +33,7 @@ from wallaroo.range_server.wire import (
 )
 from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import Chunk, Position, folder_of
+from wallaroo.tls_sockets import pinned_context
 
 Address = tuple[str, int]
 
@@ -49,6 +50,7 @@ class RemoteSpool:
     address: Address
     secret: bytes = field(repr=False)
     source: str
+    certificate: str = field(default="", repr=False)  # the server's, PEM; empty: without TLS
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         """Yield the chunks of a range in order, checked.
@@ -63,7 +65,7 @@ class RemoteSpool:
             is_whole = False
             try:
                 if link is None:
-                    link = _Link(self.address, self.secret, patience.begin())
+                    link = _Link(self.address, self.secret, self.certificate, patience.begin())
                 link.ask(folder, low, high)
                 yield from parse_chunks(link.window, low, high, self._damaged, WINDOW_BYTES)
                 low, is_whole = high, True
@@ -138,8 +140,9 @@ class _Patience:
 class _Link:
     """One connection to a range server, both sides proved."""
 
-    def __init__(self, address: Address, secret: bytes, until: float):
-        """Connect until a time (monotonic).  Raises OSError if that fails, PeerError if it is not
+    def __init__(self, address: Address, secret: bytes, certificate: str, until: float):
+        """Connect until a time (monotonic), with TLS where ``certificate`` names the server's.
+         Raises OSError if that fails, PeerError if it is not
         this run's server.
         """
         self._address = address
@@ -150,6 +153,8 @@ class _Link:
             address, timeout=max(0.01, until - time.monotonic())
         )
         try:
+            if certificate:
+                self._socket = pinned_context(certificate).wrap_socket(self._socket)
             self._authenticate(secret)
         except BaseException:
             self.close()

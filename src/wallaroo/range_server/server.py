@@ -45,6 +45,8 @@ from wallaroo.range_server.wire import (
 )
 from wallaroo.spool.format import Segment, corrupt
 from wallaroo.spool.reader import SpoolReader, open_segment
+from wallaroo.tls import TLS
+from wallaroo.tls_sockets import TlsSocket, server_context
 
 # one per Python worker of the cluster, with room; a quarter of the files this process may have, if
 # less
@@ -64,6 +66,7 @@ class RangeConfig:
     host: str
     port: int  # 0: any free one
     secret: str = field(repr=False)  # hexadecimal
+    tls: TLS | None = None
 
 
 def write_range_config(config: RangeConfig, path: Path) -> None:
@@ -74,16 +77,21 @@ def write_range_config(config: RangeConfig, path: Path) -> None:
         json.dump(asdict(config), file)
 
 
+def read_range_config(path: Path) -> RangeConfig:
+    """Read what `write_range_config` wrote."""
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    return RangeConfig(**{**fields, "tls": TLS(**fields["tls"]) if fields["tls"] else None})
+
+
 class RangeServer:
     """Serves the spools under a root to clients that know the secret."""
 
     def __init__(self, config: RangeConfig, parent: Parent):
-        self._root, self._secret, self._parent = (
-            Path(config.root),
-            bytes.fromhex(config.secret),
-            parent,
-        )
+        self._root = Path(config.root)
+        self._secret = bytes.fromhex(config.secret)
+        self._parent = parent
         self._bind_to = (config.host, config.port)
+        self._context = server_context(config.tls) if config.tls is not None else None
         self._selector = selectors.DefaultSelector()
         self._sessions: dict[int, Session] = {}
         self._connections_max = _connections_max()
@@ -136,9 +144,10 @@ class RangeServer:
         # a host that vanished does not hold its place
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        session = Session(sock, f"{address[0]}:{address[1]}")
+        client = TlsSocket(sock, self._context) if self._context is not None else sock
+        session = Session(client, f"{address[0]}:{address[1]}")
         session.waits = self._serve_session(session)
-        self._sessions[sock.fileno()] = session
+        self._sessions[client.fileno()] = session
         self._resume(session)
 
     def _make_room(self) -> bool:
@@ -275,9 +284,7 @@ def main(path: str) -> int:
     parent = Parent()
 
     def work() -> None:
-        server = RangeServer(
-            RangeConfig(**json.loads(Path(path).read_text(encoding="utf-8"))), parent
-        )
+        server = RangeServer(read_range_config(Path(path)), parent)
         say("READY", {"address": server.listen()})
         server.run()
 

@@ -7,15 +7,16 @@ Where it runs: range server.  A session is a generator that yields what it waits
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Generator
 from selectors import EVENT_READ, EVENT_WRITE
 
 from wallaroo.range_server.wire import ANSWER
+from wallaroo.tls_sockets import Socket, TlsSocket
 
 AUTHENTICATION_S_MAX = 5.0  # for a client to prove itself
 SLICE_BYTES = 1024 * 1024  # sent in one turn
+ENCRYPTED_SLICE_BYTES = 64 * 1024
 
 Waiting = Generator[int, None, None]
 
@@ -27,8 +28,9 @@ class ProtocolError(Exception):
 class Session:
     """What is known of one connection."""
 
-    def __init__(self, sock: socket.socket, peer: str):
-        self.socket, self.peer = sock, peer
+    def __init__(self, sock: Socket, peer: str):
+        self.socket = sock
+        self.peer = peer
         self.waits: Waiting  # what is being said; set by the one who knows
         self.awaited = 0  # what the selector looks for
         self.until = time.monotonic() + AUTHENTICATION_S_MAX  # to prove itself
@@ -69,7 +71,10 @@ class Session:
         return self.send(ANSWER.pack(status, len(body)) + body)
 
     def send_file(self, fd: int, offset: int, limit: int) -> Waiting:
-        """Send a part of a file, slice by slice."""
+        """Send a part of a file, slice by slice: within the kernel, unless TLS encrypts it."""
+        if isinstance(self.socket, TlsSocket):
+            yield from self._send_encrypted(fd, offset, limit)
+            return
         while offset < limit:
             try:
                 sent = os.sendfile(
@@ -81,5 +86,15 @@ class Session:
                 # the client asks again, and gets the answer then
                 raise ConnectionError("the file became shorter")
             offset += max(sent, 0)
+            if offset < limit:
+                yield EVENT_WRITE
+
+    def _send_encrypted(self, fd: int, offset: int, limit: int) -> Waiting:
+        while offset < limit:
+            content = os.pread(fd, min(ENCRYPTED_SLICE_BYTES, limit - offset), offset)
+            if not content:
+                raise ConnectionError("the file became shorter")
+            yield from self.send(content)
+            offset += len(content)
             if offset < limit:
                 yield EVENT_WRITE

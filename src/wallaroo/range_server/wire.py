@@ -16,10 +16,10 @@ The protocol, version 1, over one TCP connection; numbers are little-endian:
    and the log's bytes between the two, as they are in the segment files, chunk after chunk; or what
    is wrong and words of that length in UTF-8.  The connection stays open after either.
 
-The invariant: neither side takes anything but the hello from one that has not proved that it knows the
-secret, and the secret itself never travels here.  What follows the proofs is neither encrypted nor
-signed: a chunk's checksum finds damage, not malice.  A connection that breaks loses nothing: the
-client asks again, elsewhere in the log or at the same place.
+The invariant: neither side takes anything but the hello from one that has not proved that it knows
+the secret, and the secret itself never travels here.  What follows the proofs is neither encrypted
+nor signed: a chunk's checksum finds damage, not malice.  A connection that breaks loses nothing:
+the client asks again, elsewhere in the log or at the same place.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from wallaroo.engine.report import TaskReport
+from wallaroo.metrics.details import StateSize
 from wallaroo.metrics.failed_events import failure_lines, gather_failures
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import WorkerStatus
@@ -39,12 +40,22 @@ class Accounts:
         """Note how many tasks a batch has."""
         self._meter.set_tasks(tasks)
 
-    def batch_done(self, commit: Commit, reports: Sequence[TaskReport], started_ns: int) -> int:
+    def batch_done(
+        self,
+        commit: Commit,
+        reports: Sequence[TaskReport],
+        started_ns: int,
+        phases_ms: Mapping[str, float],
+    ) -> int:
         """Count a committed batch; return how many events it had."""
         events, receipts = gather(self._plan, reports, self._running_ms)
         finished_ns = time.time_ns()
         results = {name: count for name, count in commit.outputs.items() if name != DEAD_LETTERS}
-        self._meter.batch_done(commit.batch, started_ns, finished_ns, events, results, receipts)
+        self._meter.batch_done(
+            commit.batch, started_ns, finished_ns, events, results, receipts, phases_ms=phases_ms
+        )
+        self._meter.tasks_done(reports)
+        self._meter.state_is(StateSize.of(commit))
         self._log_failures(commit.batch, reports)
         return sum(events.values())
 
@@ -57,7 +68,7 @@ class Accounts:
     def _log_failures(self, batch: int, reports: Sequence[TaskReport]) -> None:
         counts, samples = gather_failures(list(reports))
         if counts:
-            self._meter.events_failed(counts, samples)
+            self._meter.events_failed(batch, counts, samples)
             for line in failure_lines(batch, counts, samples):
                 _log.warning(line)
 

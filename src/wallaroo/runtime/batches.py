@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError
+from wallaroo.metrics.batches import PhaseClock
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.accounts import Accounts, busy_s
 from wallaroo.runtime.commit_protocol import BatchProtocol
@@ -92,6 +93,11 @@ class Batches:
         return self._protocol.last
 
     @property
+    def damaged(self) -> Mapping[str, str]:
+        """Files of the checkpoint that the scrub found damaged, and what is wrong with each."""
+        return self._housekeeping.damaged
+
+    @property
     def under_way(self) -> UnderWay | None:
         """The batch that runs now, if any."""
         return self._under_way
@@ -135,14 +141,17 @@ class Batches:
         """Run and commit the next batch, which ends there in each source."""
         started_ns = time.time_ns()
         began = time.monotonic()
+        phases = PhaseClock()
         job = self._job(ends)
+        phases.end("plan")
         self._under_way = UnderWay(job.batch, job.tasks, began)
         try:
             reports = self._attempted(job)
-            commit = self._committed(job, ends, reports)
+            phases.end("tasks")
+            commit = self._committed(job, ends, reports, phases)
         finally:
             self._under_way = None
-        events = self._accounts.batch_done(commit, reports, started_ns)
+        events = self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
         self._learn(job, reports, events, time.monotonic() - began)
         return commit
 
@@ -154,14 +163,18 @@ class Batches:
             self._committing.release()
 
     def _committed(
-        self, job: BatchJob, ends: Mapping[str, list[int]], reports: list[TaskReport]
+        self,
+        job: BatchJob,
+        ends: Mapping[str, list[int]],
+        reports: list[TaskReport],
+        phases: PhaseClock,
     ) -> Commit:
         with self._committing:
             if self._is_abandoned:
                 raise InternalError(f"batch {job.batch} ended after the run had given it up")
             # a source that this application does not have keeps its place, should it come back
             before = self.last.offsets if self.last else {}
-            return self._protocol.commit(job.batch, {**before, **ends}, reports)
+            return self._protocol.commit(job.batch, {**before, **ends}, reports, phases.end)
 
     def _attempted(self, job: BatchJob) -> list[TaskReport]:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))

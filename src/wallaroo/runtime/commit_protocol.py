@@ -93,13 +93,22 @@ class BatchProtocol:
                 f"removed and built again from the checkpoint; nothing is lost. Check that disk."
             )
 
-    def commit(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
-        """Publish the commit, let the sinks go, then forget what is no longer needed."""
+    def commit(
+        self,
+        batch: int,
+        offsets: Offsets,
+        reports: list[TaskReport],
+        end_phase: Callable[[str], None] = lambda phase: None,
+    ) -> Commit:
+        """Publish the commit, let the sinks go, then forget what is no longer needed; ``end_phase``
+        is called with "commit" and "sinks" when these are done.
+        """
         commit = self._made(batch, offsets, reports)
         fault_point("commit.before")
         self._commits.publish(commit)
         fault_point("commit.after")
         self.last = commit
+        end_phase("commit")
         for name, tokens in commit.sinks.items():
             self._committers[name].commit(commit.identity, tokens)
         fault_point("commit.sinks")
@@ -108,6 +117,7 @@ class BatchProtocol:
         for name, folder in self._spools.items():
             released = Position(*kept_from.get(name, (0, 0)))
             write_tail(folder, Position(*commit.offsets[name]), released)
+        end_phase("sinks")
         return commit
 
     def _made(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:

@@ -16,9 +16,26 @@ from wallaroo.plan.model import Plan
 Routed = tuple[int, Block]  # the task of the next level, and what it gets
 Record = TypeVar("Record")
 Fed = Iterator[Routed | None]  # None: the level was fed, and may have something to give
+# given a level and how many blocks it gets, returns what feeds it one
+Feeder = Callable[[Level, int], Callable[[Block], None]]
 
 
-def feed_blocks(level: Level, plan: Plan, number: int, task: int, blocks: Iterable[Block]) -> Fed:
+def _plain(level: Level, blocks: int) -> Callable[[Block], None]:
+    return level.feed_block
+
+
+def _uncounted(blocks: Iterator[Routed]) -> Iterator[Routed]:
+    return blocks
+
+
+def feed_blocks(
+    level: Level,
+    plan: Plan,
+    number: int,
+    task: int,
+    blocks: Iterable[Block],
+    feeder: Feeder = _plain,
+) -> Fed:
     """Feed blocks to level ``number`` in the order that every attempt sees; pass on those that are
     for a later level.
     """
@@ -28,25 +45,31 @@ def feed_blocks(level: Level, plan: Plan, number: int, task: int, blocks: Iterab
             own.append(block)
         else:
             yield task, block
+    feed = feeder(level, len(own))
     for block in in_order(own):
-        level.feed_block(block)
+        feed(block)
         yield None
 
 
 def drain(
-    level: Level, feeding: Fed, stage_outputs: Callable[[], None], watermark_ms: int | None = None
+    level: Level,
+    feeding: Fed,
+    stage_outputs: Callable[[], None],
+    watermark_ms: int | None = None,
+    leaving: Callable[[Iterator[Routed]], Iterator[Routed]] = _uncounted,
 ) -> Iterator[Routed]:
     """Yield full blocks as they come, then the rest; ``stage_outputs`` is called whenever the level
     may have outputs.  ``watermark_ms``: what the watermark is after this input, if there is one.
+    ``leaving`` sees the level's own blocks on their way out, not those that are passed on.
     """
     for passed in feeding:
         if passed is not None:
             yield passed
-        yield from level.drain()
+        yield from leaving(level.drain())
         stage_outputs()
     if watermark_ms is not None:
         level.advance(watermark_ms)
-    yield from level.finish()
+    yield from leaving(level.finish())
     stage_outputs()  # an event that cannot be packed is found when its block is
 
 

@@ -4,9 +4,9 @@ Where it runs: pure (driver).  A batch costs a fixed time and a time per event. 
 they were busy: that, by event, is the time per event, and what is left of a batch's time is the
 fixed one (its median over the newest batches, so that a batch that waited for a lost host says
 nothing of the others).  The next batch is given what fits the target: at most twice what the last
-one was allowed, eight times where that took but a fraction of the target; at least a quarter, unless
-its tasks alone were busy for longer than the target.  The first batch is small and uses all cores:
-what an event costs is not known yet.  Where the fixed time alone is more than half of the
+one was allowed, eight times where that took but a fraction of the target; at least a quarter,
+unless its tasks alone were busy for longer than the target.  The first batch is small and uses all
+cores: what an event costs is not known yet.  Where the fixed time alone is more than half of the
 target, half of the target is spent on events all the same: smaller batches would only make the
 backlog larger.
 """

@@ -21,6 +21,7 @@ from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.level import Level
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
+from wallaroo.metrics.task_tally import TaskTally
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.feeding import Fed, drain, feed_blocks
 from wallaroo.runtime.job import BatchJob, loaded_steps, plan_of, worker_name
@@ -115,6 +116,7 @@ class Task:
         self.reports_before: tuple[TaskReport, ...] = ()
         self._counts = Counts()
         self._writers: dict[int, SinkWriter] = {}
+        self._tally = TaskTally(self._plan, job.batch)
         self._state = self._open_state()
         self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
 
@@ -142,14 +144,17 @@ class Task:
         feeding = (
             self._feed_pieces(records) if self._level_number == 0 else self._feed_blocks(records)
         )
-        yield from drain(self._level, feeding, self._stage_outputs)
+        yield from drain(self._level, feeding, self._stage_outputs, leaving=self._tally.leaving)
 
     def _feed_pieces(self, records: Iterable[Record]) -> Fed:
         # nothing in it, but what is not read keeps Spark from using this process again
         deque(records, maxlen=0)
-        for piece in self._job.pieces[self._index] if self._index < len(self._job.pieces) else ():
+        pieces = self._job.pieces[self._index] if self._index < len(self._job.pieces) else ()
+        size = sum(piece.end.byte - piece.start.byte for piece in pieces)
+        feed = self._tally.frames_feeder(self._level, size)
+        for piece in pieces:
             receipts = self._counts.receipts.setdefault(piece.source, {})
-            events, feed = 0, self._level.feed_frames
+            events = 0
             for chunk in self._job.deployment.spools[piece.source].chunks(piece.start, piece.end):
                 receipt_ms = chunk.receipt_ns // 1_000_000
                 count = feed(piece.source, chunk.frames, receipt_ms)
@@ -160,7 +165,14 @@ class Task:
 
     def _feed_blocks(self, records: Iterable[Record]) -> Fed:
         blocks = self._blocks(records)
-        return feed_blocks(self._level, self._plan, self._level_number, self._index, blocks)
+        return feed_blocks(
+            self._level,
+            self._plan,
+            self._level_number,
+            self._index,
+            blocks,
+            self._tally.block_feeder,
+        )
 
     def _blocks(self, records: Iterable[Record]) -> Iterator[Block]:
         for _, record in records:
@@ -233,6 +245,9 @@ class Task:
             errors=self._level.failures.counts,
             samples=tuple(self._level.failures.samples),
             worker=worker_name(),
+            stage_events=self._tally.stage_events,
+            edges=self._tally.edges,
+            stage_samples=tuple(self._tally.samples),
         )
 
     def close(self) -> None:

@@ -17,8 +17,8 @@ What a sink must keep to be exactly-once:
   token comes back.
 * ``commit`` may be called again for the last commit after a crash.  It must know by the commit's
   identity that it was there before; best in the same transaction as the output.
-* A ``CommitId`` names the checkpoint, the batch and an id.  Numbers of batches begin at 0 again with
-  a fresh checkpoint and come again after a rollback; ids do not.
+* A ``CommitId`` names the checkpoint, the batch and an id.  Numbers of batches begin at 0 again
+  with a fresh checkpoint and come again after a rollback; ids do not.
 * ``abort`` may never be called.  ``recover(history, tokens)``, called before the first batch, gets
   the retained commits and the tokens of the last one: finish that one, remove everything else that
   is staged, and refuse to go on after output of a commit that is not in ``history``.

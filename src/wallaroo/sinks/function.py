@@ -60,7 +60,8 @@ class FunctionSession(Session):
         """Hand over what the function has not taken yet.  Raises CallError where it raised."""
         calls = self._calls
         if calls.batch != batch.batch:
-            calls.batch, calls.done = batch.batch, 0
+            calls.batch = batch.batch
+            calls.done = 0
         outputs = [output for part in parts for output in _outputs(part)]
         while calls.done < len(outputs):
             some = outputs[calls.done : calls.done + self._config.batch]
@@ -143,9 +144,9 @@ class FunctionSinkConfig(SinkConfig):
 
     The function runs in the driver, one call at a time, with at most ``batch`` outputs; its result
     is ignored.  When it raises, it is called again with the same outputs, after ``backoff_s``, then
-    twice as long, up to 30 s; after ``retries`` of them in a row the run ends, and the next one goes
-    on with what waits (``None``: without end).  After a crash the outputs of the batch in hand may be
-    given again: make the function idempotent, or let it recognise what it has seen.
+    twice as long, up to 30 s; after ``retries`` of them in a row the run ends, and the next one
+    goes on with what waits (``None``: without end).  After a crash the outputs of the batch in hand
+    may be given again: make the function idempotent, or let it recognise what it has seen.
 
     ``name`` is what errors and tables call it; the function's own by default.
     """

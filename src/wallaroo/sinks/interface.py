@@ -9,9 +9,9 @@ The contract of a sink:
   times), then ``prepare``s it and gets a *token*: a small picklable value that says where the
   output is staged.  A task may run more than once for a batch; every run makes its own writer and
   its own token, and only one run's tokens are accepted.
-* After the commit point the driver calls ``commit(commit, tokens)``: tokens in output order, exactly
-  once in an undisturbed run, again for the last commit after a crash.  ``commit`` must therefore be
-  idempotent.  It must not lose or reorder.
+* After the commit point the driver calls ``commit(commit, tokens)``: tokens in output order,
+  exactly once in an undisturbed run, again for the last commit after a crash.  ``commit`` must
+  therefore be idempotent.  It must not lose or reorder.
 * A batch's number is used again after a rollback, a commit's identity is not: what a sink remembers
   about its output, it remembers by `CommitId`.  ``recover`` is given the history of the checkpoint
   and refuses, before it changes anything, to go on after output of a commit that is not part of it.

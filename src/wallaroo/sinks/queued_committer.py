@@ -1,5 +1,5 @@
-"""The committer of sinks whose system commits by transaction: a thread that puts committed batches, in
-order.
+"""The committer of sinks whose system commits by transaction: a thread that puts committed batches,
+in order.
 
 Where it runs: driver.
 
@@ -8,15 +8,15 @@ The invariants:
 * ``commit`` hands a batch to the thread first (latency) and writes it to the pending list before it
   returns.  If the driver dies in between, the checkpoint's last commit still has the tokens, and
   ``recover`` hands the batch over again.
-* The thread puts one batch after the other and forgets a batch only when the system has confirmed its
-  transaction.  What it cannot know (a connection broke during the commit, the driver died after it) it
-  does again: `Session.put` finds out that it is there.
-* What the system and the pending list remember they remember by commit.  A commit there that is not in
-  the checkpoint's history means that the checkpoint was rolled back or is an older copy: output cannot
-  be taken back, so the run is refused.
-* What passes (the system is away, restarting, full) is tried again without end.  What does not (no such
-  table, a value that does not fit) ends the run; the batch stays in the list, and the next run goes on
-  with it.
+* The thread puts one batch after the other and forgets a batch only when the system has confirmed
+  its transaction.  What it cannot know (a connection broke during the commit, the driver died after
+  it) it does again: `Session.put` finds out that it is there.
+* What the system and the pending list remember they remember by commit.  A commit there that is not
+  in the checkpoint's history means that the checkpoint was rolled back or is an older copy: output
+  cannot be taken back, so the run is refused.
+* What passes (the system is away, restarting, full) is tried again without end.  What does not (no
+  such table, a value that does not fit) ends the run; the batch stays in the list, and the next run
+  goes on with it.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Session(ABC):
 
     @abstractmethod
     def last(self) -> CommitId:
-        """Return the newest commit of this checkpoint that is in the system (the state before the first
-        one where there is none).
+        """Return the newest commit of this checkpoint that is in the system (the state before the
+        first one where there is none).
         """
 
     @abstractmethod
@@ -64,8 +64,8 @@ class Session(ABC):
         """
 
     def cancel(self) -> None:  # noqa: B027  # a system may have nothing to cancel
-        """End what the system does at this moment, as far as it can be reached.  Called from another
-        thread.
+        """End what the system does at this moment, as far as it can be reached.  Called from
+        another thread.
         """
 
     @abstractmethod
@@ -86,8 +86,8 @@ class System(ABC):
 
     @abstractmethod
     def connect(self, checkpoint: str) -> Session:
-        """Open a session that writes for a checkpoint.  Raises one of ``errors``, or WallarooError for
-        what cannot pass.
+        """Open a session that writes for a checkpoint.  Raises one of ``errors``, or WallarooError
+        for what cannot pass.
         """
 
     @abstractmethod
@@ -279,7 +279,8 @@ class QueuedCommitter(SinkCommitter):
             raise self._set_back(last, history)
 
     def _disconnect(self) -> None:
-        session, self._session = self._session, None
+        session = self._session
+        self._session = None
         if session is not None:
             session.close()
 

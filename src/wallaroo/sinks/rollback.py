@@ -30,8 +30,8 @@ def roll_back_sinks(
     """Move every sink's visible output back to what it was after commit ``to``.
 
     ``tokens`` are that commit's, by sink; ``before_first`` is called once every sink has said that
-    it can follow, before the first one is touched.  Raises CheckpointError, with nothing touched, that names
-    every sink that cannot follow and why.
+    it can follow, before the first one is touched.  Raises CheckpointError, with nothing touched,
+    that names every sink that cannot follow and why.
     """
     fixed = {name: CANNOT_FOLLOW for name, config in sinks.items() if not config.can_roll_back}
     _refuse(sinks, fixed)

@@ -2,11 +2,11 @@
 
 Where it runs: driver.
 
-``target.json`` is written when a run begins to write to a target, and says since which commit; it is
-on disk, in durable mode, before anything is written there.  An outbox of a checkpoint with output and
-without this file is not the one that the output went through: it is refused.  ``left.json`` is
-written whenever output has left, and not synced: after a power cut it may be older than the truth,
-never newer.
+``target.json`` is written when a run begins to write to a target, and says since which commit; it
+is on disk, in durable mode, before anything is written there.  An outbox of a checkpoint with
+output and without this file is not the one that the output went through: it is refused.
+``left.json`` is written whenever output has left, and not synced: after a power cut it may be older
+than the truth, never newer.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, cast
 from wallaroo.framing import Framing, line_framing
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Decoder
+from wallaroo.tls import TLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class TCPSourceConfig(SourceConfig[Event]):
     its connection in an orderly way.
 
     A frame or line larger than ``max_size`` closes its connection.  Nothing is acknowledged to the
-    sender.  Port 0 takes a free port.  ``valid=False`` does not listen.  ``parallelism`` and
+    sender.  With ``tls=TLS(certificate=..., key=...)`` only TLS connections are taken.  Port 0 takes a
+    free port.  ``valid=False`` does not listen.  ``parallelism`` and
     ``max_received_count`` are accepted for compatibility and limit nothing.
 
     In the API of 2017, ``TCPSourceConfig(host, port, decoder)``, it gets its pipeline's name.
@@ -41,6 +43,7 @@ class TCPSourceConfig(SourceConfig[Event]):
     max_size: int = 16384  # largest payload accepted, bytes
     max_received_count: int = 50
     framing: Literal["length", "lines"] = "length"
+    tls: TLS | None = None
 
     def __post_init__(self) -> None:
         port: Any = self.port

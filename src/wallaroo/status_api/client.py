@@ -8,10 +8,12 @@ from __future__ import annotations
 import http
 import http.client
 import json
+import os
 from dataclasses import dataclass
 
 from wallaroo.errors import PeerError
-from wallaroo.status_api.server import TRUNCATED
+from wallaroo.status_api.access import TOKEN_VARIABLE
+from wallaroo.status_api.queries import TRUNCATED
 
 # a large state takes a while to read, and may have to wait for another reading
 ANSWER_S_MAX = 150.0
@@ -27,14 +29,16 @@ class Answer:
     is_truncated: bool
 
 
-def ask(address: Address, path: str, timeout_s: float = ANSWER_S_MAX) -> Answer:
+def ask(address: Address, path: str, timeout_s: float = ANSWER_S_MAX, token: str = "") -> Answer:
     """Ask a running application.  Raises PeerError where nothing or something else answers, or it
-    cannot tell.
+    has no answer.  Without a ``token`` that of the environment is sent.
     """
+    token = token or os.environ.get(TOKEN_VARIABLE, "")
     host, port = address
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
-        connection.request("GET", path)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request("GET", path, headers=headers)
         reply = connection.getresponse()
         body = reply.read().decode(errors="replace")
     except TimeoutError as error:

@@ -1,4 +1,4 @@
-"""Where running applications say that they are there: a file in the checkpoint, and one in a folder
+"""Where running applications announce themselves: a file in the checkpoint, and one in a folder
 of the user.
 
 Where it runs: driver writes, a terminal reads.
@@ -6,7 +6,7 @@ Where it runs: driver writes, a terminal reads.
 ``run.json`` in the checkpoint leads from the folder to the run; a file per run in the user's folder
 lets all runs be found. Both say the same: process, address of the HTTP server, application,
 checkpoint, host and time of start.  Only the user may read them.  A run that was killed leaves them
-behind: a reader goes by the process and by whether the address answers, not by the file.
+in place: a reader goes by the process and by whether the address answers, not by the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import socket
 import stat
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from wallaroo.errors import PeerError
@@ -32,11 +32,12 @@ class Presence:
     """A run that was there when it wrote this."""
 
     pid: int
-    http: str  # HOST:PORT, as the server was told to listen
+    http: str  # HOST:PORT, as the server was configured
     application: str
     started_at: float  # unix seconds
     host: str = ""  # name of the machine
     checkpoint: str = ""  # folder; a temporary one if the run has none to keep
+    token: str = field(default="", repr=False)  # what its server asks for; the files are private
 
     @property
     def is_here(self) -> bool:
@@ -136,6 +137,7 @@ def _read(file: Path) -> Presence | None:
             started_at=float(raw["started_at"]),
             host=str(raw.get("host", "")),
             checkpoint=str(raw.get("checkpoint", "")),
+            token=str(raw.get("token", "")),
         )
         return presence if presence.address else None
     except FileNotFoundError:

@@ -1,22 +1,23 @@
-"""State entities: the keys of every state step, and how many there are, read from the checkpoint of
-a running application.
+"""State entities: the keys of every state step, how many there are, and the object of one key by
+commit, read from the checkpoint of a running application.
 
 Where it runs: ``EntityReader`` in the driver; the rest in a process of its own, so that a million
 keys take neither the driver's time nor its memory nor its open files.
 
-The process says two lines: what it is, then the body as it goes to whoever asked.  It reads the
+The process writes two lines: what follows, then the body as the client gets it.  It reads the
 newest commit, without a lock, one key group at a time.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ from typing import Any
 from wallaroo.engine.keys import Key, decode_key
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.inspection.reader import CheckpointReader, StateAt
+from wallaroo.inspection.values import load_safely, show
 from wallaroo.processes.environment import python_environment
 from wallaroo.state.commits import CommitLog
 from wallaroo.state.storage import LocalStorage
-from wallaroo.status_api.queries import KEYS
+from wallaroo.status_api.queries import KEYS, OBJECT, SEARCH
 
 READ_S_MAX = 60.0  # for one reading, and for waiting until another has ended
 BUSY = "the state is being read for another query. Ask again."
@@ -51,13 +53,15 @@ class EntityReader:
     """
 
     def __init__(self, root: Path, steps: Sequence[str]):
-        self._root, self._steps = root, list(steps)
+        self._root = root
+        self._steps = list(steps)
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
 
-    def read(self, query: str, limit: int) -> Entities:
-        """Answer one of ``queries.FROM_STATE``; ``limit`` keys of each step at most.
+    def read(self, query: str, limit: int, wanted: Mapping[str, str] | None = None) -> Entities:
+        """Answer one of ``queries.FROM_STATE``, a search or a look at one object; ``limit`` keys of
+        each step (commits, for an object) at most.  ``wanted`` holds the query's other parameters.
 
         Raises PeerError where it takes too long or the run ends; CheckpointError where the
         checkpoint cannot be read.
@@ -65,7 +69,8 @@ class EntityReader:
         if not self._turn.acquire(timeout=READ_S_MAX):
             raise PeerError(BUSY)
         try:
-            return self._read([str(self._root), query, str(limit), json.dumps(self._steps)])
+            steps, more = json.dumps(self._steps), json.dumps(dict(wanted or {}))
+            return self._read([str(self._root), query, str(limit), steps, more])
         finally:
             self._turn.release()
 
@@ -147,7 +152,7 @@ def counts_of(state: StateAt | None, steps: Sequence[str]) -> dict[str, int]:
 
 
 def key_json(key: Key) -> str | int:
-    """Say a key in JSON: text and numbers as they are, bytes as ``wallaroo state list`` shows them.
+    """Write a key in JSON: text and numbers as they are, bytes as ``wallaroo state list`` shows them.
 
     >>> key_json("AAPL"), key_json(7), key_json(b"AAPL")
     ('AAPL', 7, "b'AAPL'")
@@ -155,23 +160,96 @@ def key_json(key: Key) -> str | int:
     return repr(key) if isinstance(key, bytes) else key
 
 
+def search(
+    state: StateAt | None, steps: Sequence[str], text: str, limit: int
+) -> tuple[list[dict[str, Any]], bool]:
+    """List keys that contain ``text``, with the size of their object; say whether some were left
+    out.
+    """
+    found: list[dict[str, Any]] = []
+    if state is None:
+        return found, False
+    for group in range(state.groups):
+        for (step, encoded), raw in state.group(group).items():
+            key = key_json(decode_key(encoded))
+            if step not in steps or text.casefold() not in str(key).casefold():
+                continue
+            if len(found) == limit:
+                return found, True
+            found.append({"step": step, "key": key, "key_group": group, "bytes": len(raw)})
+    return found, False
+
+
+def object_history(
+    reader: CheckpointReader, step: str, text: str, commits_max: int
+) -> dict[str, Any]:
+    """Show the object of one key after each retained commit that changed it, newest first."""
+    commits = reader.commits()[-commits_max:]
+    versions: list[dict[str, Any]] = []
+    before: bytes | None = None
+    for commit in commits:
+        found = reader.at(commit.batch).find(keys_meant(text), step)
+        raw = found[0].raw if found else None
+        if raw != before:
+            shown = show(load_safely(raw)) if raw is not None else None
+            versions.append(
+                {
+                    "batch": commit.batch,
+                    "time_ms": commit.time_ms,
+                    "class": shown.class_name if shown else "",
+                    "value": shown.value if shown else None,
+                    "is_there": raw is not None,
+                    "bytes": len(raw or b""),
+                }
+            )
+        before = raw
+    return {
+        "step": step,
+        "key": text,
+        "commits": [commit.batch for commit in commits],
+        "versions": versions[::-1],
+    }
+
+
+def keys_meant(text: str) -> list[Key]:
+    """Return the keys that a text may mean, likeliest first.
+
+    >>> keys_meant("7"), keys_meant("b'x'"), keys_meant("the")
+    (['7', 7], ["b'x'", b'x'], ['the'])
+    """
+    try:
+        literal = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return [text]
+    is_key = isinstance(literal, bytes) or type(literal) is int
+    return [text, literal] if is_key else [text]
+
+
+def answer(
+    root: Path, query: str, limit: int, steps: Sequence[str], wanted: Mapping[str, str]
+) -> tuple[Any, bool]:
+    """Return the body of an answer, and whether the limit cut it."""
+    if query == OBJECT:
+        step = wanted["step"] or next(iter(steps), "")
+        if not CommitLog(LocalStorage(str(root), False)).batches():
+            return {"step": step, "key": wanted["key"], "commits": [], "versions": []}, False
+        return object_history(CheckpointReader(root), step, wanted["key"], limit), False
+    state = _newest(root)
+    if query == SEARCH:
+        chosen = [step for step in steps if wanted["step"] in ("", step)]
+        return search(state, chosen, wanted["text"], limit)
+    return keys_of(state, steps, limit) if query == KEYS else (counts_of(state, steps), False)
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Read the newest commit of a checkpoint; say what a query asks."""
-    root, query, limit, steps = (
-        Path(arguments[0]),
-        arguments[1],
-        int(arguments[2]),
-        json.loads(arguments[3]),
-    )
+    """Read a checkpoint; print what a query asks."""
+    root, query, limit = Path(arguments[0]), arguments[1], int(arguments[2])
+    steps, wanted = json.loads(arguments[3]), json.loads(arguments[4])
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):  # a commit is read with all of its files open
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        state = _newest(root)
-        body: Any
-        body, is_truncated = (
-            keys_of(state, steps, limit) if query == KEYS else (counts_of(state, steps), False)
-        )
+        body, is_truncated = answer(root, query, limit, steps, wanted)
     except WallarooError as error:
         print(json.dumps({"error": str(error)}))
         return 1

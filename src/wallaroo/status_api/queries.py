@@ -34,7 +34,10 @@ T = TypeVar("T")
 Answer = dict[str, Any]
 Partitions = dict[str, dict[str, list[int]]]  # state step or stage -> worker -> numbers
 
-_SUFFIX = "-query"  # Wallaroo's tools call a query so
+SUFFIX = "-query"  # Wallaroo's tools call a query so
+LIMIT_DEFAULT, LIMIT_MAX = 10_000, 100_000  # keys of each state step in one answer
+TRUNCATED = "X-Wallaroo-Truncated"  # header: keys were left out
+STATUS_PATH = "/status"
 _ROWS: dict[str, type[Any]] = {
     "sources": SourceStatus,
     "sinks": SinkLine,
@@ -55,7 +58,7 @@ def query_of(name: str) -> str | None:
     >>> query_of("partition-query"), query_of("partition"), query_of("weather")
     ('partition', 'partition', None)
     """
-    bare = name.removesuffix(_SUFFIX)
+    bare = name.removesuffix(SUFFIX)
     return bare if bare in QUERIES else None
 
 
@@ -175,7 +178,8 @@ FROM_STATUS: dict[str, Callable[[Plan, RunStatus], Answer]] = {
     "stateless-partition-count": stateless_partition_count,
 }
 KEYS, COUNTS = "state-entity", ("state-entity-count", "cluster-state-entity-count")
-FROM_STATE = (KEYS, *COUNTS)  # need a look into the state: metrics.entities
+FROM_STATE = (KEYS, *COUNTS)  # need a look into the state: status_api.entities
+SEARCH, OBJECT = "state-search", "state-object"  # of the dashboard's state explorer
 QUERIES: dict[str, str] = {
     "cluster-status": "whether events are processed, and the workers",
     "partition": "key groups by state step and worker, tasks by other stage and worker",

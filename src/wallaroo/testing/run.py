@@ -52,8 +52,8 @@ class LocalRun:
 
     @property
     def text(self) -> str:
-        """The only sink's outputs as text, as the sink writes them: a StdoutSink and a FileSink with
-        ``form="lines"`` end each with a newline.
+        """The only sink's outputs as text, as the sink writes them: a StdoutSink and a FileSink
+        with ``form="lines"`` end each with a newline.
         """
         config = self._runner.plan.sinks[0].config
         return b"".join(_as_written(config, self.outputs)).decode()
@@ -93,7 +93,8 @@ class LocalApplication:
     ):
         self._plan = application.plan
         self._runner = LocalRunner(application.plan, values_for)
-        self._tasks, self.clock = tasks, clock or VirtualClock()
+        self._tasks = tasks
+        self.clock = clock or VirtualClock()
         self._numbers = {
             source.config.name: number for number, source in enumerate(self._plan.sources)
         }

@@ -29,7 +29,7 @@ from wallaroo.local_cluster import LocalCluster
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.status_api.client import ask
 from wallaroo.status_api.discovery import run_of
-from wallaroo.status_api.server import STATUS_PATH
+from wallaroo.status_api.queries import STATUS_PATH
 from wallaroo.verify.harness import PROGRESS_S_MAX, Verification
 from wallaroo.verify.processes import Kind, kill
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -150,29 +152,59 @@ def encode(text):
     return text.upper()
 
 def application_setup(args):
-    lines = wallaroo.source("Lines", wallaroo.TCPSourceConfig("lines", "127.0.0.1", 0, decode))
-    return wallaroo.build_application("Upper", lines.to_sink(wallaroo.TCPSinkConfig("127.0.0.1", 9, encode)))
+    framing = args[0] if args else "length"
+    config = wallaroo.TCPSourceConfig("lines", "127.0.0.1", 0, decode, framing=framing)
+    sink = wallaroo.TCPSinkConfig("127.0.0.1", 9, encode)
+    return wallaroo.build_application("Upper", wallaroo.source("Lines", config).to_sink(sink))
 """
 
 
-def test_dev_takes_frames_over_tcp_and_prints_what_the_sink_would_send(tmp_path: Path) -> None:
-    import re
-    import socket
-
-    (tmp_path / "upper.py").write_text(TCP)
+@contextmanager
+def listening(folder: Path, arguments: str = "") -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """``wallaroo dev`` of the application above, and the port that its source listens on."""
+    (folder / "upper.py").write_text(TCP)
     with subprocess.Popen(
-        command("wallaroo dev upper.py"), cwd=tmp_path, env=environment(),
+        command(f"wallaroo dev upper.py {arguments}"), cwd=folder, env=environment(),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:
             assert process.stderr is not None
-            assert process.stdout is not None
-            listening = re.search(r"listens on 127.0.0.1:(\d+)", process.stderr.readline())
-            assert listening
-            with socket.create_connection(("127.0.0.1", int(listening[1]))) as client:
-                client.sendall(b"\0\0\0\5hello\0\0\0\5wo")
-                assert process.stdout.readline() == "HELLO\n"
-                client.sendall(b"rld")
-                assert process.stdout.readline() == "WORLD\n"
+            found = re.search(r"listens on 127.0.0.1:(\d+)", process.stderr.readline())
+            assert found
+            yield process, int(found[1])
         finally:
             process.kill()
+
+
+def test_dev_takes_frames_over_tcp_and_prints_what_the_sink_would_send(tmp_path: Path) -> None:
+    with listening(tmp_path) as (process, port):
+        assert process.stdout is not None
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"\0\0\0\5hello\0\0\0\5wo")
+            assert process.stdout.readline() == "HELLO\n"
+            client.sendall(b"rld")
+            assert process.stdout.readline() == "WORLD\n"
+
+
+def test_dev_takes_lines_over_tcp_and_the_last_one_needs_no_newline(tmp_path: Path) -> None:
+    with listening(tmp_path, "lines") as (process, port):
+        assert process.stdout is not None
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"hello\nwor")
+            assert process.stdout.readline() == "HELLO\n"
+            client.sendall(b"ld")
+        assert process.stdout.readline() == "WORLD\n"
+
+
+def test_dev_takes_what_came_before_a_broken_frame_and_says_what_is_wrong_with_it(
+    tmp_path: Path,
+) -> None:
+    with listening(tmp_path) as (process, port):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"\0\0\0\2hiGET / HTTP/1.1\r\n")
+            assert process.stdout.readline() == "HI\n"
+            message = process.stderr.readline()
+        assert "source 'lines' closed a connection: a frame of" in message
+        assert "use framing='lines'" in message

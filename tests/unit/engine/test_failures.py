@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +179,15 @@ def test_what_is_no_exception_stops_the_run_whatever_the_policy(
     assert failures.counts == {}
 
 
+@pytest.fixture
+def python_takes_ctrl_c() -> Iterator[None]:
+    """Python's own handler, also where this process was started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("python_takes_ctrl_c")
 def test_a_ctrl_c_that_comes_upon_a_step_stays_a_ctrl_c() -> None:
     @wallaroo.computation("long", on_error="skip")
     def long(event: Any) -> None:

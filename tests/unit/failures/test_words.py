@@ -65,7 +65,7 @@ def test_the_status_counts_committed_batches_and_keeps_the_last_failure() -> Non
     meter = RunMeter("a", 0.0)
     for number in (1, 2):
         sample = Sample("parse", "skip", "a.py:7", f"event {number}", "ValueError: no", 1)
-        meter.events_failed({("parse", "skip"): 2}, [sample])
+        meter.events_failed(0, {("parse", "skip"): 2}, [sample])
 
     assert meter.status(1.0).errors == (
         ErrorCount("parse", 4, 0, "a.py:7: ValueError: no: event 2"),

@@ -17,7 +17,7 @@ import pytest
 from wallaroo.errors import PeerError
 from wallaroo.local_cluster import LocalCluster
 from wallaroo.local_cluster.hosts import MASTER_HOST, host_of_worker
-from wallaroo.local_cluster.leaving import kin
+from wallaroo.local_cluster.leaving import process_tree
 from wallaroo.processes import table as processes
 
 pytestmark = [pytest.mark.java, pytest.mark.spark]
@@ -165,11 +165,11 @@ def test_a_killed_worker_is_gone_with_all_it_started_and_can_be_started_again(
     probe.run_until({"worker-1", name})
     worker = cluster._record().workers[-1]
     marks = cluster._daemons.marks_of(name)
-    assert len(kin(worker, marks)) > 2, "the Worker, its executor, its Python processes"
+    assert len(process_tree(worker, marks)) > 2, "the Worker, its executor, its Python processes"
 
     cluster.kill_worker(name)
 
-    assert kin(worker, marks) == []
+    assert process_tree(worker, marks) == []
     assert [worker.state for worker in cluster.status().workers] == ["alive", "dead"]
     probe.run_until({"worker-1"})
     assert cluster.add_worker(name) == name

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wallaroo.metrics.meter import RECEIPTS_MAX, WAITING_BATCHES_MAX, RunMeter
+from wallaroo.metrics.progress import Recovery
 from wallaroo.metrics.status import SinkLine, SourceStatus, WorkerStatus
 
 START_S = 1_700_000_000.0
@@ -131,7 +132,7 @@ def test_folding_receipts_keeps_their_count_and_the_oldest(receipts: int) -> Non
         {"out": 1},
         {"Orders": [(at_ms(0) + n, 2) for n in range(receipts)]},
     )
-    assert len(meter._waiting[0].receipts["Orders"]) <= RECEIPTS_MAX
+    assert len(meter._latency._waiting[0].receipts["Orders"]) <= RECEIPTS_MAX
     meter.output_left(0, at_ns(10))
     (latency,) = meter.status(START_S + 10).latency
     assert (latency.count, latency.max_ms) == (2 * receipts, pytest.approx(10_000, abs=0.01))
@@ -156,7 +157,7 @@ def test_what_the_whole_run_waits_for_goes_before_what_sinks_wait_for(meter: Run
     assert meter.status(START_S).waiting_for == "free disk space"
 
 
-def test_workers_and_what_moved_between_them_are_in_the_status_as_told_last(
+def test_workers_and_what_moved_between_them_are_in_the_status_as_reported_last(
     meter: RunMeter,
 ) -> None:
     assert (meter.status(START_S).workers, meter.status(START_S).moved) == ((), "")
@@ -173,6 +174,36 @@ def test_workers_and_what_moved_between_them_are_in_the_status_as_told_last(
 def test_a_recovered_run_knows_the_batch_it_continues_after() -> None:
     meter = RunMeter("Shop", START_S, recovered_batch=41)
     assert (meter.status(START_S).last_batch, meter.status(START_S).recovered_batch) == (41, 41)
+
+
+def test_what_was_found_is_known_before_the_run_is_ready(meter: RunMeter) -> None:
+    meter.recovered(Recovery(41))
+    assert (meter.status(START_S).last_batch, meter.status(START_S).recovered_batch) == (41, 41)
+    meter.recovered(Recovery(41, ready_s=3.0, entries=7))
+    assert meter.details().recovery.entries == 7
+
+
+def test_phases_of_the_start_are_kept_and_those_of_the_end_are_shown(meter: RunMeter) -> None:
+    meter.starting("opening sources")
+    assert meter.status(START_S).doing == "opening sources"
+    meter.starting("")
+    assert (meter.status(START_S).doing, meter.status(START_S).doing_s) == ("", 0.0)
+    meter.enter("stopping")
+    meter.starting("sending what is committed")
+    assert meter.status(START_S).doing == "sending what is committed"
+    assert [phase.doing for phase in meter.details().phases] == ["opening sources"]
+
+
+def test_rates_begin_when_input_is_processed(meter: RunMeter) -> None:
+    meter.begin_running(START_S + 100)
+    meter.batch_done(0, at_ns(100), at_ns(101), {"a": 500}, {}, {})
+    status = meter.status(START_S + 101)
+    assert (status.running_at, status.events_done_per_s) == (START_S + 100, 500)
+
+
+def test_damaged_files_are_in_the_status(meter: RunMeter) -> None:
+    meter.set_damaged({"deltas/7": "it is too short"})
+    assert meter.status(START_S).damaged == ("deltas/7: it is too short",)
 
 
 def test_a_new_run_has_no_last_batch_and_takes_its_tasks_as_they_come(meter: RunMeter) -> None:

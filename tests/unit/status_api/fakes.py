@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.unit.cli.run.fakes import STATUS
 from wallaroo.cli.application.loading import load_application
+from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import ErrorCount, RunStatus, WorkerStatus
 from wallaroo.plan.model import Plan
 
@@ -42,19 +43,30 @@ class FakeRun:
     """What a server asks of a run."""
 
     def __init__(self, plan: Plan, root: Path, status: RunStatus = RUNNING):
-        self.plan, self.root, self.now = plan, root, status
+        self.plan = plan
+        self.root = root
+        self.now = status
+        self.meter = RunMeter(plan.application, status.started_at)
 
     def status(self) -> RunStatus:
         return self.now
 
 
 def get(
-    address: tuple[str, int], path: str, *, method: str = "GET", host: str | None = None
+    address: tuple[str, int],
+    path: str,
+    *,
+    method: str = "GET",
+    host: str | None = None,
+    token: str = "",
 ) -> tuple[int, Any, dict[str, str]]:
     """Ask over a real connection; return code, what the JSON says, and headers."""
     connection = http.client.HTTPConnection(*address, timeout=30)
     try:
-        connection.request(method, path, headers={"Host": host} if host else {})
+        headers = {"Host": host} if host else {}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        connection.request(method, path, headers=headers)
         reply = connection.getresponse()
         body = reply.read()
         return reply.status, json.loads(body) if body else None, dict(reply.headers)

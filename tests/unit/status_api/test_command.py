@@ -173,7 +173,7 @@ def test_a_checkpoint_whose_run_was_killed_says_so_in_a_sentence(
     )
 
 
-def test_a_checkpoint_that_nobody_uses_says_so(book: Book, wallaroo: Command) -> None:
+def test_a_checkpoint_that_is_not_in_use_says_so(book: Book, wallaroo: Command) -> None:
     code, _, err = wallaroo("status", book.root)
     assert (code, f"no application runs on checkpoint {book.root}." in err) == (1, True)
 
@@ -183,7 +183,7 @@ def test_a_folder_that_is_no_checkpoint_is_called_so(tmp_path: Path, wallaroo: C
     assert (code, "is no checkpoint" in err) == (1, True)
 
 
-def test_an_address_where_nothing_listens_is_told(wallaroo: Command) -> None:
+def test_an_address_where_nothing_listens_is_reported(wallaroo: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     code, _, err = wallaroo("status", f"127.0.0.1:{port}")
@@ -196,7 +196,7 @@ def test_an_address_where_nothing_listens_is_told(wallaroo: Command) -> None:
 
 @contextmanager
 def stranger(says: bytes) -> Iterator[str]:
-    """Something else that listens, and says this to whoever comes; nothing: keeps silent."""
+    """Something else that listens, and says this to every client; nothing: keeps silent."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -223,14 +223,14 @@ def test_something_else_at_the_address_is_called_so(wallaroo: Command, says: byt
     assert (code, f"what answers at {address} is no application of wallaroo." in err) == (1, True)
 
 
-def test_a_run_that_does_not_answer_is_told() -> None:
+def test_a_run_that_does_not_answer_is_reported() -> None:
     with stranger(b"") as address:
         host, _, port = address.partition(":")
         with pytest.raises(PeerError, match=r"does not answer within 0\.2 s"):
             ask((host, int(port)), "/status", timeout_s=0.2)
 
 
-def test_another_version_is_told_with_the_way_to_read_it_anyway(wallaroo: Command) -> None:
+def test_another_version_is_reported_with_the_way_to_read_it_anyway(wallaroo: Command) -> None:
     with stranger(b'HTTP/1.0 200 OK\r\n\r\n{"application": "x"}') as address:
         code, _, err = wallaroo("status", address)
     assert (code, "runs in another version of wallaroo-spark. --json shows its status" in err) == (

@@ -19,8 +19,8 @@ from tests.unit.inspection.conftest import Book
 from tests.unit.status_api.conftest import Start
 from tests.unit.status_api.fakes import COUNTER, RUNNING, FakeRun, get, word_count
 from wallaroo.errors import PeerError
-from wallaroo.status_api import server as server_module
-from wallaroo.status_api.queries import QUERIES, answer, status_json
+from wallaroo.status_api.http import CONNECTIONS_MAX
+from wallaroo.status_api.queries import QUERIES, TRUNCATED, answer, status_json
 from wallaroo.status_api.server import StatusServer
 
 
@@ -35,7 +35,7 @@ def test_the_root_lists_every_path(start: Start) -> None:
     code, body, headers = get(start().address, "/")
     assert (code, headers["Content-Type"]) == (200, "application/json")
     assert body["application"] == "Word Count"
-    assert set(body["paths"]) == {"/", "/status", *(f"/{query}" for query in QUERIES)}
+    assert {"/", "/status", "/metrics", *(f"/{query}" for query in QUERIES)} <= set(body["paths"])
 
 
 def test_status_is_the_whole_status_as_it_is_now(book: Book) -> None:
@@ -64,7 +64,7 @@ def test_state_entities_are_listed_as_text_numbers_and_written_bytes(
     code, body, headers = get(start().address, "/state-entity")
     assert (code, list(body)) == (200, [COUNTER])
     assert sorted(body[COUNTER], key=str) == [-7, r"b'\x00raw'", "the"]
-    assert server_module.TRUNCATED not in headers
+    assert TRUNCATED not in headers
 
 
 @pytest.mark.parametrize("query", ["state-entity-count", "cluster-state-entity-count-query"])
@@ -77,9 +77,9 @@ def test_a_limit_cuts_the_list_and_a_header_says_so(book: Book, start: Start) ->
     counted(book)
     address = start().address
     _, body, headers = get(address, "/state-entity?limit=2")
-    assert (len(body[COUNTER]), headers[server_module.TRUNCATED]) == (2, "true")
+    assert (len(body[COUNTER]), headers[TRUNCATED]) == (2, "true")
     _, body, headers = get(address, "/state-entity?limit=3")
-    assert (len(body[COUNTER]), headers.get(server_module.TRUNCATED)) == (3, None)
+    assert (len(body[COUNTER]), headers.get(TRUNCATED)) == (3, None)
 
 
 def test_before_the_first_commit_there_are_no_entities(start: Start) -> None:
@@ -95,7 +95,7 @@ def test_a_limit_that_is_no_number_in_bounds_is_refused(start: Start, limit: str
     assert "from 1 to 100000" in body["error"]
 
 
-def test_a_damaged_checkpoint_is_told_to_who_asks(book: Book, start: Start) -> None:
+def test_a_damaged_checkpoint_is_reported_to_the_client(book: Book, start: Start) -> None:
     counted(book)
     for delta in (book.root / "deltas").iterdir():
         delta.write_bytes(b"nothing")
@@ -117,7 +117,15 @@ def test_nothing_but_get_is_allowed(start: Start, method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("localhost", 200), ("127.0.0.1", 200), ("evil.example", 403), ("[", 500)]
+    ("name", "code"),
+    [
+        ("localhost", 200),
+        ("127.0.0.1", 200),
+        ("evil.example", 403),
+        ("[", 400),
+        ("[::1", 400),
+        ("localhost:x", 400),
+    ],
 )
 def test_a_server_on_loopback_answers_loopback_names_only(
     start: Start, name: str, code: int
@@ -126,7 +134,7 @@ def test_a_server_on_loopback_answers_loopback_names_only(
     assert get(address, "/source-ids", host=f"{name}:{address[1]}")[0] == code
 
 
-def test_an_error_of_the_run_is_told_to_who_asks(
+def test_an_error_of_the_run_is_reported_to_the_client(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = start()
@@ -149,7 +157,7 @@ def test_more_connections_than_there_may_be_are_hung_up_on_and_the_server_goes_o
     start: Start, eventually: Any
 ) -> None:
     address = start().address
-    idle = [socket.create_connection(address, 10) for _ in range(server_module.CONNECTIONS_MAX)]
+    idle = [socket.create_connection(address, 10) for _ in range(CONNECTIONS_MAX)]
     try:
         with socket.create_connection(address, 10) as one_more:
             assert one_more.recv(1) == b""
@@ -214,7 +222,7 @@ def test_a_run_without_a_users_folder_of_its_own_runs_on(
     assert list(registry.iterdir()) == []
 
 
-def test_a_taken_port_is_told_with_a_cure(book: Book, start: Start) -> None:
+def test_a_taken_port_is_reported_with_a_fix(book: Book, start: Start) -> None:
     port = start().address[1]
     with pytest.raises(
         PeerError, match=rf"cannot listen on 127\.0\.0\.1:{port}: .* Choose another port"
@@ -223,14 +231,17 @@ def test_a_taken_port_is_told_with_a_cure(book: Book, start: Start) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "localhost"])
-def test_it_listens_where_it_is_told(start: Start, host: str) -> None:
+def test_it_listens_where_it_is_configured(start: Start, host: str) -> None:
     server = start(host=host)
     assert server.address[0] == host
     called = "any.example" if host == "0.0.0.0" else "localhost"
-    assert get(("127.0.0.1", server.address[1]), "/source-ids", host=called)[0] == 200
+    address = "127.0.0.1", server.address[1]
+    assert get(address, "/source-ids", host=called, token=server.token)[0] == 200
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_and_nothing_listens(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_reported_and_nothing_listens(
+    tmp_path: Path,
+) -> None:
     server = StatusServer(FakeRun(word_count(), tmp_path / "missing"))
     with pytest.raises(PeerError, match=r"run\.json cannot be written"):
         server.start()
@@ -255,7 +266,7 @@ def test_closing_ends_a_reading_of_state_that_is_under_way(
     assert seen == [(503, {"error": "the run is ending."})]
 
 
-def test_a_reading_that_is_killed_is_told_to_who_asks(
+def test_a_reading_that_is_killed_is_reported_to_the_client(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = tmp_path / "killed"

@@ -145,7 +145,7 @@ def test_shares_add_up_and_are_within_one_of_their_weight(number: int, weights: 
         )
 
 
-def test_nobody_gets_a_share_where_nobody_is() -> None:
+def test_without_workers_there_are_no_shares() -> None:
     assert shares(4, []) == []
 
 

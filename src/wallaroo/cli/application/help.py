@@ -1,6 +1,7 @@
 """The options of an application, found by letting its set-up say which it reads.
 
-Where it runs: a terminal.  Nothing is run but ``application_setup``, which builds and starts nothing.
+Where it runs: a terminal.  Nothing is run but ``application_setup``, which builds and starts
+nothing.
 """
 
 from __future__ import annotations

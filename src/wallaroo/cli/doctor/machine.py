@@ -19,6 +19,7 @@ NEEDED = {
     "cloudpickle": (3,),
     "rich": (13,),
     "psutil": (7, 2, 2),
+    "prometheus-client": (0, 22),
 }
 GIB = 1024**3
 # bytes free; a backlog of one source may fill the former within minutes

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
+from wallaroo.errors import PipelineError, Problem
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
+from wallaroo.status_api.access import TOKEN_VARIABLE
+from wallaroo.tls import TLS
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +87,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             "port of 127.0.0.1)"
         ))  # fmt: skip
     add(
+        "--status-token",
+        default=os.environ.get(TOKEN_VARIABLE, ""),
+        metavar="TOKEN",
+        help=(
+            f"what clients of --status must present (default: ${TOKEN_VARIABLE}, which other users "
+            "of this machine cannot see; without both, a fresh one where the address is not "
+            "loopback)"
+        ),
+    )
+    add(
+        "--tls-cert",
+        metavar="FILE",
+        help="on a cluster: PEM certificate with which the driver encrypts the input that workers "
+        "on other hosts read; with --tls-key",
+    )
+    add("--tls-key", metavar="FILE", help="the key of --tls-cert, PEM")
+    add(
         "--dead-letters",
         type=Path,
         metavar="PATH",
@@ -139,6 +160,15 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _tls(options: argparse.Namespace) -> TLS | None:
+    if (options.tls_cert is None) != (options.tls_key is None):
+        problem = Problem(
+            "wallaroo run", "", "--tls-cert and --tls-key belong together.", "Give both."
+        )
+        raise PipelineError(problem)
+    return TLS(options.tls_cert, options.tls_key) if options.tls_cert else None
+
+
 def run_options(options: argparse.Namespace) -> RunOptions:
     """Return what the command line asks of the run."""
     return RunOptions(
@@ -155,5 +185,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         ack_ports=tuple(options.acknowledged),
         spark_conf=tuple(options.conf),
         status_address=options.status,
+        status_token=options.status_token,
+        tls=_tls(options),
         module_paths=(str(Path(options.app).resolve().parent),),
     )

@@ -15,7 +15,8 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,7 @@ def run_command(arguments: argparse.Namespace) -> int:
 def execute(start: Callable[[], RunHandle], options: argparse.Namespace) -> None:
     """Start, watch, say how it ended; raise what the run failed with."""
     view = choose_view(options.quiet, not options.no_live)
-    _show_log(options.quiet)
-    with StopSignals(view.abandon) as signals:
+    with log_on_stderr(options.quiet), StopSignals(view.abandon) as signals:
         if not options.quiet:
             print(_beginning(options), file=sys.stderr, flush=True)
         handle = start()
@@ -102,13 +102,24 @@ class _Stderr(logging.Handler):
         console.write_lines(record.getMessage())
 
 
-def _show_log(is_quiet: bool) -> None:
-    """Let lines of the run's log go to stderr; errors only, where quiet."""
+@contextmanager
+def log_on_stderr(is_quiet: bool) -> Iterator[None]:
+    """Let lines of the run's log go to stderr; errors only, where quiet.  Afterwards the log is as
+    it was before.
+    """
     log = logging.getLogger("wallaroo")
-    log.handlers = [handler for handler in log.handlers if not isinstance(handler, _Stderr)]
-    log.addHandler(_Stderr())
+    level = log.level
+    is_propagating = log.propagate
+    handler = _Stderr()
+    log.addHandler(handler)
     log.setLevel(logging.ERROR if is_quiet else logging.INFO)
     log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = is_propagating
 
 
 def watch(handle: RunHandle, view: View, signals: StopSignals) -> RunStatus:

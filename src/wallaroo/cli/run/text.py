@@ -339,6 +339,7 @@ def summary(status: RunStatus) -> str:
         if sink.pending_bytes
     ]
     lines += [f"  {_error_words(error)}; last at {error.last}" for error in status.errors]
+    lines += [f"  damaged      {damaged}" for damaged in status.damaged]
     if status.moved:
         lines.append(f"  last move    {status.moved}")
     lines += [f"  began        {begun}", f"  checkpoint   {_checkpoint(status)}"]

@@ -88,8 +88,8 @@ def _print_commits(reader: CheckpointReader, limit: int) -> None:
 
 
 def _events(commit: Commit, before: Commit | None) -> str:
-    """Events of this batch by source, or what a command changed; where the commit before was deleted,
-    the total so far is all that is known.
+    """Events of this batch by source, or what a command changed; where the commit before was
+    deleted, the total so far is all that is known.
     """
     if commit.edit:
         return f"({commit.edit})"

@@ -1,4 +1,5 @@
-"""``wallaroo state verify | rollback | drop``: check a checkpoint, move it back, remove state from it.
+"""``wallaroo state verify | rollback | drop``: check a checkpoint, move it back, remove state from
+it.
 
 Where it runs: a terminal.  ``verify`` changes and locks nothing; the other two need the application
 to be stopped, and take the checkpoint's lock.

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from wallaroo.connector_protocol.worker import (
     Ended,
@@ -40,6 +41,7 @@ from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.connector.notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.ingress.ports import Address, Ports
 from wallaroo.ingress.source_store import open_store
+from wallaroo.tls_sockets import TlsSocket
 
 READ_BYTES = 64 * 1024
 UNSENT_BYTES_MAX = 1024 * 1024  # of answers that a client does not read
@@ -155,7 +157,8 @@ class ConnectorListener:
 
     # -- clients ----------------------------------------------------------------------------------
 
-    def _open(self, sock: socket.socket, peer: str) -> None:
+    def _open(self, accepted: socket.socket | TlsSocket, peer: str) -> None:
+        sock = cast(socket.socket, accepted)  # the protocol has no TLS
         self._accepted += 1
         number = self._accepted & 0xFFFFFFFF
         _keep_alive(sock)

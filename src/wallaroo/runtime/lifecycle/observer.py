@@ -54,6 +54,7 @@ class Observer:
         sources = tuple(self._source(number, ends) for number in range(len(self._plan.sources)))
         sinks = self._sinks()
         self._meter.observe(sources, sinks, time.time(), waiting_for)
+        self._meter.set_damaged(self._batches.damaged)
         return Sight(sources, sinks)
 
     def _sinks(self) -> tuple[SinkLine, ...]:

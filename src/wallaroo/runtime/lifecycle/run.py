@@ -15,6 +15,7 @@ from pathlib import Path
 from wallaroo.api.application import Application
 from wallaroo.errors import InternalError, WallarooError
 from wallaroo.metrics.meter import RunMeter
+from wallaroo.metrics.progress import Recovery
 from wallaroo.metrics.status import RunStatus
 from wallaroo.options import RunHandle, RunOptions
 from wallaroo.plan.model import Plan
@@ -85,6 +86,11 @@ class Run(RunHandle):
     def status(self) -> RunStatus:
         return self._order.meter.status(time.time())
 
+    @property
+    def meter(self) -> RunMeter:
+        """What the run has counted; the status server reads it."""
+        return self._order.meter
+
     def reset_latency(self) -> None:
         """Begin the latency figures again, as after a warm-up."""
         self._order.meter.reset_latency()
@@ -137,7 +143,7 @@ class Run(RunHandle):
         parts.intake.publish()
         warm_up = order.host.start(parts.batches, phases.enter)
         phases.note("")
-        self._log_recovery(parts, warm_up)
+        self._report_recovery(parts, warm_up)
         parts.accounts.begin()
         order.meter.enter("running")
         parts.intake.hold(False)
@@ -146,21 +152,31 @@ class Run(RunHandle):
 
     def _answer_queries(self, closers: Closers) -> None:
         if self.options.status_address is not None:
-            server = StatusServer(self, *self.options.status_address)
+            server = StatusServer(
+                self, *self.options.status_address, token=self.options.status_token
+            )
             closers.add(server.close)
             server.start()
 
-    def _log_recovery(self, parts: Parts, warm_up: WarmUp) -> None:
+    def _report_recovery(self, parts: Parts, warm_up: WarmUp) -> None:
+        last = parts.checkpoint.last
+        sight = parts.observer.look()
+        recovery = Recovery(
+            batch=last.batch if last else -1,
+            ready_s=self.status().elapsed_s,
+            state_s=warm_up.catch_up_ms / 1e3,
+            entries=warm_up.entries_applied,
+            text=describe(last, sight.sources, sight.sinks),
+        )
+        self._order.meter.recovered(recovery)
         if self.options.checkpoint is None:
             return
-        sight = parts.observer.look()
-        found = describe(parts.checkpoint.last, sight.sources, sight.sinks)
-        _log.info("checkpoint %s: %s", self.root, found)
+        _log.info("checkpoint %s: %s", self.root, recovery.text)
         _log.info(
             "ready after %.1f s, of which the state took %.2f s (%s entries into this host's view)",
-            self.status().elapsed_s,
-            warm_up.catch_up_ms / 1e3,
-            f"{warm_up.entries_applied:,}",
+            recovery.ready_s,
+            recovery.state_s,
+            f"{recovery.entries:,}",
         )
 
     def _fail(self, error: WallarooError) -> None:

@@ -29,6 +29,7 @@ class SourceSide:
         self._checkpoint = checkpoint
         self._is_durable = is_durable
         self._feeders = Feeders()
+        self._certificate = ""  # of the range server, for workers elsewhere
         self.addresses: dict[str, tuple[str, int]] = {}
 
     @property
@@ -45,6 +46,8 @@ class SourceSide:
         self, options: RunOptions, serve_on: str | None, is_stopping: Callable[[], bool]
     ) -> None:
         """Accept input.  ``serve_on``: workers elsewhere fetch it from this address."""
+        if options.tls is not None and serve_on is not None:
+            self._certificate = Path(options.tls.certificate).read_text(encoding="ascii")
         self.addresses = self._feeders.start(
             self._configs,
             self._root,
@@ -54,6 +57,7 @@ class SourceSide:
             log=_log.warning,
             ack_ports=dict(options.ack_ports),
             serve_on=serve_on,
+            serve_tls=options.tls,
             hung_s=options.hung_s,
             is_stopping=is_stopping,
             checkpoint=self._checkpoint,
@@ -67,7 +71,9 @@ class SourceSide:
         if host == "0.0.0.0":
             host = reachable_as
         secret = self._feeders.range_secret
-        return tuple(RemoteSpool((host, port), secret, name) for name in self._names)
+        return tuple(
+            RemoteSpool((host, port), secret, name, self._certificate) for name in self._names
+        )
 
     @property
     def waiting_for(self) -> str:

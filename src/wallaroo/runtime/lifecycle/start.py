@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from wallaroo.inspection.compatibility import Judgement, judge
 from wallaroo.metrics.meter import RunMeter
+from wallaroo.metrics.progress import Recovery
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.accounts import Accounts
@@ -85,7 +86,7 @@ def open_state(order: Order, phases: Phases, closers: Closers) -> Found:
     judgement = judge(checkpoint, order.plan, options.allow_incompatible)
     for note in judgement.notes:
         _log.warning(note)
-    order.meter.recovered(checkpoint.last.batch if checkpoint.last else -1)
+    order.meter.recovered(Recovery(checkpoint.last.batch if checkpoint.last else -1))
     return Found(checkpoint, judgement)
 
 

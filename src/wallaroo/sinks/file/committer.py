@@ -4,8 +4,8 @@ Where it runs: driver.
 
 The invariant: what this sink did not write is never truncated, overwritten or taken for its own.
 Every check is made before anything is changed: what is at the target names this checkpoint, this
-sink and a commit of its history, or there is nothing; else the run is refused.  The one exception is
-what a user asks for: ``overwrite=True`` with a checkpoint that has committed nothing.
+sink and a commit of its history, or there is nothing; else the run is refused.  The one exception
+is what a user asks for: ``overwrite=True`` with a checkpoint that has committed nothing.
 """
 
 from __future__ import annotations

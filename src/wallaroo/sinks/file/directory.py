@@ -3,10 +3,11 @@
 Where it runs: driver.
 
 The invariant: a part appears whole, by rename, under a name that is its identity:
-``part-<batch>-<writer>-<commit>``.  ``writer`` stands for the checkpoint and the sink, ``commit`` for
-the commit's id.  So a part is published exactly if its name is there, and a part of another run, of
-another sink or of a commit that was rolled back is never taken for the one with its number.
-``.committed`` says who writes the directory while it has no part yet, and how far it was rolled back.
+``part-<batch>-<writer>-<commit>``.  ``writer`` stands for the checkpoint and the sink, ``commit``
+for the commit's id.  So a part is published exactly if its name is there, and a part of another
+run, of another sink or of a commit that was rolled back is never taken for the one with its number.
+``.committed`` says who writes the directory while it has no part yet, and how far it was rolled
+back.
 """
 
 from __future__ import annotations

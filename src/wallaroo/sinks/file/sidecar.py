@@ -4,8 +4,8 @@ Where it runs: driver.
 
 The invariant: the bytes of a commit are on disk before the sidecar names them.  It names the
 checkpoint and the sink that write the file, and for each of the newest commits with output where it
-ends and a digest of the bytes before that end, so that a file that was replaced, cut or changed near
-its end is noticed, and so that the file can be moved back to any of these commits.
+ends and a digest of the bytes before that end, so that a file that was replaced, cut or changed
+near its end is noticed, and so that the file can be moved back to any of these commits.
 """
 
 from __future__ import annotations

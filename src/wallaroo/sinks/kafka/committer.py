@@ -4,18 +4,18 @@ Where it runs: driver, in the committer's thread.
 
 The invariants, for ``delivery="exactly-once"``:
 
-* A batch is one transaction.  In the same transaction the offset of a consumer group that belongs to
-  this checkpoint and sink is committed: the batch's number plus one, with the commit's id as metadata.
-  Recovery reads it back; so it knows of every transaction whether it was committed, also of one whose
-  confirmation never came.
-* The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones: what
-  a forgotten process still sends is refused by the broker.
-* Brokers forget the offsets of a group without members after ``offsets.retention.minutes`` (seven days
-  unless configured otherwise).  The outbox's own record of what has left covers that, except for a batch
-  that was in flight at a crash after which nothing ran for so long: it is sent again.
+* A batch is one transaction.  In the same transaction the offset of a consumer group that belongs
+  to this checkpoint and sink is committed: the batch's number plus one, with the commit's id as
+  metadata.  Recovery reads it back; so it knows of every transaction whether it was committed, also
+  of one whose confirmation never came.
+* The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones:
+  what a forgotten process still sends is refused by the broker.
+* Brokers forget the offsets of a group without members after ``offsets.retention.minutes`` (seven
+  days unless configured otherwise).  The outbox's own record of what has left covers that, except
+  for a batch that was in flight at a crash after which nothing ran for so long: it is sent again.
 
-With ``delivery="at-least-once"`` a batch is sent by an idempotent producer and confirmed by all in-sync
-replicas; one that was in flight at a crash is sent again.
+With ``delivery="at-least-once"`` a batch is sent by an idempotent producer and confirmed by all
+in-sync replicas; one that was in flight at a crash is sent again.
 """
 
 from __future__ import annotations

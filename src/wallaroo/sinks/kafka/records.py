@@ -3,9 +3,9 @@ committer.
 
 Where it runs: workers and driver; pure.
 
-The format of a staged record (big endian): i32 partition (-1: by key), i32 length of the key (-1: no
-key), i32 length of the value (-1: a tombstone), u16 number of headers, the key, the value, then for each
-header u16 length of the name, i32 length of its value (-1: none), name and value.
+The format of a staged record (big endian): i32 partition (-1: by key), i32 length of the key (-1:
+no key), i32 length of the value (-1: a tombstone), u16 number of headers, the key, the value, then
+for each header u16 length of the name, i32 length of its value (-1: none), name and value.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ and where they go.
 Where it runs: workers (pure).
 
 The format (PostgreSQL's manual, "COPY", text format): columns between tabs, a newline after the
-row, ``\\N`` for NULL; inside of a value backslash, tab, newline and carriage return are preceded by a
-backslash.  A raw tab or newline is therefore always a border.
+row, ``\\N`` for NULL; inside of a value backslash, tab, newline and carriage return are preceded by
+a backslash.  A raw tab or newline is therefore always a border.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class _RowFunction:
     """The user's function followed by ``copy_row``; introspection sees the user's."""
 
     def __init__(self, function: Callable[[Any], Any], columns: tuple[str, ...]):
-        self.__wrapped__, self._columns = function, columns
+        self.__wrapped__ = function
+        self._columns = columns
         self.__name__ = getattr(function, "__name__", "row")
         if hasattr(function, "__code__"):
             # an error is looked for in the user's file, not in this one
@@ -138,12 +139,11 @@ class RowEncoder(Encoder[Any]):
 
     def __init__(self, inner: Encoder[Any], columns: tuple[str, ...]):
         super().__init__(_RowFunction(inner.function, columns), inner.step_name, inner.on_error)
-        self.inner, self.columns = inner, columns
-        self.__module__, self.__qualname__, self.__doc__ = (
-            inner.__module__,
-            inner.__qualname__,
-            inner.__doc__,
-        )
+        self.inner = inner
+        self.columns = columns
+        self.__module__ = inner.__module__
+        self.__qualname__ = inner.__qualname__
+        self.__doc__ = inner.__doc__
 
     @property
     def place(self) -> str:

@@ -3,11 +3,11 @@
 Where it runs: driver, in the committer's thread; only ``cancel`` may come from another one.
 
 The invariant: a batch is one transaction that first writes its line in the ledger and then all its
-rows.  The ledger's key is (sink, checkpoint, batch), so of two transactions for one batch the second
-waits for the first and then finds the line: nothing is put twice, also where a connection broke while
-its COMMIT was on the way and it is unknown whether it arrived.  The line names the commit and keeps
-count and checksum: a line of *another* commit under the same number means that the checkpoint was
-rolled back or copied, and is an error.
+rows.  The ledger's key is (sink, checkpoint, batch), so of two transactions for one batch the
+second waits for the first and then finds the line: nothing is put twice, also where a connection
+broke while its COMMIT was on the way and it is unknown whether it arrived.  The line names the
+commit and keeps count and checksum: a line of *another* commit under the same number means that the
+checkpoint was rolled back or copied, and is an error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 30_000,
 }
 # Classes of SQLSTATE (manual, appendix A) that pass by themselves or by work on the server:
-# connection, authorisation, no such database, rollback, resources (a full disk), locks, intervention
+# connection, authorisation, no such database, rollback, resources (a full disk), locks,
+# intervention
 # (a shutdown), system errors.
 PASSING = frozenset({"08", "28", "3D", "40", "53", "55", "57", "58"})
 READ_ONLY = "25006"  # a standby: after a failover the name leads to the new primary

@@ -3,8 +3,8 @@ be handed.
 
 Where it runs: driver; pure.
 
-Pending files count committed bytes, skipped ones too.  The egress counts the bytes that the receiver
-gets.  This is where the one becomes the other.
+Pending files count committed bytes, skipped ones too.  The egress counts the bytes that the
+receiver gets.  This is where the one becomes the other.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.sinks.interface import SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
-from wallaroo.sinks.tcp.committer import OutboxCommitter
 from wallaroo.sinks.tcp.egress.pipe import EgressConfig
 from wallaroo.steps import Encoder
 
@@ -25,9 +24,9 @@ class TCPSinkConfig(SinkConfig):
     nothing is dropped meanwhile.  A receiver that stays up gets everything in order: once while the
     driver or the egress lives on, at least once where both die in the same instant or a connection
     breaks; then the next connection begins with the first output that its kernel had not
-    acknowledged.  Where the *receiver* dies, what its kernel had acknowledged and it had not read is
-    lost.  ``resume=True`` is exactly once in all cases, with a receiver that says how many bytes it
-    has (``wallaroo receive --resume``; see docs/sinks.md).
+    acknowledged.  Where the *receiver* dies, what its kernel had acknowledged and it had not read
+    is lost.  ``resume=True`` is exactly once in all cases, with a receiver that says how many bytes
+    it has (``wallaroo receive --resume``; see docs/sinks.md).
 
     ``port`` may be text, as ``tcp_parse_output_addrs`` gives it.
     """
@@ -64,8 +63,11 @@ class TCPSinkConfig(SinkConfig):
         """Stage one task's output of one batch in the outbox."""
         return StagedWriter(context)
 
-    def committer(self, sink: str, staging: Path, is_durable: bool) -> OutboxCommitter:
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
         """Open the outbox."""
+        # only a driver needs sockets, processes and logging
+        from wallaroo.sinks.tcp.committer import OutboxCommitter
+
         return OutboxCommitter(
             EgressConfig(self.host, int(self.port), str(staging), is_durable, self.resume)
         )

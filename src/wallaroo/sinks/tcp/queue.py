@@ -86,7 +86,8 @@ class SendQueue:
 
     def advance(self, count: int) -> tuple[PendingBatch, ...]:
         """Count bytes as handed over; return the batches that are complete with them."""
-        before, self.offset = self.offset, self.offset + count
+        before = self.offset
+        self.offset += count
         return tuple(batch for batch in self._batches if before < batch.end <= self.offset)
 
     def seek(self, offset: int) -> None:

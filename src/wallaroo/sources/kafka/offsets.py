@@ -2,8 +2,8 @@
 
 Where it runs: everywhere; pure.
 
-A position's place is ``{topic: {partition: offset}}`` with partitions as text, since it is stored as
-JSON; the offset is that of the next record to be read.  Offsets that hold no event (transaction
+A position's place is ``{topic: {partition: offset}}`` with partitions as text, since it is stored
+as JSON; the offset is that of the next record to be read.  Offsets that hold no event (transaction
 markers, records that compaction removed) count as events: sizes are upper bounds.
 """
 
@@ -69,8 +69,8 @@ def advanced(start: Flat, head: Flat, events_max: int) -> Flat:
 
 
 def split(start: Flat, end: Flat, pieces: int) -> list[list[Range]]:
-    """Cut everything between two positions into at most ``pieces`` lists of ranges of about the same
-    size; parts of one partition go to pieces in order.
+    """Cut everything between two positions into at most ``pieces`` lists of ranges of about the
+    same size; parts of one partition go to pieces in order.
 
     >>> split({("t", 0): 0, ("t", 1): 0}, {("t", 0): 6, ("t", 1): 2}, 2)
     ... # doctest: +NORMALIZE_WHITESPACE

@@ -1,12 +1,12 @@
-"""Reading ranges of a partition: a consumer that stays, so that the next range goes on where the last
-one ended.
+"""Reading ranges of a partition: a consumer that stays, so that the next range goes on where the
+last one ended.
 
 Where it runs: workers.
 
 The invariant: `read` yields exactly the records of the partition with ``start <= offset < end``, in
 order of offset.  A range ends by position, not by count: transaction markers, aborted records and
-compaction take offsets for which no record comes.  The end is reached by a record at or after it, or by
-the client's notice that it has come to the partition's end.
+compaction take offsets for which no record comes.  The end is reached by a record at or after it,
+or by the client's notice that it has come to the partition's end.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import logging
 import os
 import pty
 import re
@@ -332,15 +333,26 @@ def test_the_second_signal_ends_at_once_with_130(number: signal.Signals) -> None
         assert b"Traceback" not in process.stderr.read()
 
 
+def test_the_log_is_as_it_was_when_a_run_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """A program that runs a command inside its own process keeps its logging."""
+    log = logging.getLogger("wallaroo")
+    before = (list(log.handlers), log.level, log.propagate)
+    options, _ = parsed("--quiet", "words.py")
+    command.execute(lambda: FakeHandle(ends_after=1), options)
+    assert (list(log.handlers), log.level, log.propagate) == before
+    log.warning("of the program")
+    assert "of the program" in caplog.text
+
+
 def test_a_run_that_takes_several_looks_to_stop_is_asked_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(command, "POLL_S", 0.001)
     handle = FakeHandle(ends_after=4)
     handle.is_deaf = True
-    signals = StopSignals(lambda: None)
-    signals.count = 1
-    assert command.watch(handle, QuietView(), signals).state == "stopped"
+    with StopSignals(lambda: None) as signals:
+        signals.count = 1
+        assert command.watch(handle, QuietView(), signals).state == "stopped"
     assert handle.stops == 1
 
 

@@ -25,7 +25,7 @@ from tests.unit.sinks.tcp.outbox import (
     kill,
     until,
 )
-from wallaroo.cli.receiving import Receiver
+from wallaroo.cli.receive.receiver import Receiver
 from wallaroo.errors import CheckpointError
 from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET
 

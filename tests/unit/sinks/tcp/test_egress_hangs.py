@@ -12,7 +12,7 @@ import pytest
 from tests.unit.sinks.identities import commit_of
 from tests.unit.sinks.tcp.outbox import SECONDS, Job, committing, is_running, until
 from tests.unit.sinks.tcp.receivers import HeldReceiver
-from wallaroo.cli.receiving import Receiver
+from wallaroo.cli.receive.receiver import Receiver
 from wallaroo.sinks.tcp.process import STOP_S, Patience
 
 QUICK = Patience(ping_s=0.05, named_s=0.2, killed_s=1.0)

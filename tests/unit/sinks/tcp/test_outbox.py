@@ -25,7 +25,7 @@ from tests.unit.sinks.tcp.outbox import (
     free_port,
     until,
 )
-from wallaroo.cli.receiving import Receiver
+from wallaroo.cli.receive.receiver import Receiver
 from wallaroo.errors import CheckpointError
 from wallaroo.identity import CommitHistory
 from wallaroo.sinks.staging import StagedToken

@@ -4,8 +4,8 @@ that stays open.
 Where it runs: a process of its own, started by the sink's committer: ``python -m
 wallaroo.sinks.tcp.egress CONFIG``.
 
-The invariant: one egress at a time per outbox, by a lock that is released when its process ends.
-An egress that outlives its driver (it waits for its receiver) keeps the lock, and so nothing is sent
+The invariant: one egress at a time per outbox, by a lock that is released when its process ends. An
+egress that outlives its driver (it waits for its receiver) keeps the lock, and so nothing is sent
 beside it.  Where an egress was killed together with its driver, the next one waits until the kernel
 has ended the connection that was left (`orphan`).  `egress_loop` says what it does.
 """

@@ -21,7 +21,8 @@ class Dialer:
 
     def __init__(self, host: str, port: int):
         self.sock: socket.socket | None = None
-        self._host, self._port = host, port
+        self._host = host
+        self._port = port
         self._retry_at = 0.0
 
     def seconds_left(self) -> float:
@@ -39,7 +40,8 @@ class Dialer:
     def answer(self) -> Connection | str:
         """End the attempt, whose socket is ready: the connection, or why there is none."""
         assert self.sock is not None
-        sock, self.sock = self.sock, None
+        sock = self.sock
+        self.sock = None
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code == 0 and sock.getsockname() == sock.getpeername():
             # a port in the ephemeral range can connect to itself where no program listens

@@ -16,9 +16,9 @@ The invariants:
   before the receiver has read everything, would reset it and lose what is on its way.
 * At an orderly end, and where the driver is gone (end of stdin), the egress finishes the output in
   hand, ends its side of the connection, waits until the receiver has acknowledged everything and
-  ended its own (`ending` has the bounds), records, and exits.  It keeps the outbox's lock meanwhile,
-  so the next run's first byte comes after this connection's last one.  What is not acknowledged
-  when it gives up is dropped from the connection, and the next run sends it again.
+  ended its own (`ending` has the bounds), records, and exits.  It keeps the outbox's lock
+  meanwhile, so the next run's first byte comes after this connection's last one.  What is not
+  acknowledged when it gives up is dropped from the connection, and the next run sends it again.
 * What a receiver's kernel acknowledged and its process never read is lost if that process dies;
   with ``is_resuming`` it is not: exactly once.
 """

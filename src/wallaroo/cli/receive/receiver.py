@@ -92,9 +92,9 @@ class Receiver:
     ``form`` is ``raw`` (bytes as they come), ``frames`` (a header, then the payload) or ``lines``.
     Messages and raw chunks are written to ``out`` (messages each with a newline) and, with
     ``is_keeping``, kept in ``payloads``; ``timestamps`` has one (wall clock ns, messages or raw
-    bytes so far) per chunk.  With ``is_resuming`` (raw only) it reports to the sender how many bytes it
-    has: at every connection and after it made them durable in ``out``; ``resume_at`` is what it had
-    before.
+    bytes so far) per chunk.  With ``is_resuming`` (raw only) it reports to the sender how many
+    bytes it has: at every connection and after it made them durable in ``out``; ``resume_at`` is
+    what it had before.
     """
 
     def __init__(
@@ -117,8 +117,12 @@ class Receiver:
             "frames": frame_cutter(header_length, length_fmt),
         }
         self._cut = cutters[form]
-        self._out, self._is_keeping, self._is_resuming = out, is_keeping, is_resuming
-        self._has, self._acked, self._ack_at = resume_at, resume_at, 0.0
+        self._out = out
+        self._is_keeping = is_keeping
+        self._is_resuming = is_resuming
+        self._has = resume_at
+        self._acked = resume_at
+        self._ack_at = 0.0
         self.totals = Totals()
         self.payloads: list[bytes] = []
         self.timestamps: list[tuple[int, int]] = []
@@ -262,7 +266,8 @@ class Receiver:
             totals = self.totals
             totals.bytes += size
             totals.messages += messages
-            totals.first_ns, totals.last_ns = totals.first_ns or now, now
+            totals.first_ns = totals.first_ns or now
+            totals.last_ns = now
             if self._is_keeping:
                 self.timestamps.append((now, self.count))
             self._progress.notify_all()
@@ -290,7 +295,8 @@ class Receiver:
         if self._acked == self._has or time.monotonic() < self._ack_at:
             return
         self._save()
-        self._acked, self._ack_at = self._has, time.monotonic() + ACK_SECONDS
+        self._acked = self._has
+        self._ack_at = time.monotonic() + ACK_SECONDS
         for peer in self._peers():
             with contextlib.suppress(OSError):  # a dead connection is noticed by its next read
                 peer.sock.send(OFFSET.pack(self._has))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from wallaroo.cli.receiving import FORMS, Receiver, parse_address
+from wallaroo.cli.receive.receiver import FORMS, Receiver, parse_address
 from wallaroo.errors import WallarooError
 
 OUT_BUFFER_BYTES = 1 << 20

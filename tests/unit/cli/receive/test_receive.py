@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli import receive
-from wallaroo.cli.receiving import Receiver, frame_cutter, parse_address
+from wallaroo.cli.receive import command as receive
+from wallaroo.cli.receive.receiver import Receiver, frame_cutter, parse_address
 from wallaroo.errors import PeerError, WallarooError
 
 SECONDS = 10.0
 PROGRAM = """
 import argparse, sys
-from wallaroo.cli import receive
+from wallaroo.cli.receive import command as receive
 parser = argparse.ArgumentParser()
 receive.add_parser(parser.add_subparsers())
 args = parser.parse_args(["receive", *sys.argv[1:]])
 sys.exit(args.handler(args))
 """
-SOURCE = Path(__file__).parents[3] / "src"
+SOURCE = Path(__file__).parents[4] / "src"
 
 
 def command(*options: str, fed: bytes = b"", is_feeding: bool = True) -> tuple[int, bytes, str]:
@@ -160,8 +160,8 @@ def test_an_address_may_be_ipv6_and_nonsense_is_refused() -> None:
 def test_connections_that_replace_each_other_at_once_leave_the_last_one(
     eventually: Callable[..., None],
 ) -> None:
-    """The egress reconnected twice before the receiver looked: what the older connections brought is
-    sent again on the last one.
+    """The egress reconnected twice before the receiver looked: what the older connections brought
+    is sent again on the last one.
     """
     receiver = Receiver(is_resuming=True)
     connections = [socket.create_connection(receiver.address) for _ in range(3)]

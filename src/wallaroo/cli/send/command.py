@@ -9,7 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from wallaroo.cli.sending import (
+from wallaroo.cli.send.acknowledged import send_acknowledged
+from wallaroo.cli.send.sending import (
     PAYLOAD_BYTES_MAX,
     Address,
     Blocks,
@@ -22,7 +23,6 @@ from wallaroo.cli.sending import (
     of_numbers,
     send,
 )
-from wallaroo.cli.sending_acked import send_acknowledged
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.framing import Framing, line_framing
 

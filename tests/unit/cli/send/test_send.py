@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ingress.conftest import Running, tcp, wait_until
-from wallaroo.cli.send import add_parser, summary
-from wallaroo.cli.sending import (
+from wallaroo.cli.send.acknowledged import send_acknowledged
+from wallaroo.cli.send.command import add_parser, summary
+from wallaroo.cli.send.sending import (
     SendOptions,
     Sent,
     of_bytes,
@@ -25,7 +26,6 @@ from wallaroo.cli.sending import (
     send,
     slices,
 )
-from wallaroo.cli.sending_acked import send_acknowledged
 from wallaroo.errors import PeerError
 from wallaroo.framing import Framing, frame, frame_splitter, line_framing
 

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from wallaroo.cli.sending import SLICE_BYTES, Address, Messages, Sent, connect
+from wallaroo.cli.send.sending import SLICE_BYTES, Address, Messages, Sent, connect
 from wallaroo.errors import PeerError
 from wallaroo.ingress.acks import COUNT, hello
 

@@ -1,0 +1,1 @@
+"""``wallaroo receive``: what a TCP sink sends, cut into messages, counted or written to a file."""

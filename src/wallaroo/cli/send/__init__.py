@@ -1,0 +1,1 @@
+"""``wallaroo send``: messages from a file or standard input, over TCP."""

@@ -1,0 +1,143 @@
+// Rates, latency, backlog and batch time; sources and sinks.
+import { h, draw, card, table, count, whole, bytes, ms } from "./dom.js";
+import { Chart } from "./charts.js";
+
+const SPANS = [["10m", "10 minutes", 0], ["4h", "4 hours", 15000], ["24h", "24 hours", 60000]];
+const POINTS_MAX = 600;
+let span = "10m";
+
+export class Overview {
+  constructor(page, get) {
+    this.page = page;
+    this.get = get;
+    this.tiles = h("div", { class: "tiles" });
+    this.spans = h("div", { class: "seg", role: "group", "aria-label": "Time shown" });
+    this.charts = [
+      new Chart("Events per second", [
+        { label: "received", column: "in_per_s", color: "--c2" },
+        { label: "processed", column: "done_per_s", color: "--c1" },
+        { label: "output", column: "out_per_s", color: "--c3" },
+      ], count),
+      new Chart("Latency, receipt to output", [
+        { label: "p50", column: "p50_ms", color: "--lat1", bridges: true },
+        { label: "p99", column: "p99_ms", color: "--lat2", bridges: true },
+        { label: "p99.9", column: "p999_ms", color: "--lat3", bridges: true },
+      ], ms),
+      new Chart("Backlog, events", [
+        { label: "events", column: "backlog_events", color: "--c1", area: true },
+      ], count),
+      new Chart("Batch time", [
+        { label: "batch", column: "batch_ms", color: "--c1", area: true, bridges: true },
+      ], ms),
+    ];
+    this.sources = h("div");
+    this.sinks = h("div");
+    this.latency = h("div");
+    this.element = h("div", { class: "stack" },
+      this.tiles,
+      h("div", { class: "row" }, h("h2", {}, "History"), h("span", { class: "grow" }), this.spans),
+      h("div", { class: "grid2" }, this.charts.map((chart) => chart.element)),
+      h("div", { class: "grid2" }, this.sources, this.sinks),
+      this.latency);
+    this.rows = [];
+    this.choose(span);
+  }
+
+  choose(chosen) {
+    span = chosen;
+    this.spans.replaceChildren(...SPANS.map(([id, title]) => h("button", {
+      type: "button", "aria-pressed": String(id === span),
+      onclick: () => { this.choose(id); this.spans.querySelector("[aria-pressed=true]").focus(); },
+    }, title)));
+    clearInterval(this.timer);
+    const every = SPANS.find(([id]) => id === span)[2];
+    if (every) this.timer = setInterval(() => this.reload(), every);
+    this.reload();
+  }
+
+  close() { clearInterval(this.timer); }
+
+  async reload() {
+    const asked = span;
+    try {
+      const { content } = await this.get(`/history?span=${asked}`);
+      if (asked !== span) return;
+      this.columns = content.columns;
+      this.rows = content.rows;
+      this.show();
+    } catch { /* the page says that the application does not answer */ }
+  }
+
+  show() {
+    for (const chart of this.charts) chart.show(this.columns, this.rows);
+  }
+
+  update({ status, details, sample }) {
+    if (span === "10m" && sample && this.columns && sample[0] > (this.rows.at(-1)?.[0] ?? 0)) {
+      this.rows = [...this.rows, sample].slice(-POINTS_MAX);
+      this.show();
+    }
+    draw(this.tiles, [status, sample], () => this.makeTiles(status, sample));
+    draw(this.sources, status.sources, () => card("Sources", this.sourceTable(status.sources)));
+    draw(this.sinks, status.sinks, () => card("Sinks", this.sinkTable(status.sinks)));
+    draw(this.latency, status.latency, () =>
+      card("Latency since the start, receipt to output", this.latencyTable(status.latency)));
+  }
+
+  makeTiles(status, sample) {
+    const backlog = status.sources.reduce((sum, one) => sum + one.backlog_events, 0);
+    const size = status.sources.reduce((sum, one) => sum + one.backlog_bytes, 0);
+    const place = (name) => this.columns && this.lastOf(this.columns.indexOf(name));
+    const tile = (label, value, unit, more) => h("div", { class: "tile" },
+      h("div", { class: "label" }, label),
+      h("div", { class: "value" }, value, h("span", { class: "unit" }, unit)),
+      h("div", { class: "more" }, more));
+    const split = (text) => text.split(" ");
+    return [
+      tile("Received", count(status.events_in_per_s), "/s", `${whole(status.events_in)} in this run`),
+      tile("Processed", count(status.events_done_per_s), "/s", `${whole(status.events_done)} in this run`),
+      tile("Output", count(status.outputs_per_s), "/s", `${whole(status.outputs)} in this run`),
+      tile("Backlog", count(backlog), "events", bytes(size)),
+      tile("Latency p99", ...split(ms(place("p99_ms"))), `p50 ${ms(place("p50_ms"))}`),
+      tile("Batch", ...split(ms(status.batch_ms)), `median ${ms(status.batch_ms_median)}`),
+    ];
+  }
+
+  lastOf(place) {
+    for (let i = this.rows.length - 1; i >= 0 && i > this.rows.length - 60; i -= 1) {
+      if (this.rows[i][place] !== null) return this.rows[i][place];
+    }
+    return null;
+  }
+
+  sourceTable(sources) {
+    return table([{ title: "source" }, { title: "received", num: true },
+      { title: "backlog", num: true }, { title: "clients", num: true }, { title: "" }],
+    sources.map((one) => [
+      h("div", {}, one.name, h("div", { class: "quiet small" }, one.label)),
+      whole(one.events_in), `${count(one.backlog_events)} (${bytes(one.backlog_bytes)})`,
+      whole(one.connections),
+      one.is_paused ? h("span", { class: "badge warn" }, "paused: backlog full")
+        : one.is_ended ? h("span", { class: "badge" }, "ended") : "",
+    ]));
+  }
+
+  sinkTable(sinks) {
+    return table([{ title: "sink" }, { title: "outputs", num: true },
+      { title: "not sent yet", num: true }, { title: "waits for" }],
+    sinks.map((one) => [
+      h("div", {}, one.name, h("div", { class: "quiet small" }, one.label)),
+      whole(one.outputs), bytes(one.pending_bytes),
+      one.waiting_for ? h("span", { class: "badge warn wrap" }, one.waiting_for)
+        : h("span", { class: "quiet" }, "nothing"),
+    ]));
+  }
+
+  latencyTable(latency) {
+    const names = ["p50_ms", "p95_ms", "p99_ms", "p999_ms", "p9999_ms", "max_ms"];
+    const titles = ["p50", "p95", "p99", "p99.9", "p99.99", "max"];
+    return table([{ title: "pipeline" }, { title: "outputs", num: true },
+      ...titles.map((title) => ({ title, num: true }))],
+    latency.map((one) => [one.pipeline, whole(one.count), ...names.map((name) => ms(one[name]))]));
+  }
+}

@@ -1,0 +1,161 @@
+"""Timing the steps of a stage on a few events: a twin of the stage, built for one sample, whose
+steps are wrapped in clock readings.
+
+Where it runs: pure (in workers; the clock is an argument).
+
+The stage that processes all other events has no clock in it and does not know of this module.  The
+twin feeds the same exchanges, state objects and sinks, so a sampled event is processed like any
+other.  A stage with an operator that holds events back until the watermark moves or the batch ends
+has no twin, and is not sampled: its own operators would never see what the twin's hold.
+
+How time is split: a step's function calls the next step's, so what a wrapper measures includes
+everything downstream; the difference of two neighbours is the step's own time.  What the wrappers
+themselves cost is measured on an empty function and subtracted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from wallaroo.engine.error_context import shorten
+from wallaroo.engine.keys import encode_key, group_of
+from wallaroo.engine.operators.interface import Emit
+from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
+
+EVENTS_MAX = 256  # of a sample: at a microsecond or two of overhead each, half a millisecond
+KEYS_LISTED = 32  # most frequent keys of a sample
+KEY_CHARS_MAX = 80
+_CALIBRATION_CALLS = 64
+
+Clock = Callable[[], int]  # nanoseconds
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """One step in one sample: how many events it was given, and its own time."""
+
+    step: str
+    events: int
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageSample:
+    """One sample of one stage."""
+
+    stage: int
+    events: int
+    steps: tuple[StepSample, ...] = ()  # what reads the events first, what lets them leave last
+    keys: tuple[tuple[str, int], ...] = ()  # the most frequent ones
+    other_keys: int = 0  # events whose keys are not listed
+    groups: dict[int, int] = field(default_factory=dict)  # key group -> events
+
+
+class StageTimer:
+    """Puts itself around the operators of one twin and measures it once."""
+
+    def __init__(self, plan: Plan, stage: Stage, origin: int | None, clock: Clock):
+        self._plan = plan
+        self._stage = stage
+        self._clock = clock
+        self._names = _names(plan, stage, origin)
+        self._calls = [0] * (len(stage.steps) + 1)
+        self._inclusive_ns = [0] * (len(stage.steps) + 1)
+
+    def around(self, emit: Emit, place: int) -> Emit:
+        """Measure an operator, or the output (the place after the last one)."""
+        clock, calls, inclusive_ns = self._clock, self._calls, self._inclusive_ns
+
+        def timed(key: Any, event: Any) -> None:
+            began = clock()
+            emit(key, event)
+            inclusive_ns[place] += clock() - began
+            calls[place] += 1
+
+        return timed
+
+    def measure(self, run: Callable[[], None], events: int, keys: Sequence[Any]) -> StageSample:
+        """Run the twin's head over ``events`` events; ``keys`` are theirs, if they have some."""
+        overhead_ns = self._overhead_ns()
+        began = self._clock()
+        run()
+        inclusive_ns = [self._clock() - began, *self._inclusive_ns, 0]
+        calls = [events, *self._calls, 0]
+        steps = tuple(
+            StepSample(
+                name,
+                calls[place],
+                max(
+                    0,
+                    inclusive_ns[place]
+                    - inclusive_ns[place + 1]
+                    - round(overhead_ns * calls[place + 1]),
+                ),
+            )
+            for place, name in enumerate(self._names)
+        )
+        counted = Counter(keys)
+        listed = counted.most_common(KEYS_LISTED)
+        return StageSample(
+            self._stage.id,
+            events,
+            steps,
+            tuple((key_text(key), count) for key, count in listed),
+            len(keys) - sum(count for _, count in listed),
+            self._groups(counted),
+        )
+
+    def _groups(self, keys: Counter[Any]) -> dict[int, int]:
+        groups: Counter[int] = Counter()
+        for key, count in keys.items():
+            groups[group_of(encode_key(key), self._plan.key_groups)] += count
+        return dict(groups)
+
+    def _overhead_ns(self) -> float:
+        """What one wrapper adds to the time of what calls it, beyond what it measures itself."""
+        place = len(self._calls) - 1
+        empty = self.around(_nothing, place)
+        began = self._clock()
+        for _ in range(_CALIBRATION_CALLS):
+            empty(None, None)
+        seen_ns = self._clock() - began
+        overhead_ns = (seen_ns - self._inclusive_ns[place]) / _CALIBRATION_CALLS
+        self._calls[place] = self._inclusive_ns[place] = 0
+        return max(0.0, overhead_ns)
+
+
+def key_text(key: Any) -> str:
+    """A key as people read it, shortened."""
+    return key[:KEY_CHARS_MAX] if isinstance(key, str) else shorten(key)
+
+
+def _nothing(key: Any, event: Any) -> None:
+    pass
+
+
+def _names(plan: Plan, stage: Stage, origin: int | None) -> tuple[str, ...]:
+    """Names of what a sample measures; an undecoded frame leaves without another call."""
+    head = _head_name(plan, stage, origin)
+    if isinstance(stage.exit, ToExchange) and stage.exit.is_raw:
+        return (head,)
+    return (head, *(step.step_name for step in stage.steps), _exit_name(plan, stage))
+
+
+def _head_name(plan: Plan, stage: Stage, origin: int | None) -> str:
+    if isinstance(stage.entry, SourceEntry):
+        return plan.sources[stage.entry.source].decoder.step_name
+    producer = plan.stages[origin] if origin is not None else stage
+    is_raw = isinstance(producer.exit, ToExchange) and producer.exit.is_raw
+    if is_raw and isinstance(producer.entry, SourceEntry):
+        return plan.sources[producer.entry.source].decoder.step_name
+    return "receive"
+
+
+def _exit_name(plan: Plan, stage: Stage) -> str:
+    if isinstance(stage.exit, ToExchange):
+        return stage.exit.extractor.step_name if stage.exit.extractor else "shuffle"
+    encoder = plan.sinks[stage.exit.sinks[0]].encoder
+    return encoder.step_name if encoder else "write"

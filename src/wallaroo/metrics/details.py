@@ -1,0 +1,87 @@
+"""What a run reports beside its `RunStatus`: for the dashboard and for Prometheus.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wallaroo.metrics.batches import BatchRecord
+from wallaroo.metrics.failed_events import FailedEvent
+from wallaroo.metrics.histogram import LatencyHistogram
+from wallaroo.metrics.progress import Moved, Phase, Recovery
+from wallaroo.metrics.steps import StepLoad, WorkerLoad
+from wallaroo.state.commits import Commit
+
+# of Prometheus histograms, in seconds; from a block in memory to a receiver that was away
+BOUNDS_S = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What stays the same during a run."""
+
+    application: str
+    started_at: float
+    checkpoint: str
+    is_durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyBuckets:
+    """A histogram as Prometheus wants it: counts of values up to each of ``BOUNDS_S``."""
+
+    counts: tuple[int, ...]
+    count: int
+    sum_s: float
+
+    @staticmethod
+    def of(histogram: LatencyHistogram) -> LatencyBuckets:
+        """Count by bounds."""
+        counts = histogram.at_most([bound * 1e3 for bound in BOUNDS_S])
+        return LatencyBuckets(counts, histogram.count, histogram.total_ms / 1e3)
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """How much state there is: packed bytes in the snapshots in force and in the newest deltas."""
+
+    snapshot_bytes: int = 0
+    delta_bytes: int = 0
+    group_bytes: dict[int, int] = field(default_factory=dict)  # by key group, of its last snapshot
+
+    @staticmethod
+    def of(commit: Commit) -> StateSize:
+        """Add up what a commit refers to."""
+        groups: dict[int, int] = {}
+        for snapshot in commit.snapshots:
+            share = snapshot.size // (snapshot.end - snapshot.first)
+            groups.update(dict.fromkeys(range(snapshot.first, snapshot.end), share))
+        size = sum(snapshot.size for snapshot in commit.snapshots)
+        return StateSize(size, sum(delta.size for delta in commit.deltas), groups)
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetails:
+    """One snapshot; what is counted is counted since the run began."""
+
+    steps: tuple[StepLoad, ...]
+    stage_events: dict[int, int]
+    edges: dict[tuple[int, int], int]  # (stage, stage after the shuffle) -> events
+    hot_keys: dict[int, list[tuple[str, float]]]  # stage -> key, share of its events
+    group_events: dict[int, int]
+    worker_loads: tuple[WorkerLoad, ...]
+    state: StateSize
+    state_changes: tuple[int, int]  # entries and bytes that were written
+    batches: tuple[BatchRecord, ...]  # the newest, oldest first
+    phase_seconds: dict[str, float]
+    batch_seconds: LatencyBuckets
+    latency: dict[str, LatencyBuckets]  # by pipeline
+    failed: tuple[FailedEvent, ...]  # the newest, oldest first
+    failed_total: int
+    phases: tuple[Phase, ...]  # of the start
+    recovery: Recovery
+    moves: tuple[Moved, ...]  # the newest, oldest first

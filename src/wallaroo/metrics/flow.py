@@ -1,0 +1,64 @@
+"""What flows: events in, events done, outputs; and what sources and sinks report.
+
+Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wallaroo.metrics.rates import RateMeter
+from wallaroo.metrics.status import SinkLine, SourceStatus
+
+
+class FlowMeter:
+    """Totals and rates of one run, and the newest reports of its sources and sinks."""
+
+    def __init__(self, started_at: float) -> None:
+        self.events_in = RateMeter(started_at)
+        self.events_done = RateMeter(started_at)
+        self.outputs = RateMeter(started_at)
+        self.sources: tuple[SourceStatus, ...] = ()
+        self.sinks: tuple[SinkLine, ...] = ()
+        self.observed_at = started_at
+        self._waiting_for = ""
+
+    def restart_rates(self, now: float) -> None:
+        """Measure rates from ``now`` on; totals stay."""
+        self.events_in = RateMeter(now, self.events_in.total)
+        self.events_done = RateMeter(now, self.events_done.total)
+        self.outputs = RateMeter(now, self.outputs.total)
+
+    def batch_done(self, events: int, outputs: int, started_s: float, finished_s: float) -> None:
+        """Count what a committed batch did."""
+        self.events_done.add(events, started_s, finished_s)
+        self.outputs.add(outputs, started_s, finished_s)
+
+    def observe(
+        self,
+        sources: Sequence[SourceStatus],
+        sinks: Sequence[SinkLine],
+        now: float,
+        waiting_for: str,
+    ) -> None:
+        """Take over the reports; ``waiting_for`` is what holds the whole run up."""
+        self.sources = tuple(sources)
+        self.sinks = tuple(sinks)
+        self.observed_at = now
+        self._waiting_for = waiting_for
+        self.events_in.sample(sum(source.events_in for source in sources), now)
+
+    @property
+    def waiting_for(self) -> str:
+        """What holds the run up, in words; empty if nothing does."""
+        return self._waiting_for or "; ".join(
+            f"{sink.name}: {sink.waiting_for}" for sink in self.sinks if sink.waiting_for
+        )
+
+    @property
+    def backlog_events(self) -> int:
+        return sum(source.backlog_events for source in self.sources)
+
+    @property
+    def backlog_bytes(self) -> int:
+        return sum(source.backlog_bytes for source in self.sources)

@@ -1,0 +1,70 @@
+"""Where a run is in its life: starting, recovered from what, running, on which workers.
+
+Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from wallaroo.metrics.status import WorkerStatus
+
+MOVES_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What a run found in its checkpoint and what it took to be ready."""
+
+    batch: int = -1  # the last committed one; -1: it began empty
+    ready_s: float = 0.0  # from the start to accepting input
+    state_s: float = 0.0  # of that, to bring the views to the last commit
+    entries: int = 0  # applied to the views
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One part of a start: what was done, and when it began."""
+
+    doing: str
+    began_at: float  # unix seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A change of the cluster and what it moved, in words."""
+
+    at: float
+    text: str
+
+
+class RunProgress:
+    """What a run is at."""
+
+    def __init__(self, recovered_batch: int, tasks: int) -> None:
+        self.state = "starting"
+        self.tasks = tasks
+        self.recovery = Recovery(recovered_batch)
+        self.phase = Phase("", 0.0)  # what a starting or stopping run is busy with
+        self.phases: list[Phase] = []  # of the start
+        self.running_at = 0.0  # unix seconds; 0 before
+        self.workers: tuple[WorkerStatus, ...] = ()
+        self.moves: deque[Moved] = deque(maxlen=MOVES_KEPT)
+        self.damaged: tuple[str, ...] = ()  # files of the checkpoint, with what is wrong
+
+    def begin_phase(self, phase: Phase) -> None:
+        """Note what the run is busy with from here on; one without words ends the last one."""
+        self.phase = phase
+        if phase.doing and self.state == "starting":
+            self.phases.append(phase)
+
+    def doing_s(self, now: float) -> float:
+        """For how long the run has been busy with it; 0 where it is busy with nothing."""
+        return max(0.0, now - self.phase.began_at) if self.phase.doing else 0.0
+
+    @property
+    def moved(self) -> str:
+        """What the last change of the cluster moved."""
+        return self.moves[-1].text if self.moves else ""

@@ -1,0 +1,120 @@
+"""What stages and steps did: exact event counts per stage, edge and worker; time per step from
+samples.
+
+Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
+
+Events that enter a stage or pass an edge between two stages are counted, block by block.  Time is
+sampled: each task times the first events of one block per batch (`engine.sampling`), and what a
+sample shows is scaled to all events of that task in that batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from wallaroo.engine.report import TaskReport
+from wallaroo.engine.sampling import StageSample
+from wallaroo.metrics.hot_keys import HotKeys
+
+HOT_KEYS_SHOWN = 20
+FADE_EVERY_BATCHES = 120
+WORKERS_MAX = 1024  # newest; hosts that come and go under fresh names must not fill the memory
+
+
+@dataclass(frozen=True, slots=True)
+class StepLoad:
+    """One step of one stage, since the run began; events and seconds are scaled from samples."""
+
+    stage: int
+    step: str
+    place: int  # within its stage, in the order in which events pass
+    events: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """One worker, since the run began."""
+
+    worker: str
+    tasks: int
+    busy_seconds: float
+    events: int  # that entered the stages of its tasks
+
+
+class StepMeter:
+    """Loads by step, edge, worker and key group."""
+
+    def __init__(self) -> None:
+        self.stage_events: dict[int, int] = {}
+        self.edges: dict[tuple[int, int], int] = {}
+        self.state_changes: tuple[int, int] = (0, 0)  # entries and bytes written to deltas
+        self.group_events: dict[int, int] = {}  # by key group, scaled from samples
+        self._steps: dict[tuple[int, int], StepLoad] = {}
+        self._workers: dict[str, WorkerLoad] = {}
+        self._hot: dict[int, HotKeys] = {}
+        self._batches = 0
+
+    def batch_done(self, reports: Iterable[TaskReport]) -> None:
+        """Count what the tasks of a committed batch did."""
+        for report in reports:
+            self._add_worker(report)
+            for stage, events in report.stage_events.items():
+                self.stage_events[stage] = self.stage_events.get(stage, 0) + events
+            for edge, events in report.edges.items():
+                self.edges[edge] = self.edges.get(edge, 0) + events
+            for sample in report.stage_samples:
+                self._add_sample(sample, report.stage_events.get(sample.stage, sample.events))
+            if report.delta is not None:
+                entries, size = self.state_changes
+                self.state_changes = entries + report.delta.entries, size + report.delta.size
+        self._batches += 1
+        if self._batches % FADE_EVERY_BATCHES == 0:
+            for keys in self._hot.values():
+                keys.fade()
+
+    def _add_worker(self, report: TaskReport) -> None:
+        known = self._workers.pop(report.worker, WorkerLoad(report.worker, 0, 0.0, 0))
+        self._workers[report.worker] = WorkerLoad(
+            report.worker,
+            known.tasks + 1,
+            known.busy_seconds + report.busy_ms / 1e3,
+            known.events + sum(report.stage_events.values()),
+        )
+        if len(self._workers) > WORKERS_MAX:
+            del self._workers[next(iter(self._workers))]  # the one that worked longest ago
+
+    def _add_sample(self, sample: StageSample, events: int) -> None:
+        scale = events / max(1, sample.events)
+        for place, step in enumerate(sample.steps):
+            known = self._steps.get(
+                (sample.stage, place), StepLoad(sample.stage, step.step, place, 0, 0.0)
+            )
+            self._steps[sample.stage, place] = StepLoad(
+                sample.stage,
+                step.step,
+                place,
+                known.events + round(step.events * scale),
+                known.seconds + step.nanoseconds * scale / 1e9,
+            )
+        if sample.keys or sample.other_keys:
+            hot = self._hot.setdefault(sample.stage, HotKeys())
+            hot.add(sample.keys)
+            hot.add_total(sample.other_keys)
+        for group, count in sample.groups.items():
+            self.group_events[group] = self.group_events.get(group, 0) + round(count * scale)
+
+    @property
+    def steps(self) -> tuple[StepLoad, ...]:
+        """All loads, by stage and place."""
+        return tuple(self._steps[place] for place in sorted(self._steps))
+
+    @property
+    def workers(self) -> tuple[WorkerLoad, ...]:
+        """All loads, by name."""
+        return tuple(self._workers[name] for name in sorted(self._workers))
+
+    def hot_keys(self) -> dict[int, list[tuple[str, float]]]:
+        """The most frequent keys by stage, with their share of its events."""
+        return {stage: keys.top(HOT_KEYS_SHOWN) for stage, keys in self._hot.items()}

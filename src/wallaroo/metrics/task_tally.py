@@ -1,0 +1,81 @@
+"""What one task counts for the meters: events by stage and edge, block by block, and one sample of
+its steps' times.
+
+Where it runs: worker.
+
+Which block is sampled rotates with the batch's number, so that in the long run first blocks, in
+which keys are touched for the first time, weigh as much as all others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from wallaroo.engine.blocks import Block
+from wallaroo.engine.level import Level
+from wallaroo.engine.sampling import StageSample
+from wallaroo.plan.model import Plan, SourceEntry
+
+CHUNK_BYTES = 64 * 1024  # about what the ingress appends at once when input is plenty
+
+
+class TaskTally:
+    """Counts of one task in one batch."""
+
+    def __init__(self, plan: Plan, batch: int):
+        self.stage_events: dict[int, int] = {}
+        self.edges: dict[tuple[int, int], int] = {}
+        self.samples: list[StageSample] = []
+        self._batch = max(batch, 0)
+        self._stages = {
+            stage.entry.source: stage.id
+            for stage in plan.stages
+            if isinstance(stage.entry, SourceEntry)
+        }
+
+    def frames_feeder(self, level: Level, bytes_expected: int) -> Callable[[int, bytes, int], int]:
+        """Return a counting ``level.feed_frames`` that samples one chunk."""
+        countdown = self._batch % (1 + bytes_expected // CHUNK_BYTES)
+
+        def feed(source: int, frames: bytes, receipt_ms: int) -> int:
+            nonlocal countdown
+            if countdown == 0:
+                count, sample = level.sample_frames(
+                    source, frames, receipt_ms, time.perf_counter_ns
+                )
+                self._keep(sample)
+            else:
+                count = level.feed_frames(source, frames, receipt_ms)
+            countdown -= 1
+            stage = self._stages[source]
+            self.stage_events[stage] = self.stage_events.get(stage, 0) + count
+            return count
+
+        return feed
+
+    def block_feeder(self, level: Level, blocks: int) -> Callable[[Block], None]:
+        """Return a counting ``level.feed_block`` that samples one block."""
+        countdown = self._batch % max(1, blocks)
+
+        def feed(block: Block) -> None:
+            nonlocal countdown
+            if countdown == 0:
+                self._keep(level.sample_block(block, time.perf_counter_ns))
+            else:
+                level.feed_block(block)
+            countdown -= 1
+            self.stage_events[block.stage] = self.stage_events.get(block.stage, 0) + block.events
+
+        return feed
+
+    def _keep(self, sample: StageSample | None) -> None:
+        if sample is not None:
+            self.samples.append(sample)
+
+    def leaving(self, blocks: Iterator[tuple[int, Block]]) -> Iterator[tuple[int, Block]]:
+        """Count blocks on their way into the shuffle."""
+        for task, block in blocks:
+            edge = block.origin, block.stage
+            self.edges[edge] = self.edges.get(edge, 0) + block.events
+            yield task, block

@@ -1,0 +1,97 @@
+"""Who may ask the status server: the names it answers to, and the token.
+
+Where it runs: driver; a terminal reads the variable's name.  Pure, but for the making of tokens.
+
+* A server on a loopback address answers only requests that call it by a loopback name, so that a
+  web page that makes its own name point here (DNS rebinding) reads nothing.
+* A server on another address wants a token; one is made where none was configured.  It comes as
+  ``Authorization: Bearer``, or, for browsers, once as ``?token=`` and then as a cookie.  Tokens are
+  compared in constant time.
+* ``/healthz`` and ``/readyz`` are open: they say one word, and probes have no token.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from wallaroo.errors import PeerError
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+TOKEN_VARIABLE = "WALLAROO_STATUS_TOKEN"
+TOKEN_BYTES = 24
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]*")
+
+
+class Verdict(Enum):
+    """What becomes of a request."""
+
+    ALLOWED = "allowed"
+    BAD_HOST = "the Host header cannot be read; call the server by HOST:PORT"
+    WRONG_NAME = "ask by the name localhost or the address 127.0.0.1"
+    NO_TOKEN = (
+        "a token is needed: send it as 'Authorization: Bearer TOKEN', or open /?token=TOKEN in a "
+        f"browser. It is what {TOKEN_VARIABLE} was when the application started, else in run.json "
+        "in its checkpoint"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The rule of one server; an empty token asks for none."""
+
+    is_loopback: bool
+    token: str
+    cookie: str  # its name
+
+    def judge(self, path: str, token_given: str, headers: Mapping[str, str]) -> Verdict:
+        """Decide about a request for ``path``; ``token_given`` is what its query says."""
+        try:
+            called = urlsplit(f"//{headers.get('Host', 'localhost')}")
+            name, _ = called.hostname, called.port
+        except ValueError:
+            return Verdict.BAD_HOST
+        if self.is_loopback and name not in LOOPBACK:
+            return Verdict.WRONG_NAME
+        if not self.token or path in OPEN_PATHS:
+            return Verdict.ALLOWED
+        given = (token_given, _bearer(headers), _cookie(headers, self.cookie))
+        return Verdict.ALLOWED if any(map(self.is_token, given)) else Verdict.NO_TOKEN
+
+    def is_token(self, given: str) -> bool:
+        """Whether this is the token; takes the same time for any wrong one of its length."""
+        return hmac.compare_digest(given.encode(errors="replace"), self.token.encode())
+
+
+def access_for(host: str, port: int, token: str) -> Access:
+    """Return the rule of a server that listens there.  Raises PeerError for a token that cannot be
+    sent as a cookie.
+    """
+    if not _TOKEN.fullmatch(token):
+        raise PeerError(
+            "the status server's token has characters that cannot travel in a cookie. Use letters, "
+            "digits and -._~+/= only."
+        )
+    is_loopback = host in LOOPBACK
+    needed = token or ("" if is_loopback else secrets.token_urlsafe(TOKEN_BYTES))
+    return Access(is_loopback, needed, f"wallaroo-{port}")
+
+
+def _bearer(headers: Mapping[str, str]) -> str:
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _cookie(headers: Mapping[str, str], name: str) -> str:
+    try:
+        morsel = SimpleCookie(headers.get("Cookie", "")).get(name)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""

@@ -1,0 +1,179 @@
+"""What the dashboard reads: the graph of a plan, and a message a second with all that changes.
+
+Where it runs: driver, in the server's threads.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import pairwise
+from threading import Lock
+from typing import Any
+
+from wallaroo.metrics.details import RunDetails
+from wallaroo.metrics.meter import RunMeter
+from wallaroo.metrics.status import RunStatus
+from wallaroo.plan.model import DEAD_LETTERS, Plan, SourceEntry, Stage, ToExchange
+from wallaroo.status_api import queries
+
+SHARED_S = 0.4  # several dashboards get the same message
+GROUPS_MAX = 1024  # first key groups with figures of their own: a message a second stays small
+
+Answer = dict[str, Any]
+
+
+class LiveView:
+    """Makes messages; one is shared by all streams for a moment."""
+
+    def __init__(self, plan: Plan):
+        self._plan = plan
+        self._lock = Lock()
+        self._message = b""
+        self._made_at = 0.0
+
+    def message(self, status: RunStatus, meter: RunMeter) -> bytes:
+        """Return status, details and the newest sample as JSON on one line."""
+        with self._lock:
+            now = time.monotonic()
+            if not self._message or not 0 <= now - self._made_at < SHARED_S:
+                content = {
+                    "at": time.time(),
+                    "status": queries.status_json(status),
+                    "details": self.details(meter.details()),
+                    "sample": meter.newest_sample(),
+                }
+                self._message = json.dumps(content, separators=(",", ":")).encode()
+                self._made_at = now
+            return self._message
+
+    def details(self, details: RunDetails) -> Answer:
+        """Return the details as JSON can hold them; errors have a path of their own."""
+        return {
+            "steps": [asdict(step) for step in details.steps],
+            "stage_events": details.stage_events,
+            "edges": [[*edge, events] for edge, events in sorted(details.edges.items())],
+            "hot_keys": details.hot_keys,
+            "group_events": _first_groups(details.group_events),
+            "group_bytes": _first_groups(details.state.group_bytes),
+            "key_groups": self._plan.key_groups,
+            "worker_loads": [asdict(load) for load in details.worker_loads],
+            "state": {
+                "snapshot_bytes": details.state.snapshot_bytes,
+                "delta_bytes": details.state.delta_bytes,
+                "written_entries": details.state_changes[0],
+                "written_bytes": details.state_changes[1],
+            },
+            "batches": [asdict(batch) for batch in details.batches[-60:]],
+            "phase_seconds": details.phase_seconds,
+            "failed_total": details.failed_total,
+            "failed_newest": details.failed[-1].number if details.failed else 0,
+            "phases": [asdict(phase) for phase in details.phases],
+            "recovery": asdict(details.recovery),
+            "moves": [asdict(move) for move in details.moves],
+        }
+
+    def errors(self, details: RunDetails) -> Answer:
+        """Return the newest failed events, newest first."""
+        failed = [asdict(failure) for failure in reversed(details.failed)]
+        return {"total": details.failed_total, "newest": failed}
+
+
+def _first_groups(figures: dict[int, int]) -> dict[int, int]:
+    return {group: figure for group, figure in figures.items() if group < GROUPS_MAX}
+
+
+# -- the graph
+# --------------------------------------------------------------------------------------------------
+
+
+def graph_of(plan: Plan) -> Answer:
+    """Return nodes and edges; ``place`` is a step's place in the samples of its stage."""
+    return {
+        "application": plan.application,
+        "state_steps": list(plan.state_steps),
+        "nodes": [*_source_nodes(plan), *_step_nodes(plan), *_sink_nodes(plan)],
+        "edges": [edge for stage in plan.stages for edge in _edges(plan, stage)],
+    }
+
+
+def _source_nodes(plan: Plan) -> Iterator[Answer]:
+    for stage in plan.stages:
+        if isinstance(stage.entry, SourceEntry):
+            source = plan.sources[stage.entry.source]
+            yield _node(
+                f"source:{stage.entry.source}",
+                "source",
+                source.config.name,
+                source.config.label,
+                stage.id,
+            )
+
+
+def _step_nodes(plan: Plan) -> Iterator[Answer]:
+    for stage in plan.stages:
+        for place, step in enumerate(stage.steps, 1):
+            kind = "state" if step.is_stateful else "step"
+            yield {**_node(f"step:{stage.id}:{place}", kind, step.step_name, step.kind, stage.id),
+                   "place": place}  # fmt: skip
+
+
+def _sink_nodes(plan: Plan) -> Iterator[Answer]:
+    for number, sink in enumerate(plan.sinks):
+        if sink.name != DEAD_LETTERS:
+            yield _node(f"sink:{number}", "sink", sink.name, sink.config.label, -1)
+
+
+def _node(name: str, kind: str, title: str, label: str, stage: int) -> Answer:
+    return {"id": name, "kind": kind, "name": title, "label": label, "stage": stage, "place": 0}
+
+
+def _edges(plan: Plan, stage: Stage) -> Iterator[Answer]:
+    """The way through one stage, and out of it."""
+    steps = [f"step:{stage.id}:{place}" for place in range(1, len(stage.steps) + 1)]
+    is_source = isinstance(stage.entry, SourceEntry)
+    first = [f"source:{stage.entry.source}"] if isinstance(stage.entry, SourceEntry) else []
+    chain = [*first, *steps]
+    for place, (before, after) in enumerate(pairwise(chain)):
+        yield {
+            "from": before,
+            "to": after,
+            "kind": "direct",
+            "stage": stage.id,
+            "place": place + (1 if is_source else 2),
+        }
+    if not chain:
+        return
+    for target, kind, stage_after in _exits(plan, stage):
+        yield {
+            "from": chain[-1],
+            "to": target,
+            "kind": kind,
+            "stage": stage.id,
+            "after": stage_after,
+            "key": _key_of(stage),
+        }
+
+
+def _exits(plan: Plan, stage: Stage) -> Iterator[tuple[str, str, int]]:
+    """Where a stage's events go; a stage of nothing but a shuffle is passed through."""
+    if not isinstance(stage.exit, ToExchange):
+        for sink in stage.exit.sinks:
+            yield f"sink:{sink}", "sink", -1
+        return
+    following = plan.stages[stage.exit.stage]
+    if following.steps:
+        yield f"step:{following.id}:1", "shuffle", following.id
+    else:
+        for target, _, _ in _exits(plan, following):
+            yield target, "shuffle", following.id
+
+
+def _key_of(stage: Stage) -> str:
+    if not isinstance(stage.exit, ToExchange):
+        return ""
+    if stage.exit.keeps_key:
+        return "by the key it has"
+    return stage.exit.extractor.step_name if stage.exit.extractor else "all to one key"

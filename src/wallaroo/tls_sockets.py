@@ -1,0 +1,136 @@
+"""TLS contexts, and a server's TLS socket that never blocks.
+
+Where it runs: ingress, range server and their clients.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+from wallaroo.errors import PeerError
+from wallaroo.tls import TLS
+
+
+def server_context(tls: TLS) -> ssl.SSLContext:
+    """Return the context of a listening side.  Raises PeerError that names the file that cannot be
+    used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load(context, tls)
+    if tls.ca:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _load(context: ssl.SSLContext, tls: TLS) -> None:
+    files = [path for path in (tls.certificate, tls.key, tls.ca) if path]
+    for path in files:
+        if not Path(path).is_file():
+            raise PeerError(f"TLS: {path} is not a file. Give the path of a PEM file.")
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+        if tls.ca:
+            context.load_verify_locations(tls.ca)
+    except (ssl.SSLError, OSError) as error:
+        raise PeerError(
+            f"TLS: {', '.join(files)} cannot be used: {_reason(error)}. Are they PEM files, and does "
+            f"the key belong to the certificate?"
+        ) from error
+
+
+def pinned_context(certificate: str) -> ssl.SSLContext:
+    """Return the context of a client that trusts exactly one server certificate (PEM text), whatever
+    name or address it is reached by.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=certificate)
+    return context
+
+
+class TlsSocket:
+    """A server's end of a TLS connection over a non-blocking socket.
+
+    What would block raises BlockingIOError, as a plain socket does; the handshake happens within the
+    first calls.  A call that takes bytes takes all that are there: what TLS has decrypted already
+    never waits for the selector, which could not see it.
+    """
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext):
+        self._socket = context.wrap_socket(
+            sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
+        )
+        self._is_greeted = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def setsockopt(self, level: int, name: int, value: Any) -> None:
+        self._socket.setsockopt(level, name, value)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def recv(self, count: int) -> bytes:
+        buffer = bytearray(count)
+        return bytes(buffer[: self.recv_into(memoryview(buffer))])
+
+    def recv_into(self, view: memoryview) -> int:
+        """Fill ``view`` with what has come; return how much, 0 where the other side has ended."""
+        self._greet()
+        at = 0
+        while at < len(view):
+            try:
+                count = self._socket.recv_into(view[at:])
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            except ssl.SSLZeroReturnError:
+                return at
+            except ssl.SSLEOFError as error:  # cut off: what TLS has not confirmed may be missing
+                if at:
+                    return at
+                raise ConnectionResetError(0, "the TLS connection was cut off") from error
+            except ssl.SSLError as error:
+                raise _failed(error) from error
+            if not count:
+                return at
+            at += count
+        if not at:
+            raise BlockingIOError
+        return at
+
+    def send(self, content: bytes | memoryview) -> int:
+        self._greet()
+        try:
+            return self._socket.send(content)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+        except ssl.SSLError as error:
+            raise _failed(error) from error
+
+    def _greet(self) -> None:
+        if self._is_greeted:
+            return
+        try:
+            self._socket.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+        except ssl.SSLError as error:
+            raise _failed(error) from error
+        self._is_greeted = True
+
+
+Socket = socket.socket | TlsSocket
+
+
+def _failed(error: ssl.SSLError) -> ConnectionAbortedError:
+    return ConnectionAbortedError(0, f"TLS failed: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return str(reason).replace("_", " ").lower()

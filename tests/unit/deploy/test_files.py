@@ -1,0 +1,148 @@
+"""Deployment files: what can be checked without a container runtime or a cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.dashboard.fakes import BusyRun
+from wallaroo.cli.main import main
+from wallaroo.status_api.prometheus import exposition
+
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+YAML = sorted(DEPLOY.rglob("*.y*ml"))
+METRIC = re.compile(r"\bwallaroo_[a-z0-9_]+\b")
+
+
+@pytest.fixture(scope="module")
+def metrics(tmp_path_factory: pytest.TempPathFactory) -> frozenset[str]:
+    """The names of all samples that a run with traffic exposes."""
+    run = BusyRun(tmp_path_factory.mktemp("run"), seconds=61)
+    text = exposition(run.plan, run.status(), run.meter.details()).decode()
+    return frozenset(METRIC.match(line)[0] for line in text.splitlines() if METRIC.match(line))  # type: ignore[index]
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+
+
+@pytest.mark.parametrize("file", YAML, ids=lambda file: str(file.relative_to(DEPLOY)))
+def test_every_yaml_file_is_valid(file: Path) -> None:
+    assert all(document is not None for document in yaml.safe_load_all(file.read_text()))
+
+
+def test_promtool_accepts_the_alert_rules_and_the_configuration() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    folder = DEPLOY / "prometheus"
+    for arguments in (
+        ["check", "rules", "--lint-fatal", str(folder / "alerts.yml")],
+        ["check", "config", "--syntax-only", str(folder / "prometheus.yml")],
+    ):
+        checked = subprocess.run([promtool, *arguments], capture_output=True, timeout=30, text=True)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("name", ["prometheus/alerts.yml", "grafana/wallaroo.json"])
+def test_rules_and_panels_use_metrics_that_exist(name: str, metrics: frozenset[str]) -> None:
+    used = set(METRIC.findall((DEPLOY / name).read_text()))
+    assert used
+    assert used <= metrics
+
+
+def test_the_grafana_dashboard_has_panels_with_queries_and_no_fixed_data_source() -> None:
+    dashboard = json.loads((DEPLOY / "grafana/wallaroo.json").read_text())
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    for panel in dashboard["panels"]:
+        assert panel["datasource"]["uid"] == "${datasource}"
+        assert all(target["expr"] for target in panel["targets"])
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not installed")
+    text = (DEPLOY / "systemd/wallaroo@.service").read_text()
+    unit = tmp_path / "wallaroo@.service"
+    unit.write_text(text.replace("/opt/wallaroo/bin/wallaroo", "/bin/true"))
+    checked = subprocess.run([analyze, "verify", unit], capture_output=True, timeout=60, text=True)
+    ours = [line for line in checked.stderr.splitlines() if "wallaroo@" in line]
+    assert (checked.returncode, ours) == (0, [])
+
+
+def commands() -> dict[str, list[str]]:
+    """The arguments of ``wallaroo run`` in each file, placeholders filled in."""
+    container = documents("kubernetes/wallaroo.yaml")[2]["spec"]["template"]["spec"]["containers"][
+        0
+    ]
+    (compose,) = documents("docker/compose.yaml")
+    unit = (DEPLOY / "systemd/wallaroo@.service").read_text()
+    line = next(line for line in unit.splitlines() if line.startswith("ExecStart="))
+    filled = line.replace("${MASTER}", "local[4]").replace("${STATUS}", "127.0.0.1:4040")
+    return {
+        "kubernetes": container["args"],
+        "compose": compose["services"]["word-count"]["command"],
+        "systemd": [*filled.split()[1:-2], "word_count.py"],
+    }
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "compose", "systemd"])
+def test_the_commands_are_ones_that_wallaroo_run_takes(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With ``--help`` in front of the application the options are parsed and nothing runs."""
+    words = commands()[name]
+    assert words[0] == "run"
+    options = words[: next(i for i, word in enumerate(words) if word.endswith(".py"))]
+    known = capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    known = capsys.readouterr()
+    for option in (word for word in options if word.startswith("--")):
+        assert option in known.out, option
+
+
+def test_probes_of_kubernetes_and_docker_ask_paths_that_exist() -> None:
+    container = documents("kubernetes/wallaroo.yaml")[2]["spec"]["template"]["spec"]["containers"][
+        0
+    ]
+    paths = {
+        container[probe]["httpGet"]["path"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe")
+    }
+    assert paths == {"/healthz", "/readyz"}
+    assert "/healthz" in (DEPLOY / "docker/Dockerfile").read_text()
+
+
+def test_kubernetes_objects_fit_together() -> None:
+    application, service, stateful = documents("kubernetes/wallaroo.yaml")
+    pod = stateful["spec"]["template"]
+    selector = stateful["spec"]["selector"]["matchLabels"]
+    assert service["spec"]["selector"] == selector
+    assert selector.items() <= pod["metadata"]["labels"].items()
+    assert stateful["spec"]["serviceName"] == service["metadata"]["name"]
+    assert stateful["spec"]["replicas"] == 1  # a checkpoint has one owner
+    (container,) = pod["spec"]["containers"]
+    ports = {port["name"] for port in container["ports"]}
+    assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+    volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
+    volumes |= {claim["metadata"]["name"] for claim in stateful["spec"]["volumeClaimTemplates"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    assert application["metadata"]["name"] in json.dumps(pod)
+
+
+def test_the_dockerfile_copies_only_what_exists() -> None:
+    text = (DEPLOY / "docker/Dockerfile").read_text()
+    root = DEPLOY.parent
+    for line in text.splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            for name in line.split()[1:-1]:
+                assert (root / name).exists(), name

@@ -1,0 +1,158 @@
+"""Timing steps on samples: the same results as without, and time where it belongs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import wallaroo
+from wallaroo.api.application import Application
+from wallaroo.engine.level import Level
+from wallaroo.engine.sampling import EVENTS_MAX, StageSample
+from wallaroo.local.runner import Input, LocalRunner
+
+
+class Clock:
+    """Nanoseconds that pass in user functions only."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+CLOCK = Clock()
+
+
+def spend(nanoseconds: int) -> None:
+    CLOCK.now += nanoseconds
+
+
+class Count:
+    def __init__(self) -> None:
+        self.seen = 0
+
+
+@wallaroo.decoder(header_length=4, length_fmt=">I")
+def decode(payload: bytes) -> str:
+    spend(100)
+    return payload.decode()
+
+
+@wallaroo.computation_multi("split")
+def split(line: str) -> list[str]:
+    spend(1000)
+    return line.split()
+
+
+@wallaroo.key_extractor
+def word_of(word: str) -> str:
+    spend(10)
+    return word
+
+
+@wallaroo.state_computation("count", state=Count)
+def count(word: str, state: Count) -> str | None:
+    spend(200)
+    state.seen += 1
+    return f"{word} {state.seen}" if state.seen % 2 else None
+
+
+@wallaroo.encoder
+def encode(output: str) -> bytes:
+    spend(30)
+    return output.encode() + b"\n"
+
+
+@pytest.fixture
+def application() -> Application:
+    source = wallaroo.source(
+        "lines", wallaroo.TCPSourceConfig("Lines", "127.0.0.1", "7010", decode)
+    )
+    pipeline = source.to(split).key_by(word_of).to(count)
+    return wallaroo.build_application(
+        "sampled", pipeline.to_sink(wallaroo.TCPSinkConfig("127.0.0.1", "7002", encode))
+    )
+
+
+def inputs(runner: LocalRunner, lines: int) -> list[list[Input]]:
+    frames = b"".join(
+        runner.frames(0, f"a b{number % 7} c{number % 3}".encode()) for number in range(lines)
+    )
+    return [[(0, frames, 5)]]
+
+
+@pytest.fixture
+def samples(monkeypatch: pytest.MonkeyPatch) -> list[StageSample]:
+    """Let every block and every run of frames be sampled."""
+    seen: list[StageSample] = []
+
+    def frames(self: Level, source: int, some: bytes, receipt_ms: int = 0) -> int:
+        number, sample = self.sample_frames(source, some, receipt_ms, CLOCK)
+        assert sample is not None
+        seen.append(sample)
+        return number
+
+    def block(self: Level, some: Any) -> None:
+        sample = self.sample_block(some, CLOCK)
+        assert sample is not None
+        seen.append(sample)
+
+    monkeypatch.setattr(Level, "feed_frames", frames)
+    monkeypatch.setattr(Level, "feed_block", block)
+    return seen
+
+
+@pytest.mark.parametrize("lines", [0, 1, EVENTS_MAX, 3 * EVENTS_MAX])
+def test_a_sampled_run_has_the_output_and_state_of_one_that_is_not(
+    application: Application, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = LocalRunner(application.plan)
+    expected = plain.run_batch(inputs(plain, lines), 2)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Level, "feed_frames", lambda self, source, some, at=0: (
+            self.sample_frames(source, some, at, CLOCK)[0]))  # fmt: skip
+        patch.setattr(Level, "feed_block", lambda self, block: self.sample_block(block, CLOCK))
+        sampled = LocalRunner(application.plan)
+        found = sampled.run_batch(inputs(sampled, lines), 2)
+
+    assert found.outputs == expected.outputs
+    assert found.changes == expected.changes
+    assert found.events == expected.events
+
+
+def test_each_steps_own_time_is_told_apart(
+    application: Application, samples: list[StageSample]
+) -> None:
+    runner = LocalRunner(application.plan)
+    runner.run_batch(inputs(runner, 80), 1)
+    first, second = samples
+    assert [(step.step, step.events, step.nanoseconds) for step in first.steps] == [
+        ("decode", 80, 80 * 100),
+        ("split", 80, 80 * 1000),
+        ("word_of", 240, 240 * 10),
+    ]
+    outputs = second.steps[-1].events
+    assert 0 < outputs < 240
+    assert [(step.step, step.events, step.nanoseconds) for step in second.steps] == [
+        ("receive", 240, 0),
+        ("count", 240, 240 * 200),
+        ("encode", outputs, outputs * 30),
+    ]
+
+
+def test_a_sample_is_of_bounded_size_and_lists_the_most_frequent_keys(
+    application: Application, samples: list[StageSample]
+) -> None:
+    runner = LocalRunner(application.plan)
+    runner.run_batch(inputs(runner, 3 * EVENTS_MAX), 1)
+    first, *behind = samples
+    assert first.events == EVENTS_MAX
+    assert all(sample.events <= EVENTS_MAX for sample in behind)
+    keys = behind[0].keys
+    assert keys[0][0] == "a"
+    assert sum(number for _, number in keys) + behind[0].other_keys == behind[0].events
+    assert sum(behind[0].groups.values()) == behind[0].events
