@@ -22,6 +22,7 @@ RUN = [
     ROOT / "docs" / "errors.md",
     ROOT / "docs" / "state.md",
     ROOT / "docs" / "sources.md",
+    ROOT / "docs" / "connectors.md",
 ]
 BUILT = {"api/index.html"}  # made by `make docs`
 

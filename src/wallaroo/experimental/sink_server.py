@@ -54,6 +54,11 @@ class SinkServer:
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         threading.Thread(target=self._live, name="wallaroo-sink-connector", daemon=True).start()
 
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._listener.getsockname()[1])
+
     def read(self, timeout_s: float | None) -> bytes | None:
         """Return the next committed payload; None if none comes in time."""
         try:

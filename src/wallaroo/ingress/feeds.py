@@ -11,7 +11,7 @@ import time
 import traceback
 from typing import Any
 
-from wallaroo.errors import InternalError, UserCodeError
+from wallaroo.errors import PipelineError, Problem, UserCodeError
 from wallaroo.ingress.file_feed import FileFeed
 from wallaroo.ingress.run import Feed, Run
 from wallaroo.sources.file import FileSourceConfig
@@ -30,7 +30,8 @@ def feed_of(source: SourceConfig, resume: bytes) -> Feed:
         return GeneratorFeed(source, resume)
     if isinstance(source, FileSourceConfig):
         return FileFeed(source, resume)
-    raise InternalError(f"no feeder knows a source of kind {source.kind!r}")
+    what = f"A source of kind {source.kind!r} is not made in this process."
+    raise PipelineError(Problem(f"source '{source.name}'", "", what, "Use wallaroo run."))
 
 
 class GeneratorFeed:

@@ -133,6 +133,9 @@ class Link:
     def _read(self) -> None:
         data = self._socket.recv(READ_BYTES)
         if not data:
+            for frame in self._came:  # the reason, where it was sent
+                if isinstance(frame, Error | Restart):
+                    _check(frame, "")
             raise SinkAwayError("it closed the connection")
         try:
             self._came.extend(map(decode, self._splitter.feed(data)))
