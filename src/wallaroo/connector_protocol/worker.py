@@ -47,7 +47,7 @@ VERSIONS = frozenset([b"0.0.1", b"v0.0.1"])  # Wallaroo's clients say one, its s
 
 
 class State(Enum):
-    """Where a connection stands."""
+    """How far a connection is."""
 
     CONNECTED = auto()  # HELLO is awaited
     STREAMING = auto()

@@ -96,6 +96,8 @@ class Program:
     def _serve(self, client: socket.socket) -> None:
         frames = self._frames(client)
         kind, body = next(frames, (-1, b""))
+        if kind == -1:  # killed before it said a word
+            return
         assert kind == 0, "HELLO first"
         version, at = read_short(body, 0)
         cookie, at = read_short(body, at)

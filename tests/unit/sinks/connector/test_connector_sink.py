@@ -111,13 +111,13 @@ def commit(committer: SinkCommitter, folder: Path, batch: int = 0) -> None:
 def test_an_unknown_transaction_that_a_program_lists_is_aborted(
     tmp_path: Path, program: Program, eventually: Callable[..., None]
 ) -> None:
-    program.leftover = b"somebody.else:c_id=3"
+    program.leftover = b"another:c_id=3"
     committer = open_sink(tmp_path, config(program.port))
     commit(committer, tmp_path)
     eventually(lambda: committer.backlog() == 0, "the batch has left")
     committer.close(5)
     [disk] = program.disk.values()
-    assert disk.log[0] == ("abort", b"somebody.else:c_id=3")
+    assert disk.log[0] == ("abort", b"another:c_id=3")
     assert program.committed() == [b"onetwo"]
 
 
