@@ -17,12 +17,13 @@ from pathlib import Path
 from benchmarks.loads import CHUNK_BYTES, EXAMPLES, market_frames, prepare
 from benchmarks.machine import Report, median, options, settings_of
 from tests.unit.dashboard.fakes import BusyRun
-from wallaroo.cli.loading import load_application
+from wallaroo.cli.application.loading import load_application
 from wallaroo.engine.blocks import Block, in_order
 from wallaroo.engine.keys import Key
 from wallaroo.engine.level import Level
-from wallaroo.metrics.task_tally import TaskTally
+from wallaroo.metrics.task_tally import RECORDS_EVENTS, TaskTally
 from wallaroo.plan.model import Plan
+from wallaroo.sources.log import Records
 from wallaroo.status_api.live import LiveView
 from wallaroo.status_api.prometheus import exposition
 
@@ -88,10 +89,12 @@ def _task_s(plan: Plan, chunks: Chunks, batch: int, with_tally: bool) -> float:
     tally = TaskTally(plan, batch)
     blocks: list[Block] = []
     first = Level(plan, 0, 0, 1, _no_state, batch)
-    size = sum(len(frames) for _, frames in chunks)
-    feed = tally.frames_feeder(first, size) if with_tally else first.feed_frames
+    feed = tally.records_feeder(first, RECORDS_EVENTS * len(chunks))
     for source, frames in chunks:
-        feed(source, frames, 0)
+        if with_tally:
+            feed(source, Records("", 0, [], frames=frames), 0)
+        else:
+            first.feed_frames(source, frames, 0)
         drained = first.drain()
         blocks += [block for _, block in (tally.leaving(drained) if with_tally else drained)]
     blocks += [block for _, block in first.finish()]

@@ -86,6 +86,10 @@ LAZY = {
         "wallaroo.sources.kafka.config",
         "wallaroo.sources.kafka.log",
     ): "it needs confluent-kafka, which is optional",
+    (
+        "wallaroo.sources.interface",
+        "wallaroo.sources.spooled",
+    ): "import wallaroo stays fast: only a run opens the log of a source",
     ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",
 }
 

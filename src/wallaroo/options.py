@@ -10,7 +10,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypedDict
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict
 
 from wallaroo.errors import WallarooError
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 KEY_GROUPS_MAX = 32_768  # the view keeps a group's number in two bytes
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
+EPOCH_TIME_S = 0.05  # of a batch at low latency: larger ones take no less time per event
+
+Latency = Literal["normal", "low"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,9 @@ class RunOptions:
     """Tasks per stage at most; None: one per core."""
     batch_time_s: float = 1.0
     """How long a batch may take; a larger backlog is cut into batches of about this."""
+    latency: Latency = "normal"
+    """``low``: tasks stay, and batches are as small as the load permits: milliseconds instead of
+    hundreds of them, on one machine (docs/scaling.md)."""
     log_level: str = "error"
     """Of Spark: debug, info, warning, error, off."""
     app_log_level: str = "info"
@@ -77,6 +83,12 @@ class RunOptions:
     """Go on with a checkpoint of a changed application, dropping what no longer fits."""
 
     @property
+    def batch_target_s(self) -> float:
+        """How long a batch of a backlog may take."""
+        is_low = self.latency == "low"
+        return min(self.batch_time_s, EPOCH_TIME_S) if is_low else self.batch_time_s
+
+    @property
     def batch_deadline_s(self) -> float:
         """How long a batch may take before it is reported."""
         return 30 * self.batch_time_s if self.overdue_s is None else self.overdue_s
@@ -90,6 +102,7 @@ class RunChanges(TypedDict, total=False):
     is_fresh: bool
     tasks: int | None
     batch_time_s: float
+    latency: Latency
     log_level: str
     app_log_level: str
     key_groups: int

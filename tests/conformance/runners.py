@@ -1,4 +1,4 @@
-"""The two runners, behind one call: an application's builder and its input lines in, outputs by
+"""The runners, behind one call: an application's builder and its input lines in, outputs by
 sink out.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from wallaroo import run
 from wallaroo.api.application import Application
+from wallaroo.options import Latency
 from wallaroo.testing import run_local
 
 Build = Callable[[Path, Path], Application]
@@ -42,6 +43,7 @@ class SparkRunner:
     """
 
     session: Any
+    latency: Latency = "normal"
 
     def __call__(
         self, build: Build, lines: Lines, batches: list[int] | None = None
@@ -51,7 +53,12 @@ class SparkRunner:
             folder = Path(name)
             for source, some in lines.items():
                 (folder / f"{source}.txt").write_bytes(b"".join(line + b"\n" for line in some))
-            handle = run(build(folder, folder), session=self.session, module_paths=(REPOSITORY,))
+            handle = run(
+                build(folder, folder),
+                session=self.session,
+                module_paths=(REPOSITORY,),
+                latency=self.latency,
+            )
             if not handle.wait(RUN_S_MAX):
                 handle.stop()
                 raise TimeoutError(

@@ -23,6 +23,7 @@ RUN = [
     ROOT / "docs" / "state.md",
     ROOT / "docs" / "sources.md",
     ROOT / "docs" / "connectors.md",
+    ROOT / "docs" / "kafka.md",
 ]
 BUILT = {"api/index.html"}  # made by `make docs`
 

@@ -20,12 +20,13 @@ from wallaroo.runtime.batches import Batches, BatchSetup
 from wallaroo.runtime.commit_protocol import BatchProtocol, history_of
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.in_process import InProcessRunner
-from wallaroo.runtime.intake import plan_offsets
+from wallaroo.runtime.intake import plan_ends
 from wallaroo.runtime.job import Deployment
 from wallaroo.runtime.pacing import Pacer
 from wallaroo.sinks import staging
 from wallaroo.sinks.interface import SinkCommitter
-from wallaroo.spool import SpoolReader, SpoolWriter, folder_of
+from wallaroo.sources.log import LogContext
+from wallaroo.spool import SpoolWriter, folder_of
 from wallaroo.state import snapshots
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.verify.applications import sequence
@@ -45,15 +46,15 @@ def main(folder: Path, port: int) -> None:
     checkpoint = open_checkpoint(folder / "checkpoint", is_durable=True)
     spool = folder_of(checkpoint.root / "spool", SOURCE)
     fill(spool, plan)
+    log = plan.sources[0].config.open_log(LogContext(checkpoint.root / "spool", checkpoint.id))
     committers = open_sinks(plan, checkpoint)
     snapshots.SNAPSHOT_EVERY = sweeping.SWEEP_EVERY = 1
     housekeeping = Housekeeping(checkpoint, KEY_GROUPS, RETAIN)
-    protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, {SOURCE: spool}, (STEP,))
+    protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, {SOURCE: log}, (STEP,))
     view = str(checkpoint.view_root)
-    reader = SpoolReader(spool)
-    deployment = Deployment.of(plan, (), checkpoint.root, (reader,), view, checkpoint.id, True)
+    deployment = Deployment.of(plan, (), checkpoint.root, (log,), view, checkpoint.id, True)
     batches = Batches(
-        BatchSetup(plan, deployment, (STEP,), (reader,)),
+        BatchSetup(plan, deployment, (STEP,), (log,), {SOURCE: log.beginning()}),
         protocol=protocol,
         housekeeping=housekeeping,
         runner=InProcessRunner(TASKS),
@@ -63,9 +64,7 @@ def main(folder: Path, port: int) -> None:
     for batch in range(protocol.last.batch + 1 if protocol.last else 0, BATCHES):
         # output in files, output in the commit, by turns
         staging.INLINE_BYTES_MAX = batch % 2 * 4096
-        batches.run(
-            plan_offsets(batches.ends, {SOURCE: reader}, CHUNKS_PER_BATCH * EVENTS_PER_CHUNK)
-        )
+        batches.run(plan_ends(batches.ends, {SOURCE: log}, CHUNKS_PER_BATCH * EVENTS_PER_CHUNK))
     for committer in committers.values():
         committer.close(10.0)
     checkpoint.release()

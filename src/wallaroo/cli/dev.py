@@ -26,10 +26,9 @@ from wallaroo.cli.application.loading import load_application
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.framing import FrameError, text_hint
 from wallaroo.ingress.connection import Connection, ReadBuffer
-from wallaroo.ingress.feeds import feed_of
-from wallaroo.ingress.run import Feed
 from wallaroo.local.runner import Wire
-from wallaroo.sources.interface import SourceConfig
+from wallaroo.sources.feed import Feed
+from wallaroo.sources.interface import FedBy, SourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.testing import LocalApplication
 
@@ -158,8 +157,14 @@ class DevRun:
                 return
 
     def _open(self, config: SourceConfig[Any]) -> None:
-        if not isinstance(config, TCPSourceConfig):
-            self._feeds[config.name] = feed_of(config, b"")
+        if config.fed_by is FedBy.FEEDER:
+            self._feeds[config.name] = config.open_feed(b"")
+        elif not isinstance(config, TCPSourceConfig):
+            raise PeerError(
+                f"source '{config.name}' ({config.label}): `wallaroo dev` reads TCP ports, files and "
+                f"generators only. Run the application with `wallaroo run`, or test it with "
+                f"wallaroo.testing.run_local on values of your own."
+            )
         elif config.valid:
             try:
                 server = socket.create_server((config.host or "127.0.0.1", int(config.port)))
@@ -180,7 +185,7 @@ class DevRun:
             if more is None:
                 del self._feeds[name]
             else:
-                self._running.send(name, Wire(more.frames))
+                self._running.send(name, *([Wire(more.frames)] if more.events else []))
 
     def _accept(self, server: socket.socket, config: TCPSourceConfig[Any]) -> None:
         accepted, (host, port) = server.accept()

@@ -105,6 +105,12 @@ def add_parser(subparsers: Any) -> None:
         metavar="N",
         help="with --changes: workers at the start (default: %(default)s)",
     )
+    add(
+        "--latency",
+        choices=("normal", "low"),
+        default="normal",
+        help="of the run, as in `wallaroo run` (default: %(default)s)",
+    )
     add("--quiet", action="store_true", help="print the results only")
     parser.set_defaults(handler=verify_command)
 
@@ -146,6 +152,9 @@ def verify_command(options: argparse.Namespace) -> int:
         chosen = VerifyOptions(
             case, kills, options.seed, options.seconds, options.rate, options.only
         )
+        if options.latency != "normal":
+            on_host = (*chosen.run_options, "--latency", options.latency)
+            chosen = replace(chosen, run_options=on_host)
         with _workplace(options.keep, case) as folder:
             if options.changes:
                 result = verify_scaling(

@@ -5,6 +5,7 @@ Where it runs: everywhere that writes to disk.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -18,7 +19,8 @@ def make_private(path: Path, *, is_durable: bool = False) -> None:
     """Make ``path`` and its missing parents with mode 0700, or check the folder that is there.
 
     A folder that was there keeps its mode if only its owner can write to it; the bits that let
-    others in are removed otherwise.  With ``is_durable`` the new names survive a power cut.  Raises
+    others in are removed otherwise.  With ``is_durable`` the names survive a power cut, also those
+    that a process made and died before it synced them.  Raises
     PeerError where the folder belongs to another user or is a symbolic link made by one, OSError
     where it cannot be made.
     """
@@ -31,6 +33,9 @@ def make_private(path: Path, *, is_durable: bool = False) -> None:
         if is_durable:
             sync_folder(folder.parent)
     require_own(path)
+    if is_durable and not missing:
+        with contextlib.suppress(PermissionError):  # of a folder that this user may not list
+            sync_folder(path.parent)
 
 
 def require_own(path: Path) -> None:

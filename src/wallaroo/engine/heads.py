@@ -14,7 +14,7 @@ from wallaroo.engine.keys import normalize_key
 from wallaroo.engine.operators.interface import Emit, StageTime
 from wallaroo.steps import Decoder, KeyExtractor
 
-Payloads = list[bytes]
+Payloads = list[Any]
 
 
 def decode_and_emit(

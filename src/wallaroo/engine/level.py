@@ -75,10 +75,13 @@ class Level:
         }
         self._built = {stage.id: self._build(stage) for stage in stages}
         self._heads: dict[tuple[int, int], Keyed] = {}
-        self._sources = {
-            stage.entry.source: self._source_head(stage)
+        self._payload_heads = {
+            stage.entry.source: self._payloads_head(stage, self._built[stage.id].emit)
             for stage in stages
             if isinstance(stage.entry, SourceEntry)
+        }
+        self._sources = {
+            source: self._frames_head(source, run) for source, run in self._payload_heads.items()
         }
 
     def _watch_failures(self, batch: int) -> Failures:
@@ -122,10 +125,8 @@ class Level:
             )
         return decode_and_emit(decoder, emit, policy(decoder))
 
-    def _source_head(self, stage: Stage) -> Callable[[bytes], int]:
-        assert isinstance(stage.entry, SourceEntry)
-        split = frame_splitter(self.plan.sources[stage.entry.source].config.wire_framing)
-        run = self._payloads_head(stage, self._built[stage.id].emit)
+    def _frames_head(self, source: int, run: Callable[[Payloads], None]) -> Callable[[bytes], int]:
+        split = frame_splitter(self.plan.sources[source].config.wire_framing)
 
         def feed(frames: bytes) -> int:
             payloads = split(frames)
@@ -151,6 +152,13 @@ class Level:
             self._receipt_ms = receipt_ms
         return self._sources[source](frames)
 
+    def feed_payloads(self, source: int, payloads: Payloads, receipt_ms: int = 0) -> int:
+        """Process payloads of one source, as its decoder takes them; return how many there were."""
+        if receipt_ms > self._receipt_ms:
+            self._receipt_ms = receipt_ms
+        self._payload_heads[source](payloads)
+        return len(payloads)
+
     def feed_block(self, block: Block) -> None:
         """Process a block that came through the shuffle."""
         if block.receipt_ms > self._receipt_ms:
@@ -167,19 +175,22 @@ class Level:
             )
         head(keys, values)
 
-    def sample_frames(
-        self, source: int, frames: bytes, receipt_ms: int, clock: Clock
+    def sample(
+        self, source: int, run: bytes | Payloads, receipt_ms: int, clock: Clock
     ) -> tuple[int, StageSample | None]:
-        """Like ``feed_frames``, with the steps of the first events timed if that can be done."""
+        """Like ``feed_frames`` or ``feed_payloads``, with the steps of the first events timed if
+        that can be done.
+        """
+        framing = self.plan.sources[source].config.wire_framing
+        payloads = frame_splitter(framing)(run) if isinstance(run, bytes) else run
         stage = next(
             stage
             for stage in self.plan.stages
             if isinstance(stage.entry, SourceEntry) and stage.entry.source == source
         )
         if self._built[stage.id].has_hooks:
-            return self.feed_frames(source, frames, receipt_ms), None
+            return self.feed_payloads(source, payloads, receipt_ms), None
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
-        payloads = frame_splitter(self.plan.sources[source].config.wire_framing)(frames)
         timer = StageTimer(self.plan, stage, None, clock)
         timed = self._payloads_head(stage, self._build(stage, timer.around).emit)
         first = payloads[:EVENTS_MAX]

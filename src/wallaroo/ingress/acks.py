@@ -25,7 +25,7 @@ from collections.abc import Callable
 from wallaroo.durable.versions import check_version
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import PeerError
-from wallaroo.spool import Position, SpoolReader, SpoolWriter
+from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
 from wallaroo.spool.format import corrupt, digest, disk_error
 
 COUNT = struct.Struct(">Q")
@@ -104,7 +104,7 @@ class Streams:
             self._save(self._writer.position)
         self._writer.remove_consumed()
 
-    def _save(self, position: Position) -> None:
+    def _save(self, position: Boundary) -> None:
         table = {
             "version": FILE_VERSION,
             "byte": position.byte,
@@ -118,11 +118,11 @@ class Streams:
         except OSError as error:
             raise disk_error(self._writer.folder, error) from error
 
-    def _load(self) -> Position:
+    def _load(self) -> Boundary:
         try:
             stored = self._path.read_bytes()
         except FileNotFoundError:
-            return Position()
+            return Boundary()
         if digest(stored[8:]).to_bytes(8, "little") != stored[:8]:
             raise corrupt(self._path, 0, "its checksum differs")
         content = json.loads(stored[8:])
@@ -132,4 +132,4 @@ class Streams:
             name.encode() if is_text else bytes.fromhex(name): count
             for name, count in content["counts"].items()
         }
-        return Position(content["byte"], content["events"])
+        return Boundary(content["byte"], content["events"])

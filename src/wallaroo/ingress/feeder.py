@@ -1,4 +1,4 @@
-"""``python -m wallaroo.ingress.feeder CONFIG.json``: the process of one generator or file source.
+"""``python -m wallaroo.ingress.feeder CONFIG.json``: the process that runs the feed of one source.
 
 Where it runs: feeder.  It appends runs of frames with where to continue, publishes each, and waits
 while the backlog is at its bound.
@@ -21,9 +21,8 @@ from typing import Any
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, PeerError, UserCodeError
 from wallaroo.ingress.config import BACKLOG_BYTES_MAX
-from wallaroo.ingress.feeds import feed_of
-from wallaroo.ingress.run import Feed
 from wallaroo.processes.child import EXIT_PEER, EXIT_USER, Parent, fail, say
+from wallaroo.sources.feed import Feed
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.spool import SpoolFullError, SpoolWriter
 
@@ -61,7 +60,7 @@ class Feeder:
         self._writer = SpoolWriter(
             Path(config.folder), is_durable=config.is_durable, checkpoint=config.checkpoint
         )
-        self._feed: Feed = feed_of(source, self._writer.last_resume)
+        self._feed: Feed = source.open_feed(self._writer.last_resume)
         self._tidied_at = time.monotonic()
 
     def run(self) -> None:
@@ -76,8 +75,11 @@ class Feeder:
                 if run is None:
                     is_ended = True
                     break
-                self._append(run.frames, run.events, run.resume)
+                if run.events:
+                    self._append(run.frames, run.events, run.resume)
                 self._wait()
+                if run.pause_s:
+                    self._rest(run.pause_s)
         except (UserCodeError, PeerError) as error:
             reported = str(error)
             raise
@@ -115,6 +117,11 @@ class Feeder:
             if time.monotonic() - self._tidied_at > TIDY_S:
                 self._tidy()
         self._writer.publish()
+
+    def _rest(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._parent.look(min(left, TIDY_S)):
+            self._tidy()
 
     def _tidy(self) -> None:
         self._writer.remove_consumed()

@@ -1,5 +1,5 @@
 """Starts, watches and stops the processes around the spools: one ingress for all TCP sources, one
-feeder per generator or file, and, on a cluster, one range server for the executors.
+feeder per source with a feed (generators, files), and, on a cluster, one range server for the executors.
 
 Where it runs: driver.
 """
@@ -39,7 +39,7 @@ from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
 from wallaroo.range_server.server import RangeConfig, write_range_config
 from wallaroo.range_server.wire import SECRET_BYTES
 from wallaroo.sources.connector import SourceConnectorConfig
-from wallaroo.sources.interface import SourceConfig
+from wallaroo.sources.interface import FedBy, SourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import folder_of
 from wallaroo.steps import pickle_by_name
@@ -127,7 +127,7 @@ class Feeders:
             for source in sources
             if isinstance(source, LISTENING) and getattr(source, "valid", True)
         ]
-        others = [source for source in sources if not isinstance(source, LISTENING)]
+        others = [source for source in sources if source.fed_by is FedBy.FEEDER]
         counted = [source.name for source in listening if isinstance(source, TCPSourceConfig)]
         ports = {name: 0 for name in counted if is_acknowledged} | dict(ack_ports or {})
         try:

@@ -263,8 +263,10 @@ def _is_whole(commit: Commit, commits: dict[int, Commit], files: set[str]) -> bo
         if batch not in commits:
             return False
         for delta in commits[batch].deltas:
-            if delta.file not in files and any(
-                bases.get(group, -1) < batch for group in range(delta.first, delta.end)
+            if (
+                not delta.inline
+                and delta.file not in files
+                and any(bases.get(group, -1) < batch for group in range(delta.first, delta.end))
             ):
                 return False
     return True

@@ -25,6 +25,7 @@ from wallaroo.maintenance.survey import (
 from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef, broken_link, decode, name_of
 from wallaroo.state.delta import DeltaFile
 from wallaroo.state.layout import COMMITS
+from wallaroo.state.records.runs import SUFFIX, Run
 from wallaroo.state.storage import LocalStorage
 
 RESTORE = "Restore the file from a backup of the checkpoint"
@@ -37,6 +38,9 @@ def read_commits(root: Path) -> tuple[dict[int, Commit], dict[str, str]]:
     wrong: dict[str, str] = {}
     for name in storage.names(COMMITS):
         file = f"{COMMITS}/{name}"
+        if name.endswith(SUFFIX):
+            _read_run(storage, Run(int(name.removesuffix(SUFFIX))), commits, wrong)
+            continue
         try:
             commit = decode(storage.read(file), file)
         except (CheckpointError, PeerError) as error:
@@ -48,6 +52,20 @@ def read_commits(root: Path) -> tuple[dict[int, Commit], dict[str, str]]:
         else:
             wrong[file] = f"It holds commit {commit.batch}."
     return commits, wrong
+
+
+def _read_run(
+    storage: LocalStorage, run: Run, commits: dict[int, Commit], wrong: dict[str, str]
+) -> None:
+    try:
+        found = run.read_on(storage.read(run.name))
+    except (CheckpointError, PeerError) as error:
+        if not isinstance(error.__cause__, FileNotFoundError):  # else it was just deleted
+            wrong[run.name] = sentence(error)
+        return
+    commits.update((commit.batch, commit) for commit in found)
+    if run.damage:
+        wrong[run.name] = sentence(CheckpointError(run.damage))
 
 
 def check_log(survey: Survey) -> Iterator[Damage]:

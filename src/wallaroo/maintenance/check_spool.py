@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.maintenance.survey import Damage, Survey
-from wallaroo.spool.format import Position, Segment, folder_of, segments_of
+from wallaroo.spool.format import Boundary, Segment, folder_of, segments_of
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.state.layout import SPOOL
 
@@ -37,7 +37,7 @@ def check_spool(survey: Survey) -> Iterator[Damage]:
 
 def _read(survey: Survey, reader: SpoolReader, segment: Segment, end: int) -> str:
     try:
-        for chunk in reader.chunks(segment.start, Position(end)):
+        for chunk in reader.chunks(segment.start, Boundary(end)):
             survey.note("chunks", len(chunk.frames))
     except (CheckpointError, PeerError, FileNotFoundError) as error:
         if segment.path.exists():  # else the run has just removed it

@@ -4,7 +4,7 @@ Where it runs: a terminal; no run holds the checkpoint.
 
 The invariants:
 
-* Nothing is touched before it is known that the state of the commit is whole, that every spool
+* Nothing is touched before it is known that the state of the commit is whole, that every source
   still holds the input after it, and that every sink can follow.
 * From the first change on, ``rollback.json`` lies in the checkpoint, and no run starts; the same
   command again finishes the work.  Every step may be repeated.
@@ -25,14 +25,12 @@ from wallaroo.inspection.reader import CheckpointReader, ranges_text
 from wallaroo.plan.json import Verdict
 from wallaroo.plan.model import Plan
 from wallaroo.sinks.rollback import roll_back_sinks
-from wallaroo.spool.format import Position, folder_of, segments_of
-from wallaroo.spool.reader import SpoolReader
-from wallaroo.spool.tail import read_released, write_tail
+from wallaroo.sources.log import LogContext, Position, SourceLog, from_stored
 from wallaroo.state.checkpoint import ROLLBACK, Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit
 from wallaroo.state.layout import OUTBOX, SPOOL, read_identity
 
-Spools = Mapping[str, Path]  # by source
+Logs = Mapping[str, SourceLog]  # by source
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +66,12 @@ def _rolled_back(checkpoint: Checkpoint, to: int, plan: Plan) -> tuple[int, ...]
         )
     if not newer and marker is None:
         return ()
-    spools = {
-        source.config.name: folder_of(checkpoint.root / SPOOL, source.config.name)
-        for source in plan.sources
-    }
+    context = LogContext(checkpoint.root / SPOOL, checkpoint.id)
+    logs = {source.config.name: source.config.open_log(context) for source in plan.sources}
     _require_application(checkpoint, plan)
     _require_state(checkpoint, to)
-    _require_input(spools, commit)
+    positions = _positions(logs, commit)
+    _require_input(logs, positions, commit)
     roll_back_sinks(
         {sink.name: sink.config for sink in plan.sinks},
         checkpoint.root / OUTBOX,
@@ -84,11 +81,11 @@ def _rolled_back(checkpoint: Checkpoint, to: int, plan: Plan) -> tuple[int, ...]
         before_first=lambda: _write_marker(checkpoint, commit),
     )
     fault_point("rollback.sinks")
-    for batch in reversed(newer):
-        checkpoint.commits.delete(batch)
+    for _ in checkpoint.commits.remove_after(to):
         fault_point("rollback.commit")
-    for name, folder in spools.items():
-        _move_tail(folder, Position(*commit.offsets.get(name, (0, 0))))
+    for name, log in logs.items():
+        log.rewind(positions[name])
+        log.close()
     fault_point("rollback.end")
     checkpoint.storage.delete(ROLLBACK)
     return newer
@@ -138,30 +135,22 @@ def _require_state(checkpoint: Checkpoint, to: int) -> None:
         ) from error
 
 
-def _require_input(spools: Spools, commit: Commit) -> None:
+def _positions(logs: Logs, commit: Commit) -> dict[str, Position]:
+    """Return where every source goes back to; one that is newer than the commit to its beginning."""
+    known = from_stored(commit.offsets)
+    return {name: known.get(name) or log.beginning() for name, log in logs.items()}
+
+
+def _require_input(logs: Logs, positions: Mapping[str, Position], commit: Commit) -> None:
     missing = []
-    hint = ""
-    for name, folder in spools.items():
-        byte, events = commit.offsets.get(name, (0, 0))
-        segments = segments_of(folder)
-        head = SpoolReader(folder).head().position
-        if byte > head.byte:
-            missing.append(f"  - {name}: its spool {folder} ends before the commit does")
-        elif byte < head.byte and (not segments or segments[0].start.byte > byte):
-            oldest = segments[0].start.events if segments else head.events
-            hint = " `wallaroo run --retain-commits N` keeps the input of more commits."
-            missing.append(
-                f"  - {name}: input from event {events:,} on would be read again, and its spool "
-                f"begins at event {oldest:,}"
-            )
+    for name, log in logs.items():
+        try:
+            log.require(positions[name])
+        except CheckpointError as error:
+            missing.append(f"  - {error}")
     if missing:
         listed = "\n".join(missing)
         raise CheckpointError(
             f"these sources cannot follow back to commit {commit.batch}:\n{listed}\nNothing was "
-            f"touched.{hint}"
+            f"touched. `wallaroo run --retain-commits N` keeps the input of more commits."
         )
-
-
-def _move_tail(folder: Path, position: Position) -> None:
-    if folder.exists():
-        write_tail(folder, position, min(position, read_released(folder)))

@@ -64,16 +64,18 @@ def needs_of(commit: Commit, commits: Mapping[int, Commit]) -> Needs:
     for batch in range(first, commit.batch + 1):
         needs[name_of(batch)] = groups
         for delta in commits[batch].deltas if batch in commits else ():
-            if any(bases.get(group, -1) < batch for group in range(delta.first, delta.end)):
+            if not delta.inline and any(
+                bases.get(group, -1) < batch for group in range(delta.first, delta.end)
+            ):
                 needs[delta.file] = range(delta.first, delta.end)
     return needs
 
 
 def refs_of(commits: Mapping[int, Commit]) -> dict[str, DeltaRef | SnapshotRef]:
-    """Return every state file that a commit names."""
+    """Return every state file that a commit names; a delta inside of a commit is none."""
     refs: dict[str, DeltaRef | SnapshotRef] = {}
     for commit in commits.values():
-        refs |= {delta.file: delta for delta in commit.deltas}
+        refs |= {delta.file: delta for delta in commit.deltas if not delta.inline}
         refs |= {snapshot.file: snapshot for snapshot in commit.snapshots}
     return refs
 

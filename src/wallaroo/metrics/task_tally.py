@@ -16,8 +16,9 @@ from wallaroo.engine.blocks import Block
 from wallaroo.engine.level import Level
 from wallaroo.engine.sampling import StageSample
 from wallaroo.plan.model import Plan, SourceEntry
+from wallaroo.sources.log import Records
 
-CHUNK_BYTES = 64 * 1024  # about what the ingress appends at once when input is plenty
+RECORDS_EVENTS = 1024  # about what a source gives at once when input is plenty
 
 
 class TaskTally:
@@ -34,19 +35,23 @@ class TaskTally:
             if isinstance(stage.entry, SourceEntry)
         }
 
-    def frames_feeder(self, level: Level, bytes_expected: int) -> Callable[[int, bytes, int], int]:
-        """Return a counting ``level.feed_frames`` that samples one chunk."""
-        countdown = self._batch % (1 + bytes_expected // CHUNK_BYTES)
+    def records_feeder(
+        self, level: Level, events_expected: int
+    ) -> Callable[[int, Records, int], int]:
+        """Return what feeds a run of records to the level and counts it; one of them is sampled."""
+        countdown = self._batch % (1 + events_expected // RECORDS_EVENTS)
 
-        def feed(source: int, frames: bytes, receipt_ms: int) -> int:
+        def feed(source: int, records: Records, receipt_ms: int) -> int:
             nonlocal countdown
             if countdown == 0:
-                count, sample = level.sample_frames(
-                    source, frames, receipt_ms, time.perf_counter_ns
+                count, sample = level.sample(
+                    source, records.frames or records.payloads, receipt_ms, time.perf_counter_ns
                 )
                 self._keep(sample)
+            elif records.frames:
+                count = level.feed_frames(source, records.frames, receipt_ms)
             else:
-                count = level.feed_frames(source, frames, receipt_ms)
+                count = level.feed_payloads(source, records.payloads, receipt_ms)
             countdown -= 1
             stage = self._stages[source]
             self.stage_events[stage] = self.stage_events.get(stage, 0) + count

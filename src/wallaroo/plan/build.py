@@ -116,7 +116,10 @@ def ship_raw_frames(sketch: Sketch) -> Sketch:
             return stage
         if not isinstance(leave, ToExchange) or leave.extractor is None:
             return stage
-        decoder = plan.sources[stage.entry.source].decoder
+        source = plan.sources[stage.entry.source]
+        decoder = source.decoder
+        if not source.config.has_plain_payloads:
+            return stage
         if decoder.is_pure:
             return replace(stage, exit=replace(leave, is_raw=True))
         notes[

@@ -32,7 +32,7 @@ from wallaroo.range_server.wire import (
     proof_of,
 )
 from wallaroo.spool.chunks import parse_chunks
-from wallaroo.spool.format import Chunk, Position, folder_of
+from wallaroo.spool.format import Boundary, Chunk, folder_of
 from wallaroo.tls_sockets import pinned_context
 
 Address = tuple[str, int]
@@ -52,7 +52,7 @@ class RemoteSpool:
     source: str
     certificate: str = field(default="", repr=False)  # the server's, PEM; empty: without TLS
 
-    def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
+    def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
         """Yield the chunks of a range in order, checked.
 
         Raises CheckpointError where a local reader would, and PeerError if the server stays away

@@ -18,12 +18,11 @@ from wallaroo.plan.model import Plan
 from wallaroo.runtime.accounts import Accounts, busy_s
 from wallaroo.runtime.commit_protocol import BatchProtocol
 from wallaroo.runtime.housekeeping import Housekeeping
-from wallaroo.runtime.intake import BEGINNING, Offsets
+from wallaroo.runtime.intake import Ends
 from wallaroo.runtime.job import BatchJob, Deployment, Piece
 from wallaroo.runtime.pacing import Pacer
 from wallaroo.runtime.task_runner import TaskRunner
-from wallaroo.spool.format import Position
-from wallaroo.spool.reader import SpoolReader
+from wallaroo.sources.log import Position, SourceLog, from_stored, to_stored
 from wallaroo.state.commits import Commit
 
 # newest commits that travel with a job: a view is rarely more than one batch behind
@@ -37,7 +36,14 @@ class BatchSetup:
     plan: Plan
     deployment: Deployment
     steps: tuple[str, ...]  # the step table
-    readers: tuple[SpoolReader, ...]  # by source, on this machine
+    logs: tuple[SourceLog, ...]  # by source, as this process plans with them
+    beginnings: Mapping[str, Position]  # of sources without a committed position
+
+    @property
+    def logs_by_name(self) -> dict[str, SourceLog]:
+        """The logs, by source name."""
+        names = [source.config.name for source in self.plan.sources]
+        return dict(zip(names, self.logs, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +109,11 @@ class Batches:
         return self._under_way
 
     @property
-    def ends(self) -> Offsets:
+    def ends(self) -> Ends:
         """Where the last committed batch ended in each source of the plan."""
-        done = self.last.offsets if self.last else {}
-        names = [source.config.name for source in self._setup.plan.sources]
-        return {name: list(done.get(name, BEGINNING)) for name in names}
+        done = from_stored(self.last.offsets) if self.last else {}
+        known = {**self._setup.beginnings, **done}
+        return {name: known[name] for name in self._setup.logs_by_name}
 
     def empty_job(self, tasks: int = 1) -> BatchJob:
         """Return a batch of nothing at the last commit."""
@@ -137,7 +143,7 @@ class Batches:
             int(sum(report.notes.get("entries_applied", 0.0) for report in reports)),
         )
 
-    def run(self, ends: Mapping[str, list[int]]) -> Commit:
+    def run(self, ends: Mapping[str, Position]) -> Commit:
         """Run and commit the next batch, which ends there in each source."""
         started_ns = time.time_ns()
         began = time.monotonic()
@@ -165,7 +171,7 @@ class Batches:
     def _committed(
         self,
         job: BatchJob,
-        ends: Mapping[str, list[int]],
+        ends: Mapping[str, Position],
         reports: list[TaskReport],
         phases: PhaseClock,
     ) -> Commit:
@@ -174,7 +180,8 @@ class Batches:
                 raise InternalError(f"batch {job.batch} ended after the run had given it up")
             # a source that this application does not have keeps its place, should it come back
             before = self.last.offsets if self.last else {}
-            return self._protocol.commit(job.batch, {**before, **ends}, reports, phases.end)
+            offsets = {**before, **to_stored(ends)}
+            return self._protocol.commit(job.batch, offsets, reports, phases.end)
 
     def _attempted(self, job: BatchJob) -> list[TaskReport]:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))
@@ -183,17 +190,16 @@ class Batches:
         """Drop what an attempt staged that is not to count."""
         self._protocol.abort(batch, list(reports))
 
-    def _job(self, ends: Mapping[str, list[int]]) -> BatchJob:
+    def _job(self, ends: Mapping[str, Position]) -> BatchJob:
         start = self.ends
-        names = [source.config.name for source in self._setup.plan.sources]
-        events = sum(ends[name][1] - start[name][1] for name in names)
+        logs = self._setup.logs_by_name
+        events = sum(ends[name].events - start[name].events for name in logs)
         tasks = self._runner.tasks(self._pacer.tasks(events, self._runner.tasks_max))
         self._accounts.batch_begins(tasks)
         pieces: list[list[Piece]] = [[] for _ in range(tasks)]
-        for number, (name, reader) in enumerate(zip(names, self._setup.readers, strict=True)):
-            parts = reader.split(Position(*start[name]), Position(*ends[name]), tasks)
-            for task, (low, high) in enumerate(parts):
-                pieces[task].append(Piece(number, low, high))
+        for number, (name, log) in enumerate(logs.items()):
+            for task, parts in enumerate(log.split(start[name], ends[name], tasks)):
+                pieces[task] += [Piece(number, part) for part in parts]
         while len(pieces) > 1 and not pieces[-1]:
             pieces.pop()
         return replace(

@@ -1,6 +1,6 @@
 """The order of calls that makes a batch happen: attempt, accept, commit, release.
 
-Where it runs: driver.  The law is at the head of ``state.commits``; here is the one place that
+Where it runs: driver.  The invariants are at the head of ``state.commits``; here is the one place that
 keeps it, whatever runs the tasks.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from wallaroo.engine.report import TaskReport, mixed_attempts
@@ -18,10 +17,8 @@ from wallaroo.faults import fault_point
 from wallaroo.identity import CommitHistory
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.housekeeping import Housekeeping
-from wallaroo.runtime.intake import Offsets
 from wallaroo.sinks.interface import SinkCommitter
-from wallaroo.spool.format import Position
-from wallaroo.spool.tail import write_tail
+from wallaroo.sources.log import SourceLog, from_stored
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.commits import Commit
 from wallaroo.state.snapshots import in_force
@@ -45,12 +42,12 @@ class BatchProtocol:
         checkpoint: Checkpoint,
         committers: Mapping[str, SinkCommitter],
         housekeeping: Housekeeping,
-        spools: Mapping[str, Path],
+        logs: Mapping[str, SourceLog],
         steps: tuple[str, ...],
         tell: Callable[[str], None] = lambda line: None,
     ):
         self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
-        self._housekeeping, self._spools, self._steps = housekeeping, spools, steps
+        self._housekeeping, self._logs, self._steps = housekeeping, logs, steps
         self.last, self._tell = checkpoint.last, tell
         self._checkpoint_id = checkpoint.id
         housekeeping.report_to(tell)
@@ -96,7 +93,7 @@ class BatchProtocol:
     def commit(
         self,
         batch: int,
-        offsets: Offsets,
+        offsets: dict[str, list[Any]],
         reports: list[TaskReport],
         end_phase: Callable[[str], None] = lambda phase: None,
     ) -> Commit:
@@ -113,14 +110,15 @@ class BatchProtocol:
             self._committers[name].commit(commit.identity, tokens)
         fault_point("commit.sinks")
         self._housekeeping.committed(commit)
-        kept_from = self._housekeeping.oldest.offsets  # a retained commit keeps the input after it
-        for name, folder in self._spools.items():
-            released = Position(*kept_from.get(name, (0, 0)))
-            write_tail(folder, Position(*commit.offsets[name]), released)
+        # a retained commit keeps the input after it
+        kept_from = from_stored(self._housekeeping.oldest.offsets)
+        positions = from_stored(commit.offsets)
+        for name, log in self._logs.items():
+            log.committed(positions[name], kept_from.get(name))
         end_phase("sinks")
         return commit
 
-    def _made(self, batch: int, offsets: Offsets, reports: list[TaskReport]) -> Commit:
+    def _made(self, batch: int, offsets: dict[str, list[Any]], reports: list[TaskReport]) -> Commit:
         sinks = enumerate(self._plan.sinks)
         written = [snapshot for report in reports for snapshot in report.snapshots]
         # a source that is not in the plan any more may return: it goes on where it was

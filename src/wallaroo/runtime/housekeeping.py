@@ -3,12 +3,14 @@
 Where it runs: driver, after a commit.
 
 The invariant: a file is deleted only when no retained commit, and nothing that a retained commit is
-built on, refers to it; commits are deleted oldest first, before their files.  So a crash between
+built on, refers to it, nor a batch to come: where tasks write snapshots beside the batches, those that are
+newer than what is in force stay.  Commits are deleted oldest first, before their files.  So a crash between
 two deletions leaves garbage, never a gap.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -20,6 +22,12 @@ from wallaroo.state.layout import DELTAS, SNAPSHOTS
 from wallaroo.state.snapshots import oldest_needed
 
 SWEEP_EVERY = 16  # batches between two looks at the folders
+SWEEP_S = 5.0  # between them where batches come every few milliseconds
+
+
+def _never(name: str) -> bool:
+    """Keep nothing else."""
+    return False
 
 
 class Housekeeping:
@@ -33,7 +41,10 @@ class Housekeeping:
         key_groups: int,
         retain: int,
         scrub_interval_s: float = INTERVAL_S,
+        is_frequent: bool = False,
     ):
+        self._is_frequent = is_frequent
+        self._sweep_at = 0.0
         self._checkpoint = checkpoint
         self._key_groups = key_groups
         self._retain = max(1, retain)
@@ -42,7 +53,7 @@ class Housekeeping:
         self._retained: deque[Commit] = deque(maxlen=self._retain)
         for batch in checkpoint.commits.batches()[-self._retain :]:
             self._retained.append(checkpoint.commits.read(batch))
-        self._sweep()
+        self._sweep(is_running=False)
 
     @property
     def oldest(self) -> Commit:
@@ -66,40 +77,50 @@ class Housekeeping:
         """Note a commit; sweep and scrub now and then."""
         self._retained.append(commit)
         self._scrub.look(tuple(self._retained), self._report)
-        if commit.batch % SWEEP_EVERY == 0:
-            self._sweep()
+        if commit.batch % SWEEP_EVERY == 0 and time.monotonic() >= self._sweep_at:
+            self._sweep(is_running=True)
 
-    def _sweep(self) -> None:
+    def _sweep(self, is_running: bool) -> None:
+        if self._is_frequent:
+            self._sweep_at = time.monotonic() + SWEEP_S
         fault_point("housekeeping.sweep")
-        self._remove_unneeded()
+        self._remove_unneeded(is_running and self._is_frequent)
         fault_point("housekeeping.swept")
 
-    def _remove_unneeded(self) -> None:
+    def _remove_unneeded(self, are_snapshots_awaited: bool) -> None:
         if not self._retained:
             self._remove_all_but(DELTAS, frozenset())
             self._remove_all_but(SNAPSHOTS, frozenset())
             return
         commits = self._checkpoint.commits
         oldest = oldest_needed(self._retained[0], self._key_groups)
-        for batch in commits.batches():
-            if batch < min(oldest, self._retained[0].batch):
-                commits.delete(batch)
-        kept = [commits.read(batch) for batch in commits.batches()]
+        bound = min(oldest, self._retained[0].batch)
+        commits.remove_before(bound)
+        kept = [commits.read(batch) for batch in commits.batches() if batch >= oldest]
         self._remove_all_but(
-            DELTAS,
-            frozenset(
-                delta.file for commit in kept for delta in commit.deltas if commit.batch >= oldest
-            ),
+            DELTAS, frozenset(delta.file for commit in kept for delta in commit.deltas)
         )
         self._remove_all_but(
-            SNAPSHOTS, frozenset(ref.file for commit in self._retained for ref in commit.snapshots)
+            SNAPSHOTS,
+            frozenset(ref.file for commit in self._retained for ref in commit.snapshots),
+            self._is_awaited if are_snapshots_awaited else _never,
         )
-        commits.forget_before(min(oldest, self._retained[0].batch))
+        commits.forget_before(bound)
 
-    def _remove_all_but(self, folder: str, needed: frozenset[str]) -> None:
+    def _is_awaited(self, name: str) -> bool:
+        """Whether a snapshot may be one that tasks have written beside the batches, and that a
+        commit will name: it is newer than what is in force.
+        """
+        newest = {ref.first: ref.batch for ref in self._retained[-1].snapshots}
+        batch, group = map(int, name.split(".")[:2])
+        return batch > newest.get(group, -1)
+
+    def _remove_all_but(
+        self, folder: str, needed: frozenset[str], is_kept: Callable[[str], bool] = _never
+    ) -> None:
         storage = self._checkpoint.storage
         for name in storage.names(folder):
-            if f"{folder}/{name}" not in needed:
+            if f"{folder}/{name}" not in needed and not is_kept(name):
                 storage.delete(f"{folder}/{name}")
 
 

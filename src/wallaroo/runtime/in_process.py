@@ -16,7 +16,7 @@ from wallaroo.metrics.status import WorkerStatus
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.feeding import run_levels
 from wallaroo.runtime.host import Enter, Site
-from wallaroo.runtime.intake import plan_offsets
+from wallaroo.runtime.intake import plan_ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.task import run_level
 
@@ -96,13 +96,12 @@ class InProcessHost(InProcessRunner):
 
     def _work(self) -> None:
         assert self._batches is not None
-        names = [source.config.name for source in self._batches.setup.plan.sources]
-        readers = dict(zip(names, self._batches.setup.readers, strict=True))
+        logs = self._batches.setup.logs_by_name
         try:
             while not self._is_over.is_set():
                 events_max, is_held = self._admitted
                 start = self._batches.ends
-                ends = start if is_held else plan_offsets(start, readers, events_max)
+                ends = start if is_held else plan_ends(start, logs, events_max)
                 if ends == start:
                     self._is_over.wait(IDLE_S)
                 else:

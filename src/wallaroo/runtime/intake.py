@@ -1,6 +1,6 @@
 """How much the next batch takes of its sources, and whether it may take anything.
 
-Where it runs: driver; ``plan_offsets`` wherever a host plans its batches.
+Where it runs: driver; ``plan_ends`` wherever a host plans its batches.
 """
 
 from __future__ import annotations
@@ -9,32 +9,26 @@ import threading
 from collections.abc import Callable, Mapping
 
 from wallaroo.runtime.pacing import EVENTS_FIRST
-from wallaroo.spool.format import Position
-from wallaroo.spool.reader import SpoolReader
+from wallaroo.sources.log import Position, SourceLog
 
-Offsets = dict[str, list[int]]  # source name -> [byte, events]
-BEGINNING = (0, 0)
+Ends = dict[str, Position]  # by source name
 
 
-def plan_offsets(
-    start: Mapping[str, list[int]], readers: Mapping[str, SpoolReader], events_max: int
-) -> Offsets:
-    """Return how far the next batch goes: everything published, or ``events_max`` events shared in
+def plan_ends(
+    start: Mapping[str, Position], logs: Mapping[str, SourceLog], events_max: int
+) -> Ends:
+    """Return how far the next batch goes: as far as the logs do, or ``events_max`` events shared in
     proportion to the backlogs.
     """
-    heads = {name: reader.head().position for name, reader in readers.items()}
-    backlog = {name: heads[name].events - start[name][1] for name in readers}
-    total = sum(backlog.values())
-    if total <= events_max:
-        return {
-            name: [head.byte, head.events] if head.byte > start[name][0] else start[name]
-            for name, head in heads.items()
-        }
-    ends: Offsets = {}
-    for name, reader in readers.items():
-        share = max(1, events_max * backlog[name] // total) if backlog[name] else 0
-        end = reader.advance(Position(*start[name]), share)
-        ends[name] = [end.byte, end.events]
+    backlogs = {
+        name: max(0, log.head().position.events - start[name].events) for name, log in logs.items()
+    }
+    total = sum(backlogs.values())
+    ends: Ends = {}
+    for name, log in logs.items():
+        backlog = backlogs[name]
+        share = events_max if total <= events_max else max(1, events_max * backlog // total)
+        ends[name] = log.advance(start[name], share) if backlog else start[name]
     return ends
 
 

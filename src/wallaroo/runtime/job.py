@@ -1,4 +1,4 @@
-"""What a batch tells its tasks: one frozen value, pickled into the Spark job.
+"""What the tasks of a batch get to know: one frozen value, pickled into the Spark job.
 
 Where it runs: made by the driver, read by workers.
 """
@@ -19,10 +19,8 @@ from wallaroo.durable.folders import make_private
 from wallaroo.errors import PeerError
 from wallaroo.options import forbid_runs
 from wallaroo.plan.model import Plan
-from wallaroo.range_server.client import RemoteSpool
 from wallaroo.runtime.stacks import listen
-from wallaroo.spool.format import Position
-from wallaroo.spool.reader import SpoolReader
+from wallaroo.sources.log import Range, SourceLog
 from wallaroo.state.commits import Commit
 from wallaroo.state.storage import LocalStorage
 from wallaroo.state.view_folders import use_view
@@ -32,11 +30,10 @@ from wallaroo.user_output.settings import UserOutput
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a source's spool that one task of level 0 reads."""
+    """A part of a source's log that one task of level 0 reads."""
 
     source: int
-    start: Position
-    end: Position
+    range: Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class Deployment:
     plan: bytes  # pickled Plan
     plan_id: str
     module_paths: tuple[str, ...]  # put on sys.path before the plan is unpickled
-    spools: tuple[SpoolReader | RemoteSpool, ...]  # by source
+    logs: tuple[SourceLog, ...]  # by source, as workers read them
     view_root: str  # "": each host has a folder of its own
     outbox_root: str
     storage: LocalStorage
@@ -60,7 +57,7 @@ class Deployment:
         plan: Plan,
         module_paths: tuple[str, ...],
         root: Path,
-        spools: tuple[SpoolReader | RemoteSpool, ...],
+        logs: tuple[SourceLog, ...],
         view_root: str,
         checkpoint_id: str,
         is_durable: bool,
@@ -74,7 +71,7 @@ class Deployment:
             packed,
             digest,
             module_paths,
-            spools,
+            logs,
             view_root,
             str(root / "outbox"),
             storage,

@@ -11,7 +11,7 @@ import time
 import traceback
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,24 @@ from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups
-from wallaroo.state.task_state import TaskState
+from wallaroo.state.task_state import StateOfTask, TaskState
 from wallaroo.user_output import worker as user_output
 
 Record = tuple[int, Block | Marker | None]
+# opens the state of a task's key groups: job, plan, task, tasks
+OpenState = Callable[[BatchJob, Plan, int, int], tuple[StateOfTask, CatchUp]]
 COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one
 
 
-def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) -> Iterator[Any]:
+def run_level(
+    job: BatchJob,
+    level: int,
+    index: int,
+    records: Iterable[Record],
+    open_state: OpenState | None = None,
+) -> Iterator[Any]:
     """Yield ``(task, Block | Marker)`` for the next level, or this batch's TaskReports where this
-    is the last one.
+    is the last one.  ``open_state``: how the task gets its state; not given: from the view.
     """
     gc.disable()
     started = time.perf_counter()
@@ -49,7 +57,7 @@ def run_level(job: BatchJob, level: int, index: int, records: Iterable[Record]) 
     if (output := deployment.user_output) is not None:
         user_output.attach(output, deployment.plan_id, lambda: loaded_steps(deployment))
     try:
-        task = Task(job, level, index)
+        task = Task(job, level, index, open_state or state_from_view)
         yield from task.run(records)
         report = task.report((time.perf_counter() - started) * 1e3)
     except WallarooError as error:
@@ -106,9 +114,9 @@ class Counts:
 
 
 class Task:
-    """Feeds a Level from the spool or from blocks, and stages what comes out."""
+    """Feeds a Level from logs of sources or from blocks, and stages what comes out."""
 
-    def __init__(self, job: BatchJob, level: int, index: int):
+    def __init__(self, job: BatchJob, level: int, index: int, open_state: OpenState):
         self._job, self._level_number, self._index = job, level, index
         self._plan: Plan = plan_of(job.deployment)
         self.attempt = uuid.uuid4().hex[:12]
@@ -117,10 +125,10 @@ class Task:
         self._counts = Counts()
         self._writers: dict[int, SinkWriter] = {}
         self._tally = TaskTally(self._plan, job.batch)
-        self._state = self._open_state()
+        self._state = self._opened_state(open_state)
         self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
 
-    def _open_state(self) -> TaskState | None:
+    def _opened_state(self, open_state: OpenState) -> StateOfTask | None:
         if not any(
             stage.state_steps for stage in self._plan.stages if stage.level == self._level_number
         ):
@@ -150,14 +158,14 @@ class Task:
         # nothing in it, but what is not read keeps Spark from using this process again
         deque(records, maxlen=0)
         pieces = self._job.pieces[self._index] if self._index < len(self._job.pieces) else ()
-        size = sum(piece.end.byte - piece.start.byte for piece in pieces)
-        feed = self._tally.frames_feeder(self._level, size)
+        expected = sum(piece.range.events for piece in pieces)
+        feed = self._tally.records_feeder(self._level, expected)
         for piece in pieces:
             receipts = self._counts.receipts.setdefault(piece.source, {})
             events = 0
-            for chunk in self._job.deployment.spools[piece.source].chunks(piece.start, piece.end):
-                receipt_ms = chunk.receipt_ns // 1_000_000
-                count = feed(piece.source, chunk.frames, receipt_ms)
+            for part in self._job.deployment.logs[piece.source].read(piece.range):
+                receipt_ms = part.receipt_ns // 1_000_000
+                count = feed(piece.source, part, receipt_ms)
                 receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count
                 events += count
                 yield None
@@ -256,7 +264,7 @@ class Task:
             self._state.close()
 
 
-def open_state(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:
+def state_from_view(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:
     """Return the state of one task's key groups at the job's last commit, and what it took to bring
     this host's view there.
     """

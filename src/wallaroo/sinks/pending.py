@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.durable.folders import make_private
-from wallaroo.durable.whole_file import write_whole
+from wallaroo.durable.whole_file import sync_folder, write_whole
 from wallaroo.errors import CheckpointError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
@@ -97,6 +97,9 @@ class PendingList:
         self._folder = staging / "pending"
         self._is_durable = is_durable
         make_private(self._folder, is_durable=is_durable)
+        if is_durable:  # what a run listed and had no time to sync
+            with disk_errors(self._folder):
+                sync_folder(self._folder)
 
     def add(self, batch: PendingBatch) -> None:
         """Record a batch."""

@@ -1,0 +1,31 @@
+"""What a source is made of, for those who write one.
+
+Where it runs: everywhere; see below.
+
+* `ReplayableSource`: the events lie somewhere from where they can be read again (a table, a queue
+  with offsets, files).  Workers read ranges of offsets; nothing is copied.
+* `PollingSource`: one process asks for what is new, and writes it to the spool.
+* `SourceConfig` and `SourceLog`: the interfaces below both, for positions that are no offsets.
+
+docs/sources.md has both in ten lines each.
+"""
+
+from __future__ import annotations
+
+from wallaroo.sources.interface import FedBy, SourceConfig
+from wallaroo.sources.kafka.config import KafkaSourceConfig
+from wallaroo.sources.kafka.records import KafkaRecord
+from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
+from wallaroo.sources.polling import PollingSource
+from wallaroo.sources.replayable import ReplayableSource
+
+# fmt: off
+__all__ = [
+    # to write a source
+    "ReplayableSource", "PollingSource",
+    # a log of your own
+    "SourceConfig", "FedBy", "SourceLog", "LogContext", "Position", "Head", "Range", "Records",
+    # Kafka
+    "KafkaSourceConfig", "KafkaRecord",
+]
+# fmt: on

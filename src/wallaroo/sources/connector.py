@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from wallaroo.connector_protocol.frames import FRAME_BYTES_MAX
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.framing import Framing
-from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.steps import Decoder, Encoder
 
 U32_MAX = 0xFFFFFFFF
@@ -32,6 +32,7 @@ class SourceConnectorConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "connector"
+    fed_by: ClassVar[FedBy] = FedBy.CLIENTS
 
     name: str
     encoder: Encoder[Any] | None

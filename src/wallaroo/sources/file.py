@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from wallaroo.framing import Framing
+from wallaroo.sources.feed import Feed
+from wallaroo.sources.file_feed import PAYLOAD_BYTES_MAX, FileFeed
 from wallaroo.sources.interface import Line, SourceConfig
 from wallaroo.steps import Decoder
-
-PAYLOAD_BYTES_MAX = 1 << 30  # one line or frame
 
 
 def _text(payload: bytes) -> str:
@@ -55,3 +55,6 @@ class FileSourceConfig(SourceConfig[Line]):
         if self.form == "frames":
             return Framing(self.decoder.header_length(), self.decoder.length_fmt, PAYLOAD_BYTES_MAX)
         return Framing(max_size=PAYLOAD_BYTES_MAX)
+
+    def open_feed(self, resume: bytes) -> Feed:
+        return FileFeed(self, resume)

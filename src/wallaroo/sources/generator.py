@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from wallaroo.framing import Framing
+from wallaroo.sources.feed import Feed
+from wallaroo.sources.generator_feed import GeneratorFeed
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Decoder
 
@@ -59,3 +61,6 @@ class GenSourceConfig(SourceConfig[Event]):
     @property
     def wire_framing(self) -> Framing:
         return Framing(max_size=VALUE_BYTES_MAX)
+
+    def open_feed(self, resume: bytes) -> Feed:
+        return GeneratorFeed(self, resume)

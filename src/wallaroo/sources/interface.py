@@ -1,4 +1,4 @@
-"""The source interface: a source is a configuration, a framing and a feeder that fills its spool.
+"""The source interface: a configuration, which opens the log that a run reads, and says who fills it.
 
 Where it runs: configurations travel; feeders run in processes of their own, started by the driver.
 """
@@ -6,9 +6,13 @@ Where it runs: configurations travel; feeders run in processes of their own, sta
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
+from wallaroo.errors import InternalError
 from wallaroo.framing import Framing
+from wallaroo.sources.feed import Feed
+from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
 
 # defaults of type variables are for type checkers: Python itself has them from 3.13 on
@@ -26,12 +30,21 @@ else:
     Line = TypeVar("Line", covariant=True)
 
 
+class FedBy(Enum):
+    """Who fills the log of a source."""
+
+    CLIENTS = "clients"  # of a port: the ingress writes a spool
+    FEEDER = "feeder"  # a process of its own, which runs the source's feed, writes a spool
+    ITSELF = "itself"  # the system that keeps the log; there is no spool
+
+
 class SourceConfig(ABC, Generic[Event]):
     """A source of events of type ``Event`` as users configure it; picklable.  Subclasses are frozen
     dataclasses in ``sources/``.
     """
 
     kind: ClassVar[str] = "source"
+    fed_by: ClassVar[FedBy] = FedBy.FEEDER
     name: str
     decoder: Decoder[Event]
 
@@ -50,3 +63,19 @@ class SourceConfig(ABC, Generic[Event]):
     @abstractmethod
     def wire_framing(self) -> Framing:
         """How the frames of this source are cut, in its spool and on its port."""
+
+    @property
+    def has_plain_payloads(self) -> bool:
+        """Whether decoders are called with bytes, which can travel undecoded."""
+        return True
+
+    def open_log(self, context: LogContext) -> SourceLog:
+        """Return what a run reads: the spool, unless the source keeps a log itself."""
+        # it imports what reads spools here and over the network
+        from wallaroo.sources.spooled import open_spool
+
+        return open_spool(self.name, context)
+
+    def open_feed(self, resume: bytes) -> Feed:
+        """Return what a feeder runs, continuing at ``resume`` (empty: from the start)."""
+        raise InternalError(f"source '{self.name}' ({self.label}) is not fed by a feeder")

@@ -11,14 +11,16 @@ The invariants of a source log:
 * A log has *partitions*; order is kept within a partition.  `split` never lets a later part of a
   partition be read by an earlier piece.
 * What `head` states can be read: it is on disk, or committed in the system that keeps it.
-* `release` says that nothing before a position will be read again; a log may forget it then.
+* `committed` says that a batch is committed, and that nothing before an older position will be read
+  again; a log may forget it then.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -43,6 +45,16 @@ class Position:
         """Undo `to_json`."""
         place, events = stored
         return Position(place, int(events))
+
+
+def from_stored(stored: Mapping[str, Sequence[Any]]) -> dict[str, Position]:
+    """Return the positions that a commit stores, by source name."""
+    return {name: Position.from_json(position) for name, position in stored.items()}
+
+
+def to_stored(positions: Mapping[str, Position]) -> dict[str, list[Any]]:
+    """Undo `from_stored`."""
+    return {name: position.to_json() for name, position in positions.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +82,32 @@ class Range:
 
 
 class Records(NamedTuple):
-    """Consecutive messages of one partition."""
+    """Consecutive messages of one partition: ``payloads``, or ``frames`` where that is not empty."""
 
     partition: str
     receipt_ns: int  # when the newest of them was received: unix time in nanoseconds
     payloads: list[Any]  # what decoders are called with, without header
     times_ns: list[int] | None = None  # when each event happened, where the source knows
+    frames: bytes = b""  # whole frames, as the source's framing cuts them
+
+
+@dataclass(frozen=True, slots=True)
+class RangeServer:
+    """Where workers on other hosts read what lies on the driver's."""
+
+    address: tuple[str, int]
+    secret: bytes = field(repr=False)
+    certificate: str = field(default="", repr=False)  # PEM; empty: without TLS
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """What a log may need to know of the run that opens it."""
+
+    spool_root: Path  # the folder of all spools
+    checkpoint: str = ""  # its id
+    is_durable: bool = True
+    server: RangeServer | None = None  # None: all who read are on this host
 
 
 class SourceLog(ABC):
@@ -113,8 +145,13 @@ class SourceLog(ABC):
         Raises CheckpointError, in one sentence with what to do, where it cannot.
         """
 
-    def release(self, position: Position) -> None:  # noqa: B027  # a log may keep everything
-        """Nothing before ``position`` will be read again."""
+    def committed(self, position: Position, released: Position | None) -> None:  # noqa: B027
+        """Everything before ``position`` is committed; nothing before ``released`` will be read
+        again (None: anything may be).
+        """
+
+    def rewind(self, position: Position) -> None:  # noqa: B027  # a log may keep no note of its reader
+        """The application goes back to an older position: as if nothing after it was committed."""
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
         """Return about how many bytes lie between a position and the head; 0 where it is unknown."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 from wallaroo.framing import Framing, line_framing
-from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.steps import Decoder
 from wallaroo.tls import TLS
 
@@ -33,6 +33,7 @@ class TCPSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "tcp"
+    fed_by: ClassVar[FedBy] = FedBy.CLIENTS
 
     name: str
     host: str

@@ -5,11 +5,10 @@ Where it runs: driver.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -24,23 +23,27 @@ from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spark.cluster.cluster import Cluster, Place
 from wallaroo.spark.control import Control, write_control
+from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.jobs import run_with_retries
-from wallaroo.spark.jvm import Jvm
 from wallaroo.spark.query import GONE, BatchQuery
-from wallaroo.spark.session import close_session, is_local, is_loopback, open_session
+from wallaroo.spark.resident.host import ResidentHost
+from wallaroo.spark.session import is_local, is_loopback
 from wallaroo.spark.shipping import ship
 from wallaroo.spark.shuffles import ShuffleCleaner
 
 _log = logging.getLogger("wallaroo.run")
-CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
 WARM_UP = "wallaroo-warm-up"  # Spark's group of the jobs of a start
 
 
 def new_run(
     application: Application, options: RunOptions, session: SparkSession | None = None
 ) -> Run:
-    """Return a run on Spark that has not begun, in ``session`` if one is given (it stays open)."""
-    return Run(application, options, MicroBatchHost(application.name, options, session))
+    """Return a run on Spark that has not begun, in ``session`` if one is given (it stays open).
+
+    Raises PeerError where the options ask for what the master does not have.
+    """
+    kind = ResidentHost if options.latency == "low" else MicroBatchHost
+    return Run(application, options, kind(application.name, options, session))
 
 
 @dataclass(slots=True)
@@ -53,47 +56,32 @@ class Work:
     query: BatchQuery
 
 
-@dataclass(slots=True)
-class Starting:
-    """What can end a start."""
-
-    jvm: Jvm = field(default_factory=Jvm)
-    is_interrupted: threading.Event = field(default_factory=threading.Event)
-
-
-def _close(session: SparkSession) -> None:
-    with contextlib.suppress(*GONE):  # it has gone by itself
-        close_session(session)
-
-
 class MicroBatchHost:
     """See ``wallaroo.runtime.host.Host``."""
 
     def __init__(self, name: str, options: RunOptions, session: SparkSession | None):
         self._name = name
         self._options = options
-        self._is_own = session is None
-        self._session = session
-        self._master = str(session.sparkContext.master) if session else options.master
+        self._session = HostSession(name, options, session)
         self._site: Site | None = None
         self._work: Work | None = None
-        self._starting = Starting()
+        self._is_interrupted = threading.Event()
         self._control = Control(is_held=True)
 
     @property
     def is_local(self) -> bool:
-        return is_local(self._master)
+        return is_local(self._session.master)
 
     @property
     def serve_on(self) -> str | None:
         if self.is_local:
             return None
         # every host of the cluster has to reach it
-        return "127.0.0.1" if is_loopback(self._master) else "0.0.0.0"
+        return "127.0.0.1" if is_loopback(self._session.master) else "0.0.0.0"
 
     @property
     def reachable_as(self) -> str:
-        host = self._opened.sparkContext.getConf().get("spark.driver.host")
+        host = self._session.context.getConf().get("spark.driver.host")
         return host or "127.0.0.1"
 
     @property
@@ -113,7 +101,7 @@ class MicroBatchHost:
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         work = self._working
-        context = self._opened.sparkContext
+        context = self._session.context
         return run_with_retries(context, job, work.cluster, work.cleaner, work.batches.abort)
 
     def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
@@ -128,36 +116,31 @@ class MicroBatchHost:
     def open(self, site: Site, enter: Enter) -> None:
         self._site = site
         write_control(site.scratch / "control", self._control)
-        if self._session is None:
+        if not self._session.is_open:
             enter("starting Spark")
-            self._session = open_session(
-                self._name,
-                self._options.master,
-                site.scratch,
-                self._options.log_level,
-                self._options.spark_conf,
-                self._starting.jvm,
-            )
+            self._session.open(site.scratch)
         if not self.is_local:
             enter("shipping the application to the workers")
-            ship(self._session.sparkContext, self._options.module_paths, site.scratch)
+            ship(self._session.context, self._options.module_paths, site.scratch)
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
         work = self._work = self._prepared(batches)
         enter("waiting for workers")
-        self._opened.sparkContext.setJobGroup(WARM_UP, "start of the run", True)
-        self._working.cluster.start(lambda: not self._starting.is_interrupted.is_set())
+        self._session.context.setJobGroup(WARM_UP, "start of the run", True)
+        self._working.cluster.start(lambda: not self._is_interrupted.is_set())
         enter("warming up the workers")
         beginning = threading.Thread(target=self._begin, args=(work.query,), daemon=True)
         beginning.start()  # both wait for processes to start more than they compute
-        warm_up = self._warmed_up(batches)
-        beginning.join()
+        try:
+            warm_up = self._warmed_up(batches)
+        finally:
+            beginning.join()  # a query that begins later would be left in the session
         enter("beginning with batches")
-        work.query.wait_begun(lambda: not self._starting.is_interrupted.is_set())
+        work.query.wait_begun(lambda: not self._is_interrupted.is_set())
         return warm_up
 
     def _prepared(self, batches: Batches) -> Work:
-        session = self._opened
+        session = self._session.session
         assert self._site is not None
         cleaner = ShuffleCleaner(session.sparkContext)
         place = Place(self.is_local, self._options.tasks, self._options.is_sticky)
@@ -206,30 +189,16 @@ class MicroBatchHost:
         return not self._working.cluster.is_empty
 
     def interrupt(self) -> None:
-        self._starting.is_interrupted.set()
-        if self._session is None:
-            self._starting.jvm.kill()
-            return
-        with contextlib.suppress(*GONE):
-            self._session.sparkContext.cancelJobGroup(WARM_UP)
+        self._is_interrupted.set()
+        self._session.interrupt(WARM_UP)
 
     def close(self) -> None:
-        work, session = self._work, self._session
+        work = self._work
         if work is not None:
             work.query.cancel()
             work.cluster.close()
             work.cleaner.close()
-        if session is not None and self._is_own:
-            closing = threading.Thread(target=_close, args=(session,), daemon=True)
-            closing.start()
-            closing.join(CLOSE_S)
-            if closing.is_alive():
-                self._starting.jvm.kill()
-
-    @property
-    def _opened(self) -> SparkSession:
-        assert self._session is not None
-        return self._session
+        self._session.close()
 
     @property
     def _working(self) -> Work:

@@ -10,10 +10,11 @@ import json
 from pathlib import Path
 
 from wallaroo.errors import InternalError
-from wallaroo.runtime.intake import Offsets
+from wallaroo.runtime.intake import Ends
+from wallaroo.sources.log import from_stored
 
 
-def read_offsets(checkpoint: Path, spark_batch: int) -> Offsets:
+def read_offsets(checkpoint: Path, spark_batch: int) -> Ends:
     """Return where batch ``spark_batch`` ends in every source (the empty name is the source
     planner's own).
 
@@ -21,12 +22,9 @@ def read_offsets(checkpoint: Path, spark_batch: int) -> Offsets:
     """
     lines = (checkpoint / "offsets" / str(spark_batch)).read_text().strip().split("\n")
     try:
-        return {
-            name: [int(byte), int(events)]
-            for name, (byte, events) in json.loads(lines[-1]).items()
-            if name
-        }
-    except (ValueError, AttributeError) as error:
+        stored = json.loads(lines[-1])
+        return from_stored({name: position for name, position in stored.items() if name})
+    except (ValueError, AttributeError, TypeError) as error:
         raise InternalError(
             f"Spark's offset log for its batch {spark_batch} cannot be read: {lines[-1][:200]!r}"
         ) from error

@@ -22,10 +22,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.host import Site
+from wallaroo.sources.log import to_stored
 from wallaroo.spark.offsets import read_offsets
 from wallaroo.spark.planner import Planner
+from wallaroo.spark.planner_logs import LOGS, write_logs
 from wallaroo.spark.pulse import PULSE
-from wallaroo.spark.source import FORMAT, UNSTARTED, SpoolSource
+from wallaroo.spark.source import FORMAT, UNSTARTED, LogSource
 from wallaroo.spark.spark_errors import reason_of
 
 IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary
@@ -44,7 +46,7 @@ JVM_GONE = (
 
 
 class BatchQuery:
-    """One streaming query over all spools of a run."""
+    """One streaming query over all sources of a run."""
 
     def __init__(
         self, session: SparkSession, name: str, site: Site, batches: Batches, hung_s: float
@@ -90,13 +92,14 @@ class BatchQuery:
         self._planner.expect()
         self._starts.append(time.monotonic())
         self._number += 1  # a query that begins needs a folder without another one's notes
-        self._session.dataSource.register(SpoolSource)
+        self._session.dataSource.register(LogSource)
         initial = self._batches.ends
+        setup = self._batches.setup
+        logs_file = self._site.scratch / LOGS
+        write_logs(logs_file, setup.logs_by_name, setup.deployment.module_paths)
         stream = (
             self._session.readStream.format(FORMAT)
-            .option("spool", str(self._site.root / "spool"))
-            .option("sources", json.dumps(list(initial)))
-            .option("initial", json.dumps(initial | UNSTARTED))
+            .option("initial", json.dumps(to_stored(initial) | UNSTARTED))
             .option("control", str(self._site.scratch / "control"))
             .load()
         )

@@ -1,8 +1,8 @@
-"""The streaming source that Spark sees: its offsets are positions in the spools of all sources of
-an application.
+"""The streaming source that Spark sees: its offsets are positions in the logs of all sources of an
+application.
 
 Where it runs: Spark's planner process.  It plans batches (how far to go in each source) and reads
-nothing: the tasks of the batch read the spools themselves, so no byte of input passes through the
+nothing: the tasks of the batch read the logs themselves, so no byte of input passes through the
 planner or the JVM on its way to user code.
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from wallaroo.runtime.intake import Offsets, plan_offsets
+from wallaroo.runtime.intake import plan_ends
+from wallaroo.sources.log import from_stored, to_stored
 from wallaroo.spark.control import read_control
+from wallaroo.spark.planner_logs import LOGS, read_logs
 from wallaroo.spark.pulse import PULSE, Pulse
-from wallaroo.spool.format import folder_of
-from wallaroo.spool.reader import SpoolReader
 
 FORMAT = "wallaroo"
 STARTED = (
@@ -28,13 +28,11 @@ STARTED = (
     # with events is quick
     ""
 )
-UNSTARTED: Offsets = {STARTED: [0, 0]}
+UNSTARTED: dict[str, list[Any]] = {STARTED: [0, 0]}
 
 
-class SpoolSource(DataSource):
-    """Options: ``spool`` (folder), ``sources`` (JSON list of names), ``initial`` (JSON offsets),
-    ``control`` (file).
-    """
+class LogSource(DataSource):
+    """Options: ``initial`` (JSON offsets), ``control`` (file; the logs are beside it)."""
 
     @classmethod
     def name(cls) -> str:
@@ -44,18 +42,14 @@ class SpoolSource(DataSource):
         return "source string, events long"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return SpoolStreamReader(self.options)
+        return LogStreamReader(self.options)
 
 
-class SpoolStreamReader(DataSourceStreamReader):
+class LogStreamReader(DataSourceStreamReader):
     """Plans ranges; see the module's head."""
 
     def __init__(self, options: Mapping[str, str]):
-        names = json.loads(options["sources"])
-        self._readers = {
-            name: SpoolReader(folder_of(Path(options["spool"]), name)) for name in names
-        }
-        self._initial: Offsets = json.loads(options["initial"])
+        self._initial: dict[str, Any] = json.loads(options["initial"])
         self._control = Path(options["control"])
         self._pulse = Pulse(self._control.with_name(PULSE))
 
@@ -72,10 +66,13 @@ class SpoolStreamReader(DataSourceStreamReader):
         control = read_control(self._control)
         if control.is_held:
             return start
-        return plan_offsets(start, self._readers, control.events_max) | {STARTED: start[STARTED]}
+        logs = read_logs(self._control.with_name(LOGS))
+        ends = plan_ends(from_stored(start), logs, control.events_max)
+        return {**to_stored(ends), STARTED: start[STARTED]}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return [InputPartition((name, end[name][1] - start[name][1])) for name in self._readers]
+        names = [name for name in self._initial if name != STARTED]
+        return [InputPartition((name, end[name][1] - start[name][1])) for name in names]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """One row per source: its name and how many events the batch has of it (for people who look
@@ -84,4 +81,4 @@ class SpoolStreamReader(DataSourceStreamReader):
         yield partition.value
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: spools are released by the driver, after its own commit."""
+        """Nothing: logs are released by the driver, after its own commit."""

@@ -4,9 +4,9 @@ Where it runs: the writer in the ingress or a feeder, readers in the driver and 
 """
 
 from wallaroo.spool.format import (
+    Boundary,
     Chunk,
     Head,
-    Position,
     SpoolDiskError,
     SpoolFullError,
     folder_of,
@@ -18,7 +18,7 @@ from wallaroo.spool.writer import SpoolWriter
 __all__ = [
     "Chunk",
     "Head",
-    "Position",
+    "Boundary",
     "SpoolDiskError",
     "SpoolFullError",
     "SpoolReader",

@@ -73,7 +73,7 @@ class SpoolDiskError(PeerError):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Position:
+class Boundary:
     """A chunk boundary: bytes and events since the log's first byte."""
 
     byte: int = 0
@@ -94,7 +94,7 @@ class Chunk(NamedTuple):
 class Head:
     """What the writer has published."""
 
-    position: Position = Position()
+    position: Boundary = Boundary()
     is_ended: bool = False
     is_paused: bool = False
     connections: int = 0
@@ -106,7 +106,7 @@ class Head:
 class Segment(NamedTuple):
     """One segment file and the position of its first chunk."""
 
-    start: Position
+    start: Boundary
     path: Path
 
     @property
@@ -126,7 +126,7 @@ def folder_of(root: Path, source: str) -> Path:
     return root / f"{name}.spool"
 
 
-def segment_at(folder: Path, start: Position) -> Segment:
+def segment_at(folder: Path, start: Boundary) -> Segment:
     """Return the segment that starts at a position."""
     return Segment(start, folder / f"{start.byte:020d}-{start.events:020d}.chunks")
 
@@ -136,11 +136,11 @@ def segments_of(folder: Path) -> list[Segment]:
     found = []
     for path in folder.glob("*-*.chunks"):
         byte, _, events = path.stem.partition("-")
-        found.append(Segment(Position(int(byte), int(events)), path))
+        found.append(Segment(Boundary(int(byte), int(events)), path))
     return sorted(found)
 
 
-def segment_header(start: Position) -> bytes:
+def segment_header(start: Boundary) -> bytes:
     """Return the first bytes of a segment file."""
     return SEGMENT_HEADER.pack(SEGMENT_MAGIC, VERSION, 0, start.byte, start.events)
 
@@ -163,19 +163,19 @@ def corrupt(path: Path, byte: int, why: str) -> CheckpointError:
     )
 
 
-def index_entry(position: Position) -> bytes:
+def index_entry(position: Boundary) -> bytes:
     """Return the index entry of a chunk boundary."""
     packed = TAIL.pack(position.byte, position.events)
     return packed + digest(packed).to_bytes(8, "little")
 
 
-def index_entries(content: bytes) -> list[Position]:
+def index_entries(content: bytes) -> list[Boundary]:
     """Read an index; entries that fail their checksum are left out."""
     whole = len(content) // INDEX_ENTRY.size * INDEX_ENTRY.size
     entries = []
     for byte, events, checksum in INDEX_ENTRY.iter_unpack(content[:whole]):
         if digest(TAIL.pack(byte, events)) == checksum:
-            entries.append(Position(byte, events))
+            entries.append(Boundary(byte, events))
     return entries
 
 
@@ -221,7 +221,7 @@ def unpack_head(content: bytes) -> Head:
         checkpoint = rest[1:end]
         rest = rest[end:]
     return Head(
-        Position(byte, events),
+        Boundary(byte, events),
         bool(flags & FLAG_ENDED),
         bool(flags & FLAG_PAUSED),
         connections,

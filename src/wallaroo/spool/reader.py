@@ -17,9 +17,9 @@ from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import (
     CHUNK_HEADER,
     SEGMENT_HEADER,
+    Boundary,
     Chunk,
     Head,
-    Position,
     Segment,
     check_segment_header,
     corrupt,
@@ -42,7 +42,7 @@ class SpoolReader:
         content = read_two_slots(self.folder / "head")
         return unpack_head(content) if content else Head()
 
-    def advance(self, start: Position, events_max: int) -> Position:
+    def advance(self, start: Boundary, events_max: int) -> Boundary:
         """Return the furthest boundary at most ``events_max`` events after ``start``; one chunk at
         least, if there is one.
         """
@@ -52,7 +52,7 @@ class SpoolReader:
         below, above = self._around(start.events + events_max, start, head)
         return below if below.byte > start.byte else above
 
-    def split(self, start: Position, end: Position, pieces: int) -> list[tuple[Position, Position]]:
+    def split(self, start: Boundary, end: Boundary, pieces: int) -> list[tuple[Boundary, Boundary]]:
         """Cut a range at chunk boundaries into at most ``pieces`` ranges of about as many events
         each, none empty, in order.
         """
@@ -67,7 +67,7 @@ class SpoolReader:
             cuts.append(end)
         return list(pairwise(cuts))
 
-    def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
+    def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
         """Yield the chunks of a range in order, checked.  Raises CheckpointError, naming file and
         byte, for a corrupt one.
         """
@@ -81,7 +81,7 @@ class SpoolReader:
         if low < high:
             yield from parts_of(self.folder, segments_of(self.folder), low, high)
 
-    def _around(self, events: int, start: Position, end: Position) -> tuple[Position, Position]:
+    def _around(self, events: int, start: Boundary, end: Boundary) -> tuple[Boundary, Boundary]:
         """Return the last boundary with at most so many events and the next one, both within
         start..end.
         """
@@ -133,7 +133,7 @@ def _gone(folder: Path, byte: int, segments: list[Segment]) -> CheckpointError:
     )
 
 
-def _index(segment: Segment) -> list[Position]:
+def _index(segment: Segment) -> list[Boundary]:
     try:
         return index_entries(segment.index_path.read_bytes())
     except FileNotFoundError:
@@ -141,8 +141,8 @@ def _index(segment: Segment) -> list[Position]:
 
 
 def _walk(
-    segment: Segment, here: Position, events: int, end: Position
-) -> tuple[Position, Position]:
+    segment: Segment, here: Boundary, events: int, end: Boundary
+) -> tuple[Boundary, Boundary]:
     """Step from boundary to boundary until the next one has more than so many events."""
     with open(segment.path, "rb", buffering=65536) as file:  # many small chunks cost one read
         while here.byte < end.byte:
@@ -155,7 +155,7 @@ def _walk(
                     "the file ends below the published head",
                 )
             _, frames, resume, _, _, count = CHUNK_HEADER.unpack(header)
-            following = Position(
+            following = Boundary(
                 here.byte + CHUNK_HEADER.size + frames + resume, here.events + count
             )
             if count == 0 or following.byte > end.byte:

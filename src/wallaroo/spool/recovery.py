@@ -18,8 +18,8 @@ from wallaroo.faults import fault_point
 from wallaroo.spool.format import (
     INDEX_STRIDE_BYTES,
     SEGMENT_HEADER,
+    Boundary,
     Head,
-    Position,
     Segment,
     check_segment_header,
     chunk_length,
@@ -38,7 +38,7 @@ class LogEnd:
     """Where a log ends, as it is on disk."""
 
     head: Head  # as published last; where nothing is, at the oldest segment
-    position: Position  # after the last whole chunk
+    position: Boundary  # after the last whole chunk
     resume: bytes | None  # of the last chunk after the head; None if there is none
     segments: list[Segment]  # that hold the log
     surplus: list[Segment]  # after its end
@@ -48,7 +48,7 @@ class LogEnd:
 class Recovered:
     """The log as a writer continues it."""
 
-    position: Position
+    position: Boundary
     last_resume: bytes
     segments: list[Segment]
     index_byte: int  # of the last index entry
@@ -62,7 +62,7 @@ def find_end(folder: Path) -> LogEnd:
     if content is not None:
         head = unpack_head(content)
     else:
-        head = Head(segments[0].start if segments else Position())
+        head = Head(segments[0].start if segments else Boundary())
     published = head.position
     kept = [segment for segment in segments if segment.start.byte <= published.byte]
     surplus = segments[len(kept) :]
@@ -105,6 +105,10 @@ def recover(folder: Path, is_durable: bool) -> Recovered:
     remove_segments(end.surplus)
     segments = end.segments
     checkpoint = end.head.checkpoint
+    if is_durable and segments and segments[-1].start == end.position:
+        # without chunks: its header's sync may have failed, so it is made again
+        remove_segments(segments[-1:])
+        segments = segments[:-1]
     if not segments:
         return Recovered(end.position, b"", [], 0, checkpoint)
     _cut(segments[-1], end.position, is_durable)
@@ -121,8 +125,8 @@ def _is_headless(segment: Segment) -> bool:
 
 
 def _scan(
-    segment: Segment, start: Position, limit: int | None
-) -> tuple[Position, bool, bytes | None]:
+    segment: Segment, start: Boundary, limit: int | None
+) -> tuple[Boundary, bool, bytes | None]:
     """Read whole chunks to the end of the file, or to the log's byte ``limit``, where the next
     segment begins: where they end, whether something torn follows, and the last one's resume.
     """
@@ -141,14 +145,14 @@ def _scan(
     position, resume = start, None
     try:
         for chunk in read_chunks(segment, start.byte, end):
-            position = Position(position.byte + chunk_length(chunk), position.events + chunk.events)
+            position = Boundary(position.byte + chunk_length(chunk), position.events + chunk.events)
             resume = chunk.resume
     except CheckpointError:
         return position, True, resume
     return position, False, resume
 
 
-def _cut(segment: Segment, end: Position, is_durable: bool) -> None:
+def _cut(segment: Segment, end: Boundary, is_durable: bool) -> None:
     """Cut off what is torn, for good: it must not follow a chunk that is written there later."""
     if segment.path.stat().st_size <= segment.offset(end.byte):
         return
@@ -159,7 +163,7 @@ def _cut(segment: Segment, end: Position, is_durable: bool) -> None:
             os.fsync(file.fileno())
 
 
-def _last_resume(segments: list[Segment], end: Position) -> bytes:
+def _last_resume(segments: list[Segment], end: Boundary) -> bytes:
     """Return the resume of the chunk that ends at ``end``."""
     for segment in reversed(segments):
         if segment.start.byte < end.byte:
@@ -174,20 +178,20 @@ def _last_resume(segments: list[Segment], end: Position) -> bytes:
     return b""
 
 
-def _entries(segment: Segment) -> list[Position]:
+def _entries(segment: Segment) -> list[Boundary]:
     try:
         return index_entries(segment.index_path.read_bytes())
     except FileNotFoundError:
         return []
 
 
-def _rebuild_index(segment: Segment, end: Position) -> int:
+def _rebuild_index(segment: Segment, end: Boundary) -> int:
     """Drop entries after the end, add missing ones; return the last one's byte."""
     entries = [entry for entry in _entries(segment) if entry.byte <= end.byte]
     last = here = entries[-1] if entries else segment.start
     if end.byte - last.byte > INDEX_STRIDE_BYTES:
         for chunk in read_chunks(segment, last.byte, end.byte):
-            here = Position(here.byte + chunk_length(chunk), here.events + chunk.events)
+            here = Boundary(here.byte + chunk_length(chunk), here.events + chunk.events)
             if here.byte - last.byte >= INDEX_STRIDE_BYTES:
                 entries.append(here)
                 last = here

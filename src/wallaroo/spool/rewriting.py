@@ -16,7 +16,7 @@ from pathlib import Path
 from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder
 from wallaroo.faults import fault_point
 from wallaroo.spool.format import (
-    Position,
+    Boundary,
     Segment,
     chunk_length,
     chunk_parts,
@@ -27,7 +27,7 @@ from wallaroo.spool.reader import parts_of, read_chunks
 
 
 def rewrite_end(
-    folder: Path, segments: list[Segment], start: Position, end: Position
+    folder: Path, segments: list[Segment], start: Boundary, end: Boundary
 ) -> list[Segment]:
     """Copy the chunks from ``start`` to ``end`` into a segment of their own, synced, and remove
     them elsewhere; return the segments of the log.
@@ -64,7 +64,7 @@ def remove_segments(segments: list[Segment]) -> None:
 
 
 def _copy(
-    folder: Path, segments: list[Segment], start: Position, end: Position, target: Path
+    folder: Path, segments: list[Segment], start: Boundary, end: Boundary, target: Path
 ) -> None:
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
     with open(descriptor, "wb", buffering=1 << 20) as file:
@@ -77,7 +77,7 @@ def _copy(
 
 
 def _records(
-    folder: Path, segments: list[Segment], start: Position, end: Position
+    folder: Path, segments: list[Segment], start: Boundary, end: Boundary
 ) -> Iterator[bytes | bytearray | memoryview]:
     byte = start.byte
     for segment, low, high in parts_of(folder, segments, start.byte, end.byte):

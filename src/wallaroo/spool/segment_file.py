@@ -13,7 +13,7 @@ from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder
 from wallaroo.faults import fault_point
 from wallaroo.spool.format import (
     INDEX_STRIDE_BYTES,
-    Position,
+    Boundary,
     Segment,
     index_entry,
     is_full,
@@ -36,7 +36,7 @@ class SegmentFile:
             os.close(self._fd)
             raise
 
-    def append(self, position: Position, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    def append(self, position: Boundary, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write a record at ``position``; return its length.  Raises OSError; then whatever was
         written of it is after the log's end.
         """
@@ -65,7 +65,7 @@ class SegmentFile:
         os.close(self._fd)
         os.close(self._index_fd)
 
-    def _append_index(self, position: Position) -> None:
+    def _append_index(self, position: Boundary) -> None:
         self._index_byte = position.byte
         fault_point("spool.index")
         try:

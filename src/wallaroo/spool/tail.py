@@ -10,10 +10,10 @@ from pathlib import Path
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.two_slots import TwoSlotFile, read_two_slots
 from wallaroo.faults import fault_point
-from wallaroo.spool.format import TAIL, Position
+from wallaroo.spool.format import TAIL, Boundary
 
 
-def write_tail(folder: Path, position: Position, released: Position | None = None) -> None:
+def write_tail(folder: Path, position: Boundary, released: Boundary | None = None) -> None:
     """Note that everything below ``position`` is consumed and committed, and that everything below
     ``released`` (the same, if not given) may be removed: no retained commit would read it again.
     """
@@ -29,15 +29,15 @@ def write_tail(folder: Path, position: Position, released: Position | None = Non
         file.close()
 
 
-def read_tail(folder: Path) -> Position:
+def read_tail(folder: Path) -> Boundary:
     """Return the tail; the log's beginning where none was written."""
     content = read_two_slots(folder / "tail")
-    return Position(*TAIL.unpack_from(content)) if content else Position()
+    return Boundary(*TAIL.unpack_from(content)) if content else Boundary()
 
 
-def read_released(folder: Path) -> Position:
+def read_released(folder: Path) -> Boundary:
     """Return the position below which nothing will be read again; at most the tail."""
     content = read_two_slots(folder / "tail")
     if not content:
-        return Position()
-    return Position(*TAIL.unpack_from(content, TAIL.size if len(content) > TAIL.size else 0))
+        return Boundary()
+    return Boundary(*TAIL.unpack_from(content, TAIL.size if len(content) > TAIL.size else 0))

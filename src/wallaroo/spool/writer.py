@@ -24,8 +24,8 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
 from wallaroo.spool.format import (
     SEGMENT_BYTES_MAX,
+    Boundary,
     Head,
-    Position,
     chunk_parts,
     disk_error,
     pack_head,
@@ -65,7 +65,7 @@ class SpoolWriter:
             recovered = _recovered(folder, is_durable, checkpoint)
             self._head = TwoSlotFile(folder / "head")
             self._checkpoint = checkpoint or recovered.checkpoint
-            self.position: Position = recovered.position
+            self.position: Boundary = recovered.position
             self.last_resume: bytes = recovered.last_resume
             self._segments = recovered.segments or [segment_at(folder, recovered.position)]
             if recovered.segments:
@@ -105,7 +105,7 @@ class SpoolWriter:
             length = self._file.append(self.position, parts)
         except OSError as error:
             raise disk_error(self.folder, error) from error
-        self.position = Position(start + length, self.position.events + events)
+        self.position = Boundary(start + length, self.position.events + events)
         self.last_resume = resume
 
     def publish(
@@ -116,7 +116,7 @@ class SpoolWriter:
         connections: int = 0,
         rejected: int = 0,
         error: str = "",
-    ) -> Position:
+    ) -> Boundary:
         """Let readers see everything appended so far, after it is on disk; return the new head's
         position.
 
@@ -151,7 +151,7 @@ class SpoolWriter:
         return self.position.byte - max(read_tail(self.folder).byte, self._segments[0].start.byte)
 
     @property
-    def first(self) -> Position:
+    def first(self) -> Boundary:
         """Where the log's oldest segment starts."""
         return self._segments[0].start
 

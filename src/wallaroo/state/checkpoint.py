@@ -16,6 +16,10 @@ Layout::
 
 The invariant: folders and files are for this user only (0700, 0600), as what is in them is
 unpickled by workers; a folder of another user is refused.
+
+Another one: what a start finds is on disk before anything is built on it.  A run may have died
+between the rename of a commit and the sync of its folder; without a sync at the next start, output
+of that commit could leave and a power cut take the commit back.
 """
 
 from __future__ import annotations
@@ -30,11 +34,12 @@ from typing import IO
 
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
+from wallaroo.durable.whole_file import sync_folder
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitHistory
 from wallaroo.state.commits import Commit, CommitLog
-from wallaroo.state.layout import FOLDERS, FORMAT, VERSION, VIEW, read_identity
+from wallaroo.state.layout import COMMITS, FOLDERS, FORMAT, VERSION, VIEW, read_identity
 from wallaroo.state.storage import LocalStorage
 from wallaroo.state.view_folders import remove_other_views, view_name
 
@@ -66,6 +71,7 @@ class Checkpoint:
 
     def release(self) -> None:
         """Give the lock back; again does nothing."""
+        self.commits.close()
         self.lock.close()
 
 
@@ -100,6 +106,7 @@ def open_checkpoint(
         identity = _prepared(root, is_durable, is_fresh)
         storage = LocalStorage(str(root), is_durable)
         commits = CommitLog(storage)
+        commits.drop_unfinished()
         commits.check(identity, up_to)
         return Checkpoint(root, identity, storage, commits, commits.last(up_to), lock)
     except BaseException:
@@ -115,6 +122,9 @@ def _prepared(root: Path, is_durable: bool, is_fresh: bool) -> str:
         identity = _identify(root, is_durable)
         for folder in FOLDERS:
             make_private(root / folder, is_durable=is_durable)
+        if is_durable:  # what a run that died here or there made and had no time to sync
+            sync_folder(root)
+            sync_folder(root / COMMITS)
         remove_other_views(root / VIEW, identity)
     except OSError as error:
         raise PeerError(

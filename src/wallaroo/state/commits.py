@@ -1,4 +1,4 @@
-"""Commits: one small file per batch; the only commit point.
+"""Commits: one small file per batch, or a record in a file of many; the only commit point.
 
 Where it runs: driver writes, driver and workers read.
 
@@ -7,7 +7,8 @@ The invariants of a commit (batch n):
 1. Tasks stage: one delta file per task under a fresh name, sink output under fresh names.  Nothing
    they write is ever overwritten.
 2. The driver checks that all tasks read the same attempt of each producer, then publishes
-   ``commits/<n>`` atomically.  Before that file exists batch n has not happened: its staged files
+   ``commits/<n>`` atomically, or appends it to a run (``state.records.runs``), where a record that
+   is not whole does not exist.  Before that file or record exists batch n has not happened: its staged files
    are garbage.  After it exists batch n is never processed again.
 3. Sinks are asked to commit batch n: again after a restart, therefore idempotently.
 4. Views apply ``commits/<n>``'s deltas at the start of the next batch that needs their key groups.
@@ -29,101 +30,39 @@ A command that edits state (`wallaroo state drop`) publishes a commit without in
 
 from __future__ import annotations
 
-import json
-import zlib
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator
 
+from wallaroo.durable.appended_file import AppendedFile
 from wallaroo.errors import CheckpointError
-from wallaroo.identity import CommitHistory, CommitId
-from wallaroo.state.layout import COMMITS, check_version
+from wallaroo.identity import CommitHistory
+from wallaroo.state.layout import COMMITS
+from wallaroo.state.records.commit import (
+    Commit,
+    DeltaRef,
+    SnapshotRef,
+    content_of,
+    decode,
+    encode,
+    name_of,
+    packed_inline,
+)
+from wallaroo.state.records.runs import SUFFIX, Run, encode_record, run_name
 from wallaroo.state.storage import WAYS_OUT, Storage
 
-VERSION = 2
+__all__ = [
+    "Commit",
+    "CommitLog",
+    "DeltaRef",
+    "SnapshotRef",
+    "broken_link",
+    "content_of",
+    "decode",
+    "encode",
+    "name_of",
+    "packed_inline",
+]
 
-
-@dataclass(frozen=True, slots=True)
-class DeltaRef:
-    """A delta file as a commit names it: the key groups of its task, half-open."""
-
-    file: str
-    first: int
-    end: int
-    size: int
-    entries: int
-    digest: str = ""  # of the content: state.delta
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotRef:
-    """State of key groups [first, end) after ``batch``."""
-
-    file: str
-    first: int
-    end: int
-    batch: int
-    size: int
-    digest: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    batch: int
-    offsets: dict[str, list[int]]  # source name -> [byte, events]: everything before is processed
-    deltas: tuple[DeltaRef, ...] = ()
-    snapshots: tuple[SnapshotRef, ...] = ()  # the ones in force after this batch
-    sinks: dict[str, list[Any]] = field(default_factory=dict)  # sink name -> tokens in output order
-    outputs: dict[str, int] = field(default_factory=dict)  # sink name -> outputs of this batch
-    steps: tuple[str, ...] = ()  # the step table: names of state steps, by index
-    time_ms: int = 0
-    checkpoint: str = ""  # its id
-    id: str = ""  # of this commit, never used again
-    parent: str = ""  # id of the commit before it; "" for the first
-    edit: str = ""  # what a command changed; "" for a batch
-    edits: tuple[int, str] | None = None  # number and id of the batch that an edit follows
-
-    @property
-    def identity(self) -> CommitId:
-        return CommitId(self.checkpoint, self.batch, self.id)
-
-    @property
-    def emitted(self) -> CommitId:
-        """The commit whose output ``sinks`` stages: this one, or the batch that an edit follows."""
-        return CommitId(self.checkpoint, *self.edits) if self.edits else self.identity
-
-
-def name_of(batch: int) -> str:
-    """The commit's name in the storage."""
-    return f"{COMMITS}/{batch:020d}"
-
-
-def encode(commit: Commit) -> bytes:
-    """Return the file's bytes: one line of facts (version, length, crc32 of the body), then the
-    body as JSON.
-    """
-    body = json.dumps(asdict(commit), separators=(",", ":")).encode()
-    return b"%d %d %08x\n" % (VERSION, len(body), zlib.crc32(body)) + body
-
-
-def decode(content: bytes, name: str) -> Commit:
-    """Undo ``encode``.  Raises CheckpointError for another version, a wrong length or a wrong
-    checksum.
-    """
-    head, _, body = content.partition(b"\n")
-    try:
-        version, length, crc = head.split(b" ")
-        check_version(name, int(version), VERSION)
-        is_whole = int(length) == len(body) and int(crc, 16) == zlib.crc32(body)
-    except ValueError:
-        is_whole = False
-    if not is_whole:
-        raise CheckpointError(f"{name} is corrupt or truncated. {WAYS_OUT}")
-    raw = json.loads(body)
-    raw["deltas"] = tuple(DeltaRef(**delta) for delta in raw["deltas"])
-    raw["snapshots"] = tuple(SnapshotRef(**snapshot) for snapshot in raw["snapshots"])
-    raw["steps"] = tuple(raw["steps"])
-    raw["edits"] = tuple(raw["edits"]) if raw["edits"] else None
-    return Commit(**raw)
+RUN_BYTES_MAX = 1024 * 1024  # of a run: commits of a run are removed together
 
 
 class CommitLog:
@@ -132,21 +71,71 @@ class CommitLog:
     def __init__(self, storage: Storage):
         self._storage = storage
         self._known: dict[int, Commit] = {}
+        self._runs: dict[int, Run] = {}
+        self._read_from = 0  # the oldest run that may have grown since it was read
+        self._is_appending = False
+        self._growing: AppendedFile | None = None
+
+    # -- reading
 
     def batches(self) -> list[int]:
         """Numbers of the commits that are there, rising."""
-        return [int(name) for name in self._storage.names(COMMITS)]
+        names = self._storage.names(COMMITS)
+        self._look_at_runs(names)
+        found = {int(name) for name in names if name.isdigit()}
+        for run in self._runs.values():
+            found.update(range(run.first, run.next))
+        return sorted(found)
+
+    def _look_at_runs(self, names: Iterable[str]) -> None:
+        """Read what was added to runs; forget those that are gone."""
+        there = sorted(int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX))
+        self._runs = {first: self._runs.get(first) or Run(first) for first in there}
+        for first in there:
+            if first >= self._read_from:
+                self._read_run(self._runs[first])
+        if there:
+            self._read_from = max(self._read_from, there[-1])
+
+    def _read_run(self, run: Run) -> None:
+        try:
+            content = self._storage.read(run.name)
+        except CheckpointError:  # deleted a moment ago
+            return
+        for commit in run.read_on(content):
+            self._known[commit.batch] = commit
 
     def read(self, batch: int) -> Commit:
-        """Return commit ``batch``.  Raises CheckpointError where the file is absent, damaged, or
-        another commit's under this name.
+        """Return commit ``batch``.  Raises CheckpointError where it is absent, damaged, or another
+        commit's under this name.
         """
-        if batch not in self._known:
-            commit = decode(self._storage.read(name_of(batch)), name_of(batch))
-            if commit.batch != batch:
-                raise CheckpointError(f"{name_of(batch)} holds commit {commit.batch}. {WAYS_OUT}")
-            self._known[batch] = commit
-        return self._known[batch]
+        if batch in self._known:
+            return self._known[batch]
+        name = name_of(batch)
+        try:
+            commit = decode(self._storage.read(name), name)
+        except CheckpointError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            found = self._in_a_run(batch)
+            if found is None:
+                raise
+            commit = found
+        if commit.batch != batch:
+            raise CheckpointError(f"{name} holds commit {commit.batch}. {WAYS_OUT}")
+        self._known[batch] = commit
+        return commit
+
+    def _in_a_run(self, batch: int) -> Commit | None:
+        self._look_at_runs(self._storage.names(COMMITS))
+        run = self._run_of(batch)
+        if run is not None and batch not in self._known:
+            self._read_run(Run(run.first))  # it was read, and forgotten
+        return self._known.get(batch)
+
+    def _run_of(self, batch: int) -> Run | None:
+        runs = self._runs.values()
+        return next((run for run in runs if run.first <= batch < run.next), None)
 
     def _up_to(self, up_to: int | None) -> list[int]:
         return [batch for batch in self.batches() if up_to is None or batch <= up_to]
@@ -161,7 +150,11 @@ class CommitLog:
         commits, without a gap.
         """
         before: Commit | None = None
-        for batch in self._up_to(up_to):
+        batches = self._up_to(up_to)
+        for run in self._runs.values():
+            if run.damage and (up_to is None or run.next <= up_to):
+                raise CheckpointError(run.damage)
+        for batch in batches:
             commit = self.read(batch)
             if problem := broken_link(before, commit, checkpoint):
                 raise CheckpointError(f"{problem} {WAYS_OUT}")
@@ -173,15 +166,104 @@ class CommitLog:
         seen = dict.fromkeys(commit.emitted for commit in commits)
         return CommitHistory(checkpoint, tuple(seen))
 
+    # -- writing, by the one run or command that holds the checkpoint
+
+    def append_from_here(self) -> None:
+        """Publish commits into runs from here on: one write each, instead of a file."""
+        self._is_appending = True
+
     def publish(self, commit: Commit) -> None:
         """The commit point."""
-        self._storage.publish(name_of(commit.batch), encode(commit))
+        if self._is_appending:
+            self._append(commit)
+        else:
+            self._storage.publish(name_of(commit.batch), encode(commit))
         self._known[commit.batch] = commit
 
+    def _append(self, commit: Commit) -> None:
+        if self._growing is None or self._growing.size > RUN_BYTES_MAX:
+            self.close()
+            self._growing = self._storage.open_log(run_name(commit.batch))
+            self._runs[commit.batch] = Run(commit.batch)
+            self._read_from = commit.batch + 1  # what is in it is known here
+        run = self._runs[self._read_from - 1]
+        self._storage.append(self._growing, encode_record(commit, run.snapshots))
+        run.ends.append(self._growing.size)
+        run.snapshots = commit.snapshots
+
+    def close(self) -> None:
+        """Close the file that grows."""
+        if self._growing is not None:
+            self._growing.close()
+            self._growing = None
+
+    def drop_unfinished(self) -> None:
+        """Remove what a crash left of a commit that was never made, and have the others of its run
+        on disk: they count from here on.
+        """
+        self.batches()
+        newest = self._runs.get(max(self._runs, default=-1))
+        if newest is None or newest.damage:
+            return
+        if newest.ends:
+            self._storage.cut(newest.name, newest.end)
+        else:
+            self._storage.delete(newest.name)
+            del self._runs[newest.first]
+
     def delete(self, batch: int) -> None:
-        """Remove a commit."""
+        """Remove a commit that has a file of its own."""
         self._known.pop(batch, None)
         self._storage.delete(name_of(batch))
+
+    def remove_before(self, bound: int) -> None:
+        """Remove commits older than ``bound``, oldest first; of a run all or none."""
+        there = self.batches()
+        in_runs: set[int] = set()
+        for run in list(self._runs.values()):
+            in_runs.update(range(run.first, run.next))
+        for batch in there:
+            if batch >= bound:
+                return
+            run_here = self._runs.get(batch)
+            if batch not in in_runs:
+                self.delete(batch)
+            elif run_here is not None and run_here.next <= bound:
+                self._remove_run(run_here)
+
+    def _remove_run(self, run: Run) -> None:
+        if self._growing is not None and run.first == self._read_from - 1:
+            return
+        self._storage.delete(run.name)
+        del self._runs[run.first]
+        for batch in range(run.first, run.next):
+            self._known.pop(batch, None)
+
+    def remove_after(self, to: int) -> Iterator[int]:
+        """Remove commits newer than ``to``, newest first; yield after each step, with the oldest
+        commit that is gone by then.
+        """
+        self.batches()
+        for batch in sorted(self._newer(to), reverse=True):
+            run = self._runs.get(batch)
+            if run is None:
+                self.delete(batch)
+            else:
+                self._remove_run(run)
+            yield batch
+        split = self._run_of(to)
+        if split is not None and (split.next > to + 1 or split.damage):
+            self._storage.cut(split.name, split.end_after(to))
+            self._known = {batch: known for batch, known in self._known.items() if batch <= to}
+            self._runs = {}
+            self._read_from = 0
+            yield to + 1
+
+    def _newer(self, to: int) -> set[int]:
+        """Files and runs that begin after ``to``, by their first commit."""
+        names = self._storage.names(COMMITS)
+        found = {int(name.removesuffix(SUFFIX)) for name in names}
+        return {first for first in found if first > to}
 
     def forget_before(self, batch: int) -> None:
         """Drop cached commits older than ``batch`` from memory."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from wallaroo.errors import CheckpointError
-from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef
+from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef, content_of
 from wallaroo.state.delta import DeltaFile, Entry
 from wallaroo.state.storage import Storage
 
@@ -74,7 +74,8 @@ class History:
 
     def _file(self, ref: DeltaRef | SnapshotRef) -> DeltaFile:
         if ref.file not in self._files:
-            file = DeltaFile(self._storage.read(ref.file), ref.file)
+            content = content_of(ref) or self._storage.read(ref.file)
+            file = DeltaFile(content, ref.file)
             file.require(ref.size, ref.digest)
             self._files[ref.file] = file
         return self._files[ref.file]

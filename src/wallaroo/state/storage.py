@@ -3,17 +3,20 @@
 Where it runs: driver and workers.
 
 The invariant: a name is visible with its whole content or not at all; a published name is never
-changed.  With ``is_durable`` it survives a power cut once ``publish`` has returned.  Files are
+changed; only a log grows, record by record.  With ``is_durable`` it survives a power cut once ``publish`` has returned.  Files are
 readable and writable for this user only.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from wallaroo.durable.appended_file import AppendedFile, cut
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
@@ -43,6 +46,15 @@ class Storage(Protocol):
     def delete(self, name: str) -> None:
         """Remove ``name`` if it is there."""
 
+    def open_log(self, name: str) -> AppendedFile:
+        """Make a file that grows.  Raises PeerError."""
+
+    def append(self, log: AppendedFile, record: bytes) -> None:
+        """Add a record to it.  Raises PeerError, and nothing was added."""
+
+    def cut(self, name: str, size: int) -> None:
+        """Cut a file that has grown off after so many bytes, and have it on disk so."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalStorage:
@@ -53,13 +65,8 @@ class LocalStorage:
 
     def publish(self, name: str, content: bytes) -> None:
         path = Path(self.root, name)
-        try:
+        with _disk_errors(path):
             write_whole(path, content, is_durable=self.is_durable, points="storage")
-        except OSError as error:
-            raise PeerError(
-                f"the checkpoint cannot be written: {path}: {error.strerror}. Free or mount the "
-                f"disk and run again."
-            ) from error
 
     def read(self, name: str) -> bytes:
         path = Path(self.root, name)
@@ -86,3 +93,29 @@ class LocalStorage:
     def delete(self, name: str) -> None:
         fault_point("storage.delete")
         Path(self.root, name).unlink(missing_ok=True)
+
+    def open_log(self, name: str) -> AppendedFile:
+        path = Path(self.root, name)
+        with _disk_errors(path):
+            return AppendedFile(path, is_durable=self.is_durable, points="storage")
+
+    def append(self, log: AppendedFile, record: bytes) -> None:
+        with _disk_errors(Path(self.root)):
+            log.append(record)
+
+    def cut(self, name: str, size: int) -> None:
+        path = Path(self.root, name)
+        with _disk_errors(path):
+            fault_point("storage.cut")
+            cut(path, size)
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PeerError(
+            f"the checkpoint cannot be written: {path}: {error.strerror}. Free or mount the "
+            f"disk and run again."
+        ) from error

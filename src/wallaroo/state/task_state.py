@@ -8,16 +8,41 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, encode_key, group_of
 from wallaroo.state.applying import CatchUp
-from wallaroo.state.commits import DeltaRef, SnapshotRef
 from wallaroo.state.delta import Entry, Origin, encode
 from wallaroo.state.history import History
 from wallaroo.state.layout import DELTAS, SNAPSHOTS
+from wallaroo.state.records.commit import DeltaRef, SnapshotRef, packed_inline
 from wallaroo.state.storage import Storage
 from wallaroo.state.view import View
+
+# of a delta that rides in the commit: above, a file of its own costs less than a larger commit
+INLINE_BYTES_MAX = 64 * 1024
+
+Changes = Iterable[tuple[Key, bytes | None]]  # of one step: key and state; None: removed
+
+
+class StateOfTask(Protocol):
+    """What a task does with its state; ``TaskState`` has the contracts."""
+
+    def reader(self, step: str) -> Read: ...
+
+    @property
+    def rebuilt_shards(self) -> int: ...
+
+    def write_delta(
+        self, states: Mapping[str, KeyedState], name: str, storage: Storage, batch: int
+    ) -> DeltaRef | None: ...
+
+    def write_snapshots(
+        self, groups: Iterable[int], batch: int, attempt: str, storage: Storage
+    ) -> list[SnapshotRef]: ...
+
+    def close(self) -> None: ...
 
 
 class TaskState:
@@ -81,21 +106,37 @@ class TaskState:
         """Write what changed as one delta file of ``batch`` under a fresh name; None where nothing
         did.
         """
+        changes = {step: state.changes() for step, state in states.items()}
+        return self.stage(changes, name, storage, batch)
+
+    def stage(
+        self,
+        changes: Mapping[str, Changes],
+        name: str,
+        storage: Storage,
+        batch: int,
+        inline_bytes_max: int = 0,
+    ) -> DeltaRef | None:
+        """Do the same for changes by step; a delta of at most ``inline_bytes_max`` bytes is not
+        written, but rides in the reference.
+        """
         by_group: dict[int, list[Entry]] = {}
-        for step, state in states.items():
-            self._gather(self._step_ids[step], state.changes(), by_group)
+        for step, changed in changes.items():
+            self._gather(self._step_ids[step], changed, by_group)
         if not by_group:
             return None
         file = f"{DELTAS}/{name}.delta"
         content, digest = encode(Origin(self._checkpoint, batch, file), by_group)
-        storage.publish(file, content)
+        inline = packed_inline(content) if len(content) <= inline_bytes_max else ""
+        if not inline:
+            storage.publish(file, content)
         entries = sum(map(len, by_group.values()))
-        return DeltaRef(file, *self._groups, len(content), entries, digest)
+        return DeltaRef(file, *self._groups, len(content), entries, digest, inline)
 
     def _gather(
         self,
         step: int,
-        changes: Iterable[tuple[Key, bytes | None]],
+        changes: Changes,
         by_group: dict[int, list[Entry]],
     ) -> None:
         for key, raw in changes:

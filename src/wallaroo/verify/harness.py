@@ -79,6 +79,7 @@ class Verification:
     _loads: list[Load] = field(init=False)
     _result: Result = field(init=False)
     _storage: LocalStorage = field(init=False)
+    _commits: CommitLog = field(init=False)
     _killed_at: dict[Kind, float] = field(default_factory=dict)  # kills not recovered from yet
     _mark: tuple[int, int] = (-1, 0)  # last commit and bytes received when the last kill struck
     _has_cause: bool = False  # whether a kill explains that the run ends
@@ -93,6 +94,7 @@ class Verification:
             {kind: [] for kind in options.kinds},
         )
         self._storage = LocalStorage(str(self.folder / "checkpoint"), False)
+        self._commits = CommitLog(self._storage)
         sources = self._case.sources
         ports = free_ports(2 * len(sources))
         plain, acked = ports[: len(sources)], ports[len(sources) :]
@@ -243,8 +245,8 @@ class Verification:
     # ----------------------------------------------------------------------------------------------
 
     def _position(self) -> tuple[int, int]:
-        names = self._storage.names("commits")
-        return (int(names[-1]) if names else -1), self.inbox.count
+        batches = self._commits.batches()
+        return (batches[-1] if batches else -1), self.inbox.count
 
     def _has_progressed(self) -> bool:
         """Whether a batch was committed and output received since the last kill; notes the

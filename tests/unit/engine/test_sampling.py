@@ -90,7 +90,7 @@ def samples(monkeypatch: pytest.MonkeyPatch) -> list[StageSample]:
     seen: list[StageSample] = []
 
     def frames(self: Level, source: int, some: bytes, receipt_ms: int = 0) -> int:
-        number, sample = self.sample_frames(source, some, receipt_ms, CLOCK)
+        number, sample = self.sample(source, some, receipt_ms, CLOCK)
         assert sample is not None
         seen.append(sample)
         return number
@@ -114,7 +114,7 @@ def test_a_sampled_run_has_the_output_and_state_of_one_that_is_not(
 
     with monkeypatch.context() as patch:
         patch.setattr(Level, "feed_frames", lambda self, source, some, at=0: (
-            self.sample_frames(source, some, at, CLOCK)[0]))  # fmt: skip
+            self.sample(source, some, at, CLOCK)[0]))  # fmt: skip
         patch.setattr(Level, "feed_block", lambda self, block: self.sample_block(block, CLOCK))
         sampled = LocalRunner(application.plan)
         found = sampled.run_batch(inputs(sampled, lines), 2)

@@ -13,7 +13,7 @@ from wallaroo.framing import Framing, frame_splitter
 from wallaroo.ingress.process import Feeders
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
-from wallaroo.spool import Position, SpoolReader, folder_of
+from wallaroo.spool import Boundary, SpoolReader, folder_of
 from wallaroo.steps import Decoder
 
 
@@ -45,7 +45,7 @@ class Source:
 
     def payloads(self) -> list[bytes]:
         """Everything published so far."""
-        chunks = self.reader.chunks(Position(), self.reader.head().position)
+        chunks = self.reader.chunks(Boundary(), self.reader.head().position)
         return [
             payload for chunk in chunks for payload in frame_splitter(self.framing)(chunk.frames)
         ]

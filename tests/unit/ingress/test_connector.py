@@ -19,7 +19,7 @@ from wallaroo.errors import WallarooParameterError
 from wallaroo.framing import Framing
 from wallaroo.ingress.connector.notes import event_times
 from wallaroo.sources.connector import SourceConnectorConfig
-from wallaroo.spool import Position
+from wallaroo.spool import Boundary
 
 NONE_YET = 2**64 - 1
 FRAMING = Framing(max_size=FRAME_BYTES_MAX)
@@ -117,7 +117,7 @@ def test_messages_are_stored_and_acknowledged(running: Running) -> None:
     assert source.wait_for(2) == [b"one", b"five"]
     notes = [
         list(event_times(chunk.resume))
-        for chunk in source.reader.chunks(Position(), source.reader.head().position)
+        for chunk in source.reader.chunks(Boundary(), source.reader.head().position)
     ]
     assert [time for times in notes for time in times] in ([1234, 0], [1234])
 

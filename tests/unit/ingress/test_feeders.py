@@ -16,10 +16,10 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, same, wait_until
 from wallaroo.errors import PeerError, PipelineError, UserCodeError
-from wallaroo.ingress.feeds import GeneratorFeed
-from wallaroo.ingress.file_feed import FileFeed
 from wallaroo.sources.file import FileSourceConfig
+from wallaroo.sources.file_feed import FileFeed
 from wallaroo.sources.generator import GenSourceConfig
+from wallaroo.sources.generator_feed import GeneratorFeed
 from wallaroo.spool import write_tail
 
 ROOT = str(Path(__file__).parents[3])

@@ -34,7 +34,7 @@ from wallaroo.range_server.wire import (
     VERSION,
     proof_of,
 )
-from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of
+from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of
 
 SECRET = b"s" * 32
 CHUNK = b"x" * 100_000
@@ -86,7 +86,7 @@ def threaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         thread.stop()
 
 
-def write(root: Path, source: str, chunks: int) -> Position:
+def write(root: Path, source: str, chunks: int) -> Boundary:
     """Write a spool of that many chunks; return its end."""
     writer = SpoolWriter(folder_of(root, source), is_durable=False)
     for number in range(chunks):
@@ -96,7 +96,7 @@ def write(root: Path, source: str, chunks: int) -> Position:
     return writer.position
 
 
-def end_of(root: Path, source: str = "In") -> Position:
+def end_of(root: Path, source: str = "In") -> Boundary:
     return SpoolReader(folder_of(root, source)).head().position
 
 
@@ -145,8 +145,8 @@ def test_all_kinds_of_sources_under_a_root_are_served(running: Running) -> None:
     assert set(feeders.pids) == {"ingress", "range server"}
     for name, to in (("In", source.reader.head().position), ("Another", end)):
         remote = RemoteSpool(feeders.range_address, feeders.range_secret, name)
-        assert list(remote.chunks(Position(), to)) == list(
-            SpoolReader(folder_of(running.root, name)).chunks(Position(), to)
+        assert list(remote.chunks(Boundary(), to)) == list(
+            SpoolReader(folder_of(running.root, name)).chunks(Boundary(), to)
         )
 
 
@@ -194,7 +194,7 @@ def test_it_is_killed_and_comes_back_on_its_port_with_its_secret_and_the_ingress
                 secret,
                 ingress,
             )
-            assert len(list(RemoteSpool(address, secret, "Another").chunks(Position(), end))) == 3
+            assert len(list(RemoteSpool(address, secret, "Another").chunks(Boundary(), end))) == 3
             client.sendall(b"\0\0\0\1a")
             running.source().wait_for(number)
     assert [line for line in running.log if "range server" in line] == [
@@ -214,7 +214,7 @@ def test_the_ingress_is_killed_and_ranges_are_served_all_the_same(running: Runni
         len(
             list(
                 RemoteSpool(feeders.range_address, feeders.range_secret, "Another").chunks(
-                    Position(), end
+                    Boundary(), end
                 )
             )
         )
@@ -237,7 +237,7 @@ def test_batches_under_way_are_served_after_the_feeding_has_stopped(running: Run
         len(
             list(
                 RemoteSpool(feeders.range_address, feeders.range_secret, "Another").chunks(
-                    Position(), end
+                    Boundary(), end
                 )
             )
         )
@@ -282,7 +282,7 @@ def test_garbage_is_turned_away_with_one_line_and_harms_nobody(
     end = write(running.root, "Another", 20)
     address = running.feeders.range_address
     assert address is not None
-    reading = RemoteSpool(address, running.feeders.range_secret, "Another").chunks(Position(), end)
+    reading = RemoteSpool(address, running.feeders.range_secret, "Another").chunks(Boundary(), end)
     first = next(reading)
     with socket.create_connection(address, timeout=10) as client:
         client.sendall(garbage)
@@ -291,7 +291,7 @@ def test_garbage_is_turned_away_with_one_line_and_harms_nobody(
         wait_until(lambda: running.log)
         assert is_closed(client)
     assert [first, *reading] == list(
-        SpoolReader(folder_of(running.root, "Another")).chunks(Position(), end)
+        SpoolReader(folder_of(running.root, "Another")).chunks(Boundary(), end)
     )
     assert len(running.log) == 1
     assert re.match(
@@ -427,7 +427,7 @@ def test_where_all_are_busy_a_new_reader_waits_and_then_gets_its_range(
     read: list[object] = []
     reader = threading.Thread(
         target=lambda: read.extend(
-            RemoteSpool(thread.address, SECRET, "In").chunks(Position(), end)
+            RemoteSpool(thread.address, SECRET, "In").chunks(Boundary(), end)
         )
     )
     reader.start()
@@ -458,7 +458,7 @@ def test_a_reader_that_does_not_read_keeps_nobody_waiting(running: Running) -> N
         len(
             list(
                 RemoteSpool(feeders.range_address, feeders.range_secret, "Large").chunks(
-                    Position(), end
+                    Boundary(), end
                 )
             )
         )
@@ -484,7 +484,7 @@ def test_a_large_range_does_not_pass_through_the_servers_memory(running: Running
 
     before = peak_bytes()
     for _ in RemoteSpool(feeders.range_address, feeders.range_secret, "Large").chunks(
-        Position(), end
+        Boundary(), end
     ):
         pass
     assert end.byte == pytest.approx(100e6, rel=0.01)
@@ -502,7 +502,7 @@ def test_a_segment_that_vanishes_under_a_reader_is_told_when_it_asks_again(
         writer.append(CHUNK, 1, number)
     writer.publish()
     writer.close()
-    reading = RemoteSpool(threaded().address, SECRET, "Cut").chunks(Position(), writer.position)
+    reading = RemoteSpool(threaded().address, SECRET, "Cut").chunks(Boundary(), writer.position)
     assert next(reading).receipt_ns == 0
     max(writer.folder.glob("*.chunks")).unlink()
     with pytest.raises(CheckpointError, match="ends below the published head"):

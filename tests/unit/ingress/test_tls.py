@@ -14,7 +14,7 @@ import pytest
 from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import PeerError
 from wallaroo.range_server.client import RemoteSpool
-from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of
+from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of
 from wallaroo.tls import TLS
 
 
@@ -142,9 +142,9 @@ def test_ranges_are_read_encrypted_by_clients_that_pin_the_certificate(
     assert address is not None
 
     remote = RemoteSpool(address, secret, "In", Path(server.certificate).read_text())
-    chunks = list(remote.chunks(Position(), end))
+    chunks = list(remote.chunks(Boundary(), end))
 
-    assert chunks == list(SpoolReader(folder).chunks(Position(), end))
+    assert chunks == list(SpoolReader(folder).chunks(Boundary(), end))
 
 
 def test_a_server_with_another_certificate_is_not_believed(
@@ -158,4 +158,4 @@ def test_a_server_with_another_certificate_is_not_believed(
     remote = RemoteSpool(address, secret, "In", Path(other.certificate).read_text())
 
     with pytest.raises(PeerError):
-        list(remote.chunks(Position(), Position(100, 1)))
+        list(remote.chunks(Boundary(), Boundary(100, 1)))

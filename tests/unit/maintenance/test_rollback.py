@@ -17,7 +17,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.sinks.file.config import FileSinkConfig
 from wallaroo.sinks.interface import WriteContext
-from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of, read_tail, write_tail
+from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of, read_tail, write_tail
 from wallaroo.state.checkpoint import open_checkpoint
 
 Run = Callable[..., tuple[int, str, str]]
@@ -135,8 +135,8 @@ def fill_spool(root: Path) -> None:
     for _ in range(6):
         writer.append(b"x" * 42, 7, receipt_ns=1)
     writer.publish()
-    assert writer.position == Position(6 * 70, 6 * 7)
-    write_tail(folder, writer.position, Position(140, 14))
+    assert writer.position == Boundary(6 * 70, 6 * 7)
+    write_tail(folder, writer.position, Boundary(140, 14))
     writer.remove_consumed()
     writer.close()
 
@@ -170,12 +170,12 @@ def test_state_sources_and_sinks_go_back_together(stage: Stage, wallaroo: Run) -
     assert "is at commit 3: dropped 4 to 5" in out
     assert stage.commits()[-1] == 3
     assert state_of(stage.root) == stage.book.expected[3]
-    assert read_tail(stage.spool) == Position(280, 28)
+    assert read_tail(stage.spool) == Boundary(280, 28)
     commit = CheckpointReader(stage.root).at().commit
     assert stage.notes("one")[-1] == ["rollback", 3, commit.id, []]
     assert stage.notes("two")[-1][0] == "rollback"
     chunks = list(
-        SpoolReader(stage.spool).chunks(Position(280), SpoolReader(stage.spool).head().position)
+        SpoolReader(stage.spool).chunks(Boundary(280), SpoolReader(stage.spool).head().position)
     )
     assert len(chunks) == 2
 
@@ -200,7 +200,7 @@ def test_a_run_goes_on_from_there_and_uses_the_numbers_again(
     ("to", "follows", "message"),
     [
         (3, "refuses", r"two (noting two): it was sent by mail"),
-        (1, "follows", "Lines: input from event 14 on would be read again"),
+        (1, "follows", "source 'Lines': input from event 14 on would be read again"),
         (9, "follows", "commit 9 is not in"),
     ],
 )
@@ -208,7 +208,7 @@ def test_what_cannot_follow_is_named_and_nothing_is_touched(
     to: int, follows: str, message: str, stage: Stage, wallaroo: Run
 ) -> None:
     if to == 1:  # the run retained less
-        write_tail(stage.spool, Position(420, 42))
+        write_tail(stage.spool, Boundary(420, 42))
         writer = SpoolWriter(stage.spool, is_durable=False)
         writer.remove_consumed()
         writer.close()

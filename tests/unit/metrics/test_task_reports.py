@@ -24,10 +24,11 @@ from wallaroo.runtime.batches import Batches, BatchSetup
 from wallaroo.runtime.commit_protocol import BatchProtocol
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.in_process import InProcessRunner
-from wallaroo.runtime.intake import plan_offsets
+from wallaroo.runtime.intake import plan_ends
 from wallaroo.runtime.job import BatchJob, Deployment
 from wallaroo.runtime.pacing import Pacer
-from wallaroo.spool import SpoolReader, folder_of
+from wallaroo.sources.log import LogContext
+from wallaroo.spool import folder_of
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.environments import close_environments
 from wallaroo.status_api.live import LiveView
@@ -54,21 +55,21 @@ def meter(tmp_path: Path) -> Iterator[RunMeter]:
     committers = miniature.open_sinks(plan, checkpoint)
     housekeeping = Housekeeping(checkpoint, miniature.KEY_GROUPS, 8)
     steps = (miniature.STEP,)
-    reader = SpoolReader(spool)
+    log = plan.sources[0].config.open_log(LogContext(checkpoint.root / "spool"))
     view = str(checkpoint.view_root)
-    deployment = Deployment.of(plan, (), checkpoint.root, (reader,), view, checkpoint.id, False)
+    deployment = Deployment.of(plan, (), checkpoint.root, (log,), view, checkpoint.id, False)
     meter = RunMeter("Sequence", time.time())
     batches = Batches(
-        BatchSetup(plan, deployment, steps, (reader,)),
+        BatchSetup(plan, deployment, steps, (log,), {miniature.SOURCE: log.beginning()}),
         protocol=BatchProtocol(
-            plan, checkpoint, committers, housekeeping, {miniature.SOURCE: spool}, steps
+            plan, checkpoint, committers, housekeeping, {miniature.SOURCE: log}, steps
         ),
         housekeeping=housekeeping,
         runner=PicklingRunner(miniature.TASKS),
         accounts=Accounts(plan, meter),
         pacer=Pacer(1.0),
     )
-    batches.run(plan_offsets(batches.ends, {miniature.SOURCE: reader}, EVENTS))
+    batches.run(plan_ends(batches.ends, {miniature.SOURCE: log}, EVENTS))
     yield meter
     for committer in committers.values():
         committer.close(0.0)

@@ -219,7 +219,7 @@ def test_published_offsets_can_be_a_start(
     log = KafkaLog(subscription(broker, topic, group="own-group"))
     done = log.advance(log.beginning(), 4)
 
-    log.release(done)
+    log.committed(done, None)
 
     stored = KafkaLog(subscription(broker, topic, group="own-group", start="stored"))
     eventually(lambda: stored.beginning().events == 4, "the offsets are published", seconds=30)

@@ -20,6 +20,7 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spark.host import new_run
+from wallaroo.spark.query import BatchQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -51,9 +52,20 @@ def test_a_start_that_fails_leaves_no_query_in_a_session_that_was_handed_in(
 ) -> None:
     options = RunOptions(status_address=None)
     broken = new_run(application(tmp_path), options, spark_session)
-    with mock.patch.object(Batches, "warm_up", side_effect=PeerError("no worker")):
-        with pytest.raises(PeerError, match="no worker"):
-            broken.start()
+    begin = BatchQuery.start
+    begun: list[BatchQuery] = []
+
+    def start(query: BatchQuery) -> None:
+        begin(query)
+        begun.append(query)
+
+    with (
+        mock.patch.object(Batches, "warm_up", side_effect=PeerError("no worker")),
+        mock.patch.object(BatchQuery, "start", start),
+        pytest.raises(PeerError, match="no worker"),
+    ):
+        broken.start()
+    assert begun, "a query that begins after the run's end is stopped by nothing"
     assert list(spark_session.streams.active) == []
     again = new_run(application(tmp_path), options, spark_session)
     again.start()

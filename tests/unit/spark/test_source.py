@@ -4,63 +4,64 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wallaroo.runtime.intake import plan_offsets
+from wallaroo.runtime.intake import plan_ends
+from wallaroo.sources.log import Position
+from wallaroo.sources.spooled import SpoolLog
 from wallaroo.spark.control import Control, read_control, write_control
-from wallaroo.spark.source import STARTED, UNSTARTED, SpoolStreamReader
-from wallaroo.spool.format import folder_of
-from wallaroo.spool.reader import SpoolReader
+from wallaroo.spark.planner_logs import LOGS, write_logs
+from wallaroo.spark.source import STARTED, UNSTARTED, LogStreamReader
 from wallaroo.spool.writer import SpoolWriter
 
+BEGINNING = Position(0, 0)
 
-def spool(folder: Path, chunks: int, events: int = 10) -> SpoolReader:
+
+def spool(folder: Path, chunks: int, events: int = 10) -> SpoolLog:
     writer = SpoolWriter(folder, is_durable=False)
     for number in range(chunks):
         writer.append(b"x" * (5 * events), events, number)
     writer.publish()
     writer.close()
-    return SpoolReader(folder)
+    return SpoolLog(folder.name, folder, "")
 
 
 def test_a_small_backlog_is_taken_whole(tmp_path: Path) -> None:
-    readers = {"a": spool(tmp_path / "a", 3), "b": spool(tmp_path / "b", 1)}
-    ends = plan_offsets({"a": [0, 0], "b": [0, 0]}, readers, 1_000)
-    assert {name: events for name, (_, events) in ends.items()} == {"a": 30, "b": 10}
+    logs = {"a": spool(tmp_path / "a", 3), "b": spool(tmp_path / "b", 1)}
+    ends = plan_ends({"a": BEGINNING, "b": BEGINNING}, logs, 1_000)
+    assert {name: end.events for name, end in ends.items()} == {"a": 30, "b": 10}
 
 
 def test_a_large_backlog_is_shared_in_proportion(tmp_path: Path) -> None:
-    readers = {"a": spool(tmp_path / "a", 90), "b": spool(tmp_path / "b", 10)}
-    ends = plan_offsets({"a": [0, 0], "b": [0, 0]}, readers, 500)
-    assert {name: events for name, (_, events) in ends.items()} == {"a": 450, "b": 50}
+    logs = {"a": spool(tmp_path / "a", 90), "b": spool(tmp_path / "b", 10)}
+    ends = plan_ends({"a": BEGINNING, "b": BEGINNING}, logs, 500)
+    assert {name: end.events for name, end in ends.items()} == {"a": 450, "b": 50}
 
 
 def test_the_smallest_bound_still_moves_every_source_that_has_something(tmp_path: Path) -> None:
-    readers = {
+    logs = {
         "a": spool(tmp_path / "a", 90),
         "b": spool(tmp_path / "b", 1),
         "c": spool(tmp_path / "c", 0),
     }
-    ends = plan_offsets({"a": [0, 0], "b": [0, 0], "c": [0, 0]}, readers, 1)
-    assert [events for _, events in ends.values()] == [10, 10, 0]
+    ends = plan_ends({"a": BEGINNING, "b": BEGINNING, "c": BEGINNING}, logs, 1)
+    assert [end.events for end in ends.values()] == [10, 10, 0]
 
 
 def test_nothing_new_gives_the_very_same_offsets(tmp_path: Path) -> None:
-    readers = {"a": spool(tmp_path / "a", 3)}
-    first = plan_offsets({"a": [0, 0]}, readers, 1_000)
-    assert plan_offsets(first, readers, 1_000) == first
+    logs = {"a": spool(tmp_path / "a", 3)}
+    first = plan_ends({"a": BEGINNING}, logs, 1_000)
+    assert plan_ends(first, logs, 1_000) == first
 
 
 def test_a_query_begins_with_a_batch_without_events_and_a_held_one_takes_none(
     tmp_path: Path,
 ) -> None:
-    spool(folder_of(tmp_path, "a"), 3)
+    write_logs(tmp_path / LOGS, {"a": spool(tmp_path / "a", 3)}, ())
     write_control(tmp_path / "control", Control(1_000, is_held=True))
     options = {
-        "spool": str(tmp_path),
-        "sources": '["a"]',
         "initial": '{"a": [0, 0], "": [0, 0]}',
         "control": str(tmp_path / "control"),
     }
-    reader = SpoolStreamReader(options)
+    reader = LogStreamReader(options)
     start = reader.initialOffset()
     begun = reader.latestOffset(start, reader.getDefaultReadLimit())
     assert begun["a"] == [0, 0]

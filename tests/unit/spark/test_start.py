@@ -12,7 +12,7 @@ import pytest
 import wallaroo
 from wallaroo import console, runner
 from wallaroo.errors import PeerError
-from wallaroo.spark import host, stderr
+from wallaroo.spark import host_session, stderr
 
 Eventually = Callable[..., Any]
 END_S_MAX = 60.0
@@ -40,7 +40,7 @@ class StartsWhenAsked:
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> StartsWhenAsked:
     starting = StartsWhenAsked()
-    monkeypatch.setattr(host, "open_session", starting)
+    monkeypatch.setattr(host_session, "open_session", starting)
     return starting
 
 
@@ -77,8 +77,8 @@ def test_a_run_that_is_stopped_while_it_starts_ends_without_an_error(
         assert may_go_on.wait(END_S_MAX)
         return object()
 
-    monkeypatch.setattr(host, "open_session", started)
-    monkeypatch.setattr(host, "close_session", lambda session: None)
+    monkeypatch.setattr(host_session, "open_session", started)
+    monkeypatch.setattr(host_session, "close_session", lambda session: None)
     handle = runner.launch(application(tmp_path, tmp_path / "out"), wallaroo.RunOptions())
     assert has_begun.wait(END_S_MAX)
     handle.stop()

@@ -13,7 +13,7 @@ import pytest
 from wallaroo.ingress.process import Feeders
 from wallaroo.range_server import client as remote_module
 from wallaroo.range_server.client import RemoteSpool
-from wallaroo.spool import Position, SpoolReader, SpoolWriter, folder_of
+from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of
 from wallaroo.spool.format import Chunk
 
 NEVER = 1 << 62
@@ -36,7 +36,7 @@ class Served:
 
     def fill(
         self, sizes: Sequence[int], segment_bytes_max: int = 1 << 26
-    ) -> tuple[str, list[Position]]:
+    ) -> tuple[str, list[Boundary]]:
         """Write one chunk per size; return the source's name and all boundaries."""
         source = self.new_source()
         writer = SpoolWriter(
@@ -65,7 +65,7 @@ class Served:
     def remote(self, source: str, address: tuple[str, int] | None = None) -> RemoteSpool:
         return RemoteSpool(address or self.address, self.secret, source)
 
-    def both(self, source: str, start: Position, end: Position) -> tuple[list[Chunk], list[Chunk]]:
+    def both(self, source: str, start: Boundary, end: Boundary) -> tuple[list[Chunk], list[Chunk]]:
         return list(self.local(source).chunks(start, end)), list(
             self.remote(source).chunks(start, end)
         )

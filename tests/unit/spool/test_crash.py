@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.spool import Position, SpoolReader, SpoolWriter
+from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
 from wallaroo.spool.format import INDEX_STRIDE_BYTES
 
 SRC = str(Path(__file__).parents[3] / "src")
@@ -68,8 +68,8 @@ def test_killed_at_any_point_nothing_published_is_lost_and_the_log_goes_on(
         folder, sizes = tmp_path / str(nth), POINTS[point]
         killed = run_writer(folder, f"{point}:{nth}", sizes)
         assert killed.returncode == -9, f"{point} was not passed {nth} times: {killed.stderr}"
-        printed = [Position(*map(int, line.split())) for line in killed.stdout.splitlines()]
-        published = max(printed, default=Position())
+        printed = [Boundary(*map(int, line.split())) for line in killed.stdout.splitlines()]
+        published = max(printed, default=Boundary())
         writer = SpoolWriter(folder, is_durable=True, segment_bytes_max=sizes[0])
         assert writer.position >= published
         assert writer.last_resume == (
@@ -77,7 +77,7 @@ def test_killed_at_any_point_nothing_published_is_lost_and_the_log_goes_on(
         )
         writer.close()
         assert run_writer(folder, "", sizes).returncode == 0
-        start = min(Position(*map(int, path.stem.split("-"))) for path in folder.glob("*.chunks"))
+        start = min(Boundary(*map(int, path.stem.split("-"))) for path in folder.glob("*.chunks"))
         reader = SpoolReader(folder)
         frames = [chunk.frames.rstrip() for chunk in reader.chunks(start, reader.head().position)]
         assert frames == [b"frame %03d" % number for number in range(start.events, 40)]
@@ -107,7 +107,7 @@ def test_killed_while_it_recovers_it_recovers_all_the_same(tmp_path: Path, point
     killed = run_writer(tmp_path, f"{point}:1")
     assert killed.returncode == -9, killed.stderr
     assert run_writer(tmp_path, "").returncode == 0
-    start = min(Position(*map(int, path.stem.split("-"))) for path in tmp_path.glob("*.chunks"))
+    start = min(Boundary(*map(int, path.stem.split("-"))) for path in tmp_path.glob("*.chunks"))
     reader = SpoolReader(tmp_path)
     frames = [chunk.frames for chunk in reader.chunks(start, reader.head().position)]
     assert frames == [b"frame %03d" % number for number in range(start.events, 40)]

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.spool import (
-    Position,
+    Boundary,
     SpoolDiskError,
     SpoolFullError,
     SpoolReader,
     SpoolWriter,
     write_tail,
 )
-from wallaroo.spool.check import check_spools
+from wallaroo.spool.check import check_spool
 from wallaroo.spool.format import folder_of
 
 SRC = str(Path(__file__).parents[3] / "src")
@@ -44,12 +44,12 @@ class FailingSync:
             raise OSError(number, os.strerror(number))
 
 
-def frames_of(folder: Path, start: Position = Position()) -> list[bytes]:  # noqa: B008  # frozen
+def frames_of(folder: Path, start: Boundary = Boundary()) -> list[bytes]:  # noqa: B008  # frozen
     reader = SpoolReader(folder)
     return [chunk.frames for chunk in reader.chunks(start, reader.head().position)]
 
 
-def drop_pages(folder: Path, position: Position) -> None:
+def drop_pages(folder: Path, position: Boundary) -> None:
     """Do what a kernel may do after a failed sync: the bytes never reach the disk."""
     segment = min(folder.glob("*.chunks"))
     content = segment.read_bytes()
@@ -89,10 +89,10 @@ def test_while_the_copy_fails_too_nothing_is_published(
     for _ in range(3):
         with pytest.raises(PeerError):
             writer.publish()
-        assert SpoolReader(tmp_path).head().position == Position()
+        assert SpoolReader(tmp_path).head().position == Boundary()
     writer.report("no room")
     head = SpoolReader(tmp_path).head()
-    assert (head.position, head.error) == (Position(), "no room")
+    assert (head.position, head.error) == (Boundary(), "no room")
     writer.publish()
     writer.close()
     assert frames_of(tmp_path) == [b"first"]
@@ -323,7 +323,7 @@ def test_everything_of_a_spool_is_private(tmp_path: Path) -> None:
     assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
 
 
-def filled(root: Path, events: int, checkpoint: str = "") -> Position:
+def filled(root: Path, events: int, checkpoint: str = "") -> Boundary:
     folder = folder_of(root, "A")
     writer = SpoolWriter(folder, is_durable=True, checkpoint=checkpoint)
     for number in range(events):
@@ -333,15 +333,11 @@ def filled(root: Path, events: int, checkpoint: str = "") -> Position:
     return position
 
 
-def offsets(position: Position) -> dict[str, list[int]]:
-    return {"A": [position.byte, position.events]}
-
-
 def test_a_spool_of_another_checkpoint_is_refused(tmp_path: Path) -> None:
     position = filled(tmp_path, 3, "one")
-    check_spools(tmp_path, "one", offsets(position))
+    check_spool(folder_of(tmp_path, "A"), "A", "one", position)
     with pytest.raises(CheckpointError, match=r"belongs to another checkpoint.*--fresh"):
-        check_spools(tmp_path, "two", offsets(position))
+        check_spool(folder_of(tmp_path, "A"), "A", "two", position)
     with pytest.raises(CheckpointError, match="belongs to another checkpoint"):
         filled(tmp_path, 1, "two")
     assert SpoolReader(folder_of(tmp_path, "A")).head().position == position
@@ -362,11 +358,11 @@ def test_a_spool_that_is_missing_or_behind_its_commit_is_refused(
 ) -> None:
     position = filled(tmp_path, 3, "one")
     harm(folder_of(tmp_path, "A"))
-    committed = Position(position.byte + 29, 4)
+    committed = Boundary(position.byte + 29, 4)
     with pytest.raises(
         CheckpointError, match=f"source 'A' has committed 4 events.*{words}.*backup"
     ):
-        check_spools(tmp_path, "one", offsets(committed))
+        check_spool(folder_of(tmp_path, "A"), "A", "one", committed)
 
 
 def test_a_head_older_than_the_commit_is_accepted_if_the_log_reaches_far_enough(
@@ -378,9 +374,9 @@ def test_a_head_older_than_the_commit_is_accepted_if_the_log_reaches_far_enough(
     old = head.read_bytes()
     position = filled(tmp_path, 2, "one")
     head.write_bytes(old)
-    check_spools(tmp_path, "one", offsets(position))
+    check_spool(folder_of(tmp_path, "A"), "A", "one", position)
     assert head.read_bytes() == old
 
 
 def test_a_source_that_never_committed_needs_no_spool(tmp_path: Path) -> None:
-    check_spools(tmp_path, "one", {"A": [0, 0]})
+    check_spool(folder_of(tmp_path, "A"), "A", "one", Boundary())

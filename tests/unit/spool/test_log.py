@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.spool import (
+    Boundary,
     Head,
-    Position,
     SpoolFullError,
     SpoolReader,
     SpoolWriter,
@@ -48,15 +48,15 @@ def everything(folder: Path) -> list[tuple[int, bytes]]:
     ]
 
 
-def first_of(folder: Path) -> Position:
+def first_of(folder: Path) -> Boundary:
     byte, events = min(path.stem for path in folder.glob("*.chunks")).split("-")
-    return Position(int(byte), int(events))
+    return Boundary(int(byte), int(events))
 
 
 def test_what_is_published_is_read_back_in_order(tmp_path: Path) -> None:
     filled(tmp_path, [3, 1, 5]).close()
     reader = pickle.loads(pickle.dumps(SpoolReader(tmp_path)))
-    chunks = list(reader.chunks(Position(), reader.head().position))
+    chunks = list(reader.chunks(Boundary(), reader.head().position))
     assert [chunk.frames for chunk in chunks] == [b"\0" * 3, b"\1", b"\2" * 5]
     assert chunks[2] == (2, 2, 5, b"\2" * 5, b"2")
     assert reader.head().position.events == 9
@@ -72,7 +72,7 @@ def test_what_is_not_published_is_not_seen(tmp_path: Path) -> None:
 
 def test_a_new_spool_has_an_empty_head(tmp_path: Path) -> None:
     assert SpoolReader(tmp_path).head() == Head()
-    assert SpoolReader(tmp_path).advance(Position(), 10) == Position()
+    assert SpoolReader(tmp_path).advance(Boundary(), 10) == Boundary()
 
 
 def test_the_head_tells_what_the_writer_said(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_advance_and_split_agree_with_counting(
     filled(folder, sizes, segment_bytes_max).close()
     reader = SpoolReader(folder)
     ends = [sum(sizes[:count]) for count in range(len(sizes) + 1)]
-    here = Position()
+    here = Boundary()
     while here != reader.head().position:
         there = reader.advance(here, events_max)
         wanted = max(
@@ -127,7 +127,7 @@ def test_advance_and_split_agree_with_counting(
 
 def test_split_is_even_by_events(tmp_path: Path) -> None:
     filled(tmp_path, [12, 10, 10, 12]).close()
-    parts = SpoolReader(tmp_path).split(Position(), SpoolReader(tmp_path).head().position, 2)
+    parts = SpoolReader(tmp_path).split(Boundary(), SpoolReader(tmp_path).head().position, 2)
     assert [high.events - low.events for low, high in parts] == [22, 22]
 
 
@@ -135,10 +135,10 @@ def test_a_large_log_is_cut_by_its_index(tmp_path: Path) -> None:
     sizes = [50] * 20_000
     filled(tmp_path, sizes, segment_bytes_max=400_000).close()
     reader = SpoolReader(tmp_path)
-    assert reader.advance(Position(), 777_777).events == 777_750
+    assert reader.advance(Boundary(), 777_777).events == 777_750
     for index in tmp_path.glob("*.index"):
         index.write_bytes(b"garbage" * 100)
-    assert reader.advance(Position(), 777_777).events == 777_750
+    assert reader.advance(Boundary(), 777_777).events == 777_750
 
 
 def test_a_writer_continues_where_the_last_one_stopped(tmp_path: Path) -> None:
@@ -254,13 +254,13 @@ def test_only_whole_segments_below_the_tail_are_removed(tmp_path: Path) -> None:
     ends = [chunk * (10 + 28 + 1) for chunk in range(7)]
     before = len(list(tmp_path.glob("*.chunks")))
     assert writer.backlog_bytes() == ends[6]
-    write_tail(tmp_path, Position(ends[3], 30))
+    write_tail(tmp_path, Boundary(ends[3], 30))
     writer.remove_consumed()
-    assert read_tail(tmp_path) == Position(ends[3], 30)
+    assert read_tail(tmp_path) == Boundary(ends[3], 30)
     assert (before, len(list(tmp_path.glob("*.chunks")))) == (3, 2)
     assert writer.backlog_bytes() == ends[3]
     with pytest.raises(CheckpointError, match="no longer holds byte 0"):
-        list(SpoolReader(tmp_path).chunks(Position(), writer.position))
+        list(SpoolReader(tmp_path).chunks(Boundary(), writer.position))
     write_tail(tmp_path, writer.position)
     writer.remove_consumed()
     writer.close()
@@ -270,12 +270,12 @@ def test_only_whole_segments_below_the_tail_are_removed(tmp_path: Path) -> None:
 def test_what_a_retained_commit_would_read_again_stays_and_is_no_backlog(tmp_path: Path) -> None:
     writer = filled(tmp_path, [10] * 6, segment_bytes_max=70)
     ends = [chunk * (10 + 28 + 1) for chunk in range(7)]
-    write_tail(tmp_path, Position(ends[5], 50), Position(ends[1], 10))
+    write_tail(tmp_path, Boundary(ends[5], 50), Boundary(ends[1], 10))
     writer.remove_consumed()
-    assert read_tail(tmp_path) == Position(ends[5], 50)
-    assert read_released(tmp_path) == Position(ends[1], 10)
+    assert read_tail(tmp_path) == Boundary(ends[5], 50)
+    assert read_released(tmp_path) == Boundary(ends[1], 10)
     assert writer.backlog_bytes() == ends[1]
-    assert len(list(SpoolReader(tmp_path).chunks(Position(ends[1], 10), writer.position))) == 5
+    assert len(list(SpoolReader(tmp_path).chunks(Boundary(ends[1], 10), writer.position))) == 5
     writer.close()
 
 

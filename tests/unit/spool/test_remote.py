@@ -22,10 +22,10 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.range_server import client as remote_module
 from wallaroo.range_server.client import RemoteSpool
 from wallaroo.range_server.wire import ANSWER, MAGIC, OK, SERVER_HELLO, VERSION
-from wallaroo.spool import Position, SpoolWriter, write_tail
+from wallaroo.spool import Boundary, SpoolWriter, write_tail
 from wallaroo.spool.format import CHUNK_HEADER
 
-BEGIN = Position()
+BEGIN = Boundary()
 
 
 @settings(max_examples=30, deadline=None)
@@ -131,7 +131,7 @@ def test_bytes_of_another_place_are_not_taken_for_the_range(served: Served) -> N
     with pytest.raises(
         CheckpointError, match=r"the checksum of a chunk differs|a chunk is not whole"
     ):
-        list(served.remote(source).chunks(Position(3, 0), boundaries[-1]))
+        list(served.remote(source).chunks(Boundary(3, 0), boundaries[-1]))
 
 
 def test_a_file_that_ends_below_the_range_is_told(served: Served) -> None:
@@ -181,7 +181,7 @@ def test_another_program_at_the_port_is_not_believed(words: tuple[bytes, ...], w
         PeerError,
         match=f"127.0.0.1:{impostor.address[1]} does not serve this run's spools: .*{what}",
     ):
-        list(RemoteSpool(impostor.address, b"s" * 32, "In").chunks(BEGIN, Position(10, 1)))
+        list(RemoteSpool(impostor.address, b"s" * 32, "In").chunks(BEGIN, Boundary(10, 1)))
     impostor.close()
 
 
@@ -195,13 +195,13 @@ def test_a_server_that_stays_away_is_told_with_host_port_and_cure(
         PeerError,
         match=rf"127.0.0.1:{address[1]} \(Connection refused\).*See that the driver is running",
     ):
-        list(RemoteSpool(address, b"s" * 32, "In").chunks(BEGIN, Position(10, 1)))
+        list(RemoteSpool(address, b"s" * 32, "In").chunks(BEGIN, Boundary(10, 1)))
 
 
 def test_a_host_without_an_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_module, "RETRY_S_MAX", 0.0)
     with pytest.raises(PeerError, match=r"cannot be read from nowhere\.invalid:7"):
-        list(RemoteSpool(("nowhere.invalid", 7), b"s" * 32, "In").chunks(BEGIN, Position(10, 1)))
+        list(RemoteSpool(("nowhere.invalid", 7), b"s" * 32, "In").chunks(BEGIN, Boundary(10, 1)))
 
 
 def test_a_server_that_takes_the_question_and_is_silent_is_told(
@@ -210,7 +210,7 @@ def test_a_server_that_takes_the_question_and_is_silent_is_told(
     with socket.create_server(("127.0.0.1", 0)) as mute:  # connected by the kernel, never answered
         monkeypatch.setattr(remote_module, "RETRY_S_MAX", 0.2)
         with pytest.raises(PeerError, match=r"\(timed out\)"):
-            list(RemoteSpool(mute.getsockname(), b"s" * 32, "In").chunks(BEGIN, Position(10, 1)))
+            list(RemoteSpool(mute.getsockname(), b"s" * 32, "In").chunks(BEGIN, Boundary(10, 1)))
 
 
 def test_all_ranges_of_a_process_come_over_one_connection(served: Served) -> None:

@@ -67,6 +67,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="how long a batch should take (default: %(default)s)",
     )
     add(
+        "--latency",
+        choices=("normal", "low"),
+        default="normal",
+        help=(
+            "low: workers take small batches as input comes, in milliseconds; on this machine only "
+            "(default: %(default)s)"
+        ),
+    )
+    add(
         "--key-groups",
         type=_whole(1),
         default=KEY_GROUPS_DEFAULT,
@@ -177,6 +186,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         is_fresh=options.fresh,
         tasks=options.tasks,
         batch_time_s=options.batch_time,
+        latency=options.latency,
         log_level=options.log_level,
         app_log_level=options.app_log_level,
         key_groups=options.key_groups,

@@ -14,7 +14,7 @@ from wallaroo.metrics.status import SinkLine, SourceStatus
 from wallaroo.plan.model import DEAD_LETTERS, Plan
 from wallaroo.runtime.batches import Batches
 from wallaroo.sinks.interface import SinkCommitter
-from wallaroo.spool.reader import SpoolReader
+from wallaroo.sources.log import Head, Position, SourceLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Observer:
     def __init__(
         self,
         plan: Plan,
-        readers: tuple[SpoolReader, ...],
+        logs: tuple[SourceLog, ...],
         batches: Batches,
         committers: Mapping[str, SinkCommitter],
         meter: RunMeter,
     ):
         self._plan = plan
-        self._readers = readers
+        self._logs = logs
         self._batches = batches
         self._committers = committers
         self._meter = meter
@@ -51,9 +51,11 @@ class Observer:
     def look(self, waiting_for: str = "") -> Sight:
         """Return what sources and sinks say now; ``waiting_for`` holds the whole run up."""
         ends = self._batches.ends
-        sources = tuple(self._source(number, ends) for number in range(len(self._plan.sources)))
+        heads = [log.head() for log in self._logs]
+        sources = tuple(self._source(number, head, ends) for number, head in enumerate(heads))
         sinks = self._sinks()
-        self._meter.observe(sources, sinks, time.time(), waiting_for)
+        words = "; ".join(filter(None, (waiting_for, *(head.error for head in heads))))
+        self._meter.observe(sources, sinks, time.time(), words)
         self._meter.set_damaged(self._batches.damaged)
         return Sight(sources, sinks)
 
@@ -82,18 +84,18 @@ class Observer:
             self._meter.output_left(min(left), time.time_ns())
         return tuple(lines)
 
-    def _source(self, number: int, ends: Mapping[str, list[int]]) -> SourceStatus:
+    def _source(self, number: int, head: Head, ends: Mapping[str, Position]) -> SourceStatus:
         config = self._plan.sources[number].config
-        head = self._readers[number].head()
-        first_events = self._first[config.name][1]
-        byte, events = ends[config.name]
+        first_events = self._first[config.name].events
+        done = ends[config.name]
+        seen = max(head.position.events, done.events)  # a log that cannot answer says too little
         return SourceStatus(
             name=config.name,
             label=config.label,
-            events_in=head.position.events - first_events,
-            events_done=events - first_events,
-            backlog_events=head.position.events - events,
-            backlog_bytes=head.position.byte - byte,
+            events_in=seen - first_events,
+            events_done=done.events - first_events,
+            backlog_events=seen - done.events,
+            backlog_bytes=self._logs[number].backlog_bytes(done, head),
             connections=head.connections,
             is_paused=head.is_paused,
             is_ended=head.is_ended,

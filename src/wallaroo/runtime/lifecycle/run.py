@@ -137,9 +137,9 @@ class Run(RunHandle):
         phases = Phases(order.meter, stop)
         found = open_state(order, phases, closers)
         self._answer_queries(closers)
-        sources = open_sources(order, found, phases, closers, stop.is_set)
-        self.addresses = sources.addresses
-        parts = open_parts(order, found, sources, phases, closers)
+        beginnings = open_sources(order, found, phases, stop.is_set)
+        self.addresses = found.sources.addresses
+        parts = open_parts(order, found, beginnings, phases, closers)
         parts.intake.publish()
         warm_up = order.host.start(parts.batches, phases.enter)
         phases.note("")

@@ -1,4 +1,4 @@
-"""The source side of a run: the processes that fill the spools, and the spools.
+"""The source side of a run: the logs of its sources, and the processes that fill spools.
 
 Where it runs: driver.
 """
@@ -6,15 +6,14 @@ Where it runs: driver.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from wallaroo.ingress.process import Feeders
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import Plan
-from wallaroo.range_server.client import RemoteSpool
-from wallaroo.spool.format import folder_of
-from wallaroo.spool.reader import SpoolReader
+from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
 
 _log = logging.getLogger("wallaroo.run")
 
@@ -25,22 +24,29 @@ class SourceSide:
     def __init__(self, plan: Plan, root: Path, checkpoint: str, is_durable: bool):
         self._names = tuple(source.config.name for source in plan.sources)
         self._configs = [source.config for source in plan.sources]
-        self._root = root / "spool"
-        self._checkpoint = checkpoint
-        self._is_durable = is_durable
+        self._context = LogContext(root / "spool", checkpoint, is_durable)
         self._feeders = Feeders()
+        self.logs = tuple(config.open_log(self._context) for config in self._configs)
         self._certificate = ""  # of the range server, for workers elsewhere
         self.addresses: dict[str, tuple[str, int]] = {}
 
     @property
-    def folders(self) -> dict[str, Path]:
-        """The spools, by source name."""
-        return {name: folder_of(self._root, name) for name in self._names}
+    def logs_by_name(self) -> dict[str, SourceLog]:
+        """The logs, by source name, as the driver plans with them."""
+        return dict(zip(self._names, self.logs, strict=True))
 
-    @property
-    def readers(self) -> tuple[SpoolReader, ...]:
-        """The spools by source, read on this machine."""
-        return tuple(SpoolReader(folder) for folder in self.folders.values())
+    def require(self, positions: Mapping[str, Position]) -> None:
+        """Raise CheckpointError unless the logs hold what follows the positions of the last
+        commit.
+        """
+        for name, log in self.logs_by_name.items():
+            if name in positions:
+                log.require(positions[name])
+
+    def beginnings(self, positions: Mapping[str, Position]) -> dict[str, Position]:
+        """Return where sources begin that have no position."""
+        logs = self.logs_by_name
+        return {name: log.beginning() for name, log in logs.items() if name not in positions}
 
     def start(
         self, options: RunOptions, serve_on: str | None, is_stopping: Callable[[], bool]
@@ -50,8 +56,8 @@ class SourceSide:
             self._certificate = Path(options.tls.certificate).read_text(encoding="ascii")
         self.addresses = self._feeders.start(
             self._configs,
-            self._root,
-            is_durable=self._is_durable,
+            self._context.spool_root,
+            is_durable=self._context.is_durable,
             backlog_bytes_max=options.backlog_bytes_max,
             sys_path=options.module_paths,
             log=_log.warning,
@@ -60,20 +66,19 @@ class SourceSide:
             serve_tls=options.tls,
             hung_s=options.hung_s,
             is_stopping=is_stopping,
-            checkpoint=self._checkpoint,
+            checkpoint=self._context.checkpoint,
         )
 
-    def spools(self, reachable_as: str) -> tuple[SpoolReader | RemoteSpool, ...]:
-        """What tasks read, by source: the spools themselves, or this machine's range server."""
+    def logs_of_workers(self, reachable_as: str) -> tuple[SourceLog, ...]:
+        """What tasks read, by source: on another host, spools through this one's range server."""
         if self._feeders.range_address is None:
-            return self.readers
+            return self.logs
         host, port = self._feeders.range_address
         if host == "0.0.0.0":
             host = reachable_as
-        secret = self._feeders.range_secret
-        return tuple(
-            RemoteSpool((host, port), secret, name, self._certificate) for name in self._names
-        )
+        server = RangeServer((host, port), self._feeders.range_secret, self._certificate)
+        context = replace(self._context, server=server)
+        return tuple(config.open_log(context) for config in self._configs)
 
     @property
     def waiting_for(self) -> str:
@@ -91,3 +96,5 @@ class SourceSide:
     def close(self) -> None:
         """Stop everything."""
         self._feeders.stop()
+        for log in self.logs:
+            log.close()

@@ -31,7 +31,7 @@ from wallaroo.runtime.lifecycle.sinks import SinkClosing, SinkSide, open_sinks
 from wallaroo.runtime.lifecycle.sources import SourceSide
 from wallaroo.runtime.pacing import Pacer
 from wallaroo.runtime.recovery import step_table
-from wallaroo.spool.check import check_spools
+from wallaroo.sources.log import Position, from_stored
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.user_output.collector import Collector
 from wallaroo.user_output.settings import UserOutput
@@ -74,6 +74,16 @@ class Found:
 
     checkpoint: Checkpoint
     judgement: Judgement
+    sources: SourceSide
+
+    @property
+    def positions(self) -> dict[str, Position]:
+        """Where the last commit ended in each source."""
+        return _committed(self.checkpoint)
+
+
+def _committed(checkpoint: Checkpoint) -> dict[str, Position]:
+    return from_stored(checkpoint.last.offsets) if checkpoint.last else {}
 
 
 def open_state(order: Order, phases: Phases, closers: Closers) -> Found:
@@ -82,36 +92,31 @@ def open_state(order: Order, phases: Phases, closers: Closers) -> Found:
     options = order.options
     checkpoint = open_checkpoint(order.site.root, not order.is_temporary, options.is_fresh)
     closers.add(checkpoint.release)
-    _check_spools(order, checkpoint)
+    sources = SourceSide(order.plan, order.site.root, checkpoint.id, not order.is_temporary)
+    closers.add(sources.close)
+    sources.require(_committed(checkpoint))
     judgement = judge(checkpoint, order.plan, options.allow_incompatible)
     for note in judgement.notes:
         _log.warning(note)
     order.meter.recovered(Recovery(checkpoint.last.batch if checkpoint.last else -1))
-    return Found(checkpoint, judgement)
-
-
-def _check_spools(order: Order, checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError unless the spools hold what follows the last commit."""
-    committed = checkpoint.last.offsets if checkpoint.last else {}
-    names = {source.config.name for source in order.plan.sources}
-    present = {name: offset for name, offset in committed.items() if name in names}
-    check_spools(order.site.root / "spool", checkpoint.id, present)
+    return Found(checkpoint, judgement, sources)
 
 
 def open_sources(
-    order: Order, found: Found, phases: Phases, closers: Closers, is_stopping: Callable[[], bool]
-) -> SourceSide:
-    """Accept input from here on."""
+    order: Order, found: Found, phases: Phases, is_stopping: Callable[[], bool]
+) -> dict[str, Position]:
+    """Accept input from here on; return where sources begin that have no position yet."""
     phases.enter("opening sources")
-    root = order.site.root
-    sources = SourceSide(order.plan, root, found.checkpoint.id, not order.is_temporary)
-    closers.add(sources.close)
-    sources.start(order.options, order.host.serve_on, is_stopping)
-    return sources
+    found.sources.start(order.options, order.host.serve_on, is_stopping)
+    return found.sources.beginnings(found.positions)
 
 
 def open_parts(
-    order: Order, found: Found, sources: SourceSide, phases: Phases, closers: Closers
+    order: Order,
+    found: Found,
+    beginnings: dict[str, Position],
+    phases: Phases,
+    closers: Closers,
 ) -> Parts:
     """Open sinks and the host, and put everything together."""
     phases.enter("opening sinks")
@@ -120,10 +125,8 @@ def open_parts(
     sinks = open_sinks(order.plan, outbox, found.checkpoint, not order.is_temporary, closing)
     closers.add(order.host.close)
     order.host.open(order.site, phases.enter)
-    deployment = replace(
-        _deployment(order, found.checkpoint, sources), user_output=_user_output(order, closers)
-    )
-    return _parts(order, found, sources, sinks, deployment)
+    deployment = replace(_deployment(order, found), user_output=_user_output(order, closers))
+    return _parts(order, found, beginnings, sinks, deployment)
 
 
 def _user_output(order: Order, closers: Closers) -> UserOutput:
@@ -140,35 +143,52 @@ def _user_output(order: Order, closers: Closers) -> UserOutput:
 
 
 def _parts(
-    order: Order, found: Found, sources: SourceSide, sinks: SinkSide, deployment: Deployment
+    order: Order,
+    found: Found,
+    beginnings: dict[str, Position],
+    sinks: SinkSide,
+    deployment: Deployment,
 ) -> Parts:
     plan, options, host, checkpoint = order.plan, order.options, order.host, found.checkpoint
+    sources = found.sources
     steps = step_table(checkpoint.last, plan.state_steps, found.judgement.dropped)
-    housekeeping = Housekeeping(checkpoint, plan.key_groups, options.retain_commits)
+    is_frequent = options.latency == "low"
+    housekeeping = Housekeeping(
+        checkpoint, plan.key_groups, options.retain_commits, is_frequent=is_frequent
+    )
+    if is_frequent:
+        checkpoint.commits.append_from_here()
     accounts = Accounts(plan, order.meter)
     intake = Intake(host.admit)
     batches = Batches(
-        BatchSetup(plan, deployment, steps, sources.readers),
+        BatchSetup(plan, deployment, steps, sources.logs, beginnings),
         protocol=BatchProtocol(
-            plan, checkpoint, sinks.committers, housekeeping, sources.folders, steps, _log.warning
+            plan,
+            checkpoint,
+            sinks.committers,
+            housekeeping,
+            sources.logs_by_name,
+            steps,
+            _log.warning,
         ),
         housekeeping=housekeeping,
         runner=host,
         accounts=accounts,
-        pacer=Pacer(options.batch_time_s),
+        pacer=Pacer(options.batch_target_s),
         allow=intake.allow,
     )
-    observer = Observer(plan, sources.readers, batches, sinks.committers, order.meter)
+    observer = Observer(plan, sources.logs, batches, sinks.committers, order.meter)
     return Parts(checkpoint, sources, sinks, batches, accounts, intake, observer)
 
 
-def _deployment(order: Order, checkpoint: Checkpoint, sources: SourceSide) -> Deployment:
+def _deployment(order: Order, found: Found) -> Deployment:
+    checkpoint = found.checkpoint
     is_local = order.host.is_local
     return Deployment.of(
         order.plan,
         _module_folders(order.options.module_paths) if is_local else (),
         order.site.root,
-        sources.spools(order.host.reachable_as),
+        found.sources.logs_of_workers(order.host.reachable_as),
         str(checkpoint.view_root) if is_local else "",
         checkpoint.id,
         not order.is_temporary,

@@ -52,6 +52,11 @@ class FileCommitter(SinkCommitter):
         self._place = place
         self._status = SinkStatus()
 
+    @property
+    @abstractmethod
+    def _folder(self) -> Path:
+        """The folder in which output gets its name."""
+
     @abstractmethod
     def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
         """Find out what is at the target; raise where it cannot be continued.  Changes nothing.
@@ -94,6 +99,9 @@ class FileCommitter(SinkCommitter):
             self._inspect(history, staged)
             begin_target(place.staging, record, self._target_name, last, place.is_durable)
             self._begin()
+            if place.is_durable:  # what a run that died renamed and had no time to sync
+                sync_folder(place.staging)
+                sync_folder(self._folder)
         if staged and not self._holds(last) and not has_left(place.staging, last):
             self.commit(last, staged)
         self._status.committed_batch = last.batch

@@ -69,6 +69,10 @@ class DirectoryCommitter(FileCommitter):
         self._marker = Marker("", place.sink)
         self._is_new = True  # whether the marker is to be written before the first part
 
+    @property
+    def _folder(self) -> Path:
+        return self._place.target
+
     def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
         marker, parts = self._read_marker(), self._parts(history.checkpoint)
         if parts.foreign:

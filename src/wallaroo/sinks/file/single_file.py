@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 from wallaroo.durable.whole_file import USER_FILE, write_all
@@ -42,6 +43,10 @@ class SingleFileCommitter(FileCommitter):
         self._is_new = True  # whether the sidecar is to be written before the first output
         self._tail = b""  # the end of the committed part
         self._is_unfinished = False  # whether this process began to write after the committed part
+
+    @property
+    def _folder(self) -> Path:
+        return self._place.target.parent
 
     def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
         found, size = read_sidecar(self._place.target), self._size()

@@ -19,11 +19,12 @@ The invariants:
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from wallaroo.durable.two_slots import TwoSlotFile, read_two_slots
-from wallaroo.durable.whole_file import sync_folder
+from wallaroo.durable.whole_file import sync_folder, temporary_name
 from wallaroo.errors import CheckpointError
 from wallaroo.faults import fault_point
 from wallaroo.identity import NO_BATCH, CommitId
@@ -72,17 +73,28 @@ def read_progress(staging: Path) -> Progress | None:
 
 
 def begin_progress(staging: Path, progress: Progress, is_durable: bool) -> None:
-    """Make the file, or replace what it says, while no egress uses it."""
-    file = TwoSlotFile(staging / NAME)
+    """Make the file, or replace what it says, while no egress uses it.
+
+    A new one gets its name with its first record in it: without an older record beside it, a torn
+    one could not be told from damage.
+    """
+    path = staging / NAME
+    unfinished = path if path.exists() else temporary_name(path)
+    if unfinished != path:
+        unfinished.unlink(missing_ok=True)
+    file = TwoSlotFile(unfinished)
     try:
         fault_point("outbox.progress")
         file.write(_encoded(progress))
         if is_durable:
             fault_point("outbox.progress.fsync")
             file.sync()
-            sync_folder(staging)
     finally:
         file.close()
+    if unfinished != path:
+        os.rename(unfinished, path)
+    if is_durable:
+        sync_folder(staging)
 
 
 class ProgressFile:

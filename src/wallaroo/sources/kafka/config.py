@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from wallaroo.errors import PeerError, Problem, WallarooParameterError
 from wallaroo.framing import Framing
 from wallaroo.kafka_names import brokers_text
-from wallaroo.sources.interface import Event, SourceConfig
-from wallaroo.sources.log import SourceLog
+from wallaroo.sources.interface import Event, FedBy, SourceConfig
+from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
 
 STARTS = ("earliest", "latest", "stored")
@@ -41,6 +41,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "kafka"
+    fed_by: ClassVar[FedBy] = FedBy.ITSELF
 
     name: str
     topic: str | Sequence[str]
@@ -98,10 +99,14 @@ class KafkaSourceConfig(SourceConfig[Event]):
         return f"kafka {','.join(self.topic)}"
 
     @property
+    def has_plain_payloads(self) -> bool:
+        return not self.with_metadata
+
+    @property
     def wire_framing(self) -> Framing:
         return Framing()  # records need none
 
-    def open_log(self) -> SourceLog:
+    def open_log(self, context: LogContext) -> SourceLog:
         """Return the log.  Raises PeerError where confluent-kafka is missing."""
         try:
             # it imports confluent-kafka, which is optional

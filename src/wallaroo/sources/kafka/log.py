@@ -34,7 +34,7 @@ from wallaroo.kafka_clients import (
     since,
     topic_partition,
 )
-from wallaroo.sources.kafka.offsets import Flat, advanced, flat, missing, position_of, split
+from wallaroo.sources.kafka.offsets import Flat, flat, missing, position_of, split
 from wallaroo.sources.kafka.reader import (
     Partition,
     drop_reader,
@@ -44,6 +44,7 @@ from wallaroo.sources.kafka.reader import (
 )
 from wallaroo.sources.kafka.records import KafkaRecord, record_of
 from wallaroo.sources.log import Head, Position, Range, Records, SourceLog
+from wallaroo.sources.offsets import advanced
 
 METADATA_S = 5.0  # between two looks for new topics and partitions
 HEAD_S = 0.005  # a head younger than this is not asked for again
@@ -103,7 +104,12 @@ class KafkaLog(SourceLog):
         """Ask the brokers for the start that is configured.  Raises PeerError where they do not answer
         or a topic is missing.
         """
+        self._find_bound()
         return self._patiently(self._beginning)
+
+    def _find_bound(self) -> None:
+        if self._subscription.is_bounded and self._bound is None:
+            self._patiently(self._look)
 
     def _beginning(self) -> Position:
         start = self._subscription.start
@@ -145,6 +151,7 @@ class KafkaLog(SourceLog):
 
     def require(self, position: Position) -> None:
         """Raise CheckpointError where retention removed what was not processed yet."""
+        self._find_bound()
         if self._subscription.on_data_loss != "stop" or not position.place:
             return
         first = self._patiently(lambda: self._list(FIRST))
@@ -168,7 +175,7 @@ class KafkaLog(SourceLog):
                 f"the source with on_data_loss='skip'."
             )
 
-    def release(self, position: Position) -> None:
+    def committed(self, position: Position, released: Position | None) -> None:
         """Publish the offsets to the consumer group, now and then, without waiting for the answer."""
         group = self._subscription.group
         now = time.monotonic()

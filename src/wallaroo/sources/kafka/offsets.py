@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from wallaroo.sources.log import Position, Range
+from wallaroo.sources.offsets import cut
 
 Offsets = dict[str, dict[str, int]]
 Flat = dict[tuple[str, int], int]
@@ -42,32 +43,6 @@ def position_of(offsets: Flat) -> Position:
     return Position(place, sum(offsets.values()))
 
 
-def advanced(start: Flat, head: Flat, events_max: int) -> Flat:
-    """Move ``start`` towards ``head`` by at most ``events_max`` offsets (one per partition with a
-    backlog at least), shared in proportion to the backlogs.
-
-    Partitions that are only in ``head`` begin at the offset that ``start`` should have been given;
-    a partition that is only in ``start`` stays where it is.
-
-    >>> advanced({("t", 0): 0, ("t", 1): 0}, {("t", 0): 30, ("t", 1): 10}, 20)
-    {('t', 0): 15, ('t', 1): 5}
-    >>> advanced({("t", 0): 4}, {("t", 0): 9}, 100)
-    {('t', 0): 9}
-    """
-    backlog = {
-        partition: max(0, head.get(partition, offset) - offset)
-        for partition, offset in start.items()
-    }
-    total = sum(backlog.values())
-    if total <= events_max:
-        return {partition: offset + backlog[partition] for partition, offset in start.items()}
-    moved: Flat = {}
-    for partition, offset in start.items():
-        share = events_max * backlog[partition] // total
-        moved[partition] = offset + (max(1, share) if backlog[partition] else 0)
-    return moved
-
-
 def split(start: Flat, end: Flat, pieces: int) -> list[list[Range]]:
     """Cut everything between two positions into at most ``pieces`` lists of ranges of about the
     same size; parts of one partition go to pieces in order.
@@ -78,23 +53,8 @@ def split(start: Flat, end: Flat, pieces: int) -> list[list[Range]]:
      [Range(partition='t-0', start=['t', 0, 4], end=6, events=2),
       Range(partition='t-1', start=['t', 1, 0], end=2, events=2)]]
     """
-    total = sum(max(0, end[partition] - offset) for partition, offset in start.items())
-    if total == 0:
-        return []
-    size = -(-total // pieces)
-    found: list[list[Range]] = [[]]
-    room = size
-    for partition in sorted(start):
-        low = start[partition]
-        while low < end[partition]:
-            if room == 0:
-                found.append([])
-                room = size
-            high = min(end[partition], low + room)
-            found[-1].append(range_of(partition, low, high))
-            room -= high - low
-            low = high
-    return found
+    parts = cut(dict(sorted(start.items())), end, pieces)
+    return [[range_of(*part) for part in piece] for piece in parts]
 
 
 def range_of(partition: tuple[str, int], low: int, high: int) -> Range:

@@ -15,7 +15,7 @@ from typing import Any
 
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.runtime.job import BatchJob, Deployment, plan_of, worker_name
-from wallaroo.runtime.task import open_state, unexpected
+from wallaroo.runtime.task import state_from_view, unexpected
 from wallaroo.state.layout import FORMAT
 
 
@@ -56,7 +56,7 @@ def warm(
     task, bytes_read = wanted[index], 0
     error: WallarooError | None = None
     try:
-        state, caught_up = open_state(job, plan_of(job.deployment), task, tasks)
+        state, caught_up = state_from_view(job, plan_of(job.deployment), task, tasks)
         state.close()
         bytes_read = caught_up.bytes_read
     except Exception as caught:  # noqa: BLE001  # an error gate of the worker

@@ -4,7 +4,7 @@ hosts.
 Where it runs: driver.  Spark places a task where its RDD says it would like to be, if a core is
 free there.  Two kinds of tasks:
 
-* Level 0 reads the spool: its RDD is one small element per task, each with a preferred host
+* Level 0 reads the logs of sources: its RDD is one small element per task, each with a preferred host
   (Spark's ``makeRDD``).
 * A level behind a shuffle is made of what Spark's shuffle brings.  To give it hosts it is united,
   partition by partition, with an *anchor*: an RDD of the same partitioner whose partitions, one

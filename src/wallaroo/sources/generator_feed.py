@@ -1,4 +1,4 @@
-"""The feed of a generator source, and the choice of the feed for a source.
+"""The feed of a generator source.
 
 Where it runs: feeder processes.
 """
@@ -9,14 +9,10 @@ import pickle
 import struct
 import time
 import traceback
-from typing import Any
+from typing import Any, Protocol
 
-from wallaroo.errors import PipelineError, Problem, UserCodeError
-from wallaroo.ingress.file_feed import FileFeed
-from wallaroo.ingress.run import Feed, Run
-from wallaroo.sources.file import FileSourceConfig
-from wallaroo.sources.generator import GenSourceConfig
-from wallaroo.sources.interface import SourceConfig
+from wallaroo.errors import UserCodeError
+from wallaroo.sources.feed import Run
 
 CHUNK_BYTES_MAX = 64 * 1024  # of generated values
 CHUNK_S_MAX = 0.005
@@ -24,14 +20,14 @@ RESUME_SHARE = 0.1  # of a generator's time spent on pickling it, at most
 _LENGTH = struct.Struct(">I")
 
 
-def feed_of(source: SourceConfig, resume: bytes) -> Feed:
-    """Make the feed of a source, continuing at ``resume`` (empty: from the start)."""
-    if isinstance(source, GenSourceConfig):
-        return GeneratorFeed(source, resume)
-    if isinstance(source, FileSourceConfig):
-        return FileFeed(source, resume)
-    what = f"A source of kind {source.kind!r} is not made in this process."
-    raise PipelineError(Problem(f"source '{source.name}'", "", what, "Use wallaroo run."))
+class Generating(Protocol):
+    """What a feed needs to know of a generator source's configuration."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def gen_instance(self) -> Any: ...
 
 
 class GeneratorFeed:
@@ -39,7 +35,7 @@ class GeneratorFeed:
     event and no attribute.
     """
 
-    def __init__(self, source: GenSourceConfig, resume: bytes):
+    def __init__(self, source: Generating, resume: bytes):
         self._name = source.name
         self._snapshot = resume or pickle.dumps((source.gen_instance, None, "new"))
         self._instance, self._value, self._state = pickle.loads(self._snapshot)

@@ -9,11 +9,12 @@ from typing import NamedTuple, Protocol
 
 
 class Run(NamedTuple):
-    """Whole frames and where to continue after them."""
+    """Whole frames and where to continue after them; no events: nothing has come yet."""
 
     frames: bytes
     events: int
     resume: bytes
+    pause_s: float = 0.0  # before the next look
 
 
 class Feed(Protocol):

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.ingress.conftest import Running, wait_until
 from wallaroo.errors import PeerError
 from wallaroo.framing import Framing, frame_splitter
-from wallaroo.ingress.file_feed import FileFeed
 from wallaroo.sources.file import FileSourceConfig
+from wallaroo.sources.file_feed import FileFeed
 
 split = frame_splitter(Framing())
 

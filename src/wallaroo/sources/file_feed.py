@@ -19,20 +19,39 @@ import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from wallaroo.errors import PeerError
-from wallaroo.framing import FrameError, frame_walker
-from wallaroo.ingress.run import Run
-from wallaroo.sources.file import PAYLOAD_BYTES_MAX, FileSourceConfig
+from wallaroo.framing import FrameError, Framing, frame_walker
+from wallaroo.sources.feed import Run
 
 READ_BYTES = 256 * 1024  # at once
+PAYLOAD_BYTES_MAX = 1 << 30  # one line or frame
 _LENGTH = struct.Struct(">I")
 _OLD_RESUME = struct.Struct("<Q")  # the offset in the only file
 RESUME_VERSION = 2
 
 # (part of a file, whether it is the last one) -> (bytes taken, frames, events)
 _Take = Callable[[bytes, bool], tuple[int, list[bytes], int]]
+
+
+class Files(Protocol):
+    """What a feed needs to know of a file source's configuration."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def form(self) -> str: ...
+
+    @property
+    def skip_empty(self) -> bool: ...
+
+    @property
+    def wire_framing(self) -> Framing: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +88,7 @@ def unpack_position(resume: bytes, path: str) -> FilePosition | None:
     )
 
 
-def find_files(source: FileSourceConfig) -> list[str]:
+def find_files(source: Files) -> list[str]:
     """Return the files that a source's path names, in the order of their paths.  Raises PeerError
     if it is a folder or pattern and there are none.
     """
@@ -92,7 +111,7 @@ def find_files(source: FileSourceConfig) -> list[str]:
 class FileFeed:
     """Reads the files of a source from a position on."""
 
-    def __init__(self, source: FileSourceConfig, resume: bytes):
+    def __init__(self, source: Files, resume: bytes):
         self._source = source
         self._files = find_files(source)
         self._take: _Take = self._lines

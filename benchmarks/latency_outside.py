@@ -1,0 +1,105 @@
+"""Latency from a sender's clock to a receiver's ``recv``: a count per key over TCP, with a
+checkpoint, on both hosts in turn.
+
+    python -m benchmarks.latency_outside [--rates 100,5000] [--seconds 15] [--rounds 2]
+
+Where it runs: the benchmark's process is the driver; sender and receiver are one other process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarks import loads, runs
+from benchmarks.machine import BenchmarkError, Report, options, settings_of
+
+SOURCE = "Counting"
+P50_MS_WANTED, P99_MS_WANTED = {100: 8.0, 5000: 15.0}, {100: 20.0, 5000: 50.0}
+
+
+def main() -> int:
+    """Measure and report."""
+    args = _options()
+    loads.prepare()
+    report = Report("latency_outside", settings_of(args))
+    found: dict[tuple[str, int], list[list[float]]] = defaultdict(list)
+    with loads.scratch(args.scratch) as folder, runs.spark(folder) as session, _probe() as probe:
+        port = int(_line(probe))
+        for number in range(args.rounds):
+            for latency in ("low", "normal"):
+                checkpoint = folder / f"{latency}-{number}"
+                run = runs.new_run(_application(port), session, checkpoint, latency=latency)
+                with runs.started(run):
+                    for rate in args.rates:
+                        words = f"{run.addresses[SOURCE][1]} {rate} {args.seconds} {args.warm_up}"
+                        load = os.getloadavg()[0]
+                        found[latency, rate].append(_asked(probe, words))
+                        report.notes.append(
+                            f"{latency}, {rate}/s: p50 p99 p99.9 max "
+                            f"{found[latency, rate][-1][1:]} ms; load before {load:.1f}"
+                        )
+    for (latency, rate), figures in found.items():
+        is_low = latency == "low"
+        for place, name in ((1, "p50"), (2, "p99"), (3, "p99.9")):
+            wanted = {1: P50_MS_WANTED, 2: P99_MS_WANTED}.get(place, {}).get(rate)
+            value = statistics.median(figure[place] for figure in figures)
+            report.add(
+                f"{latency}, {rate}/s: {name}", value, "ms", at_most=wanted if is_low else None
+            )
+    return report.finish(args.json)
+
+
+def _options() -> argparse.Namespace:
+    parser = options(__doc__)
+    add = parser.add_argument
+    add("--rates", type=lambda text: [int(part) for part in text.split(",")], default=[100, 5000])
+    add("--seconds", type=float, default=15.0, help="measured, each (default %(default)g)")
+    add("--warm-up", type=float, default=4.0, help="seconds before (default %(default)g)")
+    add("--rounds", type=int, default=2, help="of both hosts in turn (default %(default)d)")
+    return parser.parse_args()
+
+
+def _application(out_port: int) -> Any:
+    import counting as application  # type: ignore[import-not-found]  # found by loads.prepare()
+
+    return application.application_setup(
+        ["--in", f"{SOURCE}@{loads.HOST}:0", "--out", f"{loads.HOST}:{out_port}"]
+    )
+
+
+@contextmanager
+def _probe() -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "benchmarks.probe"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, cwd=loads.ROOT, **pipes) as probe:  # type: ignore[call-overload]  # the pipes are a dict
+        try:
+            yield probe
+        finally:
+            probe.terminate()
+
+
+def _asked(probe: subprocess.Popen[str], words: str) -> list[float]:
+    assert probe.stdin is not None
+    probe.stdin.write(f"{words}\n")
+    probe.stdin.flush()
+    answer = _line(probe)
+    if answer.startswith("lost") or not answer:
+        raise BenchmarkError(f"answers are missing: {answer}")
+    return [float(word) for word in answer.split()]
+
+
+def _line(probe: subprocess.Popen[str]) -> str:
+    assert probe.stdout is not None
+    return probe.stdout.readline().strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""What the driver and resident tasks say to each other.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wallaroo.runtime.job import BatchJob, Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A task's first message."""
+
+    index: int
+    address: str  # where it listens for tasks of higher index
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The driver's answer, once all tasks are there."""
+
+    job: BatchJob  # of nothing: what all epochs have in common
+    addresses: tuple[str, ...]  # of all tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """A batch, without what never changes."""
+
+    batch: int
+    committed: int
+    pieces: tuple[tuple[Piece, ...], ...]
+    writes_snapshots: bool
+
+    @staticmethod
+    def of(job: BatchJob) -> Epoch:
+        """What of a batch is its own."""
+        return Epoch(job.batch, job.committed, job.pieces, job.writes_snapshots)
+
+    def job(self, common: BatchJob) -> BatchJob:
+        """Undo ``of``."""
+        return replace(
+            common,
+            batch=self.batch,
+            committed=self.committed,
+            pieces=self.pieces,
+            writes_snapshots=self.writes_snapshots,
+            commits=(),
+        )

@@ -1,0 +1,212 @@
+"""State that stays open from epoch to epoch: a view at some commit, and over it what this task wrote
+since.
+
+Where it runs: worker, in a resident task.
+
+The invariants:
+
+* A resident task owns the same key groups as long as it lives: the number of tasks never changes
+  under it.  Where it has to change, or a task is lost, all tasks begin again from the log.
+* What an epoch wrote counts from the moment that the driver names that epoch as committed; it is
+  dropped where the driver names another one.  A commit that this task knows nothing of makes it
+  begin again from the log.
+* What was written since the view's commit lies over it, in two layers: ``newer``, and ``older``
+  while a thread brings a second view to the commit with which ``older`` ends.  The layer and the old
+  view go together, so a key is never read from a view that lacks one of its commits.
+* The views hold committed versions only, as ever: the thread reads them out of the log.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from wallaroo.engine.keyed_state import KeyedState, Read
+from wallaroo.engine.keys import Key
+from wallaroo.state.applying import CatchUp
+from wallaroo.state.commits import DeltaRef, SnapshotRef
+from wallaroo.state.snapshots import SNAPSHOT_EVERY, due_groups
+from wallaroo.state.storage import Storage
+from wallaroo.state.task_state import INLINE_BYTES_MAX, TaskState
+
+REFRESH_S = 1.0  # between two views
+TURNS_PER_REFRESH = 2  # of the rotation of snapshots: all groups have had theirs in half a minute
+# a thread that computes gives way to the epochs after this time; Python's own 5 ms are an epoch
+SWITCH_S = 0.0005
+
+Layer = dict[str, dict[Key, bytes | None]]  # by step; None: removed
+Open = Callable[[int], tuple[TaskState, CatchUp]]  # at a commit
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """A second view, and the snapshots written from it."""
+
+    state: TaskState
+    snapshots: tuple[SnapshotRef, ...]
+
+
+class Refresh:
+    """Brings a second view to a commit, in a thread."""
+
+    def __init__(self, work: Callable[[], Refreshed]):
+        self._work = work
+        self._done: Refreshed | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="wallaroo-view", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._done = self._work()
+        except BaseException as error:  # noqa: BLE001  # raised by the thread that asks
+            self._error = error
+
+    def result(self) -> Refreshed | None:
+        """Return what it made, None while it works; raise what it failed with."""
+        if self._thread.is_alive():
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._done
+
+    def close(self) -> None:
+        """Wait for its end."""
+        self._thread.join()
+        if self._done is not None:
+            self._done.state.close()
+
+
+class LastingState:
+    """See the module's head.  ``open_at`` opens the view of this task's key groups at a commit."""
+
+    def __init__(self, key_groups: int, storage: Storage, open_at: Open):
+        sys.setswitchinterval(SWITCH_S)
+        self._key_groups = key_groups
+        self._storage = storage
+        self._open_at = open_at
+        self._view: TaskState | None = None
+        self._newer: Layer = {}
+        self._older: Layer = {}
+        self._pending: Layer = {}  # of the epoch under way
+        self._under_way = -2  # that epoch
+        self._committed = -2  # the last one that counts
+        self._refresh: Refresh | None = None
+        self._refresh_at = 0.0
+        self._turn = 0
+        self._snapshots: tuple[SnapshotRef, ...] = ()
+
+    def begin(self, epoch: int, committed: int) -> CatchUp:
+        """Begin an attempt of an epoch after a commit; return what it took to get there."""
+        done = CatchUp()
+        if self._view is None or committed not in (self._under_way, self._committed):
+            done = self._reopen(committed)
+        elif committed == self._under_way:
+            self._keep_pending()
+        self._committed = committed
+        self._pending = {}
+        self._under_way = epoch
+        self._take_refreshed()
+        self._refresh_if_due()
+        return done
+
+    def _reopen(self, committed: int) -> CatchUp:
+        self.release()
+        self._newer = {}
+        self._older = {}
+        self._view, done = self._open_at(committed)
+        self._refresh_at = time.monotonic() + REFRESH_S
+        return done
+
+    def _keep_pending(self) -> None:
+        for step, written in self._pending.items():
+            self._newer.setdefault(step, {}).update(written)
+
+    def _take_refreshed(self) -> None:
+        refreshed = self._refresh.result() if self._refresh is not None else None
+        if refreshed is None:
+            return
+        assert self._view is not None
+        self._view.close()
+        self._view = refreshed.state
+        self._older = {}
+        self._snapshots = refreshed.snapshots
+        self._refresh = None
+
+    def _refresh_if_due(self) -> None:
+        now = time.monotonic()
+        if self._refresh is not None or now < self._refresh_at or not any(self._newer.values()):
+            return
+        self._refresh_at = now + REFRESH_S
+        self._older = self._newer
+        self._newer = {}
+        committed = self._committed
+        turns = range(self._turn, self._turn + TURNS_PER_REFRESH)
+        self._turn = turns.stop % SNAPSHOT_EVERY
+        self._refresh = Refresh(lambda: self._refreshed(committed, turns))
+
+    def _refreshed(self, committed: int, turns: range) -> Refreshed:
+        state, _ = self._open_at(committed)
+        due = [group for turn in turns for group in due_groups(turn, self._key_groups)]
+        name = uuid.uuid4().hex[:12]
+        written = state.write_snapshots(due, committed, name, self._storage)
+        return Refreshed(state, tuple(written))
+
+    # -- what a task needs
+
+    def reader(self, step: str) -> Read:
+        """Return the function that reads one state step's entries."""
+        assert self._view is not None
+        below = self._view.reader(step)
+        newer = self._newer.setdefault(step, {})
+        older = self._older.get(step, {})
+
+        def read(key: Key) -> bytes | None:
+            if key in newer:
+                return newer[key]
+            if key in older:
+                return older[key]
+            return below(key)
+
+        return read
+
+    @property
+    def rebuilt_shards(self) -> int:
+        """How many shards of the view were found damaged, and were built again."""
+        return self._view.rebuilt_shards if self._view is not None else 0
+
+    def write_delta(
+        self, states: Mapping[str, KeyedState], name: str, storage: Storage, batch: int
+    ) -> DeltaRef | None:
+        """Stage what changed, inside the reference where it is little; None where nothing did."""
+        assert self._view is not None
+        changes = {step: list(state.changes()) for step, state in states.items()}
+        for step, changed in changes.items():
+            self._pending.setdefault(step, {}).update(changed)
+        return self._view.stage(changes, name, storage, batch, INLINE_BYTES_MAX)
+
+    def write_snapshots(
+        self, groups: Iterable[int], batch: int, attempt: str, storage: Storage
+    ) -> list[SnapshotRef]:
+        """Return the snapshots that the newest view was written out to; each once.  Which ones are
+        due is decided here, by time.
+        """
+        snapshots = self._snapshots
+        self._snapshots = ()
+        return list(snapshots)
+
+    def close(self) -> None:
+        """Nothing: it stays open."""
+
+    def release(self) -> None:
+        """Close the views."""
+        if self._refresh is not None:
+            self._refresh.close()
+            self._refresh = None
+        if self._view is not None:
+            self._view.close()
+            self._view = None

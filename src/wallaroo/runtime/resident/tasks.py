@@ -1,0 +1,129 @@
+"""The driver's end of the resident tasks: one generation of them, from their greeting to their end.
+
+Where it runs: driver.
+
+The invariant: a generation has one number of tasks, each of which owns the same key groups as long as
+it lives.  Where one task is lost the generation is over, and the next one has another address: a
+task of an earlier generation finds no driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from wallaroo.engine.report import TaskReport
+from wallaroo.errors import PeerError
+from wallaroo.runtime.job import BatchJob
+from wallaroo.runtime.resident.epochs import Epoch, Hello, Welcome
+from wallaroo.runtime.resident.wire import SECRET_BYTES, accept, listen, receive, send
+
+LOOK_S = 0.1  # while tasks start: between two looks at whether they still can
+GREETING_S = 5.0  # for a task that has connected to say which one it is
+
+
+class LostTaskError(Exception):
+    """A task has gone in the midst of an epoch."""
+
+
+class ResidentTasks:
+    """So many tasks, reached through a Unix socket in a private ``folder``."""
+
+    def __init__(self, folder: Path, name: str, count: int):
+        self.address = str(folder / name)
+        self.secret = secrets.token_bytes(SECRET_BYTES)
+        self.count = count
+        self._connections: dict[int, socket.socket] = {}
+        try:
+            self._listener = listen(self.address)
+        except OSError as error:
+            raise PeerError(
+                f"the tasks cannot be reached through {self.address}: {error.strerror or error}. "
+                "Set TMPDIR to a folder with a shorter name."
+            ) from error
+
+    def welcome(self, common: BatchJob, look: Callable[[], None]) -> None:
+        """Wait until all tasks are there and know each other; ``look`` raises where they can no
+        longer come.
+        """
+        addresses: dict[int, str] = {}
+        while len(self._connections) < self.count:
+            look()
+            try:
+                connection = self._accept()
+            except TimeoutError:
+                continue
+            if connection is not None:
+                hello: Hello = pickle.loads(receive(connection))
+                self._connections[hello.index] = connection
+                addresses[hello.index] = hello.address
+        ordered = tuple(addresses[index] for index in range(self.count))
+        self._send_all(pickle.dumps(Welcome(common, ordered)))
+        self._gather()
+
+    def _accept(self) -> socket.socket | None:
+        connection = accept(self._listener, self.secret, LOOK_S)
+        if connection is not None:
+            connection.settimeout(GREETING_S)
+        return connection
+
+    def run(self, epoch: Epoch) -> list[TaskReport]:
+        """Run one epoch; return all reports.  Raises LostTaskError."""
+        self._send_all(pickle.dumps(epoch))
+        return self._gather()
+
+    def _send_all(self, message: bytes) -> None:
+        for index, connection in self._connections.items():
+            connection.settimeout(None)
+            try:
+                send(connection, message)
+            except OSError as error:
+                raise LostTaskError(f"task {index} has gone") from error
+
+    def _gather(self) -> list[TaskReport]:
+        """Return what all tasks report.  An error explains why others have gone: it comes first."""
+        reports: list[TaskReport] = []
+        lost: LostTaskError | None = None
+        for index, connection in self._connections.items():
+            try:
+                reports.extend(pickle.loads(receive(connection)))
+            except (EOFError, OSError):
+                lost = LostTaskError(f"task {index} has gone")
+                if not _has_failed(reports):
+                    self.close()  # the others may wait for a task that cannot go on
+        if lost is not None and not _has_failed(reports):
+            raise lost
+        return reports
+
+    def close(self) -> None:
+        """Let the tasks end."""
+        self._listener.close()
+        Path(self.address).unlink(missing_ok=True)
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+
+def _has_failed(reports: list[TaskReport]) -> bool:
+    return any(report.error is not None for report in reports)
+
+
+class Losses:
+    """How often tasks may be lost: again and again by one batch is no accident."""
+
+    def __init__(self, count_max: int, seconds: float):
+        self._count_max = count_max
+        self._seconds = seconds
+        self._at: list[float] = []
+
+    def note(self) -> bool:
+        """Note a loss; return whether to go on."""
+        now = time.monotonic()
+        self._at = [at for at in self._at if now - at < self._seconds] + [now]
+        return len(self._at) <= self._count_max

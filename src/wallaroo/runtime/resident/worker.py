@@ -1,0 +1,182 @@
+"""One resident task: takes epochs from the driver, exchanges blocks with the other tasks, reports.
+
+Where it runs: worker.  It ends when the driver or another task has gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import pickle
+import socket
+import time
+from collections.abc import Iterable
+
+from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.report import TaskReport
+from wallaroo.errors import WallarooError
+from wallaroo.plan.model import Plan
+from wallaroo.runtime.job import BatchJob, plan_of, worker_name
+from wallaroo.runtime.resident.epochs import Epoch, Hello, Welcome
+from wallaroo.runtime.resident.lasting_state import LastingState
+from wallaroo.runtime.resident.wire import Mesh, accept, connect, listen, receive, send
+from wallaroo.runtime.task import Record, run_level, unexpected
+from wallaroo.state.applying import CatchUp
+from wallaroo.state.commits import CommitLog
+from wallaroo.state.history import History
+from wallaroo.state.task_state import TaskState
+
+GREETING_S = 60.0  # for the other tasks to connect, on a crowded machine
+COLLECT_S = 10.0  # between two collections of cyclic garbage
+
+
+def serve(address: str, secret: bytes, index: int) -> None:
+    """Be task ``index`` of the run whose driver listens at ``address``."""
+    with contextlib.suppress(EOFError, OSError):  # the driver or a peer has gone: so does this one
+        driver = connect(address, secret)
+        with driver, listen(f"{address}.{index}") as listener:
+            send(driver, pickle.dumps(Hello(index, f"{address}.{index}")))
+            welcome: Welcome = pickle.loads(receive(driver))
+            mesh = Mesh(_greeted(welcome.addresses, index, listener, secret))
+            task = ResidentTask(index, welcome.job, mesh)
+            try:
+                _serve(driver, task)
+            finally:
+                task.close()
+
+
+def _greeted(
+    addresses: tuple[str, ...], index: int, listener: socket.socket, secret: bytes
+) -> dict[int, socket.socket]:
+    """Connect to the tasks before this one; let those after it connect."""
+    peers: dict[int, socket.socket] = {}
+    for peer in range(index):
+        peers[peer] = connect(addresses[peer], secret)
+        send(peers[peer], b"%d" % index)
+    while len(peers) < len(addresses) - 1:
+        connection = accept(listener, secret, GREETING_S)
+        if connection is not None:
+            peers[int(receive(connection))] = connection
+    return peers
+
+
+def _serve(driver: socket.socket, task: ResidentTask) -> None:
+    send(driver, pickle.dumps(()))  # ready
+    collect_at = time.monotonic() + COLLECT_S
+    while True:
+        epoch: Epoch = pickle.loads(receive(driver))
+        send(driver, pickle.dumps(task.run(epoch)))
+        if time.monotonic() > collect_at:  # between epochs, most likely
+            gc.collect()
+            collect_at = time.monotonic() + COLLECT_S
+
+
+class ResidentTask:
+    """Runs its part of epoch after epoch.  ``common`` is a batch of nothing."""
+
+    def __init__(self, index: int, common: BatchJob, mesh: Mesh):
+        self._index = index
+        self._common = common
+        self._mesh = mesh
+        self._commits = CommitLog(common.deployment.storage)
+        self._state: LastingState | None = None
+        self._caught_up = CatchUp()
+
+    def run(self, epoch: Epoch) -> tuple[TaskReport, ...]:
+        """Run all levels; return the reports that got here.  Raises EOFError or OSError where
+        another task has gone.
+        """
+        job = epoch.job(self._common)
+        error = self._begun(job)
+        if error is not None:
+            self._mesh.close()  # the others cannot go on without this task
+            return (error,)
+        received: list[Record] = []
+        for level in range(job.levels - 1):
+            received = self._exchanged(job, level, self._given(job, level, received))
+        last = job.levels - 1
+        if self._index >= _width(job, last):
+            return ()
+        return tuple(run_level(job, last, self._index, received, self._opened))
+
+    def _begun(self, job: BatchJob) -> TaskReport | None:
+        """Bring the state to the commit that the epoch follows; return an error as a report."""
+        try:
+            plan = plan_of(job.deployment)
+            if job.state_level >= 0:
+                state = self._lasting(plan)
+                self._caught_up = state.begin(job.batch, job.committed)
+        except WallarooError as error:
+            return self._failed(error)
+        except Exception as error:  # noqa: BLE001  # the task's error boundary
+            return self._failed(unexpected(error))
+        return None
+
+    def _failed(self, error: WallarooError) -> TaskReport:
+        return TaskReport(0, self._index, "", error=error, worker=worker_name())
+
+    def _lasting(self, plan: Plan) -> LastingState:
+        if self._state is None:
+            storage = self._common.deployment.storage
+            self._state = LastingState(
+                plan.key_groups, storage, lambda committed: self._open_at(plan, committed)
+            )
+        return self._state
+
+    def _open_at(self, plan: Plan, committed: int) -> tuple[TaskState, CatchUp]:
+        deployment = self._common.deployment
+        state = TaskState(
+            deployment.view_folder(),
+            plan.key_groups,
+            groups_of_task(self._index, self._common.tasks, plan.key_groups),
+            self._common.steps,
+            deployment.checkpoint_id,
+        )
+        history = History(deployment.storage, (), committed, self._commits.read)
+        caught_up = state.catch_up(history)
+        self._commits.forget_before(committed)
+        return state, caught_up
+
+    def _opened(
+        self, job: BatchJob, plan: Plan, task: int, tasks: int
+    ) -> tuple[LastingState, CatchUp]:
+        assert self._state is not None
+        return self._state, self._caught_up
+
+    def _given(
+        self, job: BatchJob, level: int, received: Iterable[Record]
+    ) -> list[list[Record]] | None:
+        """Run a level; return what it gives to each task of the next one, None where this task has
+        no part in the level.
+        """
+        if self._index >= _width(job, level):
+            return None
+        given: list[list[Record]] = [[] for _ in range(job.tasks)]
+        for record in run_level(job, level, self._index, received, self._opened):
+            given[record[0]].append(record)
+        return given
+
+    def _exchanged(
+        self, job: BatchJob, level: int, given: list[list[Record]] | None
+    ) -> list[Record]:
+        outgoing = {
+            peer: pickle.dumps(records, 5)
+            for peer, records in enumerate(given or ())
+            if peer != self._index
+        }
+        producers = [peer for peer in range(_width(job, level)) if peer != self._index]
+        arrived = self._mesh.exchange(outgoing, producers)
+        records = list(given[self._index]) if given else []
+        for peer in producers:
+            records.extend(pickle.loads(arrived[peer]))
+        return records
+
+    def close(self) -> None:
+        """Release the state and the connections."""
+        self._mesh.close()
+        if self._state is not None:
+            self._state.release()
+
+
+def _width(job: BatchJob, level: int) -> int:
+    return len(job.pieces) if level == 0 else job.tasks

@@ -1,0 +1,64 @@
+"""Arithmetic of offsets: how far to go in several partitions, and how to cut what lies between.
+
+Where it runs: everywhere; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+Partition = TypeVar("Partition", bound=Hashable)
+
+
+def advanced(
+    start: Mapping[Partition, int], head: Mapping[Partition, int], events_max: int
+) -> dict[Partition, int]:
+    """Move ``start`` towards ``head`` by at most ``events_max`` offsets (one per partition with a
+    backlog at least), shared in proportion to the backlogs.  A partition that is only in ``start``
+    stays where it is.
+
+    >>> advanced({"a": 0, "b": 0}, {"a": 30, "b": 10}, 20)
+    {'a': 15, 'b': 5}
+    >>> advanced({"a": 4}, {"a": 9}, 100)
+    {'a': 9}
+    """
+    backlog = {
+        partition: max(0, head.get(partition, offset) - offset)
+        for partition, offset in start.items()
+    }
+    total = sum(backlog.values())
+    if total <= events_max:
+        return {partition: offset + backlog[partition] for partition, offset in start.items()}
+    moved: dict[Partition, int] = {}
+    for partition, offset in start.items():
+        share = events_max * backlog[partition] // total
+        moved[partition] = offset + (max(1, share) if backlog[partition] else 0)
+    return moved
+
+
+def cut(
+    start: Mapping[Partition, int], end: Mapping[Partition, int], pieces: int
+) -> list[list[tuple[Partition, int, int]]]:
+    """Cut everything between two positions into at most ``pieces`` lists of ``(partition, low,
+    high)`` of about the same size; parts of one partition go to pieces in order.
+
+    >>> cut({"a": 0, "b": 0}, {"a": 6, "b": 2}, 2)
+    [[('a', 0, 4)], [('a', 4, 6), ('b', 0, 2)]]
+    """
+    total = sum(max(0, end[partition] - offset) for partition, offset in start.items())
+    if total == 0:
+        return []
+    size = -(-total // pieces)
+    found: list[list[tuple[Partition, int, int]]] = [[]]
+    room = size
+    for partition, low in start.items():
+        while low < end[partition]:
+            if room == 0:
+                found.append([])
+                room = size
+            high = min(end[partition], low + room)
+            found[-1].append((partition, low, high))
+            room -= high - low
+            low = high
+    return found

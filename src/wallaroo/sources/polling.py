@@ -1,0 +1,95 @@
+"""PollingSource: a source of a user's own that is asked again and again for what is new.
+
+Where it runs: the configuration travels; `poll` is called in a feeder process of its own, which
+writes what it returns to the spool.
+
+The invariant: events and the position after them are stored in one piece.  So what was stored is not
+asked for again, and what was not stored is.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import traceback
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from wallaroo.errors import PeerError, UserCodeError
+from wallaroo.framing import Framing
+from wallaroo.sources.feed import Feed, Run
+from wallaroo.sources.generator import VALUE_BYTES_MAX, unpickled
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps import Decoder
+
+_LENGTH = struct.Struct(">I")
+
+
+class PollingSource(SourceConfig[Event]):
+    """Subclass it with `poll`.  Exactly once, where `poll` of the same position gives the events
+    after it again.
+    """
+
+    kind: ClassVar[str] = "polling"
+    every_s: ClassVar[float] = 1.0  # between two polls where the first had nothing
+
+    def __init__(self, name: str):
+        self.name = name
+        self.decoder: Decoder[Event] = unpickled
+
+    @abstractmethod
+    def poll(self, position: Any) -> tuple[Iterable[Any], Any] | None:
+        """Return events after ``position`` (any number, at best some thousands), and the position
+        after them; ``None`` ends the source for good.
+
+        ``position`` is what the last poll returned, also after a restart; None at the beginning.
+        Events and positions have to be picklable.  Raise PeerError for what ends the run and is not
+        this code's fault.
+        """
+
+    @property
+    def label(self) -> str:
+        return f"polling {type(self).__name__}"
+
+    @property
+    def wire_framing(self) -> Framing:
+        return Framing(max_size=VALUE_BYTES_MAX)
+
+    def open_feed(self, resume: bytes) -> Feed:
+        return PollingFeed(self, resume)
+
+
+class PollingFeed:
+    """Polls, and packs what comes."""
+
+    def __init__(self, source: PollingSource[Any], resume: bytes):
+        self._source = source
+        self._position: Any = pickle.loads(resume) if resume else None
+
+    def next_run(self) -> Run | None:
+        """Return what one poll gave.  Raises UserCodeError where it raises."""
+        try:
+            answer = self._source.poll(self._position)
+            if answer is None:
+                return None
+            events, position = answer
+            packed = [pickle.dumps(event, pickle.HIGHEST_PROTOCOL) for event in events]
+            resume = pickle.dumps(position)
+        except PeerError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the boundary to the user's source
+            raise self._failure(error) from None
+        self._position = position
+        frames = b"".join(_LENGTH.pack(len(event)) + event for event in packed)
+        return Run(frames, len(packed), resume, 0.0 if packed else self._source.every_s)
+
+    def _failure(self, error: Exception) -> UserCodeError:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return UserCodeError(
+            self._source.name,
+            f"{last.filename}:{last.lineno}",
+            f"after position {repr(self._position)[:200]}",
+            f"{type(error).__name__}: {error}",
+            "".join(traceback.format_exception(error)),
+        )

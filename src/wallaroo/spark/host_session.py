@@ -1,0 +1,84 @@
+"""The Spark session of a host: its own, or one that it was given; opened, interrupted, closed.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from wallaroo.options import RunOptions
+from wallaroo.spark.jvm import Jvm
+from wallaroo.spark.query import GONE
+from wallaroo.spark.session import close_session, open_session
+
+CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
+
+
+class HostSession:
+    """``given`` is a session that stays open."""
+
+    def __init__(self, name: str, options: RunOptions, given: SparkSession | None):
+        self._name = name
+        self._options = options
+        self._is_own = given is None
+        self._session = given
+        self._jvm = Jvm()
+        self.master = str(given.sparkContext.master) if given else options.master
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is one by now."""
+        return self._session is not None
+
+    @property
+    def session(self) -> SparkSession:
+        """The session, once it is open."""
+        assert self._session is not None
+        return self._session
+
+    @property
+    def context(self) -> SparkContext:
+        """Its context."""
+        return self.session.sparkContext
+
+    def open(self, scratch: Path) -> None:
+        """Start Spark."""
+        options = self._options
+        self._session = open_session(
+            self._name,
+            options.master,
+            scratch,
+            options.log_level,
+            options.spark_conf,
+            self._jvm,
+        )
+
+    def interrupt(self, group: str) -> None:
+        """End what a start waits for: Spark's own, or a group of jobs."""
+        if self._session is None:
+            self._jvm.kill()
+            return
+        with contextlib.suppress(*GONE):
+            self._session.sparkContext.cancelJobGroup(group)
+
+    def close(self) -> None:
+        """Stop Spark, unless the session was given."""
+        session = self._session
+        if session is None or not self._is_own:
+            return
+        closing = threading.Thread(target=_close, args=(session,), daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)
+        if closing.is_alive():
+            self._jvm.kill()
+
+
+def _close(session: SparkSession) -> None:
+    with contextlib.suppress(*GONE):  # it has gone by itself
+        close_session(session)

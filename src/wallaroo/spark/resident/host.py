@@ -1,0 +1,235 @@
+"""The resident host: one Spark job lives as long as the run, and its tasks take small batches
+(epochs) from the driver.
+
+Where it runs: driver.  All tasks are on this machine (docs/decisions/0017).
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from wallaroo.engine.report import TaskReport
+from wallaroo.errors import PeerError
+from wallaroo.metrics.status import WorkerStatus
+from wallaroo.options import RunOptions
+from wallaroo.runtime.batches import Batches, WarmUp
+from wallaroo.runtime.busy_workers import describe_workers
+from wallaroo.runtime.host import Enter, Site
+from wallaroo.runtime.intake import plan_ends
+from wallaroo.runtime.job import BatchJob
+from wallaroo.runtime.resident.epochs import Epoch
+from wallaroo.runtime.resident.tasks import Losses, LostTaskError, ResidentTasks
+from wallaroo.runtime.resident.trigger import Looks
+from wallaroo.spark.host_session import HostSession
+from wallaroo.spark.query import GONE, failure_of
+from wallaroo.spark.resident.job import GROUP, ResidentJob
+from wallaroo.spark.session import is_local
+
+_log = logging.getLogger("wallaroo.run")
+ATTEMPTS = 3  # of an epoch whose tasks are lost
+LOSSES_MAX, LOSSES_S = 10, 60.0  # of tasks, within these seconds
+ON_ONE_MACHINE = (
+    "low latency needs all tasks on this machine: --latency low takes --master local[N] only in "
+    "this version, not '{master}'. Leave --latency low away, or name a local master."
+)
+
+
+class _Generation:
+    """Resident tasks and the Spark job in which they live."""
+
+    def __init__(self, session: HostSession, folder: Path, number: int, count: int):
+        self.tasks = ResidentTasks(folder, f"tasks-{number}", count)
+        self.job = ResidentJob(session.context, self.tasks.address, self.tasks.secret, count)
+
+    def end(self) -> None:
+        """Let the tasks end, or kill them."""
+        self.tasks.close()
+        self.job.wait()
+
+
+class ResidentHost:
+    """See ``wallaroo.runtime.host.Host``."""
+
+    def __init__(self, name: str, options: RunOptions, session: SparkSession | None):
+        self._options = options
+        self._session = HostSession(name, options, session)
+        if not is_local(self._session.master):
+            raise PeerError(ON_ONE_MACHINE.format(master=self._session.master))
+        self._site: Site | None = None
+        self._batches: Batches | None = None
+        self._generation: _Generation | None = None
+        self._number = 0  # of generations
+        self._losses = Losses(LOSSES_MAX, LOSSES_S)
+        self._admitted = (0, True)  # events_max, is_held
+        self._is_over = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="wallaroo-epochs", daemon=True)
+
+    @property
+    def is_local(self) -> bool:
+        return True
+
+    @property
+    def serve_on(self) -> str | None:
+        return None
+
+    @property
+    def reachable_as(self) -> str:
+        return "127.0.0.1"
+
+    @property
+    def waiting_for(self) -> str:
+        return ""
+
+    # -- the tasks of batches
+
+    @property
+    def tasks_max(self) -> int:
+        slots = int(self._session.context.defaultParallelism)
+        return min(self._options.tasks or slots, slots)
+
+    def tasks(self, wanted: int) -> int:
+        return self.tasks_max  # tasks stay, and own the same key groups as long as they do
+
+    def run_batch(self, job: BatchJob) -> list[TaskReport]:
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._tasks_there(job).run(Epoch.of(job))
+            except LostTaskError as error:
+                self._lose(job, error)
+                if attempt:  # a damaged view ends processes: it is made of the checkpoint again
+                    shutil.rmtree(job.deployment.view_folder(), ignore_errors=True)
+        raise PeerError(
+            f"batch {job.batch} ended its worker processes {ATTEMPTS} times. A function of the "
+            "application ends them, or the system does for lack of memory (see its log). What was "
+            "committed stays: run again to go on from there."
+        )
+
+    def _tasks_there(self, job: BatchJob) -> ResidentTasks:
+        if self._generation is None:
+            assert self._batches is not None
+            assert self._site is not None
+            self._number += 1
+            made = _Generation(self._session, self._site.scratch, self._number, job.tasks)
+            self._generation = made
+            made.tasks.welcome(self._batches.empty_job(job.tasks), self._look_at_start)
+        return self._generation.tasks
+
+    def _look_at_start(self) -> None:
+        """Raise where tasks that are awaited can no longer come."""
+        assert self._generation is not None
+        if self._is_over.is_set():
+            raise PeerError("the start of the tasks was interrupted")
+        if self._generation.job.is_over:
+            raise LostTaskError("a task ended while it started")
+
+    def _lose(self, job: BatchJob, error: LostTaskError) -> None:
+        generation = self._generation
+        self._generation = None
+        assert generation is not None
+        generation.end()
+        if self._is_over.is_set():
+            raise PeerError(f"batch {job.batch} was cancelled") from error
+        if not self._is_alive():
+            raise failure_of(None, ConnectionError()) from error
+        if not self._losses.note():
+            raise PeerError(
+                f"worker processes ended more than {LOSSES_MAX} times within {LOSSES_S:.0f} s. "
+                "What was committed stays: run again to go on from there."
+            )
+        _log.warning("batch %d is run again: a worker process has ended", job.batch)
+
+    def _is_alive(self) -> bool:
+        """Whether Spark's JVM is there."""
+        try:
+            return not self._session.context._jsc.sc().isStopped()
+        except GONE:
+            return False
+
+    def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
+        return ""
+
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        return ()
+
+    # -- life
+
+    def open(self, site: Site, enter: Enter) -> None:
+        self._site = site
+        if not self._session.is_open:
+            enter("starting Spark")
+            self._session.open(site.scratch)
+
+    def start(self, batches: Batches, enter: Enter) -> WarmUp:
+        enter("warming up the workers")
+        self._batches = batches
+        try:
+            warm_up = batches.warm_up()
+        except GONE as error:
+            raise failure_of(None, error) from error
+        self._thread.start()
+        return warm_up
+
+    def _work(self) -> None:
+        try:
+            self._run_epochs()
+        except BaseException as error:  # noqa: BLE001  # raised by the thread that polls
+            self._failure = error
+
+    def _run_epochs(self) -> None:
+        batches = self._batches
+        assert batches is not None
+        logs = batches.setup.logs_by_name
+        looks = Looks()
+        while not self._is_over.is_set():
+            events_max, is_held = self._admitted
+            start = batches.ends
+            ends = start if is_held else plan_ends(start, logs, events_max)
+            if ends == start:
+                self._is_over.wait(looks.pause_s())
+            else:
+                looks.found()
+                batches.run(ends)
+
+    def poll(self) -> None:
+        if self._failure is not None:
+            raise failure_of(None, self._failure)
+        generation = self._generation
+        if generation is not None and generation.job.is_over and not self._is_alive():
+            raise failure_of(None, ConnectionError())
+
+    def admit(self, events_max: int, is_held: bool) -> None:
+        self._admitted = (events_max, is_held)
+
+    def stuck(self, batch: int) -> tuple[str, ...]:
+        assert self._site is not None
+        return tuple(describe_workers(self._site.stacks, _log.warning))
+
+    def finish(self, seconds: float) -> bool:
+        self._is_over.set()
+        self._thread.join(seconds)
+        if not self._thread.is_alive():
+            self.poll()
+            return True
+        generation = self._generation
+        if generation is not None:
+            generation.job.cancel()
+        return False
+
+    def interrupt(self) -> None:
+        self._is_over.set()
+        self._session.interrupt(GROUP)
+
+    def close(self) -> None:
+        self._is_over.set()
+        generation = self._generation
+        self._generation = None
+        if generation is not None:
+            generation.end()
+        self._session.close()

@@ -1,0 +1,70 @@
+"""The Spark job in which resident tasks live: Spark places them and ends them.
+
+Where it runs: driver; ``_stay`` in workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from pyspark import SparkContext, TaskContext
+
+from wallaroo.runtime.resident.worker import serve
+from wallaroo.spark.query import GONE
+
+LEAVE_S = 1.0  # for tasks to end when their driver's socket has closed; then they are killed
+CANCEL_S = 10.0
+GROUP = "wallaroo-tasks"  # Spark's group of the job
+
+
+def _stay(address: str, secret: bytes, index: int, rows: Iterable[int]) -> Iterator[int]:
+    """A task that stays; Spark's second attempt at one finds that its generation is over."""
+    list(rows)  # what is not read keeps Spark from using this process again
+    context = TaskContext.get()
+    if context is None or context.attemptNumber() == 0:
+        serve(address, secret, index)
+    yield from ()
+
+
+class ResidentJob:
+    """One job of ``count`` tasks, in a thread of its own."""
+
+    def __init__(self, context: SparkContext, address: str, secret: bytes, count: int):
+        self._context = context
+        self._error: BaseException | None = None
+        rows = context.parallelize(range(count), count)
+        self._tasks = rows.mapPartitionsWithIndex(partial(_stay, address, secret))
+        self._thread = threading.Thread(target=self._run, name="wallaroo-tasks", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._context.setJobGroup(GROUP, "resident tasks", True)
+            self._tasks.collect()
+        except BaseException as error:  # noqa: BLE001  # raised by the thread that looks
+            self._error = error
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no task is there any more."""
+        return not self._thread.is_alive()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What Spark ended it with, if that was no end of the tasks' own."""
+        return self._error
+
+    def cancel(self) -> None:
+        """Kill the tasks."""
+        with contextlib.suppress(*GONE):
+            self._context.cancelJobGroup(GROUP)
+
+    def wait(self) -> None:
+        """Wait for the end of tasks that have been asked to end; kill those that do not."""
+        self._thread.join(LEAVE_S)
+        if self._thread.is_alive():
+            self.cancel()
+            self._thread.join(CANCEL_S)

@@ -1,0 +1,121 @@
+"""What a commit says: the record of one batch, and the file that holds it.
+
+Where it runs: driver writes, driver and workers read.  The invariants are in ``state.commits``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from wallaroo.errors import CheckpointError
+from wallaroo.identity import CommitId
+from wallaroo.state.layout import COMMITS, check_version
+from wallaroo.state.storage import WAYS_OUT
+
+VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRef:
+    """A delta file as a commit names it: the key groups of its task, half-open."""
+
+    file: str
+    first: int
+    end: int
+    size: int
+    entries: int
+    digest: str = ""  # of the content: state.delta
+    inline: str = ""  # the file's content, base64, where it is little: then there is no file
+
+
+def packed_inline(content: bytes) -> str:
+    """Return a delta's content as a reference carries it."""
+    return base64.b64encode(content).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """State of key groups [first, end) after ``batch``."""
+
+    file: str
+    first: int
+    end: int
+    batch: int
+    size: int
+    digest: str = ""
+
+
+def content_of(ref: DeltaRef | SnapshotRef) -> bytes:
+    """Return the content that a reference carries; nothing where it is in its file."""
+    return base64.b64decode(ref.inline) if isinstance(ref, DeltaRef) else b""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    batch: int
+    # source name -> [place, events], a position of its log: everything before is processed
+    offsets: dict[str, list[Any]]
+    deltas: tuple[DeltaRef, ...] = ()
+    snapshots: tuple[SnapshotRef, ...] = ()  # the ones in force after this batch
+    sinks: dict[str, list[Any]] = field(default_factory=dict)  # sink name -> tokens in output order
+    outputs: dict[str, int] = field(default_factory=dict)  # sink name -> outputs of this batch
+    steps: tuple[str, ...] = ()  # the step table: names of state steps, by index
+    time_ms: int = 0
+    checkpoint: str = ""  # its id
+    id: str = ""  # of this commit, never used again
+    parent: str = ""  # id of the commit before it; "" for the first
+    edit: str = ""  # what a command changed; "" for a batch
+    edits: tuple[int, str] | None = None  # number and id of the batch that an edit follows
+
+    @property
+    def identity(self) -> CommitId:
+        return CommitId(self.checkpoint, self.batch, self.id)
+
+    @property
+    def emitted(self) -> CommitId:
+        """The commit whose output ``sinks`` stages: this one, or the batch that an edit follows."""
+        return CommitId(self.checkpoint, *self.edits) if self.edits else self.identity
+
+
+def name_of(batch: int) -> str:
+    """The commit's name in the storage."""
+    return f"{COMMITS}/{batch:020d}"
+
+
+def encode(commit: Commit) -> bytes:
+    """Return the file's bytes: one line of facts (version, length, crc32 of the body), then the
+    body as JSON.
+    """
+    body = json.dumps(asdict(commit), separators=(",", ":")).encode()
+    return b"%d %d %08x\n" % (VERSION, len(body), zlib.crc32(body)) + body
+
+
+def decode(content: bytes, name: str) -> Commit:
+    """Undo ``encode``.  Raises CheckpointError for another version, a wrong length or a wrong
+    checksum.
+    """
+    head, _, body = content.partition(b"\n")
+    try:
+        version, length, crc = head.split(b" ")
+        check_version(name, int(version), VERSION)
+        is_whole = int(length) == len(body) and int(crc, 16) == zlib.crc32(body)
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise CheckpointError(f"{name} is corrupt or truncated. {WAYS_OUT}")
+    return commit_of(json.loads(body))
+
+
+def commit_of(raw: dict[str, Any], snapshots: tuple[SnapshotRef, ...] | None = None) -> Commit:
+    """Return the commit of a decoded body; ``snapshots``: those in force, where it states none."""
+    raw["deltas"] = tuple(DeltaRef(**delta) for delta in raw["deltas"])
+    if snapshots is None:
+        snapshots = tuple(SnapshotRef(**snapshot) for snapshot in raw["snapshots"])
+    raw["snapshots"] = snapshots
+    raw["steps"] = tuple(raw["steps"])
+    raw["edits"] = tuple(raw["edits"]) if raw["edits"] else None
+    return Commit(**raw)

@@ -1,0 +1,441 @@
+"""One simulated history: everything that a seed decides, from the first message to the verdict.
+
+Where it runs: the simulation's process.
+
+A history is a sequence of turns: of the ingress, of the driver, of the egress, of a nemesis.  The
+processes meet between system calls, too: the ingress may take messages while the driver is in the
+middle of a commit.  Faults are injected for ``FAULTY_LIVES_MAX`` lives of the driver at most; after
+that the history has to come to its end, and then:
+
+* each sink holds what the model says, per key in order: nothing lost, doubled, reordered, wrong;
+* the state of every key is the model's;
+* what clients were told is stored was never lost (checked at every start of the ingress);
+* a start was refused, or a process ended with an error, only where a fault had been injected since
+  the start before, and with an error that blames the outside, not this program.
+
+Damage that no file system does by itself (a write that never reached the disk, or went to another
+place) may be answered by a refusal; what came out until then is checked.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import shutil
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from unittest import mock
+
+from tests.simulation import model
+from tests.simulation.application import SOURCES, plan_under
+from tests.simulation.system import CORRUPTIONS, Crashed, Fault, Plan, Process, System
+from tests.simulation.world import (
+    Client,
+    Driver,
+    Ingress,
+    LostError,
+    Receiver,
+    SimulatedEgress,
+)
+from wallaroo.errors import InternalError, WallarooError
+from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.plan.model import Plan as WallarooPlan
+from wallaroo.runtime import housekeeping
+from wallaroo.sinks import staging
+from wallaroo.state import snapshots
+from wallaroo.state.checkpoint import Checkpoint
+
+FAULTY_LIVES_MAX = 4
+MESSAGES = (4, 16)  # per source
+TURNS_MAX = 3000  # of one history: more is a hang
+BEGAN_NS = 1_700_000_000_000_000_000
+CLOCK_STEP_NS = 3_600_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What kind of history."""
+
+    seed: int
+    plan: Plan | None = None  # of faults; None: drawn from the seed
+    corruptions: bool = False
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What came of it."""
+
+    problem: str = ""
+    is_refused: bool = False
+    steps: int = 0
+    lives: int = 0
+    batches: int = 0
+    injected: Counter[str] = field(default_factory=Counter)
+    trace: str = ""  # digest of all steps: the same for the same seed
+    log: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+@cache
+def _plan(place: Path) -> WallarooPlan:
+    return plan_under(place)
+
+
+class Problem(Exception):
+    """The history shows a defect."""
+
+
+class Simulation:
+    """One history in the folder ``place``, which is emptied first."""
+
+    def __init__(self, options: Options, place: Path):
+        self._options = options
+        self._chance = random.Random(f"history {options.seed}")
+        self._place = place
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(mode=0o700, parents=True)
+        self._faults = random.Random(f"faults {options.seed}")
+        self._system = System(place, self._faults, options.plan or Plan())
+        self._application = _plan(place)
+        self._messages = self._chance.randint(*MESSAGES)
+        self._faulty_lives = self._chance.randint(1, FAULTY_LIVES_MAX)
+        self._clients = {name: Client(self._payloads(name)) for name in SOURCES}
+        self._expected = model.answers(
+            one for name in SOURCES for one in self._clients[name].payloads
+        )
+        self._expected_bytes = sum(
+            len(line) + 1 for lines in self._expected.values() for line in lines
+        )
+        self._receiver = Receiver()
+        self._driver: Driver | None = None
+        self._ingress: Ingress | None = None
+        self._egress: SimulatedEgress | None = None
+        self._verdict = Verdict()
+        self._clock_ns = BEGAN_NS
+        self._boot = 0
+        self._nested = False
+        self._injected_before = 0
+        self._is_corrupt = False
+        self._checkpoint = ""
+
+    def _payloads(self, source: str) -> list[bytes]:
+        chance, letter = self._chance, source[0]
+        return [
+            f"{letter}{chance.randint(0, 4)} {chance.randint(-99, 99)}".encode()
+            for _ in range(self._messages)
+        ]
+
+    # -- the history ------------------------------------------------------------------------------
+
+    def run(self) -> Verdict:
+        """Let it happen; return what came of it."""
+        names = random.Random(f"names {self._options.seed}")
+
+        def identity() -> uuid.UUID:
+            return uuid.UUID(int=names.getrandbits(128))
+
+        self._system.between = self._between
+        chance = self._chance
+        with (
+            mock.patch.object(uuid, "uuid4", identity),
+            mock.patch.object(time, "time_ns", self._now),
+            mock.patch("wallaroo.state.view_folders.boot_id", self._boot_id),
+            mock.patch("wallaroo.sinks.tcp.committer.EgressProcess", self._new_egress),
+            mock.patch.object(staging, "INLINE_BYTES_MAX", chance.choice((0, 60, 16384))),
+            mock.patch.object(snapshots, "SNAPSHOT_EVERY", chance.choice((1, 2, 5))),
+            mock.patch.object(housekeeping, "SWEEP_EVERY", chance.choice((1, 3))),
+        ):
+            self._system.install()
+            try:
+                self._happen()
+                self._judge()
+            except Problem as problem:
+                self._verdict.problem = str(problem)
+            finally:
+                self._end_driver()
+                self._system.remove()
+        verdict = self._verdict
+        verdict.steps = self._system.steps
+        verdict.injected = self._system.injected
+        verdict.log = [(step.call, step.path, step.process) for step in self._system.log]
+        verdict.trace = blake2b(repr(verdict.log).encode(), digest_size=8).hexdigest()
+        return verdict
+
+    def _happen(self) -> None:
+        for _ in range(TURNS_MAX):
+            if self._is_over():
+                return
+            self._turn()
+            if self._verdict.is_refused:
+                return
+        raise Problem(f"no end after {TURNS_MAX} turns: {self._places()}")
+
+    def _turn(self) -> None:
+        chance = self._chance
+        try:
+            if self._driver is None:
+                self._start()
+            luck = chance.random()
+            if luck < 0.35:
+                self._ingress_step()
+            elif luck < 0.7:
+                assert self._driver is not None
+                self._driver.step()
+            elif luck < 0.97:
+                self._egress_step()
+            else:
+                self._clock_ns += chance.randint(-CLOCK_STEP_NS, CLOCK_STEP_NS)
+        except Crashed:
+            self._after_crash()
+        except LostError as error:
+            raise Problem(str(error)) from error
+        except (WallarooError, OSError) as error:
+            self._after_error(error)
+
+    def _start(self) -> None:
+        self._verdict.lives += 1
+        self._draw_fault()
+        self._driver = Driver(
+            self._system,
+            self._place / "checkpoint",
+            self._application,
+            self._chance,
+            self._chance.choice((0.0, 0.3)),
+            self._begin_ingress,
+        )
+        self._driver.start()
+
+    def _begin_ingress(self, checkpoint: Checkpoint) -> None:
+        if self._checkpoint not in ("", checkpoint.id) and self._has_commits(checkpoint):
+            raise Problem("the checkpoint is another one")
+        self._checkpoint = checkpoint.id
+        self._ingress = Ingress(self._system, checkpoint.root, checkpoint.id, self._clients)
+        self._ingress.start()
+
+    def _has_commits(self, checkpoint: Checkpoint) -> bool:
+        return any(client.acknowledged for client in self._clients.values())
+
+    def _draw_fault(self) -> None:
+        if self._options.plan is not None or self._verdict.lives > self._faulty_lives:
+            return
+        chance, system = self._faults, self._system
+        fates = (
+            sorted(CORRUPTIONS, key=str)
+            if self._options.corruptions
+            else sorted(set(Fault) - CORRUPTIONS, key=str)
+        )
+        at = system.steps + int(1.02 ** chance.uniform(0, 320))
+        system.plan = Plan({at: chance.choice(fates)}, lasting=chance.choice((0, 0, 3, 12)))
+        if self._options.corruptions:
+            crash = at + int(1.02 ** chance.uniform(0, 250))
+            system.plan.at[crash] = chance.choice((Fault.KILL, Fault.POWER))
+
+    def _between(self) -> None:
+        """Between two calls of the driver the other processes may make a turn."""
+        driver = self._driver
+        if self._nested or driver is None or self._system.current is not driver.process:
+            return
+        luck = self._chance.random()
+        if luck > 0.06 or self._ingress is None or driver.batches is None:
+            return
+        self._nested = True
+        try:
+            if luck < 0.03:
+                self._ingress_step()
+            else:
+                self._egress_step()
+        finally:
+            self._nested = False
+
+    def _ingress_step(self) -> None:
+        """A turn of the ingress; where it dies alone, it is started again."""
+        if self._ingress is None:
+            self._restart_ingress()
+        if self._ingress is None or len(self._ingress.stores) < len(SOURCES):
+            return
+        try:
+            self._ingress.step(self._chance)
+        except (Crashed, WallarooError) as error:
+            if not self._system.has_power:
+                raise
+            self._check_blame(error)
+            self._bury_ingress()
+            self._restart_ingress()
+
+    def _bury_ingress(self) -> None:
+        if self._ingress is not None:
+            self._system.bury(self._ingress.process)
+            self._ingress = None
+
+    def _restart_ingress(self) -> None:
+        driver = self._driver
+        assert driver is not None
+        assert driver.checkpoint is not None
+        self._system.repair()
+        try:
+            self._begin_ingress(driver.checkpoint)
+        except (Crashed, WallarooError, OSError) as error:
+            if not self._system.has_power:
+                raise
+            self._check_blame(error)
+            self._bury_ingress()
+
+    def _egress_step(self) -> None:
+        egress = self._egress
+        if egress is None or self._driver is None or self._driver.batches is None:
+            return
+        try:
+            egress.step(self._chance)
+        except (Crashed, WallarooError, OSError) as error:
+            if not self._system.has_power:
+                raise
+            self._check_blame(error)
+            self._system.bury(egress.process)
+            self._system.repair()
+            try:
+                egress.restart()
+            except Crashed:
+                if not self._system.has_power:
+                    raise
+                self._system.bury(egress.process)
+
+    def _new_egress(self, *arguments: object) -> SimulatedEgress:
+        config, *hooks = arguments
+        self._egress = SimulatedEgress(
+            self._system,
+            self._receiver,
+            config,  # type: ignore[arg-type]
+            (*hooks[:3], None),
+        )
+        self._egress.start()
+        return self._egress
+
+    # -- deaths -----------------------------------------------------------------------------------
+
+    def _end_driver(self) -> None:
+        driver = self._driver
+        if driver is not None:
+            driver.end()
+        for process in self._processes():
+            self._system.bury(process)
+        self._driver = None
+        self._ingress = None
+        self._egress = None
+
+    def _processes(self) -> list[Process]:
+        return [one.process for one in (self._driver, self._ingress, self._egress) if one]
+
+    def _after_crash(self) -> None:
+        """The driver died, or everything did."""
+        self._end_driver()
+        if not self._system.has_power:
+            self._boot += 1
+            self._system.lose_power()
+
+    def _after_error(self, error: Exception) -> None:
+        """The driver ended with an error."""
+        self._check_blame(error)
+        if not self._options.corruptions:
+            self._check_cause(error)
+        elif self._corrupted() and self._refusal(error) == "refused twice":
+            self._verdict.is_refused = True
+            self._judge_prefix()
+        self._end_driver()
+        self._system.repair()
+
+    def _corrupted(self) -> bool:
+        return any(
+            name.startswith(fault.value) for fault in CORRUPTIONS for name in self._system.injected
+        )
+
+    def _refusal(self, error: Exception) -> str:
+        if self._last_error == str(error):
+            return "refused twice"
+        self._last_error = str(error)
+        return ""
+
+    _last_error = ""
+
+    def _check_blame(self, error: BaseException) -> None:
+        if isinstance(error, InternalError) or not isinstance(
+            error, (WallarooError, Crashed, OSError)
+        ):
+            raise Problem(f"blames this program: {error!r}") from error
+
+    def _check_cause(self, error: Exception) -> None:
+        injected = sum(self._system.injected.values())
+        if injected == self._injected_before:
+            raise Problem(f"ended without a fault: {error}") from error
+        self._injected_before = injected
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def _is_over(self) -> bool:
+        if self._driver is None or self._driver.batches is None or self._egress is None:
+            return False
+        if any(client.acknowledged < len(client.payloads) for client in self._clients.values()):
+            return False
+        ends = self._driver.batches.ends
+        return (
+            all(ends[name][1] == len(self._clients[name].payloads) for name in SOURCES)
+            and len(self._receiver.received) >= self._expected_bytes
+        )
+
+    def _places(self) -> str:
+        told = {name: client.acknowledged for name, client in self._clients.items()}
+        batches = self._driver.batches if self._driver else None
+        return (
+            f"acknowledged {told}, committed {batches.ends if batches else None}, received "
+            f"{len(self._receiver.received)} of {self._expected_bytes} bytes"
+        )
+
+    def _outputs(self) -> dict[str, bytes]:
+        parts = sorted((self._place / "parts").glob("part-*"))
+        lines = self._place / "lines.txt"
+        return {
+            "tcp": bytes(self._receiver.received),
+            "folder": b"".join(path.read_bytes() for path in parts),
+            "file": lines.read_bytes() if lines.exists() else b"",
+        }
+
+    def _judge_prefix(self) -> None:
+        expected = self._expected
+        for name, output in self._outputs().items():
+            whole = output[: output.rfind(b"\n") + 1]
+            if problem := model.problem_of_prefix(expected, model.by_key(whole)):
+                raise Problem(f"sink {name}: {problem}")
+
+    def _judge(self) -> None:
+        if self._verdict.is_refused:
+            return
+        assert self._driver is not None
+        batches = self._driver.batches
+        assert batches is not None
+        self._verdict.batches = batches.last.batch + 1 if batches.last else 0
+        expected = self._expected
+        for name, output in self._outputs().items():
+            if problem := model.difference(expected, model.by_key(output)):
+                raise Problem(f"sink {name}: {problem}")
+        self._judge_state(expected)
+
+    def _judge_state(self, expected: dict[str, list[str]]) -> None:
+        entries = CheckpointReader(self._place / "checkpoint").at().entries()
+        states = ((entry.key, pickle.loads(entry.raw)) for entry in entries)
+        found = {key: (state.count, state.sum) for key, state in states}
+        wanted = {
+            key: (int(lines[-1].split(" ")[2]), int(lines[-1].split(" ")[3]))
+            for key, lines in expected.items()
+        }
+        if found != wanted:
+            raise Problem(f"state is {found} instead of {wanted}")
+
+    def _boot_id(self) -> str:
+        return f"boot{self._boot}"
+
+    def _now(self) -> int:
+        self._clock_ns += 1_000_000
+        return self._clock_ns

@@ -1,0 +1,220 @@
+"""Commits in files of many: what is there, what a crash leaves, what damage is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.maintenance.check_log import read_commits
+from wallaroo.runtime.housekeeping import Housekeeping
+from wallaroo.state import commits as commits_module
+from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
+from wallaroo.state.commits import Commit, CommitLog, SnapshotRef
+
+ONE = (SnapshotRef("snapshots/1", 0, 1, 1, 10, "d"),)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
+    opened = open_checkpoint(tmp_path, is_durable=True)
+    opened.commits.append_from_here()
+    yield opened
+    opened.release()
+
+
+def commit(of: Checkpoint, batch: int, snapshots: tuple[SnapshotRef, ...] = ()) -> Commit:
+    return Commit(
+        batch,
+        {"in": [batch, batch]},
+        snapshots=snapshots,
+        checkpoint=of.id,
+        id=f"id {batch}",
+        parent=f"id {batch - 1}",
+    )
+
+
+def publish(to: Checkpoint, *batches: int) -> None:
+    for batch in batches:
+        to.commits.publish(commit(to, batch, ONE if batch > 1 else ()))
+
+
+def run_of(checkpoint: Checkpoint) -> Path:
+    return next((checkpoint.root / "commits").glob("*.run"))
+
+
+def again(checkpoint: Checkpoint) -> Checkpoint:
+    checkpoint.release()
+    return open_checkpoint(checkpoint.root, is_durable=True)
+
+
+def test_commits_of_a_run_are_read_as_they_were_published(checkpoint: Checkpoint) -> None:
+    publish(checkpoint, 0, 1, 2, 3)
+
+    log = CommitLog(checkpoint.storage)
+
+    assert log.batches() == [0, 1, 2, 3]
+    assert [log.read(batch) for batch in (3, 0, 2)] == [
+        commit(checkpoint, 3, ONE),
+        commit(checkpoint, 0),
+        commit(checkpoint, 2, ONE),
+    ]
+
+
+def test_a_reader_sees_what_a_run_has_grown_by_and_reads_again_what_it_forgot(
+    checkpoint: Checkpoint,
+) -> None:
+    publish(checkpoint, 0, 1)
+    log = CommitLog(checkpoint.storage)
+    assert log.read(1).id == "id 1"
+
+    publish(checkpoint, 2)
+
+    assert log.read(2).id == "id 2"
+    log.forget_before(2)
+    assert log.read(0).id == "id 0"
+
+
+def test_a_reader_sees_all_of_a_run_after_which_another_one_began(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(checkpoint, 0)
+    log = CommitLog(checkpoint.storage)
+    assert log.batches() == [0]
+    publish(checkpoint, 1)
+    monkeypatch.setattr(commits_module, "RUN_BYTES_MAX", 0)
+
+    publish(checkpoint, 2, 3)
+
+    assert log.batches() == [0, 1, 2, 3]
+    assert log.read(1).id == "id 1"
+
+
+def test_single_files_and_runs_are_one_log(checkpoint: Checkpoint) -> None:
+    publish(checkpoint, 0, 1)
+    opened = again(checkpoint)
+    publish(opened, 2)
+    opened = again(opened)
+    opened.commits.append_from_here()
+    publish(opened, 3)
+
+    opened = again(opened)
+
+    assert opened.commits.batches() == [0, 1, 2, 3]
+    assert opened.last == commit(opened, 3, ONE)
+    opened.release()
+
+
+@pytest.mark.parametrize("kept", [1, 20, 100])
+def test_an_unfinished_record_was_never_committed_and_is_cut_off(
+    kept: int, checkpoint: Checkpoint
+) -> None:
+    publish(checkpoint, 0, 1)
+    whole = run_of(checkpoint).stat().st_size
+    publish(checkpoint, 2)
+    with run_of(checkpoint).open("r+b") as file:
+        file.truncate(whole + kept)
+
+    opened = again(checkpoint)
+
+    assert opened.last is not None
+    assert opened.last.batch == 1
+    assert run_of(opened).stat().st_size == whole
+    opened.release()
+
+
+def test_a_run_without_a_whole_record_is_removed_and_its_name_used_again(
+    checkpoint: Checkpoint,
+) -> None:
+    publish(checkpoint, 0)
+    with run_of(checkpoint).open("r+b") as file:
+        file.truncate(30)
+
+    opened = again(checkpoint)
+    opened.commits.append_from_here()
+    publish(opened, 0)
+
+    assert CommitLog(opened.storage).batches() == [0]
+    opened.release()
+
+
+def test_every_damaged_byte_is_refused_or_belongs_to_no_commit(checkpoint: Checkpoint) -> None:
+    """Damage is never taken for an unfinished record, which would drop commits."""
+    publish(checkpoint, 0, 1, 2)
+    checkpoint.release()
+    file = run_of(checkpoint)
+    content = file.read_bytes()
+    for at in range(0, len(content), 7):
+        damaged = bytearray(content)
+        damaged[at] ^= 0x10
+        file.write_bytes(damaged)
+
+        with pytest.raises(CheckpointError, match=r"corrupt|format version"):
+            open_checkpoint(checkpoint.root, is_durable=True)
+        _, wrong = read_commits(checkpoint.root)
+        assert wrong
+
+
+def test_rolling_back_cuts_a_run_in_the_middle_and_over_damage(checkpoint: Checkpoint) -> None:
+    publish(checkpoint, 0, 1, 2, 3)
+    checkpoint.release()
+    file = run_of(checkpoint)
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 0xFF
+    file.write_bytes(content)
+    opened = open_checkpoint(checkpoint.root, is_durable=True, up_to=1)
+
+    assert [*opened.commits.remove_after(1)] == [2]
+
+    opened = again(opened)
+    assert opened.commits.batches() == [0, 1]
+    opened.release()
+
+
+def test_a_run_goes_when_none_of_its_commits_is_needed(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(checkpoint, 0, 1)
+    monkeypatch.setattr(commits_module, "RUN_BYTES_MAX", 0)
+    publish(checkpoint, 2, 3)
+
+    checkpoint.commits.remove_before(1)
+    assert checkpoint.commits.batches() == [0, 1, 2, 3]
+    checkpoint.commits.remove_before(3)
+    assert checkpoint.commits.batches() == [3]
+
+
+def test_a_full_disk_leaves_the_run_as_it_was(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(checkpoint, 0, 1)
+    before = run_of(checkpoint).read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fdatasync", full)
+    with pytest.raises(PeerError, match=r"cannot be written: .*No space left"):
+        publish(checkpoint, 2)
+
+    assert run_of(checkpoint).read_bytes() == before
+
+
+def test_snapshots_that_a_commit_is_about_to_name_survive_a_sweep(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks write them beside the batches; older ones that nothing names go."""
+    monkeypatch.setattr("wallaroo.runtime.housekeeping.SWEEP_EVERY", 1)
+    monkeypatch.setattr("wallaroo.runtime.housekeeping.SWEEP_S", 0.0)
+    keeper = Housekeeping(checkpoint, 2, 1, is_frequent=True)
+    for name in ("4.0.a", "2.0.b", "9.1.c"):
+        checkpoint.storage.publish(f"snapshots/{name}.snapshot", b"")
+    force = (SnapshotRef("snapshots/3.0.x.snapshot", 0, 1, 3, 0),)
+    first = commit(checkpoint, 5, force)
+    checkpoint.commits.publish(first)
+
+    keeper.committed(first)
+
+    assert checkpoint.storage.names("snapshots") == ["4.0.a.snapshot", "9.1.c.snapshot"]
