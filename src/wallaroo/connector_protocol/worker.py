@@ -235,8 +235,8 @@ class SourceSession:
         yield from ()
 
     def _message(self, frame: Message) -> Iterator[Event]:
-        stream = self._streams.by_id.get(frame.stream)
-        if stream is None or stream.owner is not self:
+        stream = self._open_stream(frame.stream)
+        if stream is None:
             self._fail(f"a message of stream {frame.stream}, which is not open on this connection")
             return
         if frame.id == NO_POINT:
@@ -248,13 +248,19 @@ class SourceSession:
         yield Taken(frame.stream, frame.id, frame.event_time, frame.key, frame.payload)
 
     def _end_of_stream(self, frame: EndOfStream) -> Iterator[Event]:
-        stream = self._streams.by_id.get(frame.stream)
-        if stream is None or stream.owner is not self:
+        stream = self._open_stream(frame.stream)
+        if stream is None:
             self._fail(f"the end of stream {frame.stream}, which is not open on this connection")
             return
         stream.is_ended = True
         self._ends += 1
         yield Ended(frame.stream, stream.last)
+
+    def _open_stream(self, number: int) -> Stream | None:
+        """The stream, if this connection may send it: an ended one has to be announced again."""
+        stream = self._streams.by_id.get(number)
+        is_open = stream is not None and stream.owner is self and not stream.is_ended
+        return stream if is_open else None
 
     def _client_failed(self, frame: Error) -> Iterator[Event]:
         self.state = State.FAILED
