@@ -2,15 +2,18 @@
 list.
 
 ``python miniature.py FOLDER PORT``: fill the spool, process it batch by batch, let all output
-leave, end.  Run again after a crash, it goes on, as a run does.
+leave, end.  Run again after a crash, it goes on, as a run does.  With ``MINIATURE_LATENCY=low`` in
+the environment, state stays open and commits are appended, as at low latency, in smaller batches.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+from tests.faults.lasting_runner import LastingRunner
 from wallaroo.framing import framer
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.plan.model import Plan
@@ -27,7 +30,7 @@ from wallaroo.sinks import staging
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import LogContext
 from wallaroo.spool import SpoolWriter, folder_of
-from wallaroo.state import snapshots
+from wallaroo.state import commits, snapshots
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.verify.applications import sequence
 from wallaroo.verify.cases import Sequence
@@ -49,7 +52,11 @@ def main(folder: Path, port: int) -> None:
     log = plan.sources[0].config.open_log(LogContext(checkpoint.root / "spool", checkpoint.id))
     committers = open_sinks(plan, checkpoint)
     snapshots.SNAPSHOT_EVERY = sweeping.SWEEP_EVERY = 1
-    housekeeping = Housekeeping(checkpoint, KEY_GROUPS, RETAIN)
+    is_low = os.environ.get("MINIATURE_LATENCY") == "low"
+    if is_low:
+        checkpoint.commits.append_from_here()
+        commits.RUN_BYTES_MAX = sweeping.SWEEP_S = 0  # a run for each commit, so that some go
+    housekeeping = Housekeeping(checkpoint, KEY_GROUPS, RETAIN, is_frequent=is_low)
     protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, {SOURCE: log}, (STEP,))
     view = str(checkpoint.view_root)
     deployment = Deployment.of(plan, (), checkpoint.root, (log,), view, checkpoint.id, True)
@@ -57,14 +64,16 @@ def main(folder: Path, port: int) -> None:
         BatchSetup(plan, deployment, (STEP,), (log,), {SOURCE: log.beginning()}),
         protocol=protocol,
         housekeeping=housekeeping,
-        runner=InProcessRunner(TASKS),
+        runner=LastingRunner(TASKS) if is_low else InProcessRunner(TASKS),
         accounts=Accounts(plan, RunMeter("miniature", 0.0)),
         pacer=Pacer(1.0),
     )
-    for batch in range(protocol.last.batch + 1 if protocol.last else 0, BATCHES):
+    parts = 2 if is_low else 1
+    events_max = CHUNKS_PER_BATCH * EVENTS_PER_CHUNK // parts
+    for batch in range(protocol.last.batch + 1 if protocol.last else 0, BATCHES * parts):
         # output in files, output in the commit, by turns
         staging.INLINE_BYTES_MAX = batch % 2 * 4096
-        batches.run(plan_ends(batches.ends, {SOURCE: log}, CHUNKS_PER_BATCH * EVENTS_PER_CHUNK))
+        batches.run(plan_ends(batches.ends, {SOURCE: log}, events_max))
     for committer in committers.values():
         committer.close(10.0)
     checkpoint.release()

@@ -4,6 +4,7 @@ own points.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,18 @@ def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path:
     assert result.is_clean, result.text()
     assert result.outputs + result.letters == result.events
     assert result.letters > 0.02 * result.events
+
+
+def test_kills_at_low_latency_lose_and_double_nothing(tmp_path: Path) -> None:
+    """A worker dies in the midst of an epoch, and all tasks begin again; the driver dies, and the
+    next run goes on in the log of many commits to a file.
+    """
+    kinds = (Kind.WORKER, Kind.DRIVER)
+    plain = VerifyOptions("sequence", kills=3, seed=SEED, rate=1000.0, kinds=kinds)
+    options = replace(plain, run_options=(*plain.run_options, "--latency", "low"))
+
+    result = verify(options, tmp_path)
+
+    assert result.is_clean, result.text()
+    assert result.outputs == result.events > 0
+    assert any((tmp_path / "checkpoint" / "commits").glob("*.run"))

@@ -381,7 +381,7 @@ class Simulation:
             return False
         ends = self._driver.batches.ends
         return (
-            all(ends[name][1] == len(self._clients[name].payloads) for name in SOURCES)
+            all(ends[name].events == len(self._clients[name].payloads) for name in SOURCES)
             and len(self._receiver.received) >= self._expected_bytes
         )
 

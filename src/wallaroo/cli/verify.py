@@ -10,6 +10,7 @@ the kills; the moments at which they meet depend on the machine.
 from __future__ import annotations
 
 import argparse
+import importlib
 import shutil
 import signal
 import sys
@@ -24,10 +25,13 @@ from typing import Any
 from wallaroo.cli.receive.receiver import Receiver
 from wallaroo.cli.send.acknowledged import send_acknowledged
 from wallaroo.cli.send.sending import of_payloads
-from wallaroo.errors import PeerError
+from wallaroo.errors import PeerError, Problem, WallarooParameterError
 from wallaroo.local_cluster import LocalCluster
-from wallaroo.verify.cases import CASES
+from wallaroo.verify.cases import CASES, Case
 from wallaroo.verify.harness import Verification, VerifyOptions
+from wallaroo.verify.killer import Deed
+from wallaroo.verify.plain_receiver import BEHAVIOURS as RECEIVERS
+from wallaroo.verify.plain_receiver import PlainReceiver
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
 from wallaroo.verify.scaling import CHANGES, FAILURES, ScalingVerification, every_pair
@@ -49,9 +53,16 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add(
         "--app",
-        choices=[*CASES, "all"],
         default="all",
-        help="which application (default: each in turn, sharing the kills)",
+        metavar="APP",
+        help=f"which application: {', '.join(CASES)}, or a file of your own with --oracle "
+        "(default: each of these in turn, sharing the kills)",
+    )
+    add(
+        "--oracle",
+        metavar="FILE:CLASS",
+        help="for an application of your own: a subclass of wallaroo.verify.cases.Case that makes "
+        "its input and judges its output and state",
     )
     add(
         "--kills",
@@ -111,6 +122,20 @@ def add_parser(subparsers: Any) -> None:
         default="normal",
         help="of the run, as in `wallaroo run` (default: %(default)s)",
     )
+    add(
+        "--deeds",
+        type=deeds_of,
+        default=(Deed.KILL,),
+        metavar="DEED,...",
+        help="what is done to processes, each a --kills: kill, hold (stopped for seconds, then "
+        "continued), stop (the driver: a clean stop, then a new start) (default: kill)",
+    )
+    add(
+        "--receiver",
+        choices=RECEIVERS,
+        help="a plain TCP receiver of this behaviour instead of the resuming one; outputs may come "
+        "again there, in order, and none may be lost (--app sequence)",
+    )
     add("--quiet", action="store_true", help="print the results only")
     parser.set_defaults(handler=verify_command)
 
@@ -122,6 +147,16 @@ def kinds_of(text: str) -> tuple[Kind, ...]:
     except ValueError as error:
         raise argparse.ArgumentTypeError(
             f"{error}; the kinds are {', '.join(kind.value for kind in Kind)}"
+        ) from None
+
+
+def deeds_of(text: str) -> tuple[Deed, ...]:
+    """Read ``kill,hold``."""
+    try:
+        return tuple(Deed(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{error}; the deeds are {', '.join(deed.value for deed in Deed)}"
         ) from None
 
 
@@ -145,12 +180,26 @@ def changes_of(text: str) -> tuple[str, ...]:
 def verify_command(options: argparse.Namespace) -> int:
     """Verify each application; return the exit code."""
     signal.signal(signal.SIGTERM, _leave)
-    cases = list(CASES) if options.app == "all" else [options.app]
+    own = _own_case(options)
+    if options.receiver and own is None and options.app != "sequence":
+        raise _wrong(
+            "--receiver goes with --app sequence and with applications of your own.",
+            "Add --app sequence, or leave --receiver out.",
+        )
+    cases = list(CASES) if options.app == "all" else [Path(options.app).stem]
     is_clean = True
     for number, case in enumerate(cases):
         kills = options.kills // len(cases) + (number < options.kills % len(cases))
         chosen = VerifyOptions(
-            case, kills, options.seed, options.seconds, options.rate, options.only
+            case,
+            kills,
+            options.seed,
+            options.seconds,
+            options.rate,
+            options.only,
+            options.deeds,
+            own,
+            options.receiver is not None,
         )
         if options.latency != "normal":
             on_host = (*chosen.run_options, "--latency", options.latency)
@@ -161,7 +210,7 @@ def verify_command(options: argparse.Namespace) -> int:
                     chosen, folder, options.changes, options.workers, options.quiet
                 )
             else:
-                result = verify(chosen, folder, options.quiet)
+                result = verify(chosen, folder, options.quiet, options.receiver or "")
             print(result.text(), flush=True)
             if not result.is_clean:
                 print(f"  everything is in {folder}", flush=True)
@@ -171,12 +220,44 @@ def verify_command(options: argparse.Namespace) -> int:
     return 0 if is_clean else 1
 
 
-def verify(options: VerifyOptions, folder: Path, is_quiet: bool = False) -> Result:
-    """Verify one application in ``folder``."""
+def _own_case(options: argparse.Namespace) -> type[Case] | None:
+    """Load the oracle of a user's application; None for one of ours."""
+    if options.app == "all" or options.app in CASES:
+        return None
+    file, _, name = (options.oracle or "").rpartition(":")
+    if not file or not Path(options.app).is_file():
+        raise _wrong(
+            f"--app {options.app}: it is none of {', '.join(CASES)}, all, and not a file with an "
+            f"--oracle FILE:CLASS.",
+            "Name one of these, or give the application's file and --oracle.",
+        )
+    sys.path[:0] = [str(Path(options.app).resolve().parent), str(Path(file).resolve().parent)]
+    found = getattr(importlib.import_module(Path(file).stem), name, None)
+    if not (isinstance(found, type) and issubclass(found, Case)):
+        raise _wrong(
+            f"--oracle {options.oracle}: there is no subclass of wallaroo.verify.cases.Case of "
+            f"that name.",
+            "Name the class that makes the input and judges the output.",
+        )
+    return type(name, (found,), {"module": options.app})
+
+
+def _wrong(what: str, fix: str) -> WallarooParameterError:
+    return WallarooParameterError(Problem("wallaroo verify", "", what, fix))
+
+
+def verify(
+    options: VerifyOptions, folder: Path, is_quiet: bool = False, behaviour: str = ""
+) -> Result:
+    """Verify one application in ``folder``; ``behaviour`` is that of a plain receiver, if it is
+    one.
+    """
     output = folder / "output"
     with (
         output.open("wb") as out,
-        Receiver(out=out, is_keeping=False, is_resuming=True) as receiver,
+        PlainReceiver(out, behaviour)
+        if behaviour
+        else Receiver(out=out, is_keeping=False, is_resuming=True) as receiver,
     ):
         result = Verification(
             options, folder, receiver, output, _send, _nothing if is_quiet else _say

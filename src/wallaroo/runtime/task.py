@@ -71,7 +71,7 @@ def run_level(
                 "(unknown)", "", "(unknown)", f"a function of the application raised {error!r}"
             ),
         )
-    except Exception as error:  # noqa: BLE001  # the error gate of the worker: whatever it is, the driver tells the user
+    except Exception as error:  # noqa: BLE001  # the error boundary of the worker: the driver reports whatever it is
         report = _failed(task, level, index, unexpected(error))
     reports = (*(task.reports_before if task else ()), report)
     if task is not None:
@@ -94,7 +94,7 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
 
 def unexpected(error: Exception) -> InternalError:
     """Return an error that nobody foresaw, with the traceback that is being handled, as one that
-    the driver can tell.
+    the driver can report.
     """
     return InternalError(
         f"a task failed in a way that this program does not expect: {type(error).__name__}: "

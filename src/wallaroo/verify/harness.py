@@ -10,6 +10,7 @@ commit, the run is stopped cleanly, and output and state are compared with the o
 from __future__ import annotations
 
 import pickle
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.state.commits import CommitLog
 from wallaroo.state.storage import LocalStorage
 from wallaroo.verify.cases import CASES, Case
-from wallaroo.verify.killer import Kill, schedule
+from wallaroo.verify.killer import Deed, Kill, schedule
+from wallaroo.verify.ledger import Faults
 from wallaroo.verify.load import Load, Send
 from wallaroo.verify.processes import Kind, find, kill
 from wallaroo.verify.result import Result
@@ -32,6 +34,11 @@ POLL_S = 0.02
 PROGRESS_S_MAX = 180.0  # without a batch or an output: the run hangs
 TARGET_S_MAX = 120.0  # for a process of the kind to be killed to be there
 LETTERS = "dead.jsonl"
+SIGNALS = {
+    Deed.KILL: signal.SIGKILL,
+    Deed.HOLD: signal.SIGSTOP,
+    Deed.STOP: signal.SIGTERM,
+}
 CAUSES = (Kind.DRIVER, Kind.JVM)  # their death ends the run
 
 Say = Callable[[str], None]
@@ -59,6 +66,9 @@ class VerifyOptions:
     seconds: float = float("inf")  # no kill after this time
     rate: float = 2000.0  # events per second and source
     kinds: tuple[Kind, ...] = tuple(Kind)
+    deeds: tuple[Deed, ...] = (Deed.KILL,)
+    own: type[Case] | None = None  # a user's oracle, for an application that is not in CASES
+    is_plain: bool = False  # whether the receiver is a plain TCP one, which cannot say what it has
     # fault points, such as commit.before:3: the first starts of the run kill themselves there
     faults: tuple[str, ...] = ()
     run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
@@ -86,7 +96,7 @@ class Verification:
 
     def __post_init__(self) -> None:
         options = self.options
-        self._case = CASES[options.case](options.seed)
+        self._case = (options.own or CASES[options.case])(options.seed)
         self._result = Result(
             options.case,
             options.seed,
@@ -110,6 +120,7 @@ class Verification:
         sources = self._case.sources
         host, port = self.inbox.address
         files = ["--files", str(self.folder / "files")] if self._case.has_files else []
+        receiving = ["--plain"] if self.options.is_plain else []
         letters = ["--dead", str(self.folder / LETTERS)] if self._case.has_letters else []
         return [
             *(
@@ -131,7 +142,7 @@ class Verification:
                     f"{source}@127.0.0.1:{at}" for source, at in zip(sources, plain, strict=True)
                 ),
             ),
-            *("--out", f"{host}:{port}", *files, *letters),
+            *("--out", f"{host}:{port}", *files, *letters, *receiving),
         ]
 
     # -- the course
@@ -168,7 +179,13 @@ class Verification:
     def _disturb(self, began: float) -> None:
         """Kill what the options say, one after the other."""
         for number, planned in enumerate(
-            schedule(self.options.kills, self.options.seed, self.options.kinds), 1
+            schedule(
+                self.options.kills,
+                self.options.seed,
+                self.options.kinds,
+                deeds=self.options.deeds,
+            ),
+            1,
         ):
             if time.monotonic() - began > self.options.seconds:
                 break
@@ -176,18 +193,29 @@ class Verification:
 
     def _strike(self, number: int, planned: Kill) -> None:
         if not planned.is_hurried:
-            self._await(self._has_progressed, PROGRESS_S_MAX, "output after a kill")
+            self._await(self._has_progressed, PROGRESS_S_MAX, "output after a disturbance")
         self._pause(planned.pause_s)
         pid = self._target(planned)
-        is_cause = planned.kind in CAUSES
-        self._has_cause = self._has_cause or is_cause
-        if not kill(pid):
+        is_ending = planned.kind in CAUSES and planned.deed is not Deed.HOLD
+        self._has_cause = self._has_cause or is_ending
+        if not kill(pid, SIGNALS[planned.deed]):
             return
         self._mark = self._position()
         self._killed_at.setdefault(planned.kind, time.monotonic())
-        self._result.kills[planned.kind] += 1
-        self._result.disturbances += 1
-        self.say(f"kill {number}: {planned.kind.value} {pid}, after batch {self._mark[0]}")
+        self._result.note(planned.kind, planned.deed)
+        self.say(
+            f"{planned.deed.value} {number}: {planned.kind.value} {pid}, after batch "
+            f"{self._mark[0]}"
+        )
+        if planned.deed is Deed.HOLD:
+            self._hold(pid, planned.held_s)
+
+    def _hold(self, pid: int, seconds: float) -> None:
+        """Let a stopped process be for a while; it goes on whatever happens here."""
+        try:
+            self._pause(seconds)
+        finally:
+            kill(pid, signal.SIGCONT)
 
     def _target(self, planned: Kill) -> int:
         found: list[int] = []
@@ -231,7 +259,12 @@ class Verification:
 
     def _judge(self) -> None:
         faults = self._result.faults
-        self._result.outputs = self._case.judge(lines_of([self.output]), faults)
+        received = Faults() if self.options.is_plain else faults
+        self._result.outputs = self._case.judge(lines_of([self.output]), received)
+        if self.options.is_plain:  # at least once, in order: repetitions are allowed here only
+            self._result.repeated = received.duplicated
+            received.duplicated = 0
+            faults.add(received)
         if self._case.has_files:
             self._case.judge(lines_of(sorted((self.folder / "files").glob("part-*"))), faults)
         if self._case.has_letters:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from wallaroo.verify.processes import Kind
 
@@ -22,6 +23,15 @@ WEIGHTS: Mapping[Kind, float] = {
 }
 HURRIED = 0.2  # share of kills that do not wait for the recovery from the one before
 PAUSE_S_MAX = 2.0  # before a kill
+HELD_S = (0.2, 6.0)  # how long a process is held
+
+
+class Deed(Enum):
+    """What is done to a process."""
+
+    KILL = "kill"  # SIGKILL
+    HOLD = "hold"  # SIGSTOP, and SIGCONT some seconds later
+    STOP = "stop"  # of the driver: SIGTERM, a clean stop; then the run is started again
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +44,16 @@ class Kill:
     pause_s: float
     is_hurried: bool
     choice: float  # which of several processes of the kind, 0 to 1
+    deed: Deed = Deed.KILL
+    held_s: float = 0.0  # where it is held
 
 
 def schedule(
-    count: int, seed: int, kinds: Sequence[Kind], weights: Mapping[Kind, float] = WEIGHTS
+    count: int,
+    seed: int,
+    kinds: Sequence[Kind],
+    weights: Mapping[Kind, float] = WEIGHTS,
+    deeds: Sequence[Deed] = (Deed.KILL,),
 ) -> tuple[Kill, ...]:
     """Draw ``count`` kills of ``kinds``: each kind once first, in random order, then by weight.
 
@@ -47,6 +63,7 @@ def schedule(
     chance = random.Random(f"kills {seed}")
     first = list(kinds)
     chance.shuffle(first)
+    deed_chance = random.Random(f"deeds {seed}")
     drawn = (first + chance.choices(kinds, [weights[kind] for kind in kinds], k=count))[:count]
     return tuple(
         Kill(
@@ -54,6 +71,15 @@ def schedule(
             chance.uniform(0, PAUSE_S_MAX),
             number > 0 and chance.random() < HURRIED,
             chance.random(),
+            _possible(deed_chance.choice(deeds), kind, deeds),
+            deed_chance.uniform(*HELD_S),
         )
         for number, kind in enumerate(drawn)
     )
+
+
+def _possible(deed: Deed, kind: Kind, deeds: Sequence[Deed]) -> Deed:
+    """Only the driver can be stopped; the others get the first of the deeds that fits."""
+    if deed is not Deed.STOP or kind is Kind.DRIVER:
+        return deed
+    return next((other for other in deeds if other is not Deed.STOP), Deed.KILL)

@@ -29,6 +29,13 @@ class Faults:
         if len(self.examples) < self.EXAMPLES_MAX:
             self.examples.append(f"{kind.replace('_', ' ')}: {example}")
 
+    def add(self, other: Faults) -> None:
+        """Count another one's faults, too."""
+        for kind in ("lost", "duplicated", "out_of_order", "wrong", "wrong_state"):
+            setattr(self, kind, getattr(self, kind) + getattr(other, kind))
+        if other.total:
+            self.examples += other.examples[: self.EXAMPLES_MAX - len(self.examples)]
+
     @property
     def total(self) -> int:
         """All of them."""

@@ -82,10 +82,10 @@ def _is_daemon(command: tuple[str, ...]) -> bool:
     return "pyspark.daemon" in command
 
 
-def kill(pid: int) -> bool:
-    """Send SIGKILL; whether there was such a process."""
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
+    """Send a signal; whether there was such a process."""
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:
         return False
     return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from wallaroo.verify.killer import Deed
 from wallaroo.verify.ledger import Faults
 from wallaroo.verify.processes import Kind
 
@@ -27,9 +28,17 @@ class Result:
     starts: int = 0
     events: int = 0
     outputs: int = 0
+    deeds: dict[Deed, int] = field(default_factory=dict)
+    repeated: int = 0  # outputs that a plain receiver got more than once
     letters: int = 0  # events that failed and became dead letters
     faults: Faults = field(default_factory=Faults)
     seconds: float = 0.0
+
+    def note(self, kind: Kind, deed: Deed) -> None:
+        """Count what was done to a process."""
+        self.kills[kind] += 1
+        self.deeds[deed] = self.deeds.get(deed, 0) + 1
+        self.disturbances += 1
 
     @property
     def is_clean(self) -> bool:
@@ -52,12 +61,16 @@ class Result:
         """All figures, examples of what is wrong, and the verdict."""
         kinds = ", ".join(f"{kind.value} {count}" for kind, count in self.kills.items() if count)
         faults = self.faults
+        deeds = ", ".join(f"{deed.value} {count}" for deed, count in self.deeds.items())
+        if set(self.deeds) - {Deed.KILL}:
+            kinds = f"{kinds}; {deeds}"
         lines = [
             f"{self.case}, seed {self.seed}: {sum(self.kills.values())} kills in "
             f"{self.seconds:.0f} s ({kinds or 'none'}), "
             f"{self.starts} starts",
             f"  events {self.events:,}  outputs {self.outputs:,}"
-            + (f"  dead letters {self.letters:,}" if self.letters else ""),
+            + (f"  dead letters {self.letters:,}" if self.letters else "")
+            + (f"  repeated {self.repeated:,}" if self.repeated else ""),
             f"  lost {faults.lost:,}  duplicated {faults.duplicated:,}  out of order "
             f"{faults.out_of_order:,}  "
             f"wrong {faults.wrong:,}  wrong state {faults.wrong_state:,}",

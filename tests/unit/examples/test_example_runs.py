@@ -12,12 +12,14 @@ import alerts_stateless
 import alphabet
 import alphabet_oracle
 import celsius
+import celsius_kafka
 import market_spread
 import pytest
 import word_count
 from market_spread_data import ORDER_FRAME, QUOTE_FRAME, Market, first
 from market_spread_oracle import Oracle
 
+from wallaroo.sinks.kafka.records import unpack
 from wallaroo.testing import LocalApplication, Wire, run_local
 
 OUT = ("--out", "127.0.0.1:7002")
@@ -134,3 +136,16 @@ def test_market_spread_rejects_what_the_oracle_expects_however_the_streams_inter
     judgement = oracle.judge(frame[4:] for frame in run.result().outputs)
     assert judgement.is_right, str(judgement)
     assert judgement.correct > 700
+
+
+def test_celsius_from_kafka_gives_numbers_as_text() -> None:
+    brokers = "127.0.0.1:9092"
+    args = ["--kafka_source_topic", "celsius", "--kafka_source_brokers", brokers]
+    args += ["--kafka_sink_topic", "fahrenheit", "--kafka_sink_brokers", brokers]
+
+    run = run_local(
+        celsius_kafka.application_setup(args), {"kafka_source": [b"100", b"-40", b"cold"]}
+    )
+
+    values = [unpack(memoryview(output))[0] for output in run.outputs]
+    assert sorted(values) == [b"-40.000000", b"212.000000", b"32.000000"]

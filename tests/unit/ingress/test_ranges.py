@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -285,9 +286,10 @@ def test_garbage_is_turned_away_with_one_line_and_harms_nobody(
     reading = RemoteSpool(address, running.feeders.range_secret, "Another").chunks(Boundary(), end)
     first = next(reading)
     with socket.create_connection(address, timeout=10) as client:
+        receive(client, SERVER_HELLO.size)  # before a reset can overtake it
         client.sendall(garbage)
-        client.shutdown(socket.SHUT_WR)
-        receive(client, SERVER_HELLO.size)
+        with contextlib.suppress(OSError):  # it may have closed at the first bytes
+            client.shutdown(socket.SHUT_WR)
         wait_until(lambda: running.log)
         assert is_closed(client)
     assert [first, *reading] == list(
@@ -363,7 +365,8 @@ def test_a_request_that_cannot_be_is_refused(
 ) -> None:
     with greeted(threaded().address) as client:
         client.sendall(request_)
-        receive(client, 1 << 20)
+        with contextlib.suppress(ConnectionResetError):  # it need not read what it refuses
+            receive(client, 1 << 20)
         assert is_closed(client)
 
 

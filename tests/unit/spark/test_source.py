@@ -8,7 +8,7 @@ from wallaroo.runtime.intake import plan_ends
 from wallaroo.sources.log import Position
 from wallaroo.sources.spooled import SpoolLog
 from wallaroo.spark.control import Control, read_control, write_control
-from wallaroo.spark.planner_logs import LOGS, write_logs
+from wallaroo.spark.planner_logs import LOGS, read_logs, write_logs
 from wallaroo.spark.source import STARTED, UNSTARTED, LogStreamReader
 from wallaroo.spool.writer import SpoolWriter
 
@@ -73,3 +73,11 @@ def test_a_query_begins_with_a_batch_without_events_and_a_held_one_takes_none(
 
 def test_control_is_the_default_where_nothing_was_written(tmp_path: Path) -> None:
     assert read_control(tmp_path / "none") == Control()
+
+
+def test_the_logs_are_for_the_planner_only(tmp_path: Path) -> None:
+    """They may hold passwords."""
+    log = spool(tmp_path / "a", 1)
+    write_logs(tmp_path / LOGS, {"a": log}, ("/somewhere",))
+    assert (tmp_path / LOGS).stat().st_mode & 0o777 == 0o600
+    assert read_logs(tmp_path / LOGS) == {"a": log}

@@ -218,3 +218,24 @@ def test_snapshots_that_a_commit_is_about_to_name_survive_a_sweep(
     keeper.committed(first)
 
     assert checkpoint.storage.names("snapshots") == ["4.0.a.snapshot", "9.1.c.snapshot"]
+
+
+def test_a_crash_before_an_unfinished_record_is_cut_off_leaves_it_to_the_next_start(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(checkpoint, 0)
+    whole = run_of(checkpoint).read_bytes()
+    checkpoint.release()
+    run_of(checkpoint).write_bytes(whole + whole[:50])
+
+    def die(point: str) -> None:
+        if point == "storage.cut":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("wallaroo.state.storage.fault_point", die)
+    with pytest.raises(KeyboardInterrupt):
+        open_checkpoint(checkpoint.root, is_durable=True)
+    monkeypatch.undo()
+
+    open_checkpoint(checkpoint.root, is_durable=True).release()
+    assert run_of(checkpoint).read_bytes() == whole

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import time
 
-LOOK_S = 0.0005  # between looks while input flows
-FLOWS_S = 0.05  # after the last input: so long it is thought to flow
-LOOK_IDLE_S = 0.01  # at most between looks: an idle run takes less than 1 % of a core
-SLOWER = 0.02  # of the time without input: how long the next pause is
+LOOK_S = 0.001  # between looks while input flows
+LOOK_IDLE_S = 0.02  # at most between looks: an idle run takes less than 1 % of a core
+SLOWER = 0.05  # of the time without input: how long the next pause is
 
 
 class Looks:
@@ -30,4 +29,4 @@ class Looks:
     def pause_s(self) -> float:
         """Return the seconds to wait where there was none."""
         idle_s = time.monotonic() - self._input_at
-        return LOOK_S if idle_s < FLOWS_S else min(SLOWER * idle_s, LOOK_IDLE_S)
+        return min(max(LOOK_S, SLOWER * idle_s), LOOK_IDLE_S)

@@ -65,6 +65,7 @@ class ResidentHost:
         self._batches: Batches | None = None
         self._generation: _Generation | None = None
         self._number = 0  # of generations
+        self._tasks = 1
         self._losses = Losses(LOSSES_MAX, LOSSES_S)
         self._admitted = (0, True)  # events_max, is_held
         self._is_over = threading.Event()
@@ -91,8 +92,7 @@ class ResidentHost:
 
     @property
     def tasks_max(self) -> int:
-        slots = int(self._session.context.defaultParallelism)
-        return min(self._options.tasks or slots, slots)
+        return self._tasks
 
     def tasks(self, wanted: int) -> int:
         return self.tasks_max  # tasks stay, and own the same key groups as long as they do
@@ -165,6 +165,8 @@ class ResidentHost:
         if not self._session.is_open:
             enter("starting Spark")
             self._session.open(site.scratch)
+        slots = int(self._session.context.defaultParallelism)
+        self._tasks = min(self._options.tasks or slots, slots)
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
         enter("warming up the workers")
@@ -198,8 +200,11 @@ class ResidentHost:
                 batches.run(ends)
 
     def poll(self) -> None:
-        if self._failure is not None:
-            raise failure_of(None, self._failure)
+        failure = self._failure
+        if isinstance(failure, GONE) and not self._is_alive():
+            raise failure_of(None, ConnectionError()) from failure
+        if failure is not None:
+            raise failure_of(None, failure)
         generation = self._generation
         if generation is not None and generation.job.is_over and not self._is_alive():
             raise failure_of(None, ConnectionError())

@@ -1,7 +1,7 @@
 """Windows per key: every event is answered with the last four values of its key.
 
 Where it runs: driver (building it) and workers.  The output goes to a resuming TCP receiver, and to
-files with ``--files DIR``.
+files with ``--files DIR``; with ``--plain`` the receiver is any TCP receiver.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ def application_setup(args: list[str]) -> object:
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
     parser = argparse.ArgumentParser()
     parser.add_argument("--files")
-    files = parser.parse_known_args(args)[0].files
-    sinks: list[Any] = [wallaroo.TCPSinkConfig(out_host, out_port, encode, resume=True)]
+    parser.add_argument("--plain", action="store_true")
+    options = parser.parse_known_args(args)[0]
+    files = options.files
+    is_resuming = not options.plain
+    sinks: list[Any] = [wallaroo.TCPSinkConfig(out_host, out_port, encode, resume=is_resuming)]
     if files:
         sinks.append(wallaroo.FileSinkConfig(files, encode))
     numbers = wallaroo.source("Sequence", wallaroo.TCPSourceConfig(name, host, port, decode))

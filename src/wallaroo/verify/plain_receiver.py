@@ -1,0 +1,101 @@
+"""A plain TCP receiver that behaves badly, and never loses what it was given.
+
+Where it runs: the verifier, a thread per connection.
+
+The invariant: of each connection whole lines are written out, in order; what a connection leaves of
+a line at its end is dropped, as the next connection begins where an output begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import BinaryIO
+
+BEHAVIOURS = (
+    "silent",  # reads, and writes nothing
+    "talking",  # answers everything it reads
+    "slow",  # reads little at a time, with pauses, through a small buffer
+    "stalling",  # reads nothing for seconds, now and then
+    "half-closing",  # ends its side at once and reads on
+)
+SLOW_BYTES = 4096
+SLOW_S = 0.005
+BUFFER_BYTES = 16 * 1024
+STALL_EVERY_BYTES = 1 << 20
+STALL_S = 4.0
+
+
+class PlainReceiver:
+    """Listens until the end of its ``with`` block, and serves connections in parallel."""
+
+    def __init__(self, out: BinaryIO, behaviour: str):
+        self.count = 0  # bytes of whole lines
+        self._out = out
+        self._behaviour = behaviour
+        self._writing = threading.Lock()
+        self._listener = socket.socket()
+        self._connections: list[socket.socket] = []
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port = self._listener.getsockname()
+        return host, port
+
+    def __enter__(self) -> PlainReceiver:
+        if self._behaviour in ("slow", "stalling"):
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        threading.Thread(target=self._accept, name="plain receiver", daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for one in (self._listener, *self._connections):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed at the end
+            while True:
+                connection, _ = self._listener.accept()
+                self._connections.append(connection)
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        rest = b""
+        stall_at = STALL_EVERY_BYTES
+        received = 0
+        with contextlib.suppress(OSError):
+            if self._behaviour == "half-closing":
+                connection.shutdown(socket.SHUT_WR)
+            while chunk := connection.recv(SLOW_BYTES if self._behaviour == "slow" else 1 << 16):
+                received += len(chunk)
+                rest = self._write(rest + chunk)
+                if self._behaviour == "talking":
+                    with contextlib.suppress(BlockingIOError):  # it is not read: no matter
+                        connection.send(b"ok\n", socket.MSG_DONTWAIT)
+                elif self._behaviour == "slow":
+                    time.sleep(SLOW_S)
+                elif self._behaviour == "stalling" and received >= stall_at:
+                    stall_at += STALL_EVERY_BYTES
+                    time.sleep(STALL_S)
+        connection.close()
+
+    def _write(self, content: bytes) -> bytes:
+        """Write the whole lines; return what is left."""
+        end = content.rfind(b"\n") + 1
+        with self._writing, contextlib.suppress(ValueError):  # the file may be closed at the end
+            self._out.write(content[:end])
+            self.count += end
+        return content[end:]

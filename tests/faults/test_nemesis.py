@@ -1,0 +1,102 @@
+"""What the verifier does besides killing: what it draws, how its plain receivers behave, whose
+oracle it takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from wallaroo.cli.main import build_parser
+from wallaroo.cli.verify import verify_command
+from wallaroo.errors import WallarooParameterError
+from wallaroo.verify.killer import HELD_S, Deed, schedule
+from wallaroo.verify.ledger import Faults
+from wallaroo.verify.plain_receiver import BEHAVIOURS, PlainReceiver
+from wallaroo.verify.processes import Kind
+
+ORACLE = """
+from wallaroo.verify.cases import Case
+
+class Mine(Case):
+    module = "unknown"
+    sources = ("In",)
+    def payloads(self, source, count): return [b"x"] * count
+    def judge(self, lines, faults): return 0
+    def state(self): return {}
+    def facts(self, state): return state
+"""
+
+
+def test_deeds_are_drawn_by_seed_and_only_a_driver_is_stopped() -> None:
+    """All deeds come, and what is drawn for kills alone is what it always was."""
+    deeds = (Deed.STOP, Deed.KILL, Deed.HOLD)
+    drawn = schedule(200, 1, tuple(Kind), deeds=deeds)
+    assert {kill.deed for kill in drawn} == set(Deed)
+    assert {kill.kind for kill in drawn if kill.deed is Deed.STOP} == {Kind.DRIVER}
+    assert all(HELD_S[0] <= kill.held_s <= HELD_S[1] for kill in drawn)
+    plain = schedule(200, 1, tuple(Kind))
+    assert [kill.kind for kill in plain] == [kill.kind for kill in drawn]
+    assert {kill.deed for kill in plain} == {Deed.KILL}
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_a_plain_receiver_writes_whole_lines_of_every_connection(
+    behaviour: str, eventually: Callable[..., None]
+) -> None:
+    """Half a line at the end of a connection is dropped: the next one begins with it."""
+    out = io.BytesIO()
+    with PlainReceiver(out, behaviour) as receiver:
+        for content in (b"one\ntwo\nthr", b"three\n"):
+            with socket.create_connection(receiver.address) as sender:
+                before = receiver.count
+                sender.sendall(content)
+                sender.shutdown(socket.SHUT_WR)
+                eventually(lambda: receiver.count > before, "lines arrive")  # noqa: B023
+        assert out.getvalue() == b"one\ntwo\nthree\n"
+
+
+def test_a_talking_receiver_answers() -> None:
+    """That is what breaks a sender that closes too early."""
+    with (
+        PlainReceiver(io.BytesIO(), "talking") as receiver,
+        socket.create_connection(receiver.address) as sender,
+    ):
+        sender.sendall(b"line\n")
+        assert sender.recv(10) == b"ok\n"
+
+
+def test_faults_add_up() -> None:
+    """Those of the receiver count with those of the files."""
+    one, other = Faults(), Faults()
+    other.note("lost", "a 1", 2)
+    one.add(other)
+    assert one.lost == one.total == 2
+    assert one.examples == ["lost: a 1"]
+
+
+def _options(*arguments: str) -> argparse.Namespace:
+    return build_parser().parse_args(["verify", *arguments])
+
+
+def test_an_application_of_ones_own_needs_an_oracle(tmp_path: Path) -> None:
+    """What is neither ours nor a file with an oracle is refused with what there is."""
+    application = tmp_path / "my_app.py"
+    application.write_text("")
+    with pytest.raises(WallarooParameterError, match="--oracle"):
+        verify_command(_options("--app", str(application)))
+    (tmp_path / "their_oracle.py").write_text(ORACLE)
+    oracle = tmp_path / "their_oracle.py"
+    with pytest.raises(WallarooParameterError, match="no subclass"):
+        verify_command(_options("--app", str(application), "--oracle", f"{oracle}:Other"))
+
+
+def test_receivers_that_are_not_resuming_go_with_sequence() -> None:
+    """The other applications' sinks resume."""
+    with pytest.raises(WallarooParameterError, match="--app sequence"):
+        verify_command(_options("--app", "dice", "--receiver", "slow"))

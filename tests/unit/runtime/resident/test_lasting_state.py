@@ -1,0 +1,136 @@
+"""State that stays open: the view, and what was written since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wallaroo.runtime.resident import lasting_state
+from wallaroo.runtime.resident.lasting_state import LastingState
+from wallaroo.state.applying import CatchUp
+from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
+from wallaroo.state.commits import Commit
+from wallaroo.state.history import History
+from wallaroo.state.task_state import TaskState
+
+GROUPS, STEP = 4, "count"
+
+
+class Log:
+    """A task's state, the log it reads, and the driver that commits."""
+
+    def __init__(self, checkpoint: Checkpoint):
+        self.checkpoint = checkpoint
+        self.opened: list[int] = []
+        self.state = LastingState(GROUPS, checkpoint.storage, self._open)
+        self.batch = -1
+
+    def _open(self, committed: int) -> tuple[TaskState, CatchUp]:
+        self.opened.append(committed)
+        view = self.checkpoint.view_root
+        state = TaskState(view, GROUPS, (0, GROUPS), (STEP,), self.checkpoint.id)
+        commits = self.checkpoint.commits
+        done = state.catch_up(History(self.checkpoint.storage, (), committed, commits.read))
+        return state, done
+
+    def attempt(self, is_committed: bool = True, **written: str | None) -> None:
+        """Run an epoch that writes; commit it."""
+        epoch = self.batch + 1
+        self.state.begin(epoch, self.batch)
+        states: Any = {STEP: Changes(written)}
+        name = f"{epoch}.0.0.{len(self.opened)}"
+        delta = self.state.write_delta(states, name, self.checkpoint.storage, epoch)
+        snapshots = self.state.write_snapshots((), 0, "", self.checkpoint.storage)
+        if is_committed:
+            assert delta is None or delta.inline
+            commit = Commit(
+                epoch,
+                {},
+                (delta,) if delta else (),
+                tuple(snapshots),
+                checkpoint=self.checkpoint.id,
+                id=f"id {epoch}",
+                parent=f"id {epoch - 1}",
+            )
+            self.checkpoint.commits.publish(commit)
+            self.batch = epoch
+
+    def read(self, key: str) -> bytes | None:
+        """Read as the next epoch does."""
+        self.state.begin(self.batch + 1, self.batch)
+        return self.state.reader(STEP)(key)
+
+
+class Changes:
+    """Stands in for a ``KeyedState`` that has changed."""
+
+    def __init__(self, written: dict[str, str | None]):
+        self._written = written
+
+    def changes(self) -> Iterator[tuple[str, bytes | None]]:
+        for key, value in self._written.items():
+            yield key, None if value is None else value.encode()
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+    monkeypatch.setattr(lasting_state, "REFRESH_S", 3600.0)
+    checkpoint = open_checkpoint(tmp_path, is_durable=False)
+    checkpoint.commits.append_from_here()
+    made = Log(checkpoint)
+    yield made
+    made.state.release()
+    checkpoint.release()
+
+
+def test_an_epoch_reads_what_the_one_before_it_wrote(log: Log) -> None:
+    log.attempt(a="1", b="1")
+    log.attempt(a="2", b=None)
+
+    assert (log.read("a"), log.read("b"), log.read("c")) == (b"2", None, None)
+    assert log.opened == [-1]
+
+
+def test_what_an_attempt_wrote_that_was_not_committed_is_gone(log: Log) -> None:
+    log.attempt(a="1")
+    log.attempt(is_committed=False, a="2", b="2")
+    log.attempt(c="3")
+
+    assert (log.read("a"), log.read("b"), log.read("c")) == (b"1", None, b"3")
+
+
+def test_a_commit_that_the_task_did_not_see_makes_it_begin_again_from_the_log(log: Log) -> None:
+    log.attempt(a="1")
+    elsewhere = Log(log.checkpoint)
+    elsewhere.batch = log.batch
+    elsewhere.attempt(a="2")
+    elsewhere.attempt(a="3")
+    elsewhere.state.release()
+    log.batch = elsewhere.batch
+
+    assert log.read("a") == b"3"
+    assert log.opened == [-1, log.batch]
+
+
+def test_a_view_is_refreshed_beside_the_epochs_and_nothing_is_missed(
+    log: Log, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lasting_state, "REFRESH_S", 0.0)
+    log.state = LastingState(GROUPS, log.checkpoint.storage, log._open)
+
+    def is_refreshed() -> bool:
+        number = log.batch + 1
+        log.attempt(a=str(number), **{f"k{number % 7}": str(number)})
+        assert log.read("a") == str(number).encode()
+        assert log.read(f"k{number % 7}") == str(number).encode()
+        return len(log.opened) > 4
+
+    eventually(is_refreshed, "four refreshed views")
+    log.state.release()
+    again = Log(log.checkpoint)
+    again.batch = log.batch
+    assert again.read("a") == str(log.batch).encode()
+    again.state.release()

@@ -1,0 +1,80 @@
+"""Messages between the driver and resident tasks."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from wallaroo.runtime.resident.wire import Mesh, accept, connect, listen, receive, send
+
+SECRET = b"s" * 32
+
+
+def meshes(count: int) -> list[Mesh]:
+    """All tasks of a mesh, in this process."""
+    peers: list[dict[int, socket.socket]] = [{} for _ in range(count)]
+    for low, high in combinations(range(count), 2):
+        peers[low][high], peers[high][low] = socket.socketpair()
+    return [Mesh(some) for some in peers]
+
+
+def test_all_tasks_exchange_large_messages_at_once() -> None:
+    """Each would wait for another one to receive, if sending and receiving took turns."""
+    tasks = meshes(3)
+    got: dict[int, dict[int, bytes]] = {}
+
+    def work(own: int) -> None:
+        outgoing = {peer: bytes([own]) * 5_000_000 for peer in range(3) if peer != own}
+        got[own] = tasks[own].exchange(outgoing, outgoing)
+
+    threads = [threading.Thread(target=work, args=(own,)) for own in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    for own in range(3):
+        assert got[own] == {peer: bytes([peer]) * 5_000_000 for peer in range(3) if peer != own}
+
+
+def test_a_peer_that_is_a_level_ahead_does_not_mix_its_messages() -> None:
+    slow, quick = meshes(2)
+
+    assert quick.exchange({0: b"first"}, []) == {}
+    assert quick.exchange({0: b"second"}, []) == {}
+
+    assert slow.exchange({}, [1]) == {1: b"first"}
+    assert slow.exchange({}, [1]) == {1: b"second"}
+
+
+def test_a_peer_that_has_gone_ends_the_exchange() -> None:
+    left, right = meshes(2)
+    right.close()
+
+    with pytest.raises((EOFError, OSError)):
+        left.exchange({1: b"hello"}, [1])
+
+
+def test_only_a_connection_with_the_secret_is_heard(tmp_path: Path) -> None:
+    address = str(tmp_path / "s")
+    with listen(address) as listener:
+        stranger = connect(address, b"x" * 32)
+        friend = connect(address, SECRET)
+
+        assert accept(listener, SECRET, 5.0) is None
+        accepted = accept(listener, SECRET, 5.0)
+
+        assert accepted is not None
+        send(friend, b"epoch")
+        assert receive(accepted) == b"epoch"
+        for connection in (stranger, friend, accepted):
+            connection.close()
+
+
+def test_waiting_for_a_connection_ends(tmp_path: Path) -> None:
+    with listen(str(tmp_path / "s")) as listener, pytest.raises(TimeoutError):
+        accept(listener, SECRET, 0.01)

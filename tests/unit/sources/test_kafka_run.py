@@ -1,0 +1,152 @@
+"""A run on a Kafka source, on the host without Spark."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+import wallaroo
+from tests.kafka.broker import Broker
+from tests.unit.sources.own import copying
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.options import RunOptions
+from wallaroo.plan.json import describe
+from wallaroo.runtime.in_process import InProcessHost
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.sources import KafkaRecord
+from wallaroo.testing import run_local
+
+pytestmark = pytest.mark.kafka
+Eventually = Callable[..., None]
+
+
+@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
+def text(value: bytes) -> str:
+    return value.decode()
+
+
+@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
+def place(record: KafkaRecord) -> str:
+    return f"{record.partition}:{record.offset}"
+
+
+@wallaroo.key_extractor
+def whole(event: str) -> str:
+    return event
+
+
+@wallaroo.computation(name="same")
+def same(event: str) -> str:
+    return event
+
+
+def source(broker: Broker, topic: str, **options: object) -> wallaroo.KafkaSourceConfig[str]:
+    fields = {"decoder": text, "until_now": True, "group": "", **options}
+    return wallaroo.KafkaSourceConfig("in", topic, broker.address, **fields)  # type: ignore[arg-type]
+
+
+def run(folder: Path, config: wallaroo.KafkaSourceConfig[str]) -> Run:
+    options = RunOptions(checkpoint=folder / "state", status_address=None)
+    made = Run(copying(config, folder / "out.txt"), options, InProcessHost(2))
+    made.begin()
+    return made
+
+
+def produce(broker: Broker, topic: str, *values: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.address})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_bounded_runs_read_every_record_once(broker: Broker, topic: str, tmp_path: Path) -> None:
+    for number in range(2):
+        produce(broker, topic, *(f"{number}.{n}" for n in range(50)))
+        made = run(tmp_path, source(broker, topic))
+        assert made.wait(60)
+        assert (made.exception, made.status().state) == (None, "finished")
+    expected = [f"{number}.{n}" for number in range(2) for n in range(50)]
+    assert (tmp_path / "out.txt").read_text().split() == expected
+
+
+def test_a_run_refuses_to_start_where_retention_took_what_was_not_processed(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    produce(broker, topic, "a")
+    assert run(tmp_path, source(broker, topic)).wait(60)
+    produce(broker, topic, "b", "c")
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    deleted = admin.delete_records([TopicPartition(topic, 0, 3)])
+    assert all(future.result(30) for future in deleted.values())
+
+    refused = run(tmp_path, source(broker, topic))
+    assert refused.wait(60)
+
+    assert isinstance(refused.exception, CheckpointError)
+    assert "begins at offset 3 now; the 2 offsets from 1 on were not processed" in str(
+        refused.exception
+    )
+    assert (tmp_path / "out.txt").read_text() == "a\n"
+
+
+def test_a_topic_that_is_not_there_is_named_at_the_start(broker: Broker, tmp_path: Path) -> None:
+    made = run(tmp_path, source(broker, "no-such-topic"))
+    assert made.wait(60)
+    assert isinstance(made.exception, PeerError)
+    assert "has no topic 'no-such-topic'" in str(made.exception)
+
+
+def test_brokers_that_are_away_are_waited_for_and_reported(
+    broker: Broker, topic: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    made = run(tmp_path, source(broker, topic, until_now=False))
+    try:
+        eventually(lambda: made.status().state == "running", "it runs", 60)
+        broker.pause()
+        thawing = threading.Timer(30.0, broker.resume)
+        thawing.start()
+        try:
+            eventually(lambda: "Kafka at" in made.status().waiting_for, "it says so", 60)
+        finally:
+            thawing.cancel()
+            broker.resume()
+        produce(broker, topic, "late")
+        eventually(lambda: made.status().outputs == 1, "it goes on", 60)
+        assert made.exception is None
+    finally:
+        made.stop()
+        assert made.wait(60)
+
+
+def test_records_with_metadata_reach_the_decoder_before_and_after_a_shuffle(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """They are not bytes: a pure decoder must not send them on undecoded."""
+    produce(broker, topic, "a", "b")
+    config = source(broker, topic, decoder=place, with_metadata=True)
+    stream = wallaroo.source("in", config).key_by(whole).to(same)
+    sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", encoder=wallaroo.encoder(str.encode))
+    application = wallaroo.build_application("places", stream.to_sink(sink))
+    made = Run(application, RunOptions(status_address=None), InProcessHost(1))
+    made.begin()
+    assert made.wait(60)
+    assert made.exception is None
+    assert sorted((tmp_path / "out.txt").read_text().split("\n")) in (
+        ["", "0:0", "0:1"],
+        ["0:00:1"],
+    )
+
+
+def test_a_plan_describes_it_and_a_test_gives_it_values() -> None:
+    config = wallaroo.KafkaSourceConfig("in", "topic", "127.0.0.1:1", text)
+    application = copying(config, Path("out.txt"))
+    described = json.loads(json.dumps(describe(application.plan)))
+    assert described["sources"]["in"]["kind"] == "kafka"
+    assert run_local(application, {"in": [b"a"]}).outputs == [b"a\n"]
+    assert run_local(application, {"in": ["b"]}).outputs == [b"b\n"]
