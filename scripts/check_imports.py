@@ -32,9 +32,11 @@ _CONFIGS = ("sources", "sinks")
 KNOWS = {
     "framing": ("errors",),
     "graph": (*_BELOW, "graph"),
-    "check": (*_BELOW, *_CONFIGS, "graph", "check"),
-    "plan": (*_BELOW, *_CONFIGS, "graph", "check", "plan"),
-    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine"),
+    "windows": (*_BELOW, "windows"),
+    "joins": (*_BELOW, "windows", "joins"),
+    "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows", "joins"),
+    "plan": (*_BELOW, *_CONFIGS, "graph", "check", "plan", "windows"),
+    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine", "windows", "joins"),
 }
 # No clock, no threads, no outside world.
 IMPURE = frozenset(
@@ -69,6 +71,7 @@ HOMES = {"pyspark": ("wallaroo.spark",), "py4j": ("wallaroo.spark",)}
 # Imports inside functions: (module, what it imports): why.
 LAZY = {
     ("wallaroo.steps", "cloudpickle"): "only functions that cannot be imported by name need it",
+    ("wallaroo.windows.step", "cloudpickle"): "only aggregations that are objects need it",
     ("wallaroo.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
     (
         "wallaroo.sinks.tcp.config",

@@ -28,15 +28,20 @@ from wallaroo.api.kafka import (
     kafka_parse_source_options,
 )
 from wallaroo.api.not_yet import (
-    Aggregation,
     ApplicationBuilder,
-    count_windows,
     partition,
-    range_windows,
 )
 from wallaroo.api.pipeline import KeyedPipeline, Pipeline, source
 from wallaroo.api.serialization import deserialize, serialize
 from wallaroo.api.times import hours, microseconds, milliseconds, minutes, nanoseconds, seconds
+from wallaroo.api.windows import (
+    CountWindows,
+    RangeWindows,
+    SessionWindows,
+    count_windows,
+    range_windows,
+    session_windows,
+)
 from wallaroo.context import Context
 from wallaroo.errors import (
     CheckpointError,
@@ -70,6 +75,9 @@ from wallaroo.steps import (
     Step,
 )
 from wallaroo.tls import TLS
+from wallaroo.windows.aggregation import Aggregation
+from wallaroo.windows.spec import Firing, Window
+from wallaroo.windows.step import WindowStep
 
 OctetDecoder = Decoder
 OctetEncoder = Encoder
@@ -90,6 +98,9 @@ __all__ = [
     # sources and sinks
     "TCPSourceConfig", "TLS", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig", "FileSinkConfig", "StdoutSinkConfig",
     "tcp_parse_input_addrs", "tcp_parse_output_addrs",
+    # windows
+    "Aggregation", "range_windows", "count_windows", "session_windows", "RangeWindows", "CountWindows", "SessionWindows",
+    "Window", "Firing", "WindowStep",
     # time spans
     "nanoseconds", "microseconds", "milliseconds", "seconds", "minutes", "hours",
     # packing
@@ -100,7 +111,7 @@ __all__ = [
     "WallarooError", "PipelineError", "WallarooParameterError", "NotYetError", "UserCodeError", "PeerError", "CheckpointError",
     "InternalError", "Problem",
     # not yet
-    "Aggregation", "range_windows", "count_windows", "KafkaSourceConfig", "KafkaSinkConfig", "DefaultKafkaSourceCLIParser",
+    "KafkaSourceConfig", "KafkaSinkConfig", "DefaultKafkaSourceCLIParser",
     "DefaultKafkaSinkCLIParser", "CustomKafkaSourceCLIParser", "CustomKafkaSinkCLIParser", "kafka_parse_source_options",
     "kafka_parse_sink_options", "ApplicationBuilder", "partition", "experimental",
 ]

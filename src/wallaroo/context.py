@@ -6,22 +6,50 @@ Where it runs: pure (in workers).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
+
+NO_TIME = -(1 << 63)  # before all times
+
+
+class Clock(Protocol):
+    """The times of what is being processed, unix nanoseconds."""
+
+    event_ns: int
+    watermark_ns: int
+    clock_ns: int
+
+
+class TimerBook(Protocol):
+    """Takes the timers of a step."""
+
+    def set(self, key: str | bytes | int, name: str, at_ns: int, processing: bool) -> None:
+        """Set or move a timer."""
+
+    def cancel(self, key: str | bytes | int, name: str, processing: bool) -> None:
+        """Remove a timer, if it is set."""
 
 
 class Context:
     """The third argument of a state computation that asks for one.
 
     It belongs to one call: what it says and does is about the event of this call, so it must not be
-    kept.
+    kept.  Times are nanoseconds since 1970, as ``wallaroo.seconds(1)`` and its like are.
     """
 
-    __slots__ = ("_drop", "key")
+    __slots__ = ("_clock", "_drop", "_timers", "key")
 
     key: str | bytes | int
     """The event's key; of events that ``collect()`` brought together, one that they share."""
 
-    def __init__(self, drop: Callable[[str | bytes | int], None]):
+    def __init__(
+        self,
+        drop: Callable[[str | bytes | int], None],
+        clock: Clock | None = None,
+        timers: TimerBook | None = None,
+    ):
         self._drop = drop
+        self._clock = clock
+        self._timers = timers
 
     def drop_state(self) -> None:
         """Remove the key's state: nothing of it is stored any more, and the key's next event meets
@@ -30,3 +58,58 @@ class Context:
         What is done to the old object after this is lost.
         """
         self._drop(self.key)
+
+    @property
+    def event_time(self) -> int:
+        """The event's time; in a timer's function, the time that the timer was set for."""
+        return self._read(self._timed.event_ns)
+
+    @property
+    def watermark(self) -> int:
+        """The watermark of the event's source just before the event: an event that is older came
+        late.  Before a source's first event it is less than any time.
+        """
+        self._read(self._timed.event_ns)
+        return self._timed.watermark_ns
+
+    @property
+    def processing_time(self) -> int:
+        """The clock, which is read once per batch, and says the same if the batch is repeated."""
+        return self._timed.clock_ns
+
+    def set_timer(self, name: str, at: int, *, processing: bool = False) -> None:
+        """Call the step's ``on_timer`` function for this key at a time: of events, or of the clock
+        where ``processing``.  A timer of this name that is set already is moved.
+
+        In event time it is called before the key's first event that came after the watermark had
+        passed the time.  A time that has passed already is due at once.
+        """
+        self._book.set(self.key, name, at, processing)
+
+    def cancel_timer(self, name: str, *, processing: bool = False) -> None:
+        """Remove the key's timer of this name, if it is set."""
+        self._book.cancel(self.key, name, processing)
+
+    @property
+    def _timed(self) -> Clock:
+        if self._clock is None:
+            raise RuntimeError(_NO_EVENT_TIME)
+        return self._clock
+
+    def _read(self, time_ns: int) -> int:
+        if time_ns == NO_TIME:
+            raise RuntimeError(_NO_EVENT_TIME)
+        return time_ns
+
+    @property
+    def _book(self) -> TimerBook:
+        if self._timers is None:
+            raise RuntimeError(
+                "this step has no function for timers: decorate one with @your_step.on_timer"
+            )
+        return self._timers
+
+
+_NO_EVENT_TIME = (
+    "events have no time in this pipeline: put .with_event_time(...) before its first key_by()"
+)

@@ -15,6 +15,7 @@ import pickle
 import struct
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any, ClassVar, Generic, TypeVar, overload
@@ -105,6 +106,12 @@ class Step:
     arities: ClassVar[tuple[int, ...]] = (1,)  # how many arguments its function may be written for
     is_computation: ClassVar[bool] = False  # whether it goes into ``to``
     is_stateful: ClassVar[bool] = False
+    # whether it keeps ordered entries and what is due (``engine.ordered_entries``); then it is also
+    # ``is_stateful``
+    keeps_entries: bool = False
+    uses_time: ClassVar[bool] = False  # whether it needs the times of events
+    acts_at_end: bool = False  # whether it has something to do when all input has ended
+    expires_by_event_time: bool = False  # if its state expires
     may_generate: ClassVar[bool] = False  # whether its function may be a generator
 
     arity: int = 1  # with how many arguments its function is called
@@ -212,6 +219,56 @@ class Peek(Step, Generic[In]):
     is_computation = True
 
 
+def receipt_time(event: object) -> int:
+    """Stands for the time at which an event was received, which the runtime knows."""
+    raise NotImplementedError
+
+
+class EventTime(Step, Generic[In]):
+    """Where events get their times: ``extractor`` says what an event's is, None: that of its
+    receipt.
+
+    Times and spans are nanoseconds.
+    """
+
+    kind = "event_time"
+    is_computation = True
+    uses_time = True
+
+    def __init__(
+        self,
+        function: Callable[..., Any] = receipt_time,
+        name: str | None = None,
+        on_error: str = STOP,
+        delay_ns: int = 0,
+        idle_after_ns: int | None = None,
+        max_ahead_ns: int = 0,
+    ):
+        super().__init__(function, name, on_error)
+        self.delay_ns = delay_ns
+        self.idle_after_ns = idle_after_ns
+        self.max_ahead_ns = max_ahead_ns
+
+    @property
+    def extractor(self) -> Callable[..., Any] | None:
+        """The user's function, if there is one."""
+        return None if self.function is receipt_time else self.function
+
+    def tolerant(self) -> EventTime[In]:
+        """The same step for what ends no run: an event that its source should not have sent."""
+        name, on_error, *rest = self.options()
+        return EventTime(self.function, name, SKIP if on_error == STOP else on_error, *rest)
+
+    def options(self) -> tuple[Any, ...]:
+        return (
+            self.step_name,
+            self.on_error,
+            self.delay_ns,
+            self.idle_after_ns,
+            self.max_ahead_ns,
+        )
+
+
 def _takes_context(function: Callable[..., Any]) -> bool:
     """Whether a state computation's function has a third argument for the context: one that it
     needs, or that is called ``context``.
@@ -230,6 +287,48 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     return positional[2].default is inspect.Parameter.empty or positional[2].name == "context"
 
 
+class Callback:
+    """A function besides a step's own one; it travels by reference, or by value if it must."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        function: Any = self.function
+        if _is_found(function):
+            module = importable_module(function.__module__)
+            return _callback_of, (module, function.__qualname__)
+        import cloudpickle
+
+        return _callback_by_value, (cloudpickle.dumps(function),)
+
+
+def _callback_of(module: str, qualname: str) -> Callback:
+    return Callback(resolve(module, qualname))
+
+
+def _callback_by_value(function: bytes) -> Callback:
+    import cloudpickle
+
+    return Callback(cloudpickle.loads(function))
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What a state step does at a time rather than for an event; spans are nanoseconds."""
+
+    on_timer: Callback | None = None
+    on_end: Callback | None = None
+    on_expire: Callback | None = None
+    ttl_ns: int | None = None
+    ttl_is_event_time: bool = False
+
+
+NO_TIMING = Timing()
+
+
 class _Stateful(Step, Generic[S]):
     example = "def {name}(event, state): ..."
     arities = (2, 3)
@@ -239,10 +338,16 @@ class _Stateful(Step, Generic[S]):
     takes_context: bool  # whether its function is called with a Context as well
 
     def __init__(
-        self, function: Callable[..., Any], name: str | None, state: type[S], on_error: str = STOP
+        self,
+        function: Callable[..., Any],
+        name: str | None,
+        state: type[S],
+        on_error: str = STOP,
+        timing: Timing = NO_TIMING,
     ):
         super().__init__(function, name, on_error)
         self.state_class = state
+        self.timing = timing
         self.takes_context = _takes_context(function)
         self.arity = 3 if self.takes_context else 2
 
@@ -250,8 +355,27 @@ class _Stateful(Step, Generic[S]):
         """A new state object, as the first event of a key meets it."""
         return self.state_class()
 
+    @property
+    def keeps_entries(self) -> bool:  # type: ignore[override]  # depends on what is declared
+        return self.timing.on_timer is not None or self.timing.ttl_ns is not None
+
+    @property
+    def acts_at_end(self) -> bool:  # type: ignore[override]  # depends on what is declared
+        return self.timing.on_end is not None
+
+    @property
+    def expires_by_event_time(self) -> bool:  # type: ignore[override]  # depends on what is declared
+        return self.timing.ttl_is_event_time
+
     def options(self) -> tuple[Any, ...]:
-        return (self.step_name, self.state_class, self.on_error)
+        timing = () if self.timing == NO_TIMING else (self.timing,)
+        return (self.step_name, self.state_class, self.on_error, *timing)
+
+    def _on_timer(self, function: Callable[..., Any]) -> None:
+        self.timing = replace(self.timing, on_timer=Callback(function))
+
+    def _on_end(self, function: Callable[..., Any]) -> None:
+        self.timing = replace(self.timing, on_end=Callback(function))
 
 
 class StateComputation(_Stateful[S], Generic[In, S, Out]):
@@ -267,6 +391,20 @@ class StateComputation(_Stateful[S], Generic[In, S, Out]):
     def __call__(self, data: In, state: S, context: Context = ..., /) -> Out | None: ...
     def __call__(self, *args: Any) -> Any:
         return self.function(*args) if args else self
+
+    def on_timer(
+        self, function: Callable[[S, Context, str], Any]
+    ) -> Callable[[S, Context, str], Any]:
+        """Decorate the function that is called when a timer is due, with its name; what it returns
+        is treated as what the step's own function returns.
+        """
+        self._on_timer(function)
+        return function
+
+    def on_end(self, function: Callable[[S, Context], Any]) -> Callable[[S, Context], Any]:
+        """Decorate the function that is called for each key when all input has ended."""
+        self._on_end(function)
+        return function
 
     def compute(self, data: In, state: S, *context: Context) -> Out | None:
         """Run the user's function."""
@@ -285,6 +423,20 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
     def __call__(self, data: In, state: S, context: Context = ..., /) -> list[Out] | None: ...
     def __call__(self, *args: Any) -> Any:
         return self.function(*args) if args else self
+
+    def on_timer(
+        self, function: Callable[[S, Context, str], Any]
+    ) -> Callable[[S, Context, str], Any]:
+        """Decorate the function that is called when a timer is due, with its name; it returns a list
+        of outputs.
+        """
+        self._on_timer(function)
+        return function
+
+    def on_end(self, function: Callable[[S, Context], Any]) -> Callable[[S, Context], Any]:
+        """Decorate the function that is called for each key when all input has ended."""
+        self._on_end(function)
+        return function
 
     def compute_multi(self, data: In, state: S, *context: Context) -> list[Out] | None:
         """Run the user's function."""

@@ -19,6 +19,7 @@ from tests.conformance.apps import (
     dropping,
     hooks,
     mutable,
+    sessions,
     shapes,
     topology,
     values,
@@ -320,12 +321,23 @@ LINES = stream("x", 30)
 LEFT, RIGHT = stream("L"), stream("R")
 FILTERED = [f"{key} {number}" for number in range(6) for key in ("x", "y", "z", "k", "l")]
 
+TIMED_LINES = [
+    f"{'abcdefg'[number * 7919 % 7]} {number // 3 + number * 31 % 4} {number}"
+    for number in range(300)
+]
+
+
+def _timed(outputs: Outputs) -> None:
+    assert per_key(outputs["out"]) == sessions.expected(TIMED_LINES)
+
+
 CASES = (
     Case(
         "running totals", shapes.running_totals, {"in": ["a b a", "", "b a  c", "a"] * 3},
         ordered_per_key(out=counted_by(["a", "b", "a", "b", "a", "c", "a"] * 3, str)),
     ),
     _bill_of_rights(),
+    Case("sessions by timers", sessions.one_step, {"in": TIMED_LINES}, _timed),
     Case("state survives batches", values.state_survives, {"in": LINES}, ordered_per_key(
         out=[f"{line} {line.rpartition(' ')[2]}" for line in totals(LINES)])),
     several_keys_case(),

@@ -22,6 +22,8 @@ RUN = [
     ROOT / "docs" / "errors.md",
     ROOT / "docs" / "state.md",
     ROOT / "docs" / "sources.md",
+    ROOT / "docs" / "time.md",
+    ROOT / "docs" / "windows.md",
     ROOT / "docs" / "kafka.md",
 ]
 BUILT = {"api/index.html"}  # made by `make docs`

@@ -225,6 +225,19 @@ def test_stateful_alerts_are_the_listed_ones_in_order_per_user(spark_session: An
     assert by_user(outputs) == by_user(expected)
 
 
+def test_windowed_alerts_are_the_listed_ones_in_order_per_user(spark_session: Any) -> None:
+    expected = (EXAMPLES / "alerts_windowed/alerts.txt").read_bytes().splitlines()
+    outputs = outputs_in_session(
+        spark_session, "alerts_windowed", "", b"", len(expected), "--transactions", "400"
+    )
+
+    def by_user(lines: list[bytes]) -> list[bytes]:
+        # stable: a user's own order stays
+        return sorted(lines, key=lambda line: line.rpartition(b": ")[0].split(b" for ")[1])
+
+    assert by_user(outputs) == by_user(expected)
+
+
 def test_market_spread_rejects_exactly_the_orders_of_the_oracle(tmp_path: Path) -> None:
     opening = (EXAMPLES / "market_spread/350_symbols_initial_nbbo.msg").read_bytes()
     market = Market.of(opening, reject_share=0.2, seed=11)

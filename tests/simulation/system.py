@@ -3,8 +3,8 @@
 Where it runs: the simulation's process, which has one thread.
 
 Calls that change a disk are replaced in ``os`` while the simulation runs.  Each is a *step*: a
-process may be killed at it, the power may fail, the call may fail or do half of its work.  A process
-that is dead makes no further step: whatever its ``finally`` clauses try does not happen.
+process may be killed at it, the power may fail, the call may fail or do half of its work.  A
+process that is dead makes no further step: whatever its ``finally`` clauses try does not happen.
 """
 
 from __future__ import annotations

@@ -120,6 +120,20 @@ lines = wallaroo.source("lines", wallaroo.TCPSourceConfig("lines", "127.0.0.1", 
 numbers = wallaroo.source("numbers", wallaroo.TCPSourceConfig("numbers", "", "0", decoder=decode_number, max_size=100))
 untyped = wallaroo.source("untyped", wallaroo.TCPSourceConfig("untyped", "", 0, decode_untyped))
 
+class Longest(wallaroo.Aggregation[str, list[str], bytes]):
+    def initial_accumulator(self) -> list[str]:
+        return [""]
+
+    def update(self, event: str, longest: list[str], /) -> None:
+        longest[0] = max(longest[0], event, key=len)
+
+    def combine(self, left: list[str], right: list[str], /) -> list[str]:
+        return max(left, right, key=lambda one: len(one[0]))
+
+    def output(self, key: object, longest: list[str], /) -> bytes:
+        return longest[0].encode()
+
+
 reveal_type(lines)  # T: Pipeline[str]
 reveal_type(numbers)  # T: Pipeline[int]
 reveal_type(untyped)  # T: Pipeline[Any]
@@ -159,6 +173,8 @@ reveal_type(lines.key_by(word))  # T: KeyedPipeline[str, str]
 reveal_type(lines.key_by(word).to(count))  # T: KeyedPipeline[str, tuple[str, int]]
 reveal_type(lines.key_by(word).to(length).key_by(parity))  # T: KeyedPipeline[int, int]
 reveal_type(lines.key_by(word).to(repeat))  # T: KeyedPipeline[str, bytes]
+reveal_type(lines.key_by(word).to(wallaroo.range_windows(1).with_slide(1).over(Longest)))  # T: KeyedPipeline[str, bytes]
+reveal_type(lines.key_by(word).to(wallaroo.session_windows(1).over(Longest())))  # T: KeyedPipeline[str, bytes]
 reveal_type(lines.collect())  # T: KeyedPipeline[str, str]
 reveal_type(lines.merge(numbers))  # T: Pipeline[str | int]
 reveal_type(lines.merge(numbers).to(show))  # T: Pipeline[str]
@@ -180,6 +196,8 @@ numbers.key_by(word)  # E: arg-type
 lines.key_by(length)  # E: arg-type
 lines.to(decode)  # E: call-overload
 lines.key_by(word).to(positive)  # E: arg-type
+lines.to(wallaroo.count_windows(3).over(Longest))  # E: call-overload
+lines.key_by(word).to(length).to(wallaroo.count_windows(3).over(Longest))  # E: arg-type
 lines.to_sink("127.0.0.1:7002")  # E: arg-type
 wallaroo.build_application("typed", lines.to_sinks)  # E: arg-type
 wallaroo.source("lines", "127.0.0.1:7010")  # E: arg-type

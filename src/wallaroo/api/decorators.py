@@ -20,6 +20,7 @@ from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps import (
     ON_ERROR,
     STOP,
+    Callback,
     Computation,
     ComputationMulti,
     Decoder,
@@ -28,6 +29,7 @@ from wallaroo.steps import (
     StateComputation,
     StateComputationMulti,
     Step,
+    Timing,
 )
 from wallaroo.user_frames import user_place
 
@@ -101,36 +103,57 @@ class StateMultiDecorator(Protocol[S]):
 
 
 def state_computation(
-    name: str | None = None, state: type[S] | None = None, *, on_error: str = STOP
+    name: str | None = None,
+    state: type[S] | None = None,
+    *,
+    on_error: str = STOP,
+    ttl: int | None = None,
+    ttl_time: str = "processing",
+    on_expire: Callable[[S, Context], Any] | None = None,
 ) -> StateDecorator[S]:
     """Make a step of a function of an event and its key's state, which it changes in place.
 
     ``state`` is a class; one object per key is made without arguments when the key's first event
-    arrives.  A function with a third argument is given a ``Context``: the event's key, and
-    ``drop_state()``.
+    arrives.  A function with a third argument is given a ``Context``: the event's key, times and
+    timers, and ``drop_state()``.
+
+    ``ttl``: how long after a key's last event its state is kept, a span such as
+    ``wallaroo.minutes(10)``; by the clock, or with ``ttl_time="event"`` by event time.
+    ``on_expire`` is called with state and context before the state is dropped; what it returns is
+    treated as what the step's own function returns.
     """
     state_class = _state_class("state_computation", name, state)
+    timing = _timing("state_computation", ttl, ttl_time, on_expire)
     return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
         "state_computation",
         name,
         on_error,
-        lambda function, label: StateComputation(function, label, state_class, on_error),
+        lambda function, label: StateComputation(function, label, state_class, on_error, timing),
     )
 
 
 def state_computation_multi(
-    name: str | None = None, state: type[S] | None = None, *, on_error: str = STOP
+    name: str | None = None,
+    state: type[S] | None = None,
+    *,
+    on_error: str = STOP,
+    ttl: int | None = None,
+    ttl_time: str = "processing",
+    on_expire: Callable[[S, Context], Any] | None = None,
 ) -> StateMultiDecorator[S]:
     """Make a step of a function of an event and its key's state; it returns a list of outputs.
 
     As with ``state_computation``, a third argument is given a ``Context``.
     """
     state_class = _state_class("state_computation_multi", name, state)
+    timing = _timing("state_computation_multi", ttl, ttl_time, on_expire)
     return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
         "state_computation_multi",
         name,
         on_error,
-        lambda function, label: StateComputationMulti(function, label, state_class, on_error),
+        lambda function, label: StateComputationMulti(
+            function, label, state_class, on_error, timing
+        ),
     )
 
 
@@ -233,6 +256,26 @@ def _rejected(decorator: str, given: Any) -> WallarooParameterError:
     what = f"expected a function, got {given!r}."
     return WallarooParameterError(
         Problem(f"@{decorator}", user_place(), what, "Put the decorator on a def.")
+    )
+
+
+def _timing(
+    decorator: str, ttl: Any, ttl_time: Any, on_expire: Callable[..., Any] | None
+) -> Timing:
+    what = ""
+    if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int) or ttl <= 0):
+        what = f"ttl={ttl!r} is no span of time: write wallaroo.minutes(10) or the like."
+    elif ttl_time not in ("processing", "event"):
+        what = f'ttl_time={ttl_time!r} is unknown: it is "processing" or "event".'
+    elif ttl is None and on_expire is not None:
+        what = "on_expire is given without ttl, so that nothing ever expires."
+    if what:
+        fix = "See docs/time.md, 'State that expires'."
+        raise WallarooParameterError(Problem(f"@{decorator}", user_place(), what, fix))
+    return Timing(
+        on_expire=None if on_expire is None else Callback(on_expire),
+        ttl_ns=ttl,
+        ttl_is_event_time=ttl is not None and ttl_time == "event",
     )
 
 

@@ -11,10 +11,6 @@ from typing import Any, NoReturn
 from wallaroo.errors import NotYetError, Problem
 from wallaroo.user_frames import user_place
 
-WINDOWS = (
-    "windows and aggregations come in a later version; until then keep what a window needs "
-    "in a state_computation."
-)
 CONNECTORS = (
     "the connector protocol comes in a later version; until then connect over TCP, or with files."
 )
@@ -33,16 +29,6 @@ def not_yet(name: str, why: str) -> Callable[..., NoReturn]:
     missing.__name__ = missing.__qualname__ = name.rpartition(".")[2]
     missing.__doc__ = f"Not yet: {why}"
     return missing
-
-
-class Aggregation:
-    """Base class of window aggregations.  Subclasses can be written; the windows that use them come
-    in a later version.
-    """
-
-
-range_windows = not_yet("range_windows", WINDOWS)
-count_windows = not_yet("count_windows", WINDOWS)
 
 
 ApplicationBuilder = not_yet("ApplicationBuilder", OLD_BUILDER)

@@ -11,10 +11,13 @@ carries them with a key, and only it takes state steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
+from wallaroo.api.times import hours
+from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.graph.nodes import (
     CollectNode,
     KeyByNode,
@@ -24,25 +27,43 @@ from wallaroo.graph.nodes import (
     SourceNode,
     StepNode,
 )
+from wallaroo.joins.step import (
+    INNER,
+    LEFT_SIDE,
+    RIGHT_SIDE,
+    Dedupe,
+    IntervalJoin,
+    JoinSpec,
+    LatestJoin,
+    pair,
+    whole_event,
+)
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps import (
     STOP,
     Computation,
     ComputationMulti,
     Decoder,
+    EventTime,
     Filter,
     KeyExtractor,
     Peek,
     StateComputation,
     StateComputationMulti,
     Step,
+    receipt_time,
 )
 from wallaroo.user_frames import user_place
+from wallaroo.windows.step import WindowStep
+
+# how far an event's time may be ahead of its receipt, unless it is said otherwise
+MAX_AHEAD = hours(24)
 
 T = TypeVar("T", covariant=True)
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
 Event = TypeVar("Event")
 U = TypeVar("U")
+Joined = TypeVar("Joined")
 S = TypeVar("S")
 KeyU = TypeVar("KeyU", bound="str | bytes | int")
 
@@ -125,6 +146,45 @@ class Pipeline(Generic[T]):
         """Call the function for each event, which goes on as it is; what it returns is ignored."""
         return type(self)(_step(self, Peek, function, name, on_error))
 
+    def with_event_time(
+        self,
+        extractor: Callable[[T], datetime | float] | None = None,
+        *,
+        delay: int = 0,
+        idle_after: int | None = None,
+        max_ahead: int = MAX_AHEAD,
+        on_error: str = STOP,
+    ) -> Self:
+        """Give every event the time that ``extractor`` says: an aware datetime, seconds as float, or
+        nanoseconds as int; without an extractor, the time of its receipt.  It goes before the first
+        ``key_by``.
+
+        The watermark of a source is the newest time so far less ``delay``: by so much events may be
+        out of order without being late.  A source of which nothing came for ``idle_after`` holds
+        nothing back; without it, time waits for the source.  An event that is more than
+        ``max_ahead`` ahead of its receipt is counted and skipped, or goes to the dead letters with
+        ``on_error="dead-letter"``.  Spans are ``wallaroo.seconds(1)`` and its like.
+        """
+        check_on_error("event_time", on_error)
+        place = user_place()
+        spans = {"delay": delay, "idle_after": idle_after, "max_ahead": max_ahead}
+        for name, span in spans.items():
+            if span is not None and (
+                isinstance(span, bool) or not isinstance(span, int) or span < 0
+            ):
+                what = f"{name}={span!r} is no span of time."
+                fix = "Write it as wallaroo.seconds(5), wallaroo.minutes(1) or the like."
+                raise WallarooParameterError(Problem("with_event_time()", place, what, fix))
+        given: Any = extractor
+        if given is not None and not callable(given):
+            what = f"The extractor is {given!r}, not a function."
+            fix = "Give it a function of one event that returns the event's time."
+            raise WallarooParameterError(Problem("with_event_time()", place, what, fix))
+        function = receipt_time if extractor is None else extractor
+        name = f"event time at {PurePath(place).name}"
+        step = EventTime[Any](function, name, on_error, delay, idle_after, max_ahead)
+        return type(self)(StepNode(self._node, step, place))
+
     def collect(self) -> KeyedPipeline[str, T]:
         """Bring everything to one place, with one key: one state for all events, one order.  What
         follows runs on one core.
@@ -179,6 +239,10 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     def to(
         self: KeyedPipeline[K, Event], computation: StateComputationMulti[Event, S, U]
     ) -> KeyedPipeline[K, U]: ...
+    @overload
+    def to(
+        self: KeyedPipeline[K, Event], computation: WindowStep[Event, U]
+    ) -> KeyedPipeline[K, U]: ...
     def to(self, computation: Any) -> KeyedPipeline[K, Any]:
         """Add a step; its outputs keep the key of the event they come from."""
         return KeyedPipeline(StepNode(self._node, computation, user_place()))
@@ -207,12 +271,131 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         """An equal pipeline."""
         return KeyedPipeline(self._node)
 
+    @overload
+    def join(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: None = None,
+        *,
+        within: int,
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, tuple[Event | None, U | None]]: ...
+    @overload
+    def join(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: Callable[[Any, Any], Joined | None],
+        *,
+        within: int,
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, Joined]: ...
+    def join(
+        self,
+        right: Any,
+        combine: Callable[[Any, Any], Any] | None = None,
+        *,
+        within: int,
+        how: str = INNER,
+        name: str = "join",
+        on_error: str = STOP,
+    ) -> Any:
+        """Join events of one key whose times are at most ``within`` apart: each pair once, as
+        ``combine(left, right)``, by default a tuple.
+
+        ``how`` is ``"inner"``, ``"left"``, ``"right"`` or ``"outer"``: whether an event without a
+        partner has a result, with None for the other side, once the watermark says that none comes.
+        Late events are dropped; with ``on_error="skip"`` they are counted as well, with
+        ``"dead-letter"`` they go to the dead letters.
+        """
+        spec = JoinSpec(within, how)
+        return _joined(
+            self, right, IntervalJoin(combine or pair, name, on_error, spec, user_place())
+        )
+
+    @overload
+    def join_latest(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: None = None,
+        *,
+        max_age: int | None = None,
+        how: str = "left",
+        name: str = "latest",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, tuple[Event, U | None]]: ...
+    @overload
+    def join_latest(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        combine: Callable[[Any, Any], Joined | None],
+        *,
+        max_age: int | None = None,
+        how: str = "left",
+        name: str = "latest",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, Joined]: ...
+    def join_latest(
+        self,
+        right: Any,
+        combine: Callable[[Any, Any], Any] | None = None,
+        *,
+        max_age: int | None = None,
+        how: str = "left",
+        name: str = "latest",
+        on_error: str = STOP,
+    ) -> Any:
+        """Give each event the newest one of ``right`` at its time (an as-of join): the result is
+        ``combine(event, newest)``, by default a tuple, when the watermark has passed the event.
+
+        An event for which there is none, or none younger than ``max_age``, has a result with None,
+        or, with ``how="inner"``, none.  Late events are treated as by ``join``.
+        """
+        spec = JoinSpec(max_age, how)
+        return _joined(self, right, LatestJoin(combine or pair, name, on_error, spec, user_place()))
+
+    def dedupe(
+        self,
+        by: Callable[[T], Any] | None = None,
+        *,
+        within: int,
+        name: str = "dedupe",
+        on_error: str = STOP,
+    ) -> Self:
+        """Drop an event if one of its key with the same ``by(event)`` went on within ``within`` of its
+        time; without ``by`` all events of a key are alike.
+
+        An event that is more than ``within`` behind the watermark is late and dropped, too; with
+        ``on_error="skip"`` it is counted as well, with ``"dead-letter"`` it goes to the dead letters.
+        """
+        step: Any = Dedupe(by or whole_event, name, on_error, JoinSpec(within), user_place())
+        return type(self)(StepNode(self._node, step, user_place()))
+
 
 def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:
     """Start a pipeline.  ``name`` labels it in metrics; the configuration has a name of its own,
     used on the command line.
     """
     return Pipeline(SourceNode(name, source_config, user_place()))
+
+
+def _joined(left: Pipeline[Any], right: Any, step: Step) -> KeyedPipeline[Any, Any]:
+    """A merge whose events say which side they are from, and the step that joins them; what is wrong
+    with ``right`` is left to the checks.
+    """
+    place = user_place()
+    check_on_error(step.kind, step.on_error)
+    if not isinstance(right, Pipeline):
+        what = f"{step.kind} was given {right!r:.60} instead of a pipeline."
+        fix = "Give it the other keyed pipeline."
+        raise WallarooParameterError(Problem(f"step '{step.step_name}'", place, what, fix))
+    sides = MergeNode(
+        StepNode(left.node, LEFT_SIDE, place), StepNode(right.node, RIGHT_SIDE, place), place
+    )
+    return KeyedPipeline(StepNode(sides, step, place))
 
 
 def _step(

@@ -14,6 +14,7 @@ from typing import Any
 from wallaroo.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
 from wallaroo.steps import Decoder, Step
+from wallaroo.windows.step import WindowStep
 
 HEADER_LENGTH_MAX = 8
 ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments"}
@@ -135,7 +136,7 @@ def state_classes_can_be_made(subject: Subject) -> Iterator[Problem]:
     time.
     """
     for used in used_steps(subject):
-        if used.step.is_stateful:
+        if used.step.is_stateful and not isinstance(used.step, WindowStep):
             yield from _state_class(used, used.step.state_class)  # type: ignore[attr-defined]  # stateful steps have one
 
 

@@ -125,7 +125,11 @@ def _cure(thing: Any, wanted: str) -> str:
     if isinstance(thing, Step):
         return BELONGS.get(thing.kind, IN_TO)
     if inspect.isclass(thing) and any(base.__name__ == "Aggregation" for base in thing.__mro__):
-        return "Aggregations belong to windows, which come in a later version."
+        return (
+            "An aggregation goes into windows: wallaroo.range_windows(span).over(YourAggregation)."
+        )
+    if hasattr(thing, "over"):
+        return "End the windows with over(YourAggregation)."
     article = "an" if wanted == "encoder" else "a"
     if callable(thing) and not inspect.isclass(thing):
         return f"Put @wallaroo.{wanted} on its definition."

@@ -17,6 +17,7 @@ from wallaroo.errors import Problem
 from wallaroo.graph.nodes import SinkNode, SourceNode
 from wallaroo.steps import Step, importable_module
 from wallaroo.unpicklable import name_unpicklable
+from wallaroo.windows.step import WindowStep
 
 ELSEWHERE = "Create it where it is used, or at the top level of the module."
 
@@ -107,7 +108,8 @@ def state_can_be_stored(subject: Subject) -> Iterator[Problem]:
     for used in used_steps(subject):
         state = getattr(used.step, "state_class", None)
         if (
-            inspect.isclass(state)
+            not isinstance(used.step, WindowStep)
+            and inspect.isclass(state)
             and "<locals>" not in state.__qualname__
             and _takes_no_arguments(state)
         ):
@@ -133,7 +135,9 @@ def _stored(used: Used, state: type[Any], serialize: Callable[[Any], bytes]) -> 
 
 
 def _has_local_state(step: Any) -> bool:
-    return "<locals>" in getattr(getattr(step, "state_class", None), "__qualname__", "")
+    return not isinstance(step, WindowStep) and "<locals>" in getattr(
+        getattr(step, "state_class", None), "__qualname__", ""
+    )
 
 
 def _takes_no_arguments(state: type[Any]) -> bool:

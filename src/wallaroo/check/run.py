@@ -14,6 +14,7 @@ from wallaroo.check.functions import (
     headers_are_readable,
     state_classes_can_be_made,
 )
+from wallaroo.check.joins import joins_have_a_span
 from wallaroo.check.kinds import (
     codecs_in_configurations,
     computations_in_to,
@@ -41,6 +42,8 @@ from wallaroo.check.shape import (
     streams_are_not_split,
 )
 from wallaroo.check.subject import LATER, Rule, subject_of
+from wallaroo.check.times import event_time_comes_first, sources_have_one_order
+from wallaroo.check.windows import aggregations_aggregate, windows_have_a_span
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.graph.nodes import Node
 
@@ -51,6 +54,8 @@ RULES: tuple[Rule, ...] = (
     merges_are_alike,
     state_is_keyed,
     streams_are_not_split,
+    event_time_comes_first,
+    sources_have_one_order,
     computations_in_to,
     key_extractors_in_key_by,
     configurations_at_the_ends,
@@ -62,6 +67,9 @@ RULES: tuple[Rule, ...] = (
     functions_return_at_once,
     headers_are_readable,
     state_classes_can_be_made,
+    aggregations_aggregate,
+    windows_have_a_span,
+    joins_have_a_span,
     names_are_readable,
     sources_have_their_own_names,
     steps_have_their_own_names,

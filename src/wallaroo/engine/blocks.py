@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from wallaroo.engine.packing import Kind
@@ -34,16 +34,34 @@ class Block(NamedTuple):
     events: int
     packed: bytes  # keys and values, two lists of equal length
     kind: Kind = Kind.VALUES  # how to read them
-    times: bytes | None = None  # the events' times (``pack_times``), where the plan has event time
+    # the events' times, and the watermark of its source before each (``pack_times``), where the plan
+    # has event time; of a block of level 0 as its producer alone knows it
+    times: bytes | None = None
+    watermarks: bytes = b""
 
 
-def pack_times(times_ms: Iterable[int]) -> bytes:
-    """Pack event times, unix milliseconds.
+def pack_times(times_ns: Iterable[int]) -> bytes:
+    """Pack times, unix nanoseconds.
 
     >>> unpack_times(pack_times([1, -2]))
     [1, -2]
     """
-    return array("q", times_ms).tobytes()
+    return array("q", times_ns).tobytes()
+
+
+def with_floor(block: Block, floor_ns: int, has_receipt_times: bool) -> Block:
+    """Return the block with no watermark below ``floor_ns``, nor time where times are those of
+    receipt.  Watermarks of a block of level 0 rise, so that the first one is the least.
+    """
+    if block.times is None:
+        return block
+    marks = unpack_times(block.watermarks)
+    if not marks or marks[0] >= floor_ns:
+        return block
+    times = block.times
+    if has_receipt_times:
+        times = pack_times(max(time, floor_ns) for time in unpack_times(times))
+    return block._replace(times=times, watermarks=pack_times(max(mark, floor_ns) for mark in marks))
 
 
 def unpack_times(packed: bytes) -> list[int]:
@@ -84,5 +102,6 @@ class Marker(NamedTuple):
     producer: int
     attempt: str
     reports: tuple[Any, ...]
-    # no event before this time (unix ms) will come from the producer; None without event time
-    watermark_ms: int | None = None
+    # producer of level 0 -> source -> the source's watermark after what the producer read; passed on
+    # from level to level.  Empty without event time
+    heard: Mapping[int, Mapping[int, int]] = {}

@@ -5,11 +5,13 @@ Where it runs: pure (in workers).
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from wallaroo.engine.blocks import BLOCK_EVENTS_MIN, Block
 from wallaroo.engine.keys import Key, encode_key, group_of, normalize_key
+from wallaroo.engine.operators.interface import StageTime
 from wallaroo.engine.packing import Column, Packing, pack
 
 # Where the events of one key go: the key that travels, what takes it, what takes values of the
@@ -23,6 +25,36 @@ Route = tuple[
 ]
 
 
+class Stamps:
+    """The times of a bucket's events, taken when each event's key is appended."""
+
+    __slots__ = ("_time", "_times", "_watermarks")
+
+    def __init__(self, time: StageTime):
+        self._time = time
+        self._times = array("q")
+        self._watermarks = array("q")
+
+    def stamping(self, append_key: Callable[[Key], None]) -> Callable[[Key], None]:
+        """Return an ``append_key`` that notes the event's time, too."""
+        time = self._time
+        append_time, append_watermark = self._times.append, self._watermarks.append
+
+        def append(key: Key) -> None:
+            append_key(key)
+            append_time(time.event_ns)
+            append_watermark(time.watermark_ns)
+
+        return append
+
+    def take(self) -> tuple[bytes, bytes]:
+        """Return times and watermarks, packed; begin again in place."""
+        taken = self._times.tobytes(), self._watermarks.tobytes()
+        del self._times[:]
+        del self._watermarks[:]
+        return taken
+
+
 class Exchange:
     """The way from one stage to the stage after a shuffle.
 
@@ -32,7 +64,13 @@ class Exchange:
     """
 
     def __init__(
-        self, stage: int, origin: int, producer: int, owners: tuple[int, ...], packing: Packing
+        self,
+        stage: int,
+        origin: int,
+        producer: int,
+        owners: tuple[int, ...],
+        packing: Packing,
+        time: StageTime | None = None,
     ):
         self.stage = stage
         self.origin = origin
@@ -44,6 +82,8 @@ class Exchange:
         self._buckets: list[tuple[list[Any], Column]] = [
             ([], packing.column()) for _ in range(max(owners) + 1)
         ]
+        # the times of the events in each bucket, where the plan has event time
+        self._stamps = None if time is None else [Stamps(time) for _ in self._buckets]
         self._sequence = 0
 
     def route(self, key: Any) -> Route:
@@ -54,7 +94,8 @@ class Exchange:
         task = self._owners[group_of(encode_key(own), len(self._owners))]
         keys, column = self._buckets[task]
         travels = None if isinstance(own, int) else own
-        found = self.routes[key] = (travels, keys.append, column.append, column.put)
+        append = keys.append if self._stamps is None else self._stamps[task].stamping(keys.append)
+        found = self.routes[key] = (travels, append, column.append, column.put)
         return found
 
     def drain(
@@ -68,6 +109,7 @@ class Exchange:
             if events >= events_min:
                 packed = pack(keys, column)
                 keys.clear()  # in place: routes hold this list's append
+                stamps = () if self._stamps is None else self._stamps[task].take()
                 block = Block(
                     self.stage,
                     self.origin,
@@ -77,6 +119,7 @@ class Exchange:
                     events,
                     packed,
                     self._kind,
+                    *stamps,
                 )
                 self._sequence += 1
                 yield task, block

@@ -74,7 +74,7 @@ def decode_and_ship_raw(
 
 
 Keyed = Callable[[list[Any], list[Any]], None]
-Timed = Callable[[list[Any], list[Any], list[int]], None]
+Timed = Callable[[list[Any], list[Any], list[int], list[int]], None]
 
 
 def emit_events(emit: Emit) -> Keyed:
@@ -107,8 +107,29 @@ def decode_keyed(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Keyed:
 def emit_timed_events(emit: Emit, time: StageTime) -> Timed:
     """Head of a stage after a shuffle that carries events with their times."""
 
-    def run(keys: list[Any], events: list[Any], times_ms: list[int]) -> None:
-        for key, event, time.event_ms in zip(keys, events, times_ms, strict=True):
+    def run(keys: list[Any], events: list[Any], times: list[int], marks: list[int]) -> None:
+        for key, event, time.event_ns, time.watermark_ns in zip(
+            keys, events, times, marks, strict=True
+        ):
             emit(key, event)
+
+    return run
+
+
+def decode_timed(decoder: Decoder[Any], emit: Emit, failed: OnError, time: StageTime) -> Timed:
+    """Head of a stage after a shuffle that carries undecoded payloads with their times."""
+    decode = decoder.function
+
+    def run(keys: list[Any], payloads: list[Any], times: list[int], marks: list[int]) -> None:
+        for key, payload, time.event_ns, time.watermark_ns in zip(
+            keys, payloads, times, marks, strict=True
+        ):
+            try:
+                event = decode(payload)
+            except BaseException as error:
+                failed(payload, error, key)
+                continue
+            if event is not None:
+                emit(key, event)
 
     return run

@@ -29,7 +29,8 @@ class KeyedState:
         self._read = read
         self._dumps = packing.dumps
         self._loads = packing.loads
-        self._make: Callable[[], Any] = step.state_class  # type: ignore[attr-defined]  # only state steps come here
+        # a step that keeps nothing but ordered entries has no state class
+        self._make: Callable[[], Any] = getattr(step, "state_class", object)
 
     def load(self, key: Key) -> Any:
         """Return the key's state: as it was stored, or new.  Raises UserCodeError if the class
@@ -46,9 +47,19 @@ class KeyedState:
         return state
 
     def drop(self, key: Key) -> None:
-        """Remove the state of a key that is live, or was; its next event meets a new object."""
+        """Remove the state of a key; its next event meets a new object."""
         self.live.pop(key, None)
+        if key not in self._stored:
+            self._stored[key] = self._read(key)
         self._dropped[key] = None
+
+    def has(self, key: Key) -> bool:
+        """Whether the key has state now."""
+        return key in self.live or (key not in self._dropped and self._read(key) is not None)
+
+    def is_dropped(self, key: Key) -> bool:
+        """Whether the key's stored state was dropped in this batch."""
+        return key in self._dropped
 
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
         """Yield key and pickled state for every touched key whose bytes differ from what was

@@ -5,32 +5,57 @@ Where it runs: pure (in workers, and in the in-process runner).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
-from wallaroo.engine.blocks import Block, unpack_times
+from wallaroo.engine.blocks import Block, unpack_times, with_floor
 from wallaroo.engine.dead_letters import writer_of
 from wallaroo.engine.exchange import Exchange
-from wallaroo.engine.failures import Failures
+from wallaroo.engine.failures import Failures, OnError
 from wallaroo.engine.heads import (
     Keyed,
     Payloads,
+    Timed,
     decode_and_emit,
     decode_and_ship_raw,
     decode_keyed,
+    decode_timed,
     emit_events,
     emit_timed_events,
 )
 from wallaroo.engine.keyed_state import KeyedState, Read
-from wallaroo.engine.keys import tasks_by_group
-from wallaroo.engine.operators.interface import Emit
+from wallaroo.engine.keys import Key, groups_of_task, tasks_by_group
+from wallaroo.engine.operators.interface import Emit, StageTime
+from wallaroo.engine.ordered_entries import (
+    EntryReader,
+    Groups,
+    NothingStored,
+    StepStore,
+    namespace,
+)
+from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.packing import FRAMES, Kind, Packing, packing_of
 from wallaroo.engine.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
 from wallaroo.engine.stage import Around, BuiltStage, Policy, build_output, build_stage, sinks_of
+from wallaroo.engine.watermarks import NO_TIME, BatchTime, Heard, after_batch, floor_at
 from wallaroo.framing import frame_splitter
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
+from wallaroo.steps import Decoder, Step
 
 ReadState = Callable[[str], Read]  # state step name -> read function
+OpenEntries = Callable[[str], EntryReader]  # name in the step table -> what was committed
+ListKeys = Callable[[str], Iterable[Key]]  # state step name -> keys that have committed state
+
+
+def no_keys(name: str) -> Iterable[Key]:
+    """List keys where none were committed."""
+    return ()
+
+
+def nothing_stored(name: str) -> EntryReader:
+    """Open entries where none were committed."""
+    return NothingStored()
 
 
 class Level:
@@ -49,20 +74,40 @@ class Level:
         tasks: int,
         read_state: ReadState,
         batch: int = -1,
+        open_entries: OpenEntries = nothing_stored,
+        time: BatchTime = NO_TIME,
+        list_keys: ListKeys = no_keys,
     ):
         self.plan = plan
+        self._has_time = plan.has_time
+        self._acts = plan.has_time or plan.has_end
+        self._source_times = plan.source_times
+        self._batch_time = time
+        self._list_keys = list_keys
+        self._groups = Groups(*groups_of_task(task, tasks, plan.key_groups), plan.key_groups)
+        self._heard: Heard = {}
         self._packing = packing_of(plan.serializer)
         self._unpack = {packing.kind: packing.unpack for packing in (FRAMES, self._packing)}
+        self.number = level
         self._receipt_ms = 0  # the newest so far
+        self._fed: set[int] = set()  # sources of which something was read
         stages = [stage for stage in plan.stages if stage.level == level]
         self.outputs: dict[int, list[bytes]] = {
             sink: [] for stage in stages for sink in sinks_of(stage)
         }
         self.failures = self._watch_failures(batch)
         owners = tasks_by_group(tasks, plan.key_groups)
+        self._times = {
+            stage.id: StageTime(time.clock_ns, time.before.watermark_ns) for stage in stages
+        }
         self._exchanges = {
             stage.id: Exchange(
-                stage.exit.stage, stage.id, task, owners, self._packing_of(stage.exit)
+                stage.exit.stage,
+                stage.id,
+                task,
+                owners,
+                self._packing_of(stage.exit),
+                self._times[stage.id] if self._has_time else None,
             )
             for stage in stages
             if isinstance(stage.exit, ToExchange)
@@ -73,8 +118,24 @@ class Level:
             for step in stage.steps
             if step.is_stateful
         }
+        self.stores = {
+            step.step_name: self._store(step, open_entries)
+            for stage in stages
+            for step in stage.steps
+            if step.keeps_entries
+        }
+        self._expires_by_event_time = {
+            step.step_name: step.expires_by_event_time
+            for stage in stages
+            for step in stage.steps
+            if step.keeps_entries
+        }
         self._built = {stage.id: self._build(stage) for stage in stages}
+        self._stage_of = {
+            stage.entry.source: stage.id for stage in stages if isinstance(stage.entry, SourceEntry)
+        }
         self._heads: dict[tuple[int, int], Keyed] = {}
+        self._timed_heads: dict[tuple[int, int], Timed] = {}
         self._payload_heads = {
             stage.entry.source: self._payloads_head(stage, self._built[stage.id].emit)
             for stage in stages
@@ -83,6 +144,22 @@ class Level:
         self._sources = {
             source: self._frames_head(source, run) for source, run in self._payload_heads.items()
         }
+        for source, stage_id in self._stage_of.items():
+            floor = time.floor_ns(plan.sources[source].config.name)
+            self._times[stage_id].passed_ns = floor
+
+    def _own_keys(self, step: Step) -> Iterator[Key]:
+        """The keys of this task of which a step has committed state."""
+        first, end, _ = self._groups
+        for key in self._list_keys(step.step_name):
+            if first <= self._groups.locate(key)[0] < end:
+                yield key
+
+    def _store(self, step: Step, open_entries: OpenEntries) -> StepStore:
+        def opened(kind: str) -> EntryReader:
+            return open_entries(namespace(step.step_name, kind))
+
+        return StepStore(opened, self._groups, self._packing.dumps, self._packing.loads)
 
     def _watch_failures(self, batch: int) -> Failures:
         sink = self.plan.dead_letters
@@ -108,7 +185,16 @@ class Level:
         policy = self._policy(stage)
         exchange = self._exchanges.get(stage.id)
         output = build_output(self.plan, stage, exchange, self.outputs, policy)
-        return build_stage(stage, self.states, output, policy, around)
+        return build_stage(
+            stage,
+            self.states,
+            output,
+            policy,
+            around,
+            self._times[stage.id],
+            self.stores,
+            self._own_keys,
+        )
 
     def _payloads_head(self, stage: Stage, emit: Emit) -> Callable[[Payloads], None]:
         assert isinstance(stage.entry, SourceEntry)
@@ -139,10 +225,8 @@ class Level:
         """The head for the block and all others from its origin."""
         if block.kind is not Kind.FRAMES:
             return emit_events(emit)
-        producer = self.plan.stages[block.origin]
-        assert isinstance(producer.entry, SourceEntry)
-        decoder = self.plan.sources[producer.entry.source].decoder
-        return decode_keyed(decoder, emit, self._policy(producer)(decoder))
+        decoder, failed = self._decoder_of(block)
+        return decode_keyed(decoder, emit, failed)
 
     def feed_frames(self, source: int, frames: bytes, receipt_ms: int = 0) -> int:
         """Process a run of whole frames of one source, received at ``receipt_ms``; return how many
@@ -150,13 +234,60 @@ class Level:
         """
         if receipt_ms > self._receipt_ms:
             self._receipt_ms = receipt_ms
-        return self._sources[source](frames)
+        if not self._has_time:
+            return self._sources[source](frames)
+        time = self._begin_receipt(source, receipt_ms)
+        count = self._sources[source](frames)
+        self._end_receipt(source, time)
+        return count
+
+    def _begin_receipt(self, source: int, receipt_ms: int) -> StageTime:
+        """Give what follows the time of its receipt; an extractor may replace it."""
+        self._fed.add(source)
+        time = self._times[self._stage_of[source]]
+        time.receipt_ns = receipt_ms * 1_000_000 if receipt_ms else TIME_MAX
+        time.event_ns = max(receipt_ms * 1_000_000, time.passed_ns)
+        time.watermark_ns = time.passed_ns
+        return time
+
+    def _end_receipt(self, source: int, time: StageTime) -> None:
+        if self._source_times[source][1].is_receipt:
+            time.passed_ns = max(time.passed_ns, time.event_ns)
+
+    @property
+    def heard(self) -> dict[int, int]:
+        """The watermark of each source after what this task has read of it."""
+        if not self._has_time:
+            return {}
+        return {
+            stage.entry.source: self._times[stage.id].passed_ns
+            for stage in self.plan.stages
+            if isinstance(stage.entry, SourceEntry) and stage.entry.source in self._fed
+        }
+
+    def hear(self, heard: Heard) -> None:
+        """Take what all tasks of level 0 have heard, before blocks are fed."""
+        self._heard = heard
+
+    def settled(self, block: Block) -> Block:
+        """Return a block of level 0 with the watermarks that its place in its source gives it."""
+        entry = self.plan.stages[block.origin].entry
+        if block.times is None or not isinstance(entry, SourceEntry) or self.number != 1:
+            return block
+        name, how = self._source_times[entry.source]
+        floor = floor_at(self._batch_time, self._heard, name, entry.source, block.producer)
+        return with_floor(block, floor, how.is_receipt)
 
     def feed_payloads(self, source: int, payloads: Payloads, receipt_ms: int = 0) -> int:
         """Process payloads of one source, as its decoder takes them; return how many there were."""
         if receipt_ms > self._receipt_ms:
             self._receipt_ms = receipt_ms
+        if not self._has_time:
+            self._payload_heads[source](payloads)
+            return len(payloads)
+        time = self._begin_receipt(source, receipt_ms)
         self._payload_heads[source](payloads)
+        self._end_receipt(source, time)
         return len(payloads)
 
     def feed_block(self, block: Block) -> None:
@@ -165,8 +296,8 @@ class Level:
             self._receipt_ms = block.receipt_ms
         keys, values = self._unpack[block.kind](block.packed)
         if block.times is not None:
-            built = self._built[block.stage]
-            emit_timed_events(built.emit, built.time)(keys, values, unpack_times(block.times))
+            marks = unpack_times(self.settled(block).watermarks)
+            self._timed_head(block)(keys, values, unpack_times(block.times), marks)
             return
         head = self._heads.get((block.stage, block.origin))
         if head is None:
@@ -188,7 +319,7 @@ class Level:
             for stage in self.plan.stages
             if isinstance(stage.entry, SourceEntry) and stage.entry.source == source
         )
-        if self._built[stage.id].has_hooks:
+        if self._has_time or self._built[stage.id].has_hooks:
             return self.feed_payloads(source, payloads, receipt_ms), None
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
         timer = StageTimer(self.plan, stage, None, clock)
@@ -213,14 +344,49 @@ class Level:
         self._keyed_head(block, self._built[stage.id].emit)(keys[EVENTS_MAX:], values[EVENTS_MAX:])
         return sample
 
-    def advance(self, watermark_ms: int) -> None:
-        """Move the level's watermark to ``watermark_ms``: its operators may emit what was waiting
-        for that time, also where no input came.
+    def _timed_head(self, block: Block) -> Timed:
+        """The head for the block and all others from its origin."""
+        known = self._timed_heads.get((block.stage, block.origin))
+        if known is not None:
+            return known
+        built = self._built[block.stage]
+        head = emit_timed_events(built.emit, built.time)
+        if block.kind is Kind.FRAMES:
+            decoder, failed = self._decoder_of(block)
+            head = decode_timed(decoder, built.emit, failed, built.time)
+        self._timed_heads[block.stage, block.origin] = head
+        return head
+
+    def _decoder_of(self, block: Block) -> tuple[Decoder[Any], OnError]:
+        producer = self.plan.stages[block.origin]
+        assert isinstance(producer.entry, SourceEntry)
+        decoder = self.plan.sources[producer.entry.source].decoder
+        return decoder, self._policy(producer)(decoder)
+
+    def end_batch(self) -> None:
+        """Move time to where it is after the batch's input: operators may emit what was waiting for
+        it, also where no input came.
         """
+        if self.number == 0 or not self._acts:
+            return
+        after = after_batch(self._batch_time, self._source_times, self._heard)
+        is_final = self._batch_time.is_final
         for built in self._built.values():
-            built.time.watermark_ms = watermark_ms
-            for advance in built.advances:
-                advance(watermark_ms)
+            built.time.reached_ns = after.watermark_ns
+            built.advance(TIME_MAX if is_final else after.watermark_ns, is_final)
+
+    def due_ns(self) -> tuple[int, int]:
+        """Return when the first thing is due that is left, in event and in processing time."""
+        stores = self.stores.values()
+        times = [store.due.earliest_ns() for store in stores]
+        clocks = [store.due_processing.earliest_ns() for store in stores]
+        for step, store in self.stores.items():
+            expiries = times if self._expires_by_event_time[step] else clocks
+            expiries.append(store.expiry.earliest_ns())
+        return (
+            min((each for each in times if each is not None), default=TIME_MAX),
+            min((each for each in clocks if each is not None), default=TIME_MAX),
+        )
 
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""

@@ -33,6 +33,10 @@ class TaskReport:
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: tuple[Sample, ...] = ()  # some of them
     worker: str = ""  # where the task ran
+    # source -> its watermark after what was read; empty without event time
+    heard: dict[int, int] = field(default_factory=dict)
+    # when the first timer or window that is left is due, in event and in processing time
+    due_ns: tuple[int, int] | None = None
     stage_events: dict[int, int] = field(default_factory=dict)  # stage -> events that entered it
     # (stage, stage after the shuffle) -> events
     edges: dict[tuple[int, int], int] = field(default_factory=dict)

@@ -5,13 +5,15 @@ Where it runs: pure (in workers).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.keyed_state import KeyedState
+from wallaroo.engine.keys import Key
 from wallaroo.engine.operators.exits import (
     emit_by_key,
     emit_collected,
@@ -19,16 +21,18 @@ from wallaroo.engine.operators.exits import (
     emit_to_all,
     emit_with_key,
 )
-from wallaroo.engine.operators.interface import Emit, Operator, Site, StageTime
+from wallaroo.engine.operators.interface import Emit, Operator, Site, StageTime, no_keys
 from wallaroo.engine.operators.outputs import as_text
 from wallaroo.engine.operators.table import build_operator
+from wallaroo.engine.ordered_entries import StepStore
 from wallaroo.plan.model import COLLECT_KEY, Plan, SourceEntry, Stage, ToExchange, ToSinks
-from wallaroo.steps import Encoder, Step
+from wallaroo.steps import Encoder, EventTime, Step
 
 Policy = Callable[[Step], OnError]
 # what measures a stage puts itself around each operator (its place in the stage) and around the
 # output (the place after the last one)
 Around = Callable[[Emit, int], Emit]
+NO_STORES: Mapping[str, StepStore] = MappingProxyType({})
 PASS_THROUGH: Encoder[Any] = Encoder(as_text, "no encoder")
 
 
@@ -40,13 +44,24 @@ class BuiltStage:
 
     emit: Emit
     time: StageTime
-    advances: tuple[Callable[[int], None], ...]
+    operators: tuple[Operator, ...]
     flushes: tuple[Callable[[], None], ...]
 
     @property
     def has_hooks(self) -> bool:
         """Whether an operator may hold events back: such a stage exists once, and has no twin."""
-        return bool(self.advances or self.flushes)
+        return any(each.advance or each.flush or each.end for each in self.operators)
+
+    def advance(self, watermark_ns: int, is_final: bool) -> None:
+        """Move the stage's time; where all input has ended, end each operator before the next one
+        learns of it.
+        """
+        for operator in self.operators:
+            if operator.advance is not None:
+                self.time.watermark_ns = watermark_ns
+                operator.advance(watermark_ns)
+            if is_final and operator.end is not None:
+                operator.end()
 
 
 def build_stage(
@@ -55,22 +70,33 @@ def build_stage(
     output: Emit,
     policy: Policy,
     around: Around | None = None,
+    time: StageTime | None = None,
+    stores: Mapping[str, StepStore] = NO_STORES,
+    keys_of: Callable[[Step], Iterable[Key]] = no_keys,
 ) -> BuiltStage:
     """Build the stage's operators, last first, before ``output``."""
-    time = StageTime()
+    time = time or StageTime()
     places = range(len(stage.steps))
     emit = around(output, len(places)) if around else output
     built: list[Operator] = []
     for place in reversed(places):
         step = stage.steps[place]
-        site = Site(emit, policy(step), lambda own: states[own.step_name], time)
+        site = Site(
+            emit,
+            policy(step),
+            lambda own: states[own.step_name],
+            time,
+            lambda own: stores[own.step_name],
+            keys_of,
+            policy(step.tolerant()) if isinstance(step, EventTime) else None,
+        )
         operator = build_operator(step, site)
         emit = around(operator.process, place) if around else operator.process
         built.insert(0, operator)
     return BuiltStage(
         emit,
         time,
-        tuple(operator.advance for operator in built if operator.advance is not None),
+        tuple(built),
         tuple(operator.flush for operator in built if operator.flush is not None),
     )
 

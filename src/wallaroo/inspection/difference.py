@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wallaroo.engine.keys import Key, decode_key
+from wallaroo.engine.keys import Key
+from wallaroo.engine.ordered_entries import shown_key
 from wallaroo.inspection.reader import StateAt
 
 
@@ -34,4 +35,4 @@ def changes(old: StateAt, new: StateAt, step: str | None = None) -> Iterator[Cha
         for name, key in sorted(before.keys() | after.keys()):
             was, now = before.get((name, key)), after.get((name, key))
             if was != now and step in (None, name):
-                yield Change(name, decode_key(key), was, now)
+                yield Change(name, shown_key(name, key, now or was or b""), was, now)

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
+from wallaroo.engine.keys import Key, encode_key, group_of
+from wallaroo.engine.ordered_entries import shown_key
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef
 from wallaroo.state.delta import latest
@@ -109,7 +110,7 @@ class StateAt:
         for group in range(self.groups):
             for (name, key), raw in self.group(group).items():
                 if step is None or name == step:
-                    yield StoredEntry(name, decode_key(key), raw)
+                    yield StoredEntry(name, shown_key(name, key, raw), raw)
 
     def sizes(self) -> dict[str, StepSize]:
         """Count entries and bytes by step; steps that hold nothing are there too."""

@@ -17,8 +17,12 @@ from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.engine.keyed_state import Read
 from wallaroo.engine.keys import Key
 from wallaroo.engine.level import Level
+from wallaroo.engine.ordered_entries import Change, EntryReader, namespace
+from wallaroo.engine.ordered_keys import TIME_MIN
 from wallaroo.engine.packing import packing_of
+from wallaroo.engine.watermarks import BatchTime, Watermarks, after_batch, with_due
 from wallaroo.framing import Framing, frame_walker, framer
+from wallaroo.local.entries import MemoryEntries
 from wallaroo.plan.model import Plan, SourcePlan
 from wallaroo.runtime.feeding import Fed, drain, feed_blocks, run_levels
 from wallaroo.sources.generator import GenSourceConfig, unpickled
@@ -53,6 +57,9 @@ class BatchResult:
     events: int = 0
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: list[Sample] = field(default_factory=list)
+    # by name in the step table
+    entries: dict[str, list[Change]] = field(default_factory=dict)
+    time: Watermarks = field(default_factory=Watermarks)
 
 
 class LocalRunner:
@@ -62,6 +69,8 @@ class LocalRunner:
         self.plan = _with_values(plan, frozenset(values_for))
         self._packing = packing_of(plan.serializer)
         self.state: dict[str, dict[Key, bytes]] = {}
+        self.entries: dict[str, MemoryEntries] = {}
+        self.time = Watermarks()  # as of the last commit
         self.batch = 0  # the next one's number
 
     def frames(self, source: int, item: Any) -> bytes:
@@ -79,26 +88,56 @@ class LocalRunner:
         self,
         pieces: Sequence[Sequence[Input]],
         tasks: int,
-        watermark_ms: int | None = None,
+        watermark_ns: int | None = None,
+        *,
+        clock_ns: int = 0,
+        is_final: bool = False,
     ) -> BatchResult:
         """Process one batch: per task of level 0 a list of inputs, which may be none.  Nothing is
         committed yet.
 
-        ``watermark_ms``: what the watermark is after the batch's input, in a plan with event time.
+        ``watermark_ns``: a watermark to move to, if the input's is lower.
+        ``is_final``: all input has ended.
         """
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
         levels = self.plan.levels
+        time = BatchTime(
+            self.time,
+            max(clock_ns, self.time.clock_ns),
+            frozenset(range(len(self.plan.sources))),
+            is_final,
+            TIME_MIN if watermark_ns is None else watermark_ns,
+        )
+        heard: dict[int, dict[int, int]] = {}
+        due: list[tuple[int, int]] = []
 
         def run(number: int, task: int, received: list[Block]) -> Iterator[tuple[int, Block]]:
-            level = Level(self.plan, number, task, tasks, self._reader, self.batch)
+            level = Level(
+                self.plan,
+                number,
+                task,
+                tasks,
+                self._reader,
+                self.batch,
+                self._entries_of,
+                time,
+                lambda step: tuple(self.state.get(step, ())),
+            )
             if number == 0:
                 feeding = self._feed_frames(level, pieces[task] if pieces else (), result)
             else:
+                level.hear(heard)
                 feeding = feed_blocks(level, self.plan, number, task, received)
-            yield from drain(level, feeding, lambda: None, watermark_ms)
+            yield from drain(level, feeding, lambda: None)
+            if number == 0:
+                heard[task] = level.heard
+            due.append(level.due_ns())
             self._take(level, result)
 
         run_levels([max(1, len(pieces)), *[tasks] * (levels - 1)], run)
+        if self.plan.has_time or self.plan.has_end:
+            marks = after_batch(time, self.plan.source_times, heard)
+            result.time = with_due(marks, due)
         return result
 
     def commit(self, result: BatchResult) -> None:
@@ -110,6 +149,9 @@ class LocalRunner:
                     state.pop(key, None)
                 else:
                     state[key] = raw
+        for name, entries in result.entries.items():
+            self.entries.setdefault(name, MemoryEntries()).apply(entries)
+        self.time = result.time
         self.batch += 1
 
     def states(self, step: str) -> dict[Key, Any]:
@@ -118,6 +160,9 @@ class LocalRunner:
 
     def _reader(self, step: str) -> Read:
         return self.state.get(step, {}).get
+
+    def _entries_of(self, name: str) -> EntryReader:
+        return self.entries.setdefault(name, MemoryEntries())
 
     def _feed_frames(self, level: Level, inputs: Sequence[Input], result: BatchResult) -> Fed:
         for source, frames, receipt_ms in inputs:
@@ -131,6 +176,9 @@ class LocalRunner:
         result.samples += level.failures.samples
         for step, state in level.states.items():
             result.changes.setdefault(step, {}).update(state.changes())
+        for step, store in level.stores.items():
+            for kind, changes in store.changes():
+                result.entries.setdefault(namespace(step, kind), []).extend(changes)
 
 
 def _pickle(value: Any) -> bytes:

@@ -110,6 +110,7 @@ def _published(
             checkpoint=checkpoint.id,
             id=uuid.uuid4().hex,
             parent=last.id,
+            watermarks=last.watermarks,
             edit=what,
             edits=(last.emitted.batch, last.emitted.id),
         )

@@ -19,6 +19,7 @@ from typing import Any
 
 from wallaroo.plan.model import Plan, SinkPlan, SourceEntry, Stage, ToExchange, ToSinks
 from wallaroo.steps import STOP, importable_module
+from wallaroo.windows.step import WindowStep
 
 FORMAT = 1
 
@@ -64,7 +65,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         "sinks": {sink.name: _sink(sink) for sink in plan.sinks},
         "states": {
             name: {
-                "class": _qualified(step.state_class),  # type: ignore[attr-defined]
+                "class": _kept(step),
                 "keys": sorted(_keys_in_front(plan, name)),
             }
             for name, step in steps.items()
@@ -74,6 +75,12 @@ def describe(plan: Plan) -> dict[str, Any]:
         "shape": [_shape(stage) for stage in plan.stages],
         **({"on_error": on_error} if on_error else {}),
     }
+
+
+def _kept(step: Any) -> str:
+    """What a step's state is: its class; for windows also which windows."""
+    own = _qualified(getattr(step, "state_class", object))
+    return f"{own} over {step.spec}" if isinstance(step, WindowStep) else own
 
 
 def _sink(sink: SinkPlan) -> dict[str, str]:

@@ -29,9 +29,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from wallaroo.steps import Decoder, Encoder, KeyExtractor, Step
+from wallaroo.steps import Decoder, Encoder, EventTime, KeyExtractor, Step
 
 KEY_GROUPS_DEFAULT = 128
+# what a step that keeps ordered entries has in the step table besides its state
+ENTRY_KINDS = ("entries", "due", "due in processing time", "expiry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,18 @@ class SourcePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceTime:
+    """How a source's watermark is found."""
+
+    delay_ns: int = 0
+    idle_after_ns: int | None = None
+    is_receipt: bool = True  # its events have no time but that of their receipt
+
+
+SourceTimes = tuple[tuple[str, SourceTime], ...]  # by number: the source's name, and how
+
+
+@dataclass(frozen=True, slots=True)
 class SinkPlan:
     """One sink, and what turns events into its bytes."""
 
@@ -130,6 +144,49 @@ class Plan:
     def state_steps(self) -> tuple[str, ...]:
         """Names of all state steps, in order."""
         return tuple(name for stage in self.stages for name in stage.state_steps)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether events travel with their times, and batches have a watermark."""
+        return any(step.uses_time or step.keeps_entries for step in self._placed_steps)
+
+    @property
+    def has_end(self) -> bool:
+        """Whether something is left to be done when all input has ended."""
+        return any(step.keeps_entries or step.acts_at_end for step in self._placed_steps)
+
+    @property
+    def _placed_steps(self) -> tuple[Step, ...]:
+        return tuple(step for stage in self.stages for step in stage.steps)
+
+    @property
+    def source_times(self) -> SourceTimes:
+        """How the watermark of each source is found."""
+        found = {
+            stage.entry.source: SourceTime(
+                step.delay_ns, step.idle_after_ns, step.extractor is None
+            )
+            for stage in self.stages
+            if isinstance(stage.entry, SourceEntry)
+            for step in stage.steps
+            if isinstance(step, EventTime)
+        }
+        return tuple(
+            (source.config.name, found.get(number, SourceTime()))
+            for number, source in enumerate(self.sources)
+        )
+
+    @property
+    def step_names(self) -> tuple[str, ...]:
+        """Names for the step table: of all state steps, and of their ordered entries."""
+        steps = [step for stage in self.stages for step in stage.steps if step.is_stateful]
+        names = [
+            f"{step.step_name}: {kind}"
+            for step in steps
+            if step.keeps_entries
+            for kind in ENTRY_KINDS
+        ]
+        return (*self.state_steps, *names)
 
     @property
     def state_level(self) -> int:

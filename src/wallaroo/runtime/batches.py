@@ -16,6 +16,7 @@ from wallaroo.errors import InternalError
 from wallaroo.metrics.batches import PhaseClock
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.accounts import Accounts, busy_s
+from wallaroo.runtime.batch_time import BatchTimes
 from wallaroo.runtime.commit_protocol import BatchProtocol
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.intake import Ends
@@ -84,6 +85,7 @@ class Batches:
         self._accounts = accounts
         self._pacer = pacer
         self._allow = allow
+        self._times = BatchTimes(setup.plan, setup.logs_by_name)
         self._under_way: UnderWay | None = None
         self._committing = threading.Lock()
         self._is_abandoned = False
@@ -114,6 +116,18 @@ class Batches:
         done = from_stored(self.last.offsets) if self.last else {}
         known = {**self._setup.beginnings, **done}
         return {name: known[name] for name in self._setup.logs_by_name}
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a batch without input would do something now: a timer or window is due, or all
+        input has ended.
+        """
+        return self._times.is_due(self.last, self.ends)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to be done should all input have ended."""
+        return self._times.is_finished(self.last)
 
     def empty_job(self, tasks: int = 1) -> BatchJob:
         """Return a batch of nothing at the last commit."""
@@ -181,7 +195,8 @@ class Batches:
             # a source that this application does not have keeps its place, should it come back
             before = self.last.offsets if self.last else {}
             offsets = {**before, **to_stored(ends)}
-            return self._protocol.commit(job.batch, offsets, reports, phases.end)
+            marks = self._times.after(job.time, reports)
+            return self._protocol.commit(job.batch, offsets, reports, phases.end, marks)
 
     def _attempted(self, job: BatchJob) -> list[TaskReport]:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))
@@ -203,7 +218,10 @@ class Batches:
         while len(pieces) > 1 and not pieces[-1]:
             pieces.pop()
         return replace(
-            self.empty_job(tasks), pieces=tuple(map(tuple, pieces)), writes_snapshots=True
+            self.empty_job(tasks),
+            pieces=tuple(map(tuple, pieces)),
+            writes_snapshots=True,
+            time=self._times.of_batch(self.last, ends),
         )
 
     def _learn(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from wallaroo.engine.report import TaskReport, mixed_attempts
+from wallaroo.engine.watermarks import Watermarks
 from wallaroo.errors import InternalError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitHistory
@@ -44,13 +45,13 @@ class BatchProtocol:
         housekeeping: Housekeeping,
         logs: Mapping[str, SourceLog],
         steps: tuple[str, ...],
-        tell: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None] = lambda line: None,
     ):
         self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
         self._housekeeping, self._logs, self._steps = housekeeping, logs, steps
-        self.last, self._tell = checkpoint.last, tell
+        self.last, self._report = checkpoint.last, report
         self._checkpoint_id = checkpoint.id
-        housekeeping.report_to(tell)
+        housekeeping.report_to(report)
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
         """Attempt the batch until all tasks read the same attempt of each producer; return their
@@ -70,7 +71,7 @@ class BatchProtocol:
             self.abort(batch, reports)
             if error is not None:
                 raise error
-            self._tell(
+            self._report(
                 f"batch {batch} is run again: {mixed}, whose outputs differ from the attempt that "
                 f"counts"
             )
@@ -85,7 +86,7 @@ class BatchProtocol:
             if count := int(report.notes.get("rebuilt_shards", 0)):
                 shards[report.worker] = shards.get(report.worker, 0) + count
         for worker, count in shards.items():
-            self._tell(
+            self._report(
                 f"the view of the state on '{worker}' was damaged: {count} of its parts were "
                 f"removed and built again from the checkpoint; nothing is lost. Check that disk."
             )
@@ -96,11 +97,12 @@ class BatchProtocol:
         offsets: dict[str, list[Any]],
         reports: list[TaskReport],
         end_phase: Callable[[str], None] = lambda phase: None,
+        watermarks: Watermarks | None = None,
     ) -> Commit:
         """Publish the commit, let the sinks go, then forget what is no longer needed; ``end_phase``
         is called with "commit" and "sinks" when these are done.
         """
-        commit = self._made(batch, offsets, reports)
+        commit = self._made(batch, offsets, reports, watermarks)
         fault_point("commit.before")
         self._commits.publish(commit)
         fault_point("commit.after")
@@ -118,7 +120,13 @@ class BatchProtocol:
         end_phase("sinks")
         return commit
 
-    def _made(self, batch: int, offsets: dict[str, list[Any]], reports: list[TaskReport]) -> Commit:
+    def _made(
+        self,
+        batch: int,
+        offsets: dict[str, list[Any]],
+        reports: list[TaskReport],
+        watermarks: Watermarks | None,
+    ) -> Commit:
         sinks = enumerate(self._plan.sinks)
         written = [snapshot for report in reports for snapshot in report.snapshots]
         # a source that is not in the plan any more may return: it goes on where it was
@@ -138,6 +146,7 @@ class BatchProtocol:
             checkpoint=self._checkpoint_id,
             id=uuid.uuid4().hex,
             parent=self.last.id if self.last else "",
+            watermarks=watermarks.to_json() if watermarks else {},
         )
 
     def abort(self, batch: int, reports: list[TaskReport]) -> None:

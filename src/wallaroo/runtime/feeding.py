@@ -44,7 +44,7 @@ def feed_blocks(
         if plan.stages[block.stage].level == number:
             own.append(block)
         else:
-            yield task, block
+            yield task, level.settled(block)
     feed = feeder(level, len(own))
     for block in in_order(own):
         feed(block)
@@ -55,11 +55,10 @@ def drain(
     level: Level,
     feeding: Fed,
     stage_outputs: Callable[[], None],
-    watermark_ms: int | None = None,
     leaving: Callable[[Iterator[Routed]], Iterator[Routed]] = _uncounted,
 ) -> Iterator[Routed]:
     """Yield full blocks as they come, then the rest; ``stage_outputs`` is called whenever the level
-    may have outputs.  ``watermark_ms``: what the watermark is after this input, if there is one.
+    may have outputs.
     ``leaving`` sees the level's own blocks on their way out, not those that are passed on.
     """
     for passed in feeding:
@@ -67,8 +66,7 @@ def drain(
             yield passed
         yield from leaving(level.drain())
         stage_outputs()
-    if watermark_ms is not None:
-        level.advance(watermark_ms)
+    level.end_batch()
     yield from leaving(level.finish())
     stage_outputs()  # an event that cannot be packed is found when its block is
 

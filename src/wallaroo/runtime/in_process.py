@@ -102,7 +102,7 @@ class InProcessHost(InProcessRunner):
                 events_max, is_held = self._admitted
                 start = self._batches.ends
                 ends = start if is_held else plan_ends(start, logs, events_max)
-                if ends == start:
+                if ends == start and (is_held or not self._batches.is_due):
                     self._is_over.wait(IDLE_S)
                 else:
                     self._batches.run(ends)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wallaroo.durable.folders import make_private
+from wallaroo.engine.watermarks import NO_TIME, BatchTime
 from wallaroo.errors import PeerError
 from wallaroo.options import forbid_runs
 from wallaroo.plan.model import Plan
@@ -124,6 +125,7 @@ class BatchJob:
     levels: int  # of the plan
     state_level: int  # the first level with a state step; -1: none
     writes_snapshots: bool  # whether the state level writes those that are due
+    time: BatchTime = NO_TIME
 
 
 _plans: dict[str, Plan] = {}

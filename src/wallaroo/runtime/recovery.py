@@ -6,10 +6,12 @@ Where it runs: driver.  Whether the application may go on at all is decided in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from wallaroo.engine.ordered_entries import namespace
 from wallaroo.metrics.status import SinkLine, SourceStatus
+from wallaroo.plan.model import ENTRY_KINDS
 from wallaroo.state.commits import Commit
 
 
@@ -31,6 +33,16 @@ def step_table(
         else []
     )
     return (*known, *(name for name in names if name not in known))
+
+
+def with_namespaces(dropped: Iterable[str]) -> frozenset[str]:
+    """Return names of steps, and those under which their ordered entries are stored.
+
+    >>> "a: due" in with_namespaces(["a"])
+    True
+    """
+    names = {namespace(name, kind) for name in dropped for kind in ENTRY_KINDS}
+    return frozenset({*dropped, *names})
 
 
 def describe(

@@ -11,14 +11,15 @@ import time
 import traceback
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from wallaroo.engine.blocks import Block, Marker
-from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.keys import Key, groups_of_task
 from wallaroo.engine.level import Level
+from wallaroo.engine.ordered_entries import EntryReader
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.metrics.task_tally import TaskTally
@@ -74,13 +75,15 @@ def run_level(
     except Exception as error:  # noqa: BLE001  # the error boundary of the worker: the driver reports whatever it is
         report = _failed(task, level, index, unexpected(error))
     reports = (*(task.reports_before if task else ()), report)
+    heard = task.heard if task else {}
     if task is not None:
         task.close()
     if level + 1 == job.levels:
         yield from reports
     else:
         for consumer in range(job.tasks):
-            yield consumer, Marker(level, index, report.attempt, reports if consumer == 0 else ())
+            own = reports if consumer == 0 else ()
+            yield consumer, Marker(level, index, report.attempt, own, heard)
     del task
     if (time.perf_counter() - started) * 1e3 > COLLECT_AFTER_MS:
         gc.collect()
@@ -126,7 +129,18 @@ class Task:
         self._writers: dict[int, SinkWriter] = {}
         self._tally = TaskTally(self._plan, job.batch)
         self._state = self._opened_state(open_state)
-        self._level = Level(self._plan, level, index, job.tasks, self._reader, job.batch)
+        self._heard: dict[int, Mapping[int, int]] = {}
+        self._level = Level(
+            self._plan,
+            level,
+            index,
+            job.tasks,
+            self._reader,
+            job.batch,
+            self._open_entries,
+            job.time,
+            self._list_keys,
+        )
 
     def _opened_state(self, open_state: OpenState) -> StateOfTask | None:
         if not any(
@@ -146,6 +160,19 @@ class Task:
     def _reader(self, step: str) -> Any:
         assert self._state is not None
         return self._state.reader(step)
+
+    def _open_entries(self, name: str) -> EntryReader:
+        assert isinstance(self._state, TaskState)
+        return self._state.open_entries(name)
+
+    def _list_keys(self, step: str) -> Iterable[Key]:
+        assert isinstance(self._state, TaskState)
+        return self._state.keys(step)
+
+    @property
+    def heard(self) -> Mapping[int, Mapping[int, int]]:
+        """The watermarks of level 0, as far as this task knows them."""
+        return {self._index: self._level.heard} if self._level_number == 0 else self._heard
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
         """Process everything; yield full blocks as they come, then the rest."""
@@ -172,7 +199,10 @@ class Task:
             self._counts.events[piece.source] = self._counts.events.get(piece.source, 0) + events
 
     def _feed_blocks(self, records: Iterable[Record]) -> Fed:
-        blocks = self._blocks(records)
+        blocks: Iterable[Block] = self._blocks(records)
+        if self._plan.has_time:
+            blocks = list(blocks)  # what the producers have heard is known when all are here
+        self._level.hear(self._heard)
         return feed_blocks(
             self._level,
             self._plan,
@@ -187,6 +217,7 @@ class Task:
             if isinstance(record, Marker):
                 self.consumed[record.producer] = record.attempt
                 self.reports_before += record.reports
+                self._heard.update(record.heard)
             elif record is not None:  # None: a layout's anchor
                 yield record
 
@@ -220,7 +251,7 @@ class Task:
             job = self._job
             storage = job.deployment.storage
             name = f"{job.batch}.{self._level_number}.{self._index}.{self.attempt}"
-            delta = self._state.write_delta(self._level.states, name, storage, job.batch)
+            delta = self._written(name)
             if (
                 job.writes_snapshots
                 and job.state_level == self._level_number
@@ -253,10 +284,21 @@ class Task:
             errors=self._level.failures.counts,
             samples=tuple(self._level.failures.samples),
             worker=worker_name(),
+            heard=self._level.heard if self._level_number == 0 else {},
+            due_ns=self._level.due_ns() if self._level.stores else None,
             stage_events=self._tally.stage_events,
             edges=self._tally.edges,
             stage_samples=tuple(self._tally.samples),
         )
+
+    def _written(self, name: str) -> DeltaRef | None:
+        states, stores, state = self._level.states, self._level.stores, self._state
+        storage, batch = self._job.deployment.storage, self._job.batch
+        if stores:
+            assert isinstance(state, TaskState)
+            return state.write_delta(states, name, storage, batch, stores)
+        assert state is not None
+        return state.write_delta(states, name, storage, batch)
 
     def close(self) -> None:
         """Release the view."""

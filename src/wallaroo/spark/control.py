@@ -1,5 +1,5 @@
-"""What the driver tells the source planner, which Spark runs in a process of its own: how much to
-take, and when to take nothing.
+"""What the source planner, which Spark runs in a process of its own, takes into a batch: how much,
+and when nothing.
 
 Where it runs: driver writes, planner reads.  One small file, replaced atomically; nothing of it
 matters after the run.
@@ -19,6 +19,7 @@ from wallaroo.runtime.pacing import EVENTS_FIRST
 class Control:
     events_max: int = EVENTS_FIRST  # of the next batch, over all sources
     is_held: bool = False  # take nothing now: stopping, or a sink's backlog is at its bound
+    wake: int = 0  # a batch that is due although there may be no events: higher for each one
 
 
 def write_control(path: Path, control: Control) -> None:

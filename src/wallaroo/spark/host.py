@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
@@ -32,6 +32,7 @@ from wallaroo.spark.shipping import ship
 from wallaroo.spark.shuffles import ShuffleCleaner
 
 _log = logging.getLogger("wallaroo.run")
+FIRST_WAKE = 2  # the planner's own offset begins with 0, and is 1 once a query has begun
 WARM_UP = "wallaroo-warm-up"  # Spark's group of the jobs of a start
 
 
@@ -67,6 +68,7 @@ class MicroBatchHost:
         self._work: Work | None = None
         self._is_interrupted = threading.Event()
         self._control = Control(is_held=True)
+        self._control_lock = threading.Lock()
 
     @property
     def is_local(self) -> bool:
@@ -171,11 +173,27 @@ class MicroBatchHost:
     def poll(self) -> None:
         self._working.query.poll()
         self._working.cluster.poll()
+        self._wake_if_due()
 
     def admit(self, events_max: int, is_held: bool) -> None:
+        with self._control_lock:
+            self._write_control(replace(self._control, events_max=events_max, is_held=is_held))
+
+    def _wake_if_due(self) -> None:
+        """Have the planner begin a batch without events where one is due.  Its offset is the number
+        of the batch, so that asking twice begins one.
+        """
+        batches = self._working.batches
+        last = batches.last
+        wake = FIRST_WAKE + (last.batch + 1 if last else 0)
+        if self._control.wake < wake and batches.under_way is None and batches.is_due:
+            with self._control_lock:
+                self._write_control(replace(self._control, wake=wake))
+
+    def _write_control(self, control: Control) -> None:
         assert self._site is not None
-        self._control = Control(events_max, is_held)
-        write_control(self._site.scratch / "control", self._control)
+        self._control = control
+        write_control(self._site.scratch / "control", control)
 
     def stuck(self, batch: int) -> tuple[str, ...]:
         assert self._site is not None

@@ -68,7 +68,7 @@ class LogStreamReader(DataSourceStreamReader):
             return start
         logs = read_logs(self._control.with_name(LOGS))
         ends = plan_ends(from_stored(start), logs, control.events_max)
-        return {**to_stored(ends), STARTED: start[STARTED]}
+        return {**to_stored(ends), STARTED: [0, max(start[STARTED][1], control.wake)]}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         names = [name for name in self._initial if name != STARTED]

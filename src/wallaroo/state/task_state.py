@@ -8,10 +8,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Protocol, cast
 
 from wallaroo.engine.keyed_state import KeyedState, Read
-from wallaroo.engine.keys import Key, encode_key, group_of
+from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
+from wallaroo.engine.ordered_entries import StepStore, namespace
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.delta import Entry, Origin, encode
 from wallaroo.state.history import History
@@ -19,6 +21,33 @@ from wallaroo.state.layout import DELTAS, SNAPSHOTS
 from wallaroo.state.records.commit import DeltaRef, SnapshotRef, packed_inline
 from wallaroo.state.storage import Storage
 from wallaroo.state.view import View
+
+SCANNED_AT_ONCE = 256  # entries, at first; then twice as many each time
+SCANNED_MAX = 8192
+NO_STORES: Mapping[str, StepStore] = MappingProxyType({})
+
+
+class StoredEntries:
+    """Ordered entries of one step in the view; an ``EntryReader``."""
+
+    def __init__(self, view: View, step: int):
+        self._view = view
+        self._step = step
+
+    def get(self, group: int, stored: bytes) -> bytes | None:
+        return self._view.read(group, self._step, stored)
+
+    def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        limit = SCANNED_AT_ONCE
+        while True:
+            found = self._view.scan(group, self._step, low, high, limit)
+            for entry in found:
+                yield entry.key, cast(bytes, entry.value)
+            if len(found) < limit:
+                return
+            low = found[-1].key + b"\x00"
+            limit = min(2 * limit, SCANNED_MAX)
+
 
 # of a delta that rides in the commit: above, a file of its own costs less than a larger commit
 INLINE_BYTES_MAX = 64 * 1024
@@ -100,14 +129,31 @@ class TaskState:
         found = (self._view.scan(group, step_id, low, high) for group in range(*self._groups))
         return heapq.merge(*found, key=lambda entry: entry.key)
 
+    def open_entries(self, name: str) -> StoredEntries:
+        """Return what reads the ordered entries of one name in the step table."""
+        return StoredEntries(self._view, self._step_ids[name])
+
+    def keys(self, step: str) -> Iterator[Key]:
+        """Yield the keys of which a state step has state."""
+        step_id = self._step_ids[step]
+        for group in range(*self._groups):
+            for entry in self._view.entries(group):
+                if entry.step == step_id:
+                    yield decode_key(entry.key)
+
     def write_delta(
-        self, states: Mapping[str, KeyedState], name: str, storage: Storage, batch: int
+        self,
+        states: Mapping[str, KeyedState],
+        name: str,
+        storage: Storage,
+        batch: int,
+        stores: Mapping[str, StepStore] = NO_STORES,
     ) -> DeltaRef | None:
         """Write what changed as one delta file of ``batch`` under a fresh name; None where nothing
         did.
         """
         changes = {step: state.changes() for step, state in states.items()}
-        return self.stage(changes, name, storage, batch)
+        return self.stage(changes, name, storage, batch, stores=stores)
 
     def stage(
         self,
@@ -116,6 +162,7 @@ class TaskState:
         storage: Storage,
         batch: int,
         inline_bytes_max: int = 0,
+        stores: Mapping[str, StepStore] = NO_STORES,
     ) -> DeltaRef | None:
         """Do the same for changes by step; a delta of at most ``inline_bytes_max`` bytes is not
         written, but rides in the reference.
@@ -123,6 +170,11 @@ class TaskState:
         by_group: dict[int, list[Entry]] = {}
         for step, changed in changes.items():
             self._gather(self._step_ids[step], changed, by_group)
+        for step, store in stores.items():
+            for kind, rows in store.changes():
+                step_id = self._step_ids[namespace(step, kind)]
+                for group, stored, value in rows:
+                    by_group.setdefault(group, []).append(Entry(step_id, stored, value))
         if not by_group:
             return None
         file = f"{DELTAS}/{name}.delta"

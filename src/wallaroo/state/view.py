@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -196,19 +197,27 @@ class View:
         return [Entry(*entry) for entry in found]
 
     def scan(
-        self, group: int, step: int, low: bytes = b"", high: bytes | None = None
+        self,
+        group: int,
+        step: int,
+        low: bytes = b"",
+        high: bytes | None = None,
+        limit: int | None = None,
     ) -> list[Entry]:
-        """Return one step's entries with low <= key < high, in the order of their keys' bytes.
+        """Return one step's entries with low <= key < high, in the order of their keys' bytes; the
+        first ``limit`` of them.
 
         Only keys of up to ``KEY_BYTES_MAX`` bytes are in order; longer ones are not found.
         """
         end = range_bound(group, step + 1, b"") if high is None else range_bound(group, step, high)
-        found = self._walk(group, range_bound(group, step, low), end)
+        found = self._walk(group, range_bound(group, step, low), end, limit)
         return [Entry(*entry) for entry in found if len(entry.key) <= KEY_BYTES_MAX]
 
-    def _walk(self, group: int, low: bytes, high: bytes) -> list[Stored]:
+    def _walk(self, group: int, low: bytes, high: bytes, limit: int | None = None) -> list[Stored]:
         shard = self._shard(group)
-        return self._with_repair(shard, lambda: list(_range(self._read_in(shard), low, high)))
+        return self._with_repair(
+            shard, lambda: list(islice(_range(self._read_in(shard), low, high), limit))
+        )
 
     def close(self) -> None:
         """End the read transactions."""

@@ -99,6 +99,8 @@ class LocalApplication:
             source.config.name: number for number, source in enumerate(self._plan.sources)
         }
         self._waiting: list[Input] = []
+        self._watermark_ns: int | None = None
+        self._is_ending = False
         self._run = LocalRun({sink.name: [] for sink in self._plan.sinks}, 0, 0, self._runner)
 
     def send(self, source: str, *inputs: Any) -> None:
@@ -144,7 +146,39 @@ class LocalApplication:
         taken = self._waiting[:events_max]
         share = -(-len(taken) // tasks) if taken else 1
         pieces = [taken[at : at + share] for at in range(0, len(taken), share)]
-        return self._runner.run_batch(pieces, tasks)
+        return self._runner.run_batch(
+            pieces,
+            tasks,
+            self._watermark_ns,
+            clock_ns=self.clock.now_ns,
+            is_final=self._is_ending and len(taken) == len(self._waiting),
+        )
+
+    def advance_watermark(self, to_ns: int) -> dict[str, list[bytes]]:
+        """Move the watermark and process a batch of what was sent; return its outputs.  No event at
+        or before ``to_ns`` is expected after that.
+        """
+        self._watermark_ns = to_ns
+        return self.batch()
+
+    def idle(self, seconds: float) -> dict[str, list[bytes]]:
+        """Let time pass without input, then process a batch; return its outputs."""
+        self.clock.advance(seconds)
+        return self.batch()
+
+    def end(self) -> dict[str, list[bytes]]:
+        """End all input: process what was sent, call all timers in event time and the functions for
+        the end; return the outputs of this last batch.
+        """
+        self._is_ending = True
+        outputs = self.batch()
+        self._is_ending = False
+        return outputs
+
+    @property
+    def watermark(self) -> int:
+        """The watermark after the last batch, in nanoseconds."""
+        return self._runner.time.watermark_ns
 
     @property
     def waiting(self) -> int:
@@ -170,7 +204,8 @@ def run_local(
     ``inputs`` by source name: a list of payloads (bytes: the decoder gets each), a list of values
     (anything else: used as decoded events), or ``Wire(...)``, bytes with frame headers.  Sources
     come in the order given, each wholly before the next.  Generator sources need no inputs: they
-    are asked for at most ``limit`` events.  ``batches``: into how many batches the input is split.
+    are asked for at most ``limit`` events.  When all is processed, input has ended: windows and timers
+    in event time are due.  ``batches``: into how many batches the input is split.
     Raises UserCodeError where the application's code raises.
     """
     given = _items(application, inputs or {}, limit)
@@ -179,8 +214,12 @@ def run_local(
     for name, items in given.items():
         running.send(name, *items)
     share = max(1, -(-running.waiting // max(1, batches)))
-    while running.waiting:
+    while running.waiting > share:
         running.batch(share)
+    if application.plan.has_end:
+        running.end()
+    elif running.waiting:
+        running.batch()
     return running.result()
 
 

@@ -107,8 +107,6 @@ def test_the_default_serializer_is_pickle() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: wallaroo.range_windows(wallaroo.seconds(1)),
-        lambda: wallaroo.count_windows(3),
         lambda: wallaroo.ApplicationBuilder("old"),
         lambda: wallaroo.experimental.SourceConnectorConfig("a", port=7100),
     ],

@@ -143,7 +143,7 @@ def bare(text: str) -> str:
     [
         (bare, "the bare function bare", "@wallaroo.computation"),
         (given.Total, "the class Total", "Write a computation"),
-        (AnAggregation, "the class AnAggregation", "Aggregations belong to windows"),
+        (AnAggregation, "the class AnAggregation", "An aggregation goes into windows"),
         (decode, "the decoder 'decode'", "source configuration"),
         (given.encode, "the encoder 'encode'", "sink configuration"),
         (first_letter, "the key_extractor 'first_letter'", "key_by()"),

@@ -28,6 +28,7 @@ class Held(StateComputation[str, Count, str]):
     """A step kind of its own: counts now, emits the counts when the watermark moves."""
 
     kind = "held"
+    uses_time = True
 
 
 class Buffered(Computation[str, str]):
@@ -42,11 +43,11 @@ def hold(step: Held, site: Site) -> Operator:
     def process(key: Any, event: Any) -> None:
         step.function(event, state.load(key) if key not in state.live else state.live[key])
 
-    def advance(watermark_ms: int) -> None:
+    def advance(watermark_ns: int) -> None:
         for key in ("a", "b"):
             own = state.live.get(key) or state.load(key)
-            if own.count:
-                site.emit(key, f"{key} {own.count} at {watermark_ms} {site.time.watermark_ms}")
+            if own.count and watermark_ns:
+                site.emit(key, f"{key} {own.count} at {watermark_ns} {site.time.watermark_ns}")
 
     return Operator(process, advance)
 
@@ -90,11 +91,11 @@ def runner_of(pipeline: Any) -> LocalRunner:
 
 def test_time_moves_without_input() -> None:
     runner = runner_of(source(Path()).key_by(by_itself).to(held))  # type: ignore[arg-type]  # any kind
-    frames = [(0, runner.frames(0, word), 1) for word in (b"a", b"b", b"a")]
+    frames = [(0, runner.frames(0, word), 0) for word in (b"a", b"b", b"a")]
 
     first = runner.run_batch([frames], 1)
     runner.commit(first)
-    idle = runner.run_batch([], 1, watermark_ms=70)
+    idle = runner.run_batch([], 1, watermark_ns=70)
 
     assert first.outputs[0] == []
     assert sorted(idle.outputs[0]) == [b"a 2 at 70 70", b"b 1 at 70 70"]
@@ -104,7 +105,7 @@ def test_what_is_emitted_for_the_watermark_goes_through_the_shuffles_that_follow
     pipeline = source(Path()).key_by(by_itself).to(held).key_by(by_first_word).to(held_again)
     runner = runner_of(pipeline)
 
-    done = runner.run_batch([[(0, runner.frames(0, b"a"), 1)]], 2, watermark_ms=5)
+    done = runner.run_batch([[(0, runner.frames(0, b"a"), 0)]], 2, watermark_ns=5)
 
     assert done.outputs[0] == [b"a 1 at 5 5"]
 
@@ -121,7 +122,7 @@ def test_a_block_with_times_gives_each_event_its_own() -> None:
     seen: list[tuple[Any, Any]] = []
 
     def note(step: Any, site: Site) -> Operator:
-        return Operator(lambda key, event: seen.append((event, site.time.event_ms)))
+        return Operator(lambda key, event: seen.append((event, site.time.event_ns)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(OPERATORS, Held, note)
@@ -135,10 +136,12 @@ def test_a_block_with_times_gives_each_event_its_own() -> None:
         column.append(event)
     packed = pack(["a", "b"], column)
 
-    level.feed_block(Block(1, 0, 0, 0, 0, 2, packed, Kind.VALUES, pack_times([10, 20])))
+    level.feed_block(
+        Block(1, 0, 0, 0, 0, 2, packed, Kind.VALUES, pack_times([10, 20]), pack_times([0, 0]))
+    )
 
     assert seen == [("a", 10), ("b", 20)]
-    assert Marker(0, 0, "x", ()).watermark_ms is None
+    assert Marker(0, 0, "x", ()).heard == {}
     assert PICKLED.unpack(packed) == (["a", "b"], ["a", "b"])
 
 

@@ -9,12 +9,15 @@ from typing import Any
 
 import alerts_stateful
 import alerts_stateless
+import alerts_windowed
 import alphabet
 import alphabet_oracle
 import celsius
 import celsius_kafka
 import market_spread
+import priced_orders
 import pytest
+import visits
 import word_count
 from market_spread_data import ORDER_FRAME, QUOTE_FRAME, Market, first
 from market_spread_oracle import Oracle
@@ -97,6 +100,44 @@ def test_stateful_alerts_are_the_listed_ones_in_order_per_user(examples: Path) -
         return sorted(text.splitlines(), key=lambda line: line.rpartition(": ")[0])
 
     assert by_user(run.text) == by_user((examples / "alerts_stateful/first_alerts.txt").read_text())
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize(
+    ("module", "inputs", "expected"),
+    [
+        (visits, {"Clicks": "clicks.txt"}, "visits.txt"),
+        (priced_orders, {"Orders": "orders.txt", "Quotes": "quotes.txt"}, "priced.txt"),
+    ],
+)
+def test_timed_examples_give_what_they_list(
+    examples: Path, module: Any, inputs: dict[str, str], expected: str, batches: int
+) -> None:
+    folder = examples / module.__name__
+    lines = {
+        source: [line.encode() for line in (folder / name).read_text().splitlines()]
+        for source, name in inputs.items()
+    }
+    run = run_local(application(module), lines, batches=batches, tasks=2)
+
+    assert sorted(run.text.splitlines()) == sorted((folder / expected).read_text().splitlines())
+
+
+@pytest.mark.parametrize("batches", [1, 7])
+def test_windowed_alerts_are_the_listed_ones_in_order_per_user(
+    examples: Path, batches: int
+) -> None:
+    run = run_local(
+        application(alerts_windowed, "", "--transactions", "400"), batches=batches, tasks=3
+    )
+
+    def by_user(text: str) -> list[str]:
+        # stable: a user's own order stays
+        return sorted(
+            text.splitlines(), key=lambda line: line.rpartition(": ")[0].split(" for ")[1]
+        )
+
+    assert by_user(run.text) == by_user((examples / "alerts_windowed/alerts.txt").read_text())
 
 
 @pytest.mark.parametrize("seed", [1, 2])

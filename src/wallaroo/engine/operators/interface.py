@@ -10,28 +10,71 @@ the operator is built.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.keyed_state import KeyedState
+from wallaroo.engine.keys import Key
+from wallaroo.engine.ordered_entries import StepStore
+from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
 from wallaroo.steps import Step
 
 Emit = Callable[[Any, Any], None]  # key (None where there is none), event
 
 
 class StageTime:
-    """The time of the event that a stage is processing, and the stage's watermark; unix ms.
+    """The time of what a stage is doing now; unix time in nanoseconds.
 
-    None in a pipeline without event time.  Heads set ``event_ms`` where blocks carry times.
+    While an event is processed: ``event_ns`` is the event's time, ``watermark_ns`` the watermark of
+    its source partition just before it.  An event is late for what ended at or before that
+    watermark: this, and nothing else, decides about lateness, since it does not depend on how the
+    input was cut into batches.
+
+    While ``Operator.advance`` runs, ``watermark_ns`` is the stage's watermark.  An operator calls
+    ``fire_at`` before it emits what was due.
+
+    ``clock_ns`` is the batch's one reading of the clock; a repeated batch has the same one.
     """
 
-    __slots__ = ("event_ms", "watermark_ms")
+    __slots__ = (
+        "began_ns",
+        "clock_ns",
+        "event_ns",
+        "passed_ns",
+        "reached_ns",
+        "receipt_ns",
+        "watermark_ns",
+    )
 
-    def __init__(self) -> None:
-        self.event_ms: int | None = None
-        self.watermark_ms: int | None = None
+    def __init__(self, clock_ns: int = 0, began_ns: int = TIME_MIN) -> None:
+        self.began_ns = began_ns  # the stage's watermark when the batch began
+        self.reached_ns = TIME_MIN  # the watermark that the batch's input gives; once it has ended
+        self.event_ns: int = TIME_MIN
+        self.watermark_ns: int = TIME_MIN
+        self.clock_ns = clock_ns
+        # of a stage that reads a source: the source's watermark so far, and when what is being
+        # processed was received
+        self.passed_ns: int = TIME_MIN
+        self.receipt_ns: int = TIME_MAX
+
+    def fire_at(self, time_ns: int, added_at_ns: int = TIME_MIN) -> None:
+        """Give what is emitted from here on the time of something due: as if the watermark were just
+        about to pass it.  ``added_at_ns``: ``Due.added_at_ns``.
+        """
+        self.event_ns = time_ns
+        self.watermark_ns = max(time_ns - 1, added_at_ns)
+
+
+def no_store(step: Step) -> StepStore:
+    """Raise KeyError: the step keeps no entries."""
+    raise KeyError(f"'{step.step_name}' keeps no ordered entries (Step.keeps_entries)")
+
+
+def no_keys(step: Step) -> Iterable[Key]:
+    """Return no keys: nothing was committed."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +85,23 @@ class Site:
     failed: OnError
     state_of: Callable[[Step], KeyedState]
     time: StageTime
+    store_of: Callable[[Step], StepStore] = no_store  # of a step that ``keeps_entries``
+    # the keys of which a step has committed state, for what is done when all input has ended
+    keys_of: Callable[[Step], Iterable[Key]] = no_keys
+    rejected: OnError | None = None  # takes events that a source should not have sent
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """``process`` takes each event.  ``advance`` is called when the watermark has moved, ``flush``
-    when the batch has no more input; both may emit, and are not called where they are None.
+    """``process`` takes each event.  When the batch has no more input, ``advance`` is called with the
+    stage's watermark (``TIME_MAX`` where all input has ended), then ``end`` where all input has
+    ended, then ``flush``.  All may emit, and are not called where they are None.
     """
 
     process: Emit
     advance: Callable[[int], None] | None = None
     flush: Callable[[], None] | None = None
+    end: Callable[[], None] | None = None
 
 
 Build = Callable[[Any, Site], Operator]  # a step of the operator's kind, and its site

@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from wallaroo.context import Context
+from wallaroo.engine.operators import timed_state
 from wallaroo.engine.operators.interface import Emit, Operator, Site
 from wallaroo.engine.operators.outputs import as_list
-from wallaroo.steps import StateComputationMulti
+from wallaroo.steps import NO_TIMING, StateComputationMulti
 
 
 def build(step: StateComputationMulti[Any, Any, Any], site: Site) -> Operator:
     """Call the step's function; it changes the key's state object in place."""
+    if step.timing != NO_TIMING:
+        return timed_state.build(step, site)
     return Operator(_with_context(step, site) if step.takes_context else _plain(step, site))
 
 
@@ -46,7 +49,7 @@ def _with_context(step: StateComputationMulti[Any, Any, Any], site: Site) -> Emi
     function, emit, failed = step.function, site.emit, site.failed
     state = site.state_of(step)
     live, load = state.live, state.load
-    context = Context(state.drop)
+    context = Context(state.drop, site.time)
 
     def process(key: Any, event: Any) -> None:
         try:

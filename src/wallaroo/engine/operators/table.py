@@ -8,29 +8,40 @@ from __future__ import annotations
 from wallaroo.engine.operators import (
     computation,
     computation_multi,
+    event_time,
     filter,
+    joins,
     peek,
     state_computation,
     state_computation_multi,
+    windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
+from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin
 from wallaroo.steps import (
     Computation,
     ComputationMulti,
+    EventTime,
     Filter,
     Peek,
     StateComputation,
     StateComputationMulti,
     Step,
 )
+from wallaroo.windows.step import WindowStep
 
 OPERATORS: dict[type[Step], Build] = {
     Computation: computation.build,
     ComputationMulti: computation_multi.build,
+    EventTime: event_time.build,
     Filter: filter.build,
     Peek: peek.build,
     StateComputation: state_computation.build,
     StateComputationMulti: state_computation_multi.build,
+    WindowStep: windows.build,
+    IntervalJoin: joins.build,
+    LatestJoin: joins.build,
+    Dedupe: joins.build,
 }
 
 

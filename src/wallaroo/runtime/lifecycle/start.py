@@ -30,7 +30,7 @@ from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.sinks import SinkClosing, SinkSide, open_sinks
 from wallaroo.runtime.lifecycle.sources import SourceSide
 from wallaroo.runtime.pacing import Pacer
-from wallaroo.runtime.recovery import step_table
+from wallaroo.runtime.recovery import step_table, with_namespaces
 from wallaroo.sources.log import Position, from_stored
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.user_output.collector import Collector
@@ -151,10 +151,14 @@ def _parts(
 ) -> Parts:
     plan, options, host, checkpoint = order.plan, order.options, order.host, found.checkpoint
     sources = found.sources
-    steps = step_table(checkpoint.last, plan.state_steps, found.judgement.dropped)
+    dropped = with_namespaces(found.judgement.dropped)
+    steps = step_table(checkpoint.last, plan.step_names, dropped)
     is_frequent = options.latency == "low"
     housekeeping = Housekeeping(
-        checkpoint, plan.key_groups, options.retain_commits, is_frequent=is_frequent
+        checkpoint,
+        plan.key_groups if steps else 0,  # without state no commit needs the one before it
+        options.retain_commits,
+        is_frequent=is_frequent,
     )
     if is_frequent:
         checkpoint.commits.append_from_here()

@@ -74,7 +74,7 @@ class Watch:
 
     def _watch(self) -> Ending:
         while not self._stop.is_set():
-            if self._look().is_input_done:
+            if self._look().is_input_done and self._parts.batches.is_finished:
                 # what is committed is all there will be: it has to leave, too
                 self._phases.note("sending the last output")
                 if self._parts.sinks.has_sent_everything:

@@ -69,6 +69,8 @@ class Commit:
     id: str = ""  # of this commit, never used again
     parent: str = ""  # id of the commit before it; "" for the first
     edit: str = ""  # what a command changed; "" for a batch
+    # how far time was, as ``engine.watermarks`` says; empty in an application without event time
+    watermarks: dict[str, Any] = field(default_factory=dict)
     edits: tuple[int, str] | None = None  # number and id of the batch that an edit follows
 
     @property

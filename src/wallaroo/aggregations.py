@@ -1,0 +1,263 @@
+"""Aggregations that come with the package: give an object of one to ``over``.
+
+Where it runs: everywhere.
+
+Where an aggregation takes ``of``, that is a function from an event to the value that counts; without
+it the event itself is the value.  All can be combined, so they work with sliding windows and sessions.
+
+>>> from wallaroo.aggregations import Count, Mean, combine_of
+>>> both = combine_of(n=Count(), mean=Mean())
+>>> state = both.initial_accumulator()
+>>> for number in (1, 2, 6):
+...     _ = both.update(number, state)
+>>> both.output("key", state)
+{'n': 3, 'mean': 3.0}
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from wallaroo.windows.aggregation import Aggregation, calls_of
+from wallaroo.windows.spec import Window
+
+Event = TypeVar("Event")
+Value = TypeVar("Value")
+Of = Callable[[Any], Any] | None
+
+
+def _itself(event: Any) -> Any:
+    return event
+
+
+class _Named(Aggregation[Any, Any, Any]):
+    """An aggregation whose step is called by what it does, in lower case."""
+
+    def name(self) -> str:
+        return type(self).__name__.lower()
+
+
+class _OfValue(_Named):
+    def __init__(self, of: Of = None):
+        self.of = of or _itself
+
+
+class Count(_Named):
+    """How many events there were."""
+
+    def initial_accumulator(self) -> int:
+        return 0
+
+    def update(self, event: Any, count: int, /) -> int:
+        return count + 1
+
+    def combine(self, left: int, right: int, /) -> int:
+        return left + right
+
+    def output(self, key: Any, count: int, /) -> int:
+        return count
+
+
+class Sum(_OfValue):
+    """The sum of values; of no value, 0."""
+
+    def initial_accumulator(self) -> Any:
+        return 0
+
+    def update(self, event: Any, total: Any, /) -> Any:
+        return total + self.of(event)
+
+    def combine(self, left: Any, right: Any, /) -> Any:
+        return left + right
+
+    def output(self, key: Any, total: Any, /) -> Any:
+        return total
+
+
+class Mean(_OfValue):
+    """The arithmetic mean; of no value, None, which emits nothing."""
+
+    def initial_accumulator(self) -> list[Any]:
+        return [0, 0]
+
+    def update(self, event: Any, state: list[Any], /) -> None:
+        state[0] += 1
+        state[1] += self.of(event)
+
+    def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
+        return [left[0] + right[0], left[1] + right[1]]
+
+    def output(self, key: Any, state: list[Any], /) -> float | None:
+        return state[1] / state[0] if state[0] else None
+
+
+class Min(_OfValue):
+    """The smallest value; of no value, None."""
+
+    def initial_accumulator(self) -> list[Any]:
+        return []
+
+    def update(self, event: Any, least: list[Any], /) -> None:
+        value = self.of(event)
+        if not least:
+            least.append(value)
+        elif value < least[0]:
+            least[0] = value
+
+    def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
+        if not left or not right:
+            return left or right
+        return right if right[0] < left[0] else left
+
+    def output(self, key: Any, least: list[Any], /) -> Any:
+        return least[0] if least else None
+
+
+class Max(_OfValue):
+    """The greatest value; of no value, None."""
+
+    def initial_accumulator(self) -> list[Any]:
+        return []
+
+    def update(self, event: Any, greatest: list[Any], /) -> None:
+        value = self.of(event)
+        if not greatest:
+            greatest.append(value)
+        elif value > greatest[0]:
+            greatest[0] = value
+
+    def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
+        if not left or not right:
+            return left or right
+        return right if right[0] > left[0] else left
+
+    def output(self, key: Any, greatest: list[Any], /) -> Any:
+        return greatest[0] if greatest else None
+
+
+class Variance(_OfValue):
+    """The variance of a population, or, with ``sample=True``, of a sample of one.
+
+    Welford's update, and the way to join two parts of Chan, Golub and LeVeque (1979): exact to the
+    last digits also where the mean is large.
+    """
+
+    def __init__(self, of: Of = None, sample: bool = False):
+        super().__init__(of)
+        self.sample = sample
+
+    def initial_accumulator(self) -> list[float]:
+        return [0, 0.0, 0.0]  # count, mean, sum of squared distances from the mean
+
+    def update(self, event: Any, state: list[float], /) -> None:
+        value = self.of(event)
+        state[0] += 1
+        distance = value - state[1]
+        state[1] += distance / state[0]
+        state[2] += distance * (value - state[1])
+
+    def combine(self, left: list[float], right: list[float], /) -> list[float]:
+        if not left[0] or not right[0]:
+            return left if left[0] else right
+        count = left[0] + right[0]
+        distance = right[1] - left[1]
+        mean = left[1] + distance * right[0] / count
+        return [count, mean, left[2] + right[2] + distance**2 * left[0] * right[0] / count]
+
+    def output(self, key: Any, state: list[float], /) -> float | None:
+        divisor = state[0] - self.sample
+        return state[2] / divisor if divisor > 0 else None
+
+
+class StandardDeviation(Variance):
+    """The square root of the variance."""
+
+    def output(self, key: Any, state: list[float], /) -> float | None:
+        variance = super().output(key, state)
+        return None if variance is None else math.sqrt(variance)
+
+
+class TopN(_Named, Generic[Event]):
+    """The ``n`` events with the greatest values of ``by``, greatest first; of equal ones, those that
+    came first.
+    """
+
+    def __init__(self, n: int, by: Of = None):
+        self.n = n
+        self.by = by or _itself
+
+    def initial_accumulator(self) -> list[Any]:
+        return []
+
+    def update(self, event: Event, top: list[Event], /) -> None:
+        top.append(event)
+        if len(top) >= 2 * self.n + 16:
+            top[:] = self._top(top)
+
+    def combine(self, left: list[Event], right: list[Event], /) -> list[Event]:
+        return self._top([*left, *right])
+
+    def output(self, key: Any, top: list[Event], /) -> list[Event]:
+        return self._top(top)
+
+    def _top(self, events: list[Event]) -> list[Event]:
+        return heapq.nlargest(self.n, events, key=self.by)
+
+
+class Collect(_OfValue):
+    """All values, in the order in which they came.  Memory and state grow with them."""
+
+    def initial_accumulator(self) -> list[Any]:
+        return []
+
+    def update(self, event: Any, found: list[Any], /) -> None:
+        found.append(self.of(event))
+
+    def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
+        return left + right
+
+    def output(self, key: Any, found: list[Any], /) -> list[Any]:
+        return list(found)
+
+
+class CombineOf(Aggregation[Any, list[Any], Any]):
+    """Several aggregations over the same windows; see ``combine_of``."""
+
+    def __init__(self, parts: dict[str, Any]):
+        self.parts = parts
+        self._calls = [calls_of(part) for part in parts.values()]
+        self._updates = [calls.update for calls in self._calls]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CombineOf, (self.parts,)
+
+    def name(self) -> str:
+        return " and ".join(self.parts)
+
+    def initial_accumulator(self) -> list[Any]:
+        return [calls.initial() for calls in self._calls]
+
+    def update(self, event: Any, states: list[Any], /) -> None:
+        for place, update in enumerate(self._updates):
+            changed = update(event, states[place])
+            if changed is not None:
+                states[place] = changed
+
+    def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
+        pairs = zip(self._calls, left, right, strict=True)
+        return [calls.combine(one, other) for calls, one, other in pairs]
+
+    def output(self, key: Any, states: list[Any], window: Window | None = None, /) -> Any:
+        window = window or Window(0, 0)
+        return {
+            name: calls.output(key, state, window)
+            for name, calls, state in zip(self.parts, self._calls, states, strict=True)
+        }
+
+
+def combine_of(**parts: Aggregation[Any, Any, Any]) -> CombineOf:
+    """Several aggregations at once: the result is a dict, by the names given."""
+    return CombineOf(parts)

@@ -1,0 +1,175 @@
+"""``range_windows``, ``count_windows``, ``session_windows``: what ``to`` takes on a keyed pipeline.
+
+Where it runs: driver, while an application is built.
+
+A builder is a value: every call returns a new one.  Spans are whole nanoseconds, as
+``wallaroo.seconds(1)`` gives them.  What is wrong is reported by ``build_application``, all together;
+only an option given twice is refused at once, as in Wallaroo.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from wallaroo.api.decorators import check_on_error
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.steps import STOP
+from wallaroo.user_frames import user_place
+from wallaroo.windows.aggregation import Aggregation
+from wallaroo.windows.spec import CountWindowSpec, RangeWindowSpec, SessionWindowSpec, WindowSpec
+from wallaroo.windows.step import WindowStep
+
+In = TypeVar("In")
+Acc = TypeVar("Acc")
+Out = TypeVar("Out")
+
+EMPTY_WINDOWS_DEFAULT = 100  # of a key after its last event; then it is forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class RangeWindows:
+    """Windows by event time; end it with ``over(YourAggregation)``.
+
+    >>> import wallaroo
+    >>> wallaroo.range_windows(wallaroo.seconds(10)).with_slide(wallaroo.seconds(2)).spec.slide_ns
+    2000000000
+    """
+
+    spec: RangeWindowSpec
+    given: frozenset[str] = frozenset()
+
+    def with_slide(self, slide: int) -> RangeWindows:
+        """A window begins every ``slide``; without it, where the one before ends."""
+        return self._with("with_slide", slide_ns=slide)
+
+    def with_delay(self, delay: int) -> RangeWindows:
+        """A window fires when the watermark is ``delay`` past its end, rounded up to a multiple of
+        the slide.
+        """
+        return self._with("with_delay", delay_ns=delay)
+
+    def with_late_data_policy(self, policy: str) -> RangeWindows:
+        """What becomes of an event whose windows have all fired: ``"drop"`` (the default),
+        ``"fire-per-message"``, ``"place-in-oldest-window"``, or ``"dead-letter"``, which needs
+        ``over(..., on_error="dead-letter")``.
+        """
+        return self._with("with_late_data_policy", policy=policy)
+
+    def with_offset(self, offset: int) -> RangeWindows:
+        """Windows begin at multiples of the slide since 1970, plus ``offset``."""
+        return self._with("with_offset", offset_ns=offset)
+
+    def with_early_results(self, every: int) -> RangeWindows:
+        """Evaluate open windows that have new events also every ``every`` of event time."""
+        return self._with("with_early_results", early_ns=every)
+
+    def with_allowed_lateness(self, lateness: int, every: int | None = None) -> RangeWindows:
+        """Take late events for ``lateness`` after a window fired, and evaluate it again with them:
+        once, when that time is over, or every ``every`` meanwhile.
+        """
+        return self._with("with_allowed_lateness", lateness_ns=lateness, corrected_ns=every)
+
+    def with_empty_windows(self, at_most: int = EMPTY_WINDOWS_DEFAULT) -> RangeWindows:
+        """Evaluate a key's empty windows, too: between its events, and ``at_most`` of them in a row."""
+        return self._with("with_empty_windows", empty_limit=at_most)
+
+    def over(
+        self,
+        aggregation: type[Aggregation[In, Acc, Out]] | Aggregation[In, Acc, Out],
+        *,
+        name: str | None = None,
+        on_error: str = STOP,
+    ) -> WindowStep[In, Out]:
+        """Make the step: these windows over an aggregation's class, or an object of it.  ``name``
+        defaults to the aggregation's.
+        """
+        return _over(self.spec, aggregation, name, on_error)
+
+    def _with(self, call: str, **options: Any) -> RangeWindows:
+        return RangeWindows(replace(self.spec, **options), _once(self.given, call))
+
+
+@dataclass(frozen=True, slots=True)
+class CountWindows:
+    """Windows of a number of events; end it with ``over(YourAggregation)``."""
+
+    spec: CountWindowSpec
+    given: frozenset[str] = frozenset()
+
+    def with_timeout(self, timeout: int) -> CountWindows:
+        """A window that is not full fires as it is ``timeout`` after its first event's time."""
+        given = _once(self.given, "with_timeout")
+        return CountWindows(replace(self.spec, timeout_ns=timeout), given)
+
+    def over(
+        self,
+        aggregation: type[Aggregation[In, Acc, Out]] | Aggregation[In, Acc, Out],
+        *,
+        name: str | None = None,
+        on_error: str = STOP,
+    ) -> WindowStep[In, Out]:
+        """Make the step: these windows over an aggregation's class, or an object of it.  ``name``
+        defaults to the aggregation's.
+        """
+        return _over(self.spec, aggregation, name, on_error)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindows:
+    """Windows that end where a key has no event for a while; end it with ``over(YourAggregation)``."""
+
+    spec: SessionWindowSpec
+    given: frozenset[str] = frozenset()
+
+    def with_delay(self, delay: int) -> SessionWindows:
+        """A session fires when the watermark is ``delay`` past its end."""
+        given = _once(self.given, "with_delay")
+        return SessionWindows(replace(self.spec, delay_ns=delay), given)
+
+    def with_late_data_policy(self, policy: str) -> SessionWindows:
+        """What becomes of an event that is older than the watermark less the delay: ``"drop"`` (the
+        default), ``"fire-per-message"``, or ``"dead-letter"``, which needs
+        ``over(..., on_error="dead-letter")``.
+        """
+        given = _once(self.given, "with_late_data_policy")
+        return SessionWindows(replace(self.spec, policy=policy), given)
+
+    def over(
+        self,
+        aggregation: type[Aggregation[In, Acc, Out]] | Aggregation[In, Acc, Out],
+        *,
+        name: str | None = None,
+        on_error: str = STOP,
+    ) -> WindowStep[In, Out]:
+        """Make the step: these windows over an aggregation's class, or an object of it.  ``name``
+        defaults to the aggregation's.
+        """
+        return _over(self.spec, aggregation, name, on_error)
+
+
+def range_windows(range: int) -> RangeWindows:
+    """Windows of ``range`` nanoseconds of event time, aligned: the same for all keys."""
+    return RangeWindows(RangeWindowSpec(range, range))
+
+
+def count_windows(count: int) -> CountWindows:
+    """Windows of ``count`` events of a key."""
+    return CountWindows(CountWindowSpec(count))
+
+
+def session_windows(gap: int) -> SessionWindows:
+    """Windows of a key's events with less than ``gap`` nanoseconds of event time between them."""
+    return SessionWindows(SessionWindowSpec(gap))
+
+
+def _over(spec: WindowSpec, given: Any, name: str | None, on_error: str) -> WindowStep[Any, Any]:
+    check_on_error("windows", on_error)
+    return WindowStep(spec, given, user_place(), name, on_error)
+
+
+def _once(given: frozenset[str], call: str) -> frozenset[str]:
+    if call in given:
+        what = f"Only call {call}() once per window specification."
+        raise WallarooParameterError(Problem("windows", user_place(), what, "Remove one of them."))
+    return given | {call}

@@ -1,0 +1,58 @@
+"""Rules about event time: it is given once, before the first shuffle; timers have their functions.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wallaroo.check.subject import Subject, title_of
+from wallaroo.errors import Problem
+from wallaroo.graph.nodes import CollectNode, KeyByNode, SourceNode, StepNode
+from wallaroo.graph.walk import walk
+from wallaroo.steps import EventTime, Step
+
+PARTITIONED = frozenset({"kafka", "replayable"})  # kinds of sources
+
+
+def sources_have_one_order(subject: Subject) -> Iterator[Problem]:
+    """Lateness is decided in the order of a source; one with several partitions has several."""
+    steps = [node for node in subject.of(StepNode) if isinstance(node.step, Step)]
+    timed = [node for node in steps if node.step.uses_time or node.step.keeps_entries]
+    for node in subject.of(SourceNode):
+        kind = getattr(node.config, "kind", "")
+        if timed and kind in PARTITIONED:
+            yield Problem(
+                title_of(node),
+                node.place,
+                f"A source of kind '{kind}' may have several partitions, and event time takes a "
+                f"source with one order so far ({title_of(timed[0])} uses time).",
+                "Read it in an application without event time, timers, windows and ttl, or bring "
+                "its events in through a TCP, file, generator or polling source.",
+            )
+
+
+def event_time_comes_first(subject: Subject) -> Iterator[Problem]:
+    """A watermark belongs to a source, whose order is lost after a shuffle."""
+    for node in subject.of(StepNode):
+        if not isinstance(node.step, EventTime):
+            continue
+        before = [found for found in walk(node) if found is not node]
+        if any(isinstance(found, KeyByNode | CollectNode) for found in before):
+            yield Problem(
+                title_of(node),
+                node.place,
+                "Events get their time after a key_by() or collect(), where the order of their "
+                "source is lost.",
+                "Call with_event_time() before the first key_by() or collect().",
+            )
+        if any(
+            isinstance(found, StepNode) and isinstance(found.step, EventTime) for found in before
+        ):
+            yield Problem(
+                title_of(node),
+                node.place,
+                "Events get a time twice on the way from one source.",
+                "Call with_event_time() once.",
+            )

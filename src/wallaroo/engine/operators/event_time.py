@@ -1,0 +1,94 @@
+"""Event times: an event gets its time, and moves its source's watermark.
+
+Where it runs: pure (in workers), in stages that read a source.
+
+Invariant: the watermark that an event is given is that of the events before it.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.steps import EventTime
+
+TIME_LIMIT_NS = 1 << 62  # beyond year 2116: arithmetic with times stays within 64 bits
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def build(step: EventTime[Any], site: Site) -> Operator:
+    """Give each event its time; one too far ahead of its receipt is not let through."""
+    if step.extractor is None:
+        return Operator(site.emit)  # the stage gives events the time of their receipt
+    extract, emit, failed, time = step.extractor, site.emit, site.failed, site.time
+    rejected = site.rejected or site.failed
+    delay_ns, ahead_ns = step.delay_ns, step.max_ahead_ns
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            event_ns = extract(event)
+            if type(event_ns) is not int:
+                event_ns = as_nanoseconds(event_ns)
+            if abs(event_ns) > TIME_LIMIT_NS:
+                raise _no_time(event_ns)
+        except BaseException as error:
+            failed(event, error, key)
+            return
+        if event_ns > time.receipt_ns + ahead_ns:
+            rejected(event, _ahead(event_ns - time.receipt_ns, ahead_ns), key)
+            return
+        time.event_ns = event_ns
+        passed_ns = time.watermark_ns = time.passed_ns
+        emit(key, event)
+        if event_ns - delay_ns > passed_ns:
+            time.passed_ns = event_ns - delay_ns
+
+    return Operator(process)
+
+
+class AheadError(ValueError):
+    """An event's time is further ahead than ``max_ahead`` allows."""
+
+
+def _ahead(ahead_ns: int, allowed_ns: int) -> AheadError:
+    return AheadError(
+        f"its time is {ahead_ns / 1e9:.0f} s after it was received; max_ahead allows "
+        f"{allowed_ns / 1e9:g} s"
+    )
+
+
+def _no_time(event_ns: int) -> ValueError:
+    return ValueError(
+        f"{event_ns} is no time in nanoseconds since 1970: give nanoseconds as int, seconds as float, "
+        f"or an aware datetime"
+    )
+
+
+def as_nanoseconds(given: Any) -> int:
+    """Return a time as nanoseconds since 1970: of an aware datetime, of seconds as float, or of
+    nanoseconds as int.  Raises TypeError or ValueError for anything else.
+
+    >>> as_nanoseconds(1.5)
+    1500000000
+    """
+    if isinstance(given, bool):
+        raise TypeError("an event's time is a datetime, float or int, not a bool")
+    if isinstance(given, int):
+        return int(given)
+    if isinstance(given, float):
+        if not math.isfinite(given):
+            raise ValueError(f"{given} is no time")
+        return round(given * 1_000_000_000)
+    if isinstance(given, datetime):
+        if given.tzinfo is None:
+            raise ValueError(
+                "an event's time is a datetime without time zone; give it one, such as tzinfo=UTC"
+            )
+        return (given - _EPOCH) // _MICROSECOND * 1000
+    raise TypeError(
+        f"an event's time is an aware datetime, seconds as float or nanoseconds as int, not "
+        f"{type(given).__name__}"
+    )

@@ -1,0 +1,229 @@
+"""A state computation with timers, expiry, or something to do when all input has ended.
+
+Where it runs: pure (in workers).
+
+Invariants:
+
+* A timer in event time is called before the first event of its key that carries a watermark at or
+  after the timer's time, and at the latest when a batch ends with such a watermark; a key's timers
+  in the order of their times.  So a key's calls come in the same order however input is cut.
+* While a timer is called, time is what the timer was set for.
+* State expires where a timer would be called: an event that comes after it meets a new object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from wallaroo.context import Context
+from wallaroo.engine.keys import Key, encode_key
+from wallaroo.engine.operators.interface import Emit, Operator, Site
+from wallaroo.engine.operators.outputs import as_list
+from wallaroo.engine.ordered_keys import TIME_MAX
+from wallaroo.engine.timers import Timers
+from wallaroo.steps import StateComputationMulti
+
+EXPIRED_MAX = 20_000  # keys that a task lets expire per batch and step; the next batch goes on
+_LAST_USE = "last use"
+TouchKey = Callable[[Key], None]
+
+
+def build(step: Any, site: Site) -> Operator:
+    """Build the operator of a step with ``timing``."""
+    work = _Work(step, site)
+    if not step.keeps_entries:
+        return Operator(work.plain(), end=work.end)
+    timers = Timers(site.store_of(step), site.time)
+    return _Timed(step, site, work, timers).operator()
+
+
+class _Work:
+    """Calls the step's functions and emits what they return."""
+
+    def __init__(self, step: Any, site: Site, timers: Timers | None = None):
+        self.step = step
+        self.site = site
+        self.state = site.state_of(step)
+        self.context = Context(self.state.drop, site.time)
+        self.is_multi = isinstance(step, StateComputationMulti)
+
+    def plain(self) -> Emit:
+        """Return what calls the step's own function."""
+        function = self.step.function
+        context = self.context if self.step.takes_context else None
+        call = self.call
+
+        def process(key: Any, event: Any) -> None:
+            if context is None:
+                call(key, event, lambda own: function(event, own))
+            else:
+                call(key, event, lambda own: function(event, own, context))
+
+        return process
+
+    def call(self, key: Any, event: Any, function: Callable[[Any], Any]) -> None:
+        """Call a function of the key's state; emit what it returns."""
+        own = self.state.live[key] if key in self.state.live else self.state.load(key)
+        self.context.key = key
+        try:
+            returned = function(own)
+            outputs = as_list(returned) if self.is_multi else (returned,)
+        except BaseException as error:
+            self.site.failed(event, error, key)
+            return
+        for output in outputs:
+            if output is not None:
+                self.site.emit(key, output)
+
+    def end(self) -> None:
+        """Call ``on_end`` for each key that has state."""
+        on_end = self.step.timing.on_end
+        if on_end is None:
+            return
+        time = self.site.time
+        time.event_ns = time.watermark_ns = time.reached_ns
+        keys = {key for key in self.site.keys_of(self.step) if not self.state.is_dropped(key)}
+        for key in sorted(keys | self.state.live.keys(), key=encode_key):
+            self.call(key, None, lambda own: on_end.function(own, self.context))
+
+
+class _Timed:
+    """Timers and expiry of one step in one task of one batch."""
+
+    def __init__(self, step: Any, site: Site, work: _Work, timers: Timers):
+        self._step = step
+        self._site = site
+        self._work = work
+        self._timers = timers
+        self._store = site.store_of(step)
+        self._last_use: dict[Key, int] = {}
+        self._ended: set[tuple[Key, str]] = set()
+        work.context = Context(work.state.drop, site.time, self if step.timing.on_timer else None)
+
+    def operator(self) -> Operator:
+        expires = self._step.timing.ttl_ns is not None
+        process = self._work.plain()
+        time, timers = self._site.time, self._timers
+        next_ns, opened = timers.next_ns, timers.open
+        fire = self._fire
+
+        def timed(key: Any, event: Any) -> None:
+            try:
+                due_ns = next_ns[key]
+            except KeyError:
+                due_ns = opened(key)
+            if due_ns <= time.watermark_ns:
+                fire(key, time.watermark_ns)
+            process(key, event)
+
+        def expiring(key: Any, event: Any) -> None:
+            self._expire_if_due(key)
+            timed(key, event)
+            self._use(key)
+
+        return Operator(expiring if expires else timed, self._advance, None, self._work.end)
+
+    # -- timers
+
+    def set(self, key: Key, name: str, at_ns: int, processing: bool) -> None:
+        """Set a timer; one that was called when all input had ended is not called again."""
+        if (key, name) not in self._ended:
+            self._timers.set(key, name, at_ns, processing)
+
+    def cancel(self, key: Key, name: str, processing: bool) -> None:
+        """Remove a timer."""
+        self._timers.cancel(key, name, processing)
+
+    def _fire(self, key: Key, up_to_ns: int) -> None:
+        time = self._site.time
+        event_ns, watermark_ns = time.event_ns, time.watermark_ns
+        while (timer := self._timers.take(key, up_to_ns)) is not None:
+            self._call(key, timer.name, timer.at_ns, timer.added_at_ns)
+        time.event_ns = event_ns
+        time.watermark_ns = watermark_ns
+
+    def _call(self, key: Key, name: str, at_ns: int, added_at_ns: int) -> None:
+        on_timer = self._step.timing.on_timer
+        self._site.time.fire_at(at_ns, added_at_ns)
+        work = self._work
+        work.call(key, f"timer {name}", lambda own: on_timer.function(own, work.context, name))
+
+    def _advance(self, watermark_ns: int) -> None:
+        for due in self._store.due.take(watermark_ns):
+            name = str(due.sub)
+            self._timers.taken(due.key, name, False)
+            if watermark_ns == TIME_MAX:
+                self._ended.add((due.key, name))
+            self._call(due.key, name, due.time_ns, due.added_at_ns)
+        clock_ns = self._site.time.clock_ns
+        for due in self._store.due_processing.take(clock_ns):
+            self._timers.taken(due.key, str(due.sub), True)
+            began_ns = self._site.time.reached_ns
+            self._call(due.key, str(due.sub), began_ns, began_ns)
+        if self._step.timing.ttl_ns is not None:
+            self._advance_expiry(watermark_ns)
+
+    # -- expiry
+
+    def _now(self) -> int:
+        time = self._site.time
+        return time.event_ns if self._step.expires_by_event_time else time.clock_ns
+
+    def _use(self, key: Key) -> None:
+        used = self._last_use.get(key)
+        now = self._now()
+        self._last_use[key] = now if used is None else max(used, now)
+
+    def _last_use_of(self, key: Key) -> int | None:
+        used = self._last_use.get(key)
+        if used is None:
+            used = self._store.entries.get(key, _LAST_USE)
+        return used
+
+    def _expire_if_due(self, key: Key) -> None:
+        time = self._site.time
+        used = self._last_use_of(key)
+        passed = time.watermark_ns if self._step.expires_by_event_time else time.clock_ns
+        if used is None or used + self._step.timing.ttl_ns > passed:
+            return
+        event_ns, watermark_ns = time.event_ns, time.watermark_ns
+        self._expire(key, used)
+        time.event_ns = event_ns
+        time.watermark_ns = watermark_ns
+
+    def _advance_expiry(self, watermark_ns: int) -> None:
+        ttl_ns = self._step.timing.ttl_ns
+        passed = watermark_ns if self._step.expires_by_event_time else self._site.time.clock_ns
+        entries, expiry = self._store.entries, self._store.expiry
+        for key, used in self._last_use.items():
+            if entries.get(key, _LAST_USE) is None:
+                expiry.add(used + ttl_ns, key, _LAST_USE)
+            entries.put(key, _LAST_USE, used)
+        self._last_use.clear()
+        if passed == TIME_MAX:
+            return  # all input has ended: state stays for who looks at it
+        for due in islice(expiry.take(passed), EXPIRED_MAX):
+            used = entries.get(due.key, _LAST_USE)
+            if used is None:
+                continue
+            if used + ttl_ns > passed:
+                expiry.add(used + ttl_ns, due.key, _LAST_USE)
+            else:
+                self._expire(due.key, used)
+
+    def _expire(self, key: Key, used: int) -> None:
+        self._last_use.pop(key, None)
+        self._store.entries.delete(key, _LAST_USE)
+        on_expire = self._step.timing.on_expire
+        work = self._work
+        if not work.state.has(key):
+            return
+        if on_expire is not None:
+            expired_ns = used + self._step.timing.ttl_ns
+            time = self._site.time
+            at_ns = expired_ns if self._step.expires_by_event_time else max(time.began_ns, 0)
+            time.fire_at(at_ns, time.began_ns)
+            work.call(key, "state that expired", lambda own: on_expire.function(own, work.context))
+        work.state.drop(key)

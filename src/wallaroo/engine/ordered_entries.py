@@ -1,0 +1,323 @@
+"""Ordered entries of one step in one task of one batch: any number of values per key, each stored by
+itself, and what is due at which time.
+
+Where it runs: pure (in workers).
+
+A step that keeps entries (``Step.keeps_entries``) has a ``StepStore``:
+
+* ``entries``: values under (key, sub).  Only values that were touched in the batch are written, and
+  of those only the ones whose bytes differ.
+* ``due``: what is due in event time, and ``due_processing``: in processing time.  Both are found in
+  the order of time, by a range scan: nothing looks at all keys.
+* ``expiry``: when state expires, by the time that the step's state expires by.
+
+Invariant: reads show what was committed with the batch's own changes on top; nothing is written
+before the batch's end, when ``changes`` says what is different.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
+from wallaroo.engine.ordered_keys import (
+    TIME_MAX,
+    TIME_MIN,
+    Sub,
+    after_prefix,
+    decode_sub,
+    decode_time,
+    due_key,
+    encode_sub,
+    encode_time,
+    entry_key,
+    join_key,
+    key_prefix,
+    split_due,
+    split_entry,
+)
+from wallaroo.plan.model import ENTRY_KINDS
+
+# key group, stored key, value (None: removed)
+Change = tuple[int, bytes, bytes | None]
+ENTRIES, DUE, DUE_PROCESSING, EXPIRY = ENTRY_KINDS
+
+
+def namespace(step: str, kind: str) -> str:
+    """Return the name in the step table under which entries of a step are stored."""
+    return f"{step}: {kind}"
+
+
+def shown_key(name: str, stored: bytes, value: bytes) -> Key:
+    """Return a stored key as a person may read it; ``name`` is the one in the step table.
+
+    >>> shown_key("a: entries", entry_key(b"sk", 7), b"")
+    "'k', 7"
+    >>> shown_key("a", b"sk", b"")
+    'k'
+    """
+    kind = name.rpartition(": ")[2]
+    if kind not in ENTRY_KINDS or name == kind:
+        return decode_key(stored)
+    if kind == ENTRIES:
+        key, sub, _ = split_entry(stored, value)
+        return f"{decode_key(key)!r}, {sub!r}"
+    time_ns, key, sub, _ = split_due(stored, value)
+    return f"{time_ns / 1e9:.3f} s: {decode_key(key)!r}, {sub!r}"
+
+
+class EntryReader(Protocol):
+    """Committed entries of one namespace, as a task reads them."""
+
+    def get(self, group: int, stored: bytes) -> bytes | None:
+        """Return one entry's value."""
+
+    def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield stored key and value from ``low`` up to, not including, ``high``, in order."""
+
+
+class NothingStored:
+    """An EntryReader of nothing."""
+
+    def get(self, group: int, stored: bytes) -> bytes | None:
+        return None
+
+    def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+
+class Groups(NamedTuple):
+    """The key groups of a task, half-open, of how many."""
+
+    first: int
+    end: int
+    of: int
+
+    def locate(self, key: Key) -> tuple[int, bytes]:
+        """Return a key's group and its encoded form."""
+        encoded = encode_key(key)
+        return group_of(encoded, self.of), encoded
+
+
+class Entries:
+    """Values by key and sub.  ``live`` holds the ones touched so far, by (key, sub): a step may look
+    there first.
+
+    A value may be changed in place after ``get`` or ``put``: it is packed at the batch's end.
+    """
+
+    def __init__(
+        self,
+        reader: EntryReader,
+        groups: Groups,
+        dumps: Callable[[Any], bytes],
+        loads: Callable[[bytes], Any],
+    ):
+        self.live: dict[tuple[Key, Sub], Any] = {}
+        self._stored: dict[tuple[Key, Sub], bytes | None] = {}
+        self._touched: dict[Key, list[Sub]] = {}
+        self._reader = reader
+        self._groups = groups
+        self._dumps = dumps
+        self._loads = loads
+
+    def get(self, key: Key, sub: Sub) -> Any:
+        """Return the value, None where there is none."""
+        place = key, sub
+        if place in self.live:
+            return self.live[place]
+        if place in self._stored:  # deleted, or never there
+            return None
+        raw = self._read(key, sub)
+        if raw is None:
+            return None
+        value = self.live[place] = self._loads(raw)
+        return value
+
+    def put(self, key: Key, sub: Sub, value: Any) -> None:
+        """Set the value; ``None`` is no value."""
+        if (key, sub) not in self._stored:
+            self._read(key, sub)
+        self.live[key, sub] = value
+
+    def delete(self, key: Key, sub: Sub) -> None:
+        """Remove the entry, if it is there."""
+        if (key, sub) not in self._stored:
+            self._read(key, sub)
+        self.live.pop((key, sub), None)
+
+    def scan(self, key: Key) -> Iterator[tuple[Sub, Any]]:
+        """Yield all entries of a key in the order of their subs.  Entries may be put and deleted
+        meanwhile; what is put is not seen by this scan.
+        """
+        for sub in self.subs(key):
+            value = self.get(key, sub)
+            if value is not None:
+                yield sub, value
+
+    def subs(self, key: Key) -> list[Sub]:
+        """Return the subs of a key's entries, in order; nothing is loaded."""
+        group, encoded = self._groups.locate(key)
+        prefix = key_prefix(encoded)
+        found = {
+            stored[len(prefix) :]: decode_sub(stored, len(prefix))
+            for stored, _ in self._reader.scan(group, prefix, after_prefix(prefix))
+        }
+        for sub in self._touched.get(key, ()):
+            if (key, sub) in self.live:
+                found[encode_sub(sub)] = sub
+            else:
+                found.pop(encode_sub(sub), None)
+        return [found[encoded] for encoded in sorted(found)]
+
+    def _read(self, key: Key, sub: Sub) -> bytes | None:
+        group, encoded = self._groups.locate(key)
+        stored = entry_key(encoded, sub)
+        found = self._reader.get(group, stored)
+        raw = None if found is None else split_entry(stored, found)[2]
+        self._stored[key, sub] = raw
+        self._touched.setdefault(key, []).append(sub)
+        return raw
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what is to be written."""
+        for (key, sub), raw in self._stored.items():
+            group, encoded = self._groups.locate(key)
+            if (key, sub) in self.live:
+                now = self._dumps(self.live[key, sub])
+                if now != raw:
+                    yield group, entry_key(encoded, sub), join_key(encoded, now)
+            elif raw is not None:
+                yield group, entry_key(encoded, sub), None
+
+
+class Due(NamedTuple):
+    """Something that is due."""
+
+    time_ns: int
+    key: Key
+    sub: Sub
+    # what the watermark was when it was added, in processing time the clock
+    added_at_ns: int
+
+
+class DueIndex:
+    """What is due when: rows of (time, key, sub), found in the order of time, then key, then sub."""
+
+    def __init__(self, reader: EntryReader, groups: Groups):
+        self._reader = reader
+        self._groups = groups
+        # what was added or taken in this batch, by stored key, and whether a commit has the row
+        self._rows: dict[bytes, Due | None] = {}
+        self._is_stored: dict[bytes, bool] = {}
+        self._group_of: dict[bytes, int] = {}
+        self._added: list[bytes] = []  # a heap of stored keys; may name rows that are gone
+        self._taken_to_ns = TIME_MIN  # no stored row up to here is left
+
+    def add(self, time_ns: int, key: Key, sub: Sub, added_at_ns: int = TIME_MIN) -> None:
+        """Note that ``sub`` of ``key`` is due at a time; the same again changes nothing."""
+        group, encoded = self._groups.locate(key)
+        stored = due_key(time_ns, encoded, sub)
+        if stored not in self._rows:
+            self._note(group, stored, self._reader.get(group, stored) is not None)
+        self._rows[stored] = Due(time_ns, key, sub, added_at_ns)
+        heapq.heappush(self._added, stored)
+
+    def discard(self, time_ns: int, key: Key, sub: Sub) -> None:
+        """Remove a row, if it is there."""
+        group, encoded = self._groups.locate(key)
+        stored = due_key(time_ns, encoded, sub)
+        if stored not in self._rows:
+            self._note(group, stored, self._reader.get(group, stored) is not None)
+        self._rows[stored] = None
+
+    def _note(self, group: int, stored: bytes, is_stored: bool) -> None:
+        self._group_of[stored] = group
+        self._is_stored[stored] = is_stored
+
+    def take(self, up_to_ns: int) -> Iterator[Due]:
+        """Yield and remove all that is due at or before a time, in order; also what is added
+        meanwhile.
+        """
+        committed = self._committed(up_to_ns)
+        following = next(committed, None)
+        end = encode_time(up_to_ns)
+        while True:
+            added = self._added
+            if following is None or (added and added[0] <= following[0]):
+                if not added or added[0][: len(end)] > end:
+                    break
+                stored = heapq.heappop(added)
+                due = self._rows[stored]
+            else:
+                stored, group, value = following
+                following = next(committed, None)
+                if stored in self._rows:
+                    continue  # taken, discarded, or added again: then it is in the heap
+                self._note(group, stored, True)
+                due = _due_of(stored, value)
+            if due is not None:
+                self._rows[stored] = None
+                yield due
+        self._taken_to_ns = max(self._taken_to_ns, up_to_ns)
+
+    def _committed(self, up_to_ns: int = TIME_MAX) -> Iterator[tuple[bytes, int, bytes]]:
+        low = encode_time(self._taken_to_ns)
+        high = b"\xff" * 9 if up_to_ns == TIME_MAX else encode_time(up_to_ns + 1)
+        return heapq.merge(
+            *(self._of_group(group, low, high) for group in range(*self._groups[:2]))
+        )
+
+    def _of_group(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+        for stored, value in self._reader.scan(group, low, high):
+            yield stored, group, value
+
+    def earliest_ns(self) -> int | None:
+        """Return when the next row is due."""
+        while self._added and self._rows[self._added[0]] is None:
+            heapq.heappop(self._added)
+        times = [decode_time(stored) for stored in self._added[:1]]
+        stored = next((row for row, _, _ in self._committed() if row not in self._rows), None)
+        if stored is not None:
+            times.append(decode_time(stored))
+        return min(times, default=None)
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what is to be written."""
+        for stored, due in self._rows.items():
+            if due is not None:
+                _, encoded = self._groups.locate(due.key)
+                value = join_key(encoded, encode_time(due.added_at_ns))
+                yield self._group_of[stored], stored, value
+            elif self._is_stored[stored]:
+                yield self._group_of[stored], stored, None
+
+
+def _due_of(stored: bytes, value: bytes) -> Due:
+    time_ns, key, sub, added = split_due(stored, value)
+    return Due(time_ns, decode_key(key), sub, decode_time(added))
+
+
+class StepStore:
+    """The ordered entries of one step; see the module's head."""
+
+    def __init__(
+        self,
+        open_reader: Callable[[str], EntryReader],
+        groups: Groups,
+        dumps: Callable[[Any], bytes],
+        loads: Callable[[bytes], Any],
+    ):
+        self.entries = Entries(open_reader(ENTRIES), groups, dumps, loads)
+        self.due = DueIndex(open_reader(DUE), groups)
+        self.due_processing = DueIndex(open_reader(DUE_PROCESSING), groups)
+        self.expiry = DueIndex(open_reader(EXPIRY), groups)
+
+    def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
+        """Yield what is to be written, by kind of namespace."""
+        yield ENTRIES, self.entries.changes()
+        yield DUE, self.due.changes()
+        yield DUE_PROCESSING, self.due_processing.changes()
+        yield EXPIRY, self.expiry.changes()

@@ -1,0 +1,238 @@
+"""Joins and ``dedupe`` at work.
+
+Where it runs: pure (in workers).
+
+Invariants, from which it follows that results do not depend on how input was cut into batches or
+tasks:
+
+* An event is late by its time and by the watermark of its partition before it, and by nothing else.
+  Late events have no results.
+* What is kept of an event goes when the watermark says that no event that is not late can meet it any
+  more.
+* What one event alone decides is emitted with it; what depends on events that do not come, when the
+  watermark has passed them.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from typing import Any
+
+from wallaroo.joins.step import HOW, LEFT, RIGHT, JoinSpec
+from wallaroo.windows.entries import AT_END, Live, Slot, in_order
+from wallaroo.windows.interface import LateEvent, Now
+from wallaroo.windows.spec import FINAL_WATERMARK
+
+OPEN = Slot(AT_END, 0)
+Emit = Callable[[Any, Any, int, int], None]  # key, result, its time, the watermark before it
+Failed = Callable[[Any, BaseException, Any], None]
+
+
+class _Machine:
+    """What the machines share: a state per key, in one entry."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        spec: JoinSpec,
+        live: Live,
+        now: Now,
+        emit: Emit,
+        failed: Failed,
+        late: Failed | None,
+    ):
+        self._function = function
+        self._spec = spec
+        self._within = spec.within_ns or 0
+        self._live = live
+        self._now = now
+        self._emit = emit
+        self._failed = failed
+        self._late = late
+
+    def _state(self, key: Any) -> Any:
+        found = self._live.get(OPEN, key)
+        if found is None:
+            found = self._empty()
+            self._live.put(OPEN, key, found)
+        return found
+
+    def _empty(self) -> Any:
+        return [[], []]
+
+    def _too_late(self, key: Any, event: Any) -> None:
+        if self._late is not None:
+            behind = (self._now.watermark_ns - self._now.event_ns) / 1e9
+            self._late(event, LateEvent(f"it came {behind:.3f} s behind the watermark"), key)
+
+    def _result(self, key: Any, left: Any, right: Any, time: int, watermark: int) -> None:
+        try:
+            output = self._function(left, right)
+        except BaseException as error:
+            self._failed((left, right), error, key)
+            return
+        if output is not None:
+            self._emit(key, output, time, watermark)
+
+    def _touched(self, watermark: int) -> dict[Any, Any]:
+        """The states of all keys that were touched or have something to do."""
+        self._live.load_due(OPEN, watermark)
+        return self._live.slot(OPEN)
+
+
+class IntervalMachine(_Machine):
+    """The state of a key: for each side, [time, event, whether it had a partner] of each event."""
+
+    def process(self, key: Any, sided: tuple[int, Any]) -> None:
+        """Join an event with all that the other side has near its time."""
+        side, event = sided
+        time = self._now.event_ns
+        if time < self._now.watermark_ns:
+            self._too_late(key, event)
+            return
+        state = self._state(key)
+        has_partner = False
+        for kept in state[1 - side]:
+            if abs(kept[0] - time) <= self._within:
+                kept[2] = has_partner = True
+                left, right = (event, kept[1]) if side == LEFT else (kept[1], event)
+                self._result(key, left, right, max(time, kept[0]), self._now.watermark_ns)
+        state[side].append([time, event, has_partner])
+
+    def advance(self, watermark: int) -> None:
+        """Let go what nothing can meet any more; emit what had no partner, where that is wanted."""
+        states = self._touched(watermark)
+        alone: list[tuple[int, int, Any, int, Any]] = []
+        for key in in_order(states):
+            for side in (LEFT, RIGHT):
+                kept = states[key][side]
+                gone = [each for each in kept if each[0] + self._within < watermark]
+                if not gone:
+                    continue
+                kept[:] = [each for each in kept if each[0] + self._within >= watermark]
+                if side in HOW[self._spec.how]:
+                    for time, event, has_partner in gone:
+                        if not has_partner:
+                            alone.append((time, len(alone), key, side, event))
+            if not any(states[key]):
+                self._live.discard(OPEN, key)
+        for time, _, key, side, event in sorted(alone, key=lambda each: each[:2]):
+            left, right = (event, None) if side == LEFT else (None, event)
+            decided = time + self._within
+            self._result(key, left, right, decided, decided)
+
+    def next_due(self, slot: Slot, state: Any) -> int:
+        """When the oldest event of a key goes."""
+        return min(int(each[0]) for side in state for each in side) + self._within + 1
+
+
+class LatestMachine(_Machine):
+    """The state of a key: [time, number, event] of each event of the left side that waits for the
+    watermark, and of the right side's newest ones, both in order; and the next number.
+    """
+
+    def _empty(self) -> Any:
+        return [[], [], 0]
+
+    def process(self, key: Any, sided: tuple[int, Any]) -> None:
+        """Keep the event: until the watermark passes it, the value at its time is not known."""
+        side, event = sided
+        time = self._now.event_ns
+        if time < self._now.watermark_ns:
+            self._too_late(key, event)
+            return
+        state = self._state(key)
+        insort(state[side], [time, state[2], event], key=_place)
+        state[2] += 1
+
+    def advance(self, watermark: int) -> None:
+        """Emit what the watermark has passed, in order of time; keep the newest value."""
+        states = self._touched(watermark)
+        ready: list[tuple[int, int, Any, Any, Any]] = []
+        for key in in_order(states):
+            lefts, rights, _ = states[key]
+            at = 0
+            passed = [left for left in lefts if left[0] < watermark]
+            del lefts[: len(passed)]
+            for time, _, event in passed:
+                while at < len(rights) and rights[at][0] <= time:
+                    at += 1
+                value = rights[at - 1] if at and self._is_fresh(rights[at - 1], time) else None
+                if value is not None or self._spec.how == "left":
+                    value_event = None if value is None else value[2]
+                    ready.append((time, len(ready), key, event, value_event))
+            self._prune(rights, watermark)
+            if not lefts and not rights:
+                self._live.discard(OPEN, key)
+        for time, _, key, event, value in sorted(ready, key=lambda each: each[:2]):
+            self._result(key, event, value, time, time)
+
+    def _is_fresh(self, value: list[Any], time: int) -> bool:
+        return self._spec.within_ns is None or time - value[0] <= self._within
+
+    def _prune(self, rights: list[list[Any]], watermark: int) -> None:
+        """Keep the newest value that the watermark has passed, and all after it."""
+        passed = sum(1 for each in rights if each[0] < watermark)
+        del rights[: passed if watermark == FINAL_WATERMARK else max(0, passed - 1)]
+        is_aging = bool(passed and rights) and self._spec.within_ns is not None
+        if is_aging and rights[0][0] + self._within < watermark:
+            del rights[0]
+
+    def next_due(self, slot: Slot, state: Any) -> int:
+        """When the next event of the left side is passed, or the newest value is too old."""
+        lefts, rights, _ = state
+        if lefts:
+            return int(lefts[0][0]) + 1
+        if rights and self._spec.within_ns is not None:
+            return int(rights[0][0]) + self._within + 1
+        return AT_END
+
+
+def _place(kept: list[Any]) -> tuple[int, int]:
+    return kept[0], kept[1]
+
+
+class DedupeMachine(_Machine):
+    """The state of a key: for each distinct value, the times of the events that went on.
+
+    An event that is further behind the watermark than the span is late.  So times are kept for twice
+    the span.
+    """
+
+    def _empty(self) -> Any:
+        return {}
+
+    def process(self, key: Any, event: Any) -> None:
+        """Let an event go on that is the first of its kind."""
+        time = self._now.event_ns
+        if time + self._within <= self._now.watermark_ns:
+            self._too_late(key, event)
+            return
+        try:
+            times = self._state(key).setdefault(self._function(event), [])
+        except BaseException as error:
+            self._failed(event, error, key)
+            return
+        if any(abs(time - earlier) < self._within for earlier in times):
+            return
+        times.append(time)
+        self._emit(key, event, time, self._now.watermark_ns)
+
+    def advance(self, watermark: int) -> None:
+        """Forget what no event can be like any more."""
+        states = self._touched(watermark)
+        kept_for = 2 * self._within
+        for key in list(states):
+            state = states[key]
+            for value in list(state):
+                state[value] = [time for time in state[value] if time + kept_for > watermark]
+                if not state[value]:
+                    del state[value]
+            if not state:
+                self._live.discard(OPEN, key)
+
+    def next_due(self, slot: Slot, state: Any) -> int:
+        """When the first time of a key is forgotten."""
+        oldest: int = min(time for times in state.values() for time in times)
+        return oldest + 2 * self._within

@@ -1,0 +1,112 @@
+"""The steps that joins and ``dedupe`` are in a pipeline.
+
+Where it runs: everywhere.
+
+A join is a merge of two keyed pipelines whose events say which side they are from: pairs of a side,
+``LEFT`` or ``RIGHT``, and the event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from wallaroo.steps import STOP, Computation, Step
+
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
+
+LEFT, RIGHT = 0, 1
+INNER, OUTER = "inner", "outer"
+# for each way to join, the sides of which events without a partner have results
+HOW: dict[str, tuple[int, ...]] = {
+    INNER: (),
+    "left": (LEFT,),
+    "right": (RIGHT,),
+    OUTER: (LEFT, RIGHT),
+}
+HOW_LATEST = (INNER, "left")
+
+
+def from_left(event: Any) -> tuple[int, Any]:
+    """Say that an event is from the left side."""
+    return LEFT, event
+
+
+def from_right(event: Any) -> tuple[int, Any]:
+    """Say that an event is from the right side."""
+    return RIGHT, event
+
+
+LEFT_SIDE: Computation[Any, tuple[int, Any]] = Computation(from_left, "left side")
+RIGHT_SIDE: Computation[Any, tuple[int, Any]] = Computation(from_right, "right side")
+
+
+def pair(left: Any, right: Any) -> tuple[Any, Any]:
+    """The result of a join that is given no function."""
+    return left, right
+
+
+def whole_event(event: Any) -> None:
+    """Without ``by``, events of a key are all alike: what distinguishes them is None."""
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """How two sides, or an event and the earlier ones, meet; spans in nanoseconds."""
+
+    within_ns: int | None
+    how: str = INNER
+
+
+class _Matching(Step):
+    is_computation = True
+    is_stateful = True
+    keeps_entries = True
+    acts_at_end = True
+    state_class: ClassVar[type[Any]] = dict
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str | None,
+        on_error: str = STOP,
+        spec: JoinSpec = JoinSpec(0),
+        place: str = "",
+    ):
+        super().__init__(function, name, on_error)
+        self.spec = spec
+        self.own_place = place
+        self.arity = self.arities[0]
+
+    @property
+    def place(self) -> str:
+        """``file:line`` of the call that made it."""
+        return self.own_place
+
+    def options(self) -> tuple[Any, ...]:
+        return (self.step_name, self.on_error, self.spec, self.own_place)
+
+
+class IntervalJoin(_Matching, Generic[Out]):
+    """Events of the two sides whose times are at most a span apart."""
+
+    kind = "interval join"
+    example = "def {name}(left, right): ..."
+    arities = (2,)
+
+
+class LatestJoin(_Matching, Generic[Out]):
+    """Each event of the left side with the right side's newest one at its time."""
+
+    kind = "latest join"
+    example = "def {name}(left, right): ..."
+    arities = (2,)
+
+
+class Dedupe(_Matching, Generic[In]):
+    """An event goes on unless one like it did within a span of time."""
+
+    kind = "dedupe"

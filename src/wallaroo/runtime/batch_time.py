@@ -1,0 +1,96 @@
+"""What time it is for a batch, and whether one is due although no event came.
+
+Where it runs: driver.
+
+Invariant: the clock is read once for a batch, before the heads of the sources are looked at, and goes
+into the batch's commit.  What a task does for the sake of time follows from that reading, from the
+last commit and from the batch's input; so a batch that is repeated repeats it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from wallaroo.engine.ordered_keys import TIME_MAX
+from wallaroo.engine.report import TaskReport
+from wallaroo.engine.watermarks import (
+    BatchTime,
+    Watermarks,
+    after_batch,
+    wakes_at_ns,
+    with_due,
+)
+from wallaroo.plan.model import Plan
+from wallaroo.sources.log import Position, SourceLog
+from wallaroo.state.commits import Commit
+
+Ends = Mapping[str, Position]
+
+
+class BatchTimes:
+    """Time of the batches of one plan; does nothing where the plan has no time."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        logs: Mapping[str, SourceLog],
+        clock_ns: Callable[[], int] = time.time_ns,
+    ):
+        self._plan = plan
+        self._names = [source.config.name for source in plan.sources]
+        self._logs = logs
+        self._clock_ns = clock_ns
+        self._sources = plan.source_times
+        self._is_needed = plan.has_time or plan.has_end
+
+    def of_batch(self, last: Commit | None, ends: Ends) -> BatchTime:
+        """Return the time of the batch after ``last`` that ends there."""
+        if not self._is_needed:
+            return BatchTime()
+        before = _marks(last)
+        clock_ns = max(self._clock_ns(), before.clock_ns)
+        return BatchTime(before, clock_ns, self._drained(ends), self._is_done(ends))
+
+    def after(self, batch: BatchTime, reports: Sequence[TaskReport]) -> Watermarks | None:
+        """Return what the batch's commit keeps of time."""
+        if not self._is_needed:
+            return None
+        heard = {report.task: report.heard for report in reports if report.level == 0}
+        marks = after_batch(batch, self._sources, heard)
+        due = [report.due_ns for report in reports if report.due_ns is not None]
+        return with_due(marks, due)
+
+    def is_due(self, last: Commit | None, ends: Ends) -> bool:
+        """Whether a batch without input would do something now."""
+        if not self._is_needed:
+            return False
+        marks = _marks(last)
+        wakes_ns = wakes_at_ns(marks, self._sources)
+        if wakes_ns != TIME_MAX and max(self._clock_ns(), marks.clock_ns) >= wakes_ns:
+            return True
+        return not self.is_finished(last) and self._is_done(ends)
+
+    def is_finished(self, last: Commit | None) -> bool:
+        """Whether nothing is left to be done should all input have ended."""
+        return not self._plan.has_end or _marks(last).has_ended
+
+    def _drained(self, ends: Ends) -> frozenset[int]:
+        return frozenset(
+            number
+            for number, name in enumerate(self._names)
+            if self._logs[name].head().position.events <= ends[name].events
+        )
+
+    def _is_done(self, ends: Ends) -> bool:
+        if not self._plan.has_end:
+            return False
+        heads = {name: self._logs[name].head() for name in self._names}
+        return all(
+            head.is_ended and head.position.events <= ends[name].events
+            for name, head in heads.items()
+        )
+
+
+def _marks(last: Commit | None) -> Watermarks:
+    return Watermarks.from_json(last.watermarks) if last else Watermarks()

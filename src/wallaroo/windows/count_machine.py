@@ -1,0 +1,98 @@
+"""Count windows at work: every so many events of a key, or fewer after a timeout.
+
+Where it runs: pure (in workers).
+
+Invariant: which window takes an event is decided by the events of its key before it, in the order
+in which they come, and by the watermark of its partition: an event that comes after the timeout of
+the open window begins the next one, however input was cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wallaroo.windows.entries import AT_END, Slot, in_order
+from wallaroo.windows.interface import Surroundings
+from wallaroo.windows.spec import CountWindowSpec, Window
+
+# of each key, its open window: [events, time of the first, of the newest, accumulator, due]
+OPEN = Slot(AT_END, 0)
+Open = list[Any]
+
+
+class CountMachine:
+    """See ``interface.Machine``."""
+
+    def __init__(self, spec: CountWindowSpec, around: Surroundings, fired_at: int) -> None:
+        self._spec = spec
+        self._around = around
+        self.process = self._build_process()
+
+    def _build_process(self) -> Callable[[Any, Any], None]:
+        now, failed = self._around.now, self._around.failed
+        update, full = self._around.calls.update, self._spec.count
+        open_, load, fire = self._around.live.slot(OPEN), self._load, self._fire
+
+        def process(key: Any, event: Any) -> None:
+            try:
+                try:
+                    window = open_[key]
+                except KeyError:
+                    window = load(key)
+                if now.watermark_ns >= window[4]:
+                    fire(key, window, window[4], window[4] - 1)
+                    window = load(key)
+                changed = update(event, window[3])
+            except BaseException as error:
+                failed(event, error, key)
+                return
+            if changed is not None:
+                window[3] = changed
+            window[0] += 1
+            if now.event_ns > window[2]:
+                window[2] = now.event_ns
+            if window[0] == full:
+                fire(key, window, now.event_ns, now.watermark_ns)
+
+        return process
+
+    def _load(self, key: Any) -> Open:
+        live = self._around.live
+        window = live.get(OPEN, key)
+        if window is None:
+            time, timeout = self._around.now.event_ns, self._spec.timeout_ns
+            due = AT_END if timeout is None else time + timeout
+            window = [0, time, time, self._around.calls.initial(), due]
+            live.put(OPEN, key, window)
+        return window  # type: ignore[no-any-return]  # a list as above
+
+    def _fire(self, key: Any, window: Open, time: int, passed: int) -> None:
+        self._around.live.discard(OPEN, key)
+        if not window[0]:
+            return
+        bounds = Window(window[1], window[2] + 1)
+        try:
+            output = self._around.calls.output(key, window[3], bounds)
+        except BaseException as error:
+            self._around.failed(window[3], error, key)
+            return
+        if output is not None:
+            self._around.emit(key, output, time, passed)
+
+    def advance(self, watermark: int) -> None:
+        """Fire the windows whose timeout is at or before ``watermark``, in order; at the end of
+        input all.
+        """
+        live = self._around.live
+        live.load_due(OPEN, watermark)
+        open_ = live.slot(OPEN)
+        due = [key for key in in_order(open_) if open_[key][4] <= watermark]
+        for key in sorted(due, key=lambda key: open_[key][4]):
+            window = open_[key]
+            time = window[2] if window[4] == AT_END else window[4]
+            self._fire(key, window, time, time - 1)
+
+    def next_due(self, slot: Slot, value: Any) -> int:
+        """When the open window's timeout is."""
+        return int(value[4])

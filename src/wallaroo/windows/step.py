@@ -1,0 +1,122 @@
+"""The step that windows are in a pipeline.
+
+Where it runs: everywhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import Any, Generic, TypeVar
+
+from wallaroo.steps import STOP, Step, importable_module, resolve
+from wallaroo.windows.spec import WindowSpec
+
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
+
+
+class WindowStep(Step, Generic[In, Out]):
+    """Windows over an aggregation: events of a key in, a result per window out.
+
+    ``given`` is what the user gave to ``over``: the aggregation's class, or an object of it.
+    """
+
+    kind = "windows"
+    example = "def update(self, event, accumulator): ..."
+    arities = (2,)
+    is_computation = True
+    is_stateful = True
+    keeps_entries = True
+    acts_at_end = True
+
+    def __init__(
+        self,
+        spec: WindowSpec,
+        given: Any,
+        place: str = "",
+        name: str | None = None,
+        on_error: str = STOP,
+    ):
+        self.spec = spec
+        self.given = given
+        self.aggregation = made_of(given)
+        self.state_class = given if inspect.isclass(given) else type(given)
+        self.own_place = place
+        super().__init__(_called_by_windows, name or _name_of(self.aggregation), on_error)
+        self.arity = 2
+        self.__module__ = self.state_class.__module__
+        self.__qualname__ = self.state_class.__qualname__
+        self.__doc__ = self.state_class.__doc__
+
+    @property
+    def place(self) -> str:
+        """``file:line`` of ``over``."""
+        return self.own_place
+
+    def is_importable(self) -> bool:
+        """Windows are made where they are used, and travel by value."""
+        return False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        packed = _packed(self.given)
+        return rebuilt, (self.spec, packed, self.own_place, self.step_name, self.on_error)
+
+
+def rebuilt(
+    spec: WindowSpec, packed: Any, place: str, name: str, on_error: str
+) -> WindowStep[Any, Any]:
+    """Make the step again where it arrives."""
+    return WindowStep(spec, packed.unpack(), place, name, on_error)
+
+
+class _ByReference:
+    """An aggregation's class, under the name by which another process imports it."""
+
+    def __init__(self, module: str, qualname: str):
+        self.module = module
+        self.qualname = qualname
+
+    def unpack(self) -> Any:
+        return resolve(self.module, self.qualname)
+
+
+class _Pickled:
+    """An aggregation's object, or a class that cannot be imported."""
+
+    def __init__(self, content: bytes):
+        self.content = content
+
+    def unpack(self) -> Any:
+        return pickle.loads(self.content)
+
+
+def _packed(given: Any) -> Any:
+    if inspect.isclass(given) and "<locals>" not in given.__qualname__:
+        return _ByReference(importable_module(given.__module__), given.__qualname__)
+    import cloudpickle  # type: ignore[import-untyped,unused-ignore]  # only for what has no name
+
+    return _Pickled(cloudpickle.dumps(given))
+
+
+def made_of(given: Any) -> Any:
+    """The aggregation's object; the class itself, if it cannot be made: the checks report that."""
+    if not inspect.isclass(given):
+        return given
+    try:
+        return given()
+    except Exception:
+        return given
+
+
+def _name_of(aggregation: Any) -> str:
+    if inspect.isclass(aggregation):
+        return aggregation.__name__
+    try:
+        return str(aggregation.name())
+    except Exception:
+        return type(aggregation).__name__
+
+
+def _called_by_windows(event: Any, accumulator: Any) -> None:
+    """Stands for the aggregation's methods, which the window operator calls."""

@@ -1,0 +1,203 @@
+"""Ordered entries: what a step keeps per key and sub, and what is due when, batch after batch."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wallaroo.engine.ordered_entries import (
+    DUE,
+    DUE_PROCESSING,
+    ENTRIES,
+    EXPIRY,
+    Groups,
+    StepStore,
+)
+from wallaroo.engine.ordered_keys import (
+    TIME_MAX,
+    TIME_MIN,
+    after_prefix,
+    decode_sub,
+    due_key,
+    encode_sub,
+    join_key,
+    key_prefix,
+    split_due,
+)
+from wallaroo.local.entries import MemoryEntries
+
+GROUPS = Groups(0, 8, 8)
+LONG = "k" * 1000  # a key that is represented by its digest
+times = st.integers(TIME_MIN, TIME_MAX)
+names = st.text(max_size=3)
+keys = st.sampled_from(["a", "b", b"a", 7, LONG])
+subs = st.one_of(
+    st.tuples(times, names),
+    st.tuples(st.binary(max_size=3)),
+)
+
+
+class Committed:
+    """Namespaces that survive batches."""
+
+    def __init__(self) -> None:
+        self.kinds = {kind: MemoryEntries() for kind in (ENTRIES, DUE, DUE_PROCESSING, EXPIRY)}
+
+    def store(self) -> StepStore:
+        return StepStore(self.kinds.__getitem__, GROUPS, pickle.dumps, pickle.loads)
+
+    def commit(self, store: StepStore) -> int:
+        """Write what changed; return how many entries that were."""
+        written = 0
+        for kind, changes in store.changes():
+            listed = list(changes)
+            self.kinds[kind].apply(listed)
+            written += len(listed)
+        return written
+
+
+@given(st.lists(st.tuples(times, names), max_size=8))
+def test_stored_subs_sort_as_the_subs_do(listed: list[Any]) -> None:
+    assert [decode_sub(raw) for raw in sorted(map(encode_sub, listed))] == sorted(listed)
+
+
+@given(st.one_of(times, names, st.binary(), subs, st.tuples(subs, names)))
+def test_a_sub_is_found_again(sub: Any) -> None:
+    assert decode_sub(encode_sub(sub)) == sub
+
+
+@given(times, st.binary(min_size=1, max_size=600), subs)
+def test_what_is_due_is_found_again(time_ns: int, key: bytes, sub: Any) -> None:
+    stored = due_key(time_ns, key, sub)
+
+    assert split_due(stored, join_key(key, b"x")) == (time_ns, key, sub, b"x")
+    assert len(stored) <= 480
+
+
+@given(st.binary(max_size=300), st.binary(max_size=300))
+def test_entries_of_a_key_are_those_between_its_prefix_and_the_next(one: bytes, two: bytes) -> None:
+    stored = key_prefix(two) + encode_sub(1)
+
+    assert (key_prefix(one) <= stored < after_prefix(key_prefix(one))) == (one == two)
+
+
+@pytest.mark.parametrize("sub", [1.5, None, [1], ("a", None), True])
+def test_a_sub_is_made_of_what_sorts(sub: Any) -> None:
+    with pytest.raises(TypeError, match="int, str, bytes or a tuple"):
+        encode_sub(sub)
+
+
+def test_a_large_sub_is_refused() -> None:
+    with pytest.raises(ValueError, match="may take 224 bytes"):
+        encode_sub("x" * 300)
+
+
+@pytest.mark.parametrize("key", ["a", LONG])
+def test_only_touched_entries_are_written(key: str) -> None:
+    committed = Committed()
+    first = committed.store()
+    for sub in range(1000):
+        first.entries.put(key, sub, [sub])
+    assert committed.commit(first) == 1000
+
+    second = committed.store()
+    second.entries.get(key, 5).append("changed")
+    second.entries.get(key, 6)
+    second.entries.delete(key, 7)
+
+    assert committed.commit(second) == 2
+    third = committed.store()
+    assert third.entries.get(key, 5) == [5, "changed"]
+    assert [sub for sub, _ in third.entries.scan(key)] == [s for s in range(1000) if s != 7]
+
+
+def test_an_entry_that_came_and_went_within_a_batch_is_not_written() -> None:
+    committed = Committed()
+    store = committed.store()
+    store.entries.put("a", 1, "x")
+    store.due.add(5, "a", 1)
+    store.entries.delete("a", 1)
+    store.due.discard(5, "a", 1)
+
+    assert committed.commit(store) == 0
+
+
+def test_what_is_due_comes_in_the_order_of_time_and_what_is_added_meanwhile_too() -> None:
+    committed = Committed()
+    before = committed.store()
+    before.due.add(30, "a", "x", 3)
+    before.due.add(10, LONG, "x", 1)
+    before.due.add(50, "a", "later")
+    committed.commit(before)
+
+    store = committed.store()
+    store.due.add(20, "b", "new")
+    seen = []
+    for due in store.due.take(30):
+        seen.append((due.time_ns, due.key, due.sub))
+        if due.time_ns == 20:
+            store.due.add(25, "c", "meanwhile")
+            store.due.discard(30, "a", "x")
+
+    assert seen == [(10, LONG, "x"), (20, "b", "new"), (25, "c", "meanwhile")]
+    assert store.due.earliest_ns() == 50
+    committed.commit(store)
+    assert [due[:3] for due in committed.store().due.take(TIME_MAX)] == [(50, "a", "later")]
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), keys, subs, st.integers()),
+        st.tuples(st.just("delete"), keys, subs),
+        st.tuples(st.just("add"), st.integers(0, 50), keys, subs),
+        st.tuples(st.just("discard"), st.integers(0, 50), keys, subs),
+        st.tuples(st.just("take"), st.integers(0, 50)),
+        st.tuples(st.just("commit")),
+        st.tuples(st.just("crash")),
+    ),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_a_store_does_what_dictionaries_would(actions: list[tuple[Any, ...]]) -> None:
+    committed = Committed()
+    store = committed.store()
+    entries: dict[Any, Any] = {}
+    due: set[Any] = set()
+    kept = dict(entries), set(due)
+    for kind, *rest in actions:
+        if kind == "put":
+            key, sub, value = rest
+            store.entries.put(key, sub, value)
+            entries[key, sub] = value
+        elif kind == "delete":
+            store.entries.delete(*rest)
+            entries.pop(tuple(rest), None)
+        elif kind == "add":
+            store.due.add(*rest)
+            due.add(tuple(rest))
+        elif kind == "discard":
+            store.due.discard(*rest)
+            due.discard(tuple(rest))
+        elif kind == "take":
+            taken = [row[:3] for row in store.due.take(rest[0])]
+            wanted = {row for row in due if row[0] <= rest[0]}
+            assert set(taken) == wanted
+            assert len(taken) == len(wanted)
+            assert [row[0] for row in taken] == sorted(row[0] for row in wanted)
+            due -= wanted
+        else:
+            if kind == "commit":
+                committed.commit(store)
+                kept = dict(entries), set(due)
+            entries, due = dict(kept[0]), set(kept[1])
+            store = committed.store()
+        assert store.due.earliest_ns() == min((row[0] for row in due), default=None)
+        for key in ("a", LONG):
+            mine = {sub: value for (own, sub), value in entries.items() if own == key}
+            assert dict(store.entries.scan(key)) == mine

@@ -1,0 +1,219 @@
+"""Joins and ``dedupe`` give what their definitions say, however input is cut and on however many
+tasks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import wallaroo
+from wallaroo.local.runner import LocalRunner
+from wallaroo.plan.model import Plan
+
+Event = tuple[str, int, int]  # key, number, time
+NONE = (None, None, None)
+
+
+@wallaroo.decoder
+def decode(payload: bytes) -> Event:
+    key, number, time = payload.decode().split()
+    return key, int(number), int(time)
+
+
+def time_of(event: Event) -> int:
+    return event[2]
+
+
+@wallaroo.key_extractor
+def key_of(event: Event) -> str:
+    return event[0]
+
+
+def parity_of(event: Event) -> int:
+    return event[1] % 2
+
+
+@wallaroo.encoder
+def encode(result: Any) -> str:
+    return repr(result)
+
+
+def keyed(name: str) -> Any:
+    config = wallaroo.TCPSourceConfig(name, "127.0.0.1", str(7100 + len(name)), decode)
+    return wallaroo.source(name, config).with_event_time(time_of).key_by(key_of)
+
+
+def run(
+    pipeline: Any, inputs: list[list[Event]], cuts: list[int], tasks: int
+) -> list[tuple[Any, ...]]:
+    """Results, sorted; ``cuts`` says how much of which source is in a batch."""
+    runner = LocalRunner(plan_of(pipeline))
+    left = [list(each) for each in inputs]
+    found: list[bytes] = []
+
+    def batch(takes: list[int], is_final: bool = False) -> None:
+        pieces = []
+        for source, take in enumerate(takes):
+            some = [(source, runner.frames(source, pack(each)), 0) for each in left[source][:take]]
+            del left[source][:take]
+            pieces.append(some)
+        done = runner.run_batch(pieces, max(tasks, len(pieces)), is_final=is_final)
+        runner.commit(done)
+        found.extend(done.outputs[0])
+
+    for cut in cuts:
+        batch([cut // (one + 1) for one in range(len(inputs))])
+    batch([len(each) for each in left])
+    batch([0 for _ in left], is_final=True)
+    assert not any(len(entries) for entries in runner.entries.values()), "nothing is left"
+    return sorted((eval(each) for each in found), key=repr)
+
+
+@functools.cache
+def plan_of(pipeline: Any) -> Plan:
+    closed = pipeline.to_sink(wallaroo.StdoutSinkConfig(encode))
+    return wallaroo.build_application("joins", closed).plan
+
+
+def pack(event: Event) -> bytes:
+    return " ".join(map(str, event)).encode()
+
+
+def in_time(events: list[Event], slack: int = 0) -> list[Event]:
+    """The events that are not late."""
+    newest = -1000
+    kept = []
+    for event in events:
+        if event[2] + slack >= newest + (slack > 0):
+            kept.append(event)
+        newest = max(newest, event[2])
+    return kept
+
+
+def intervals(how: str) -> Callable[[list[Event], list[Event]], list[Any]]:
+    def plain(lefts: list[Event], rights: list[Event]) -> list[Any]:
+        found: list[Any] = [
+            (one, other)
+            for one in lefts
+            for other in rights
+            if one[0] == other[0] and abs(one[2] - other[2]) <= 5
+        ]
+        if how in ("left", "outer"):
+            found += [(one, None) for one in lefts if not any(one is pair[0] for pair in found)]
+        if how in ("right", "outer"):
+            found += [(None, one) for one in rights if not any(one is pair[1] for pair in found)]
+        return found
+
+    return plain
+
+
+def latest(how: str, max_age: int | None = None) -> Callable[[list[Event], list[Event]], list[Any]]:
+    def plain(lefts: list[Event], rights: list[Event]) -> list[Any]:
+        found = []
+        for one in lefts:
+            values = [other for other in rights if other[0] == one[0] and other[2] <= one[2]]
+            if max_age is not None:
+                values = [other for other in values if one[2] - other[2] <= max_age]
+            newest = max(values, key=lambda other: other[2], default=None)
+            if newest is not None or how == "left":
+                # of two at one time, the one that came last
+                ties = [other for other in values if newest and other[2] == newest[2]]
+                found.append((one, ties[-1] if ties else None))
+        return found
+
+    return plain
+
+
+def numbered(times: list[tuple[str, int]], begin: int) -> list[Event]:
+    return [(key, begin + at, time) for at, (key, time) in enumerate(times)]
+
+
+DEDUPED = keyed("l").dedupe(parity_of, within=4)
+moments = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40)), max_size=14)
+CASES: list[Any] = [
+    *(
+        pytest.param(keyed("l").join(keyed("rr"), within=5, how=how), intervals(how), id=how)
+        for how in ("inner", "left", "right", "outer")
+    ),
+    pytest.param(keyed("l").join_latest(keyed("rr")), latest("left"), id="latest"),
+    pytest.param(
+        keyed("l").join_latest(keyed("rr"), how="inner"), latest("inner"), id="latest inner"
+    ),
+    pytest.param(
+        keyed("l").join_latest(keyed("rr"), max_age=6), latest("left", 6), id="latest max_age"
+    ),
+]
+
+
+@pytest.mark.parametrize(("pipeline", "plain"), CASES)
+@settings(max_examples=15, deadline=None)
+@given(moments, moments, st.lists(st.integers(0, 6), max_size=4), st.integers(1, 3))
+def test_a_join_is_what_its_definition_says(
+    pipeline: Any,
+    plain: Any,
+    left: list[tuple[str, int]],
+    right: list[tuple[str, int]],
+    cuts: list[int],
+    tasks: int,
+) -> None:
+    lefts, rights = numbered(left, 0), numbered(right, 100)
+    expected = plain(in_time(lefts), in_time(rights))
+    assert run(pipeline, [lefts, rights], cuts, tasks) == sorted(expected, key=repr)
+
+
+@settings(max_examples=20, deadline=None)
+@given(moments, st.lists(st.integers(0, 6), max_size=4), st.integers(1, 3))
+def test_dedupe_lets_the_first_of_its_kind_go_on(
+    moments: list[tuple[str, int]], cuts: list[int], tasks: int
+) -> None:
+    events = numbered(moments, 0)
+    expected: list[Event] = []
+    for event in in_time(events, slack=4):
+        is_new = not any(
+            one[0] == event[0] and one[1] % 2 == event[1] % 2 and abs(one[2] - event[2]) < 4
+            for one in expected
+        )
+        if is_new:
+            expected.append(event)
+    # one task of level 0: what comes first is the source's order
+    found = run(DEDUPED, [events], cuts, 1)
+    assert found == sorted(expected, key=repr)
+
+
+def problem(pipeline: Any) -> Any:
+    with pytest.raises(wallaroo.PipelineError) as raised:
+        wallaroo.build_application("bad", pipeline.to_sink(wallaroo.StdoutSinkConfig(encode)))
+    assert len(raised.value.problems) == 1, raised.value.problems
+    return raised.value.problems[0]
+
+
+def one_side(left: Any) -> None:
+    return
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: keyed("l").join(keyed("rr"), within=-1), "-1 is no span"),
+        (lambda: keyed("l").join(keyed("rr"), within=1, how="cross"), "how='cross' is unknown"),
+        (lambda: keyed("l").join_latest(keyed("rr"), how="outer"), "how='outer' is unknown"),
+        (lambda: keyed("l").dedupe(within=1.5), "1.5 is no span"),
+        (lambda: keyed("l").join(keyed("rr"), one_side, within=1), "takes 1 argument"),
+    ],
+)
+def test_what_is_wrong_with_a_join_is_said_when_it_is_built(make: Any, what: str) -> None:
+    found = problem(make())
+    assert what in found.what
+    assert found.place
+
+
+def test_both_sides_need_a_key() -> None:
+    config = wallaroo.TCPSourceConfig("rr", "127.0.0.1", "7200", decode)
+    unkeyed: Any = wallaroo.source("rr", config).with_event_time(time_of)
+    assert "rr" in problem(keyed("l").join(unkeyed, within=1)).what

@@ -1,0 +1,177 @@
+"""Time in an application under test: extractors, what is too far ahead, expiry, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wallaroo
+from tests.conformance.apps.shapes import Count, build
+from tests.conformance.apps.steps import by_first_word, pass_on, sink, source
+from wallaroo.engine.operators.event_time import as_nanoseconds
+from wallaroo.testing import LocalApplication, VirtualClock, run_local
+
+NOWHERE = Path("/nowhere")
+SECOND = wallaroo.seconds(1)
+YEAR = 365 * 24 * 3600
+
+
+@wallaroo.decoder
+def payload(raw: bytes) -> str:
+    return raw.decode()
+
+
+def second_word(event: str) -> float:
+    return float(event.split()[1])
+
+
+@wallaroo.state_computation("count", state=Count)
+def count(event: str, own: Count, context: wallaroo.Context) -> str:
+    own.count += 1
+    return f"{event} {own.count} {context.event_time // SECOND}"
+
+
+def gone(own: Count, context: wallaroo.Context) -> str:
+    return f"{context.key} gone after {own.count} at {context.event_time / SECOND:g}"
+
+
+@wallaroo.state_computation(
+    "kept a minute", state=Count, ttl=wallaroo.minutes(1), ttl_time="event", on_expire=gone
+)
+def kept_a_minute(event: str, own: Count) -> str:
+    own.count += 1
+    return f"{event} {own.count}"
+
+
+@wallaroo.state_computation("kept by the clock", state=Count, ttl=wallaroo.minutes(1))
+def kept_by_clock(event: str, own: Count) -> str:
+    own.count += 1
+    return f"{event} {own.count}"
+
+
+@wallaroo.state_computation("sets a timer", state=Count)
+def sets_a_timer(event: str, own: Count, context: wallaroo.Context) -> None:
+    context.set_timer("x", 0)
+
+
+def application(step: Any, **event_time: Any) -> wallaroo.Application:
+    timed = source(NOWHERE).with_event_time(second_word, **event_time)
+    return build("timed", timed.key_by(by_first_word).to(step).to_sink(sink(NOWHERE)))
+
+
+def texts(outputs: dict[str, list[bytes]]) -> list[str]:
+    return [output.decode().strip() for some in outputs.values() for output in some]
+
+
+@pytest.mark.parametrize(
+    "given", [1.5, 1_500_000_000, datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)]
+)
+def test_a_time_is_a_datetime_or_seconds_or_nanoseconds(given: Any) -> None:
+    assert as_nanoseconds(given) == 1_500_000_000
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (datetime(2026, 1, 1), "without time zone"),  # noqa: DTZ001  # that is what is refused
+        (True, "not a bool"),
+        ("12:00", "not str"),
+        (float("nan"), "nan is no time"),
+    ],
+)
+def test_what_is_no_time_is_refused(given: Any, what: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=what):
+        as_nanoseconds(given)
+
+
+def test_an_event_from_next_year_is_counted_and_moves_no_watermark() -> None:
+    running = LocalApplication(application(count), clock=VirtualClock(100 * SECOND))
+    running.send("in", b"a 99", b"a %d" % YEAR, b"a 100")
+
+    assert texts(running.batch()) == ["a 99 1 99", "a 100 2 100"]
+    assert running.watermark == 100 * SECOND
+    assert sum(running.result().errors.values()) == 1
+
+
+def test_an_extractor_that_raises_stops_the_run_with_its_place() -> None:
+    with pytest.raises(wallaroo.UserCodeError, match=r"event time at test_time\.py"):
+        run_local(application(count), {"in": [b"a"]})
+
+
+def test_state_expires_by_event_time_wherever_the_input_is_cut() -> None:
+    lines = [b"a 0", b"b 10", b"b 65", b"a 66", b"b 70", b"b 200", b"a 201"]
+    expected = ["a gone after 1 at 60", "a 66 1", "a gone after 1 at 126", "a 201 1"]
+    for batches in (1, 3, 7):
+        done = run_local(application(kept_a_minute), {"in": lines}, batches=batches, tasks=2)
+        found = [line for line in done.text.splitlines() if line[0] == "a"]
+        assert found == ["a 0 1", *expected]
+
+
+def test_state_expires_by_the_clock_without_input_and_leaves_nothing() -> None:
+    running = LocalApplication(application(kept_by_clock), clock=VirtualClock(100 * SECOND))
+    running.send("in", b"a 1", b"b 1")
+    running.batch()
+    running.idle(30)
+    running.send("in", b"b 2")
+    running.batch()
+    running.idle(31)
+    assert set(running.result().state("kept by the clock")) == {"b"}
+
+    running.idle(31)
+
+    assert running.result().state("kept by the clock") == {}
+    assert all(not entries for entries in running._runner.entries.values())
+
+
+def test_a_timer_without_a_function_for_it_is_explained() -> None:
+    with pytest.raises(wallaroo.UserCodeError, match=r"@your_step\.on_timer"):
+        run_local(application(sets_a_timer), {"in": [b"a 1"]})
+
+
+def test_event_time_without_its_declaration_is_explained() -> None:
+    plain = source(NOWHERE).key_by(by_first_word).to(count).to_sink(sink(NOWHERE))
+    with pytest.raises(wallaroo.UserCodeError, match="with_event_time"):
+        run_local(build("plain", plain), {"in": [b"a 1"]})
+
+
+def test_event_time_after_a_shuffle_or_given_twice_is_refused() -> None:
+    after = source(NOWHERE).key_by(by_first_word).with_event_time(second_word).to(count)
+    with pytest.raises(wallaroo.PipelineError, match="before the first key_by"):
+        build("after", after.to_sink(sink(NOWHERE)))
+    twice = source(NOWHERE).with_event_time(second_word).to(pass_on).with_event_time(second_word)
+    with pytest.raises(wallaroo.PipelineError, match="with_event_time\\(\\) once"):
+        build("twice", twice.key_by(by_first_word).to(count).to_sink(sink(NOWHERE)))
+
+
+@pytest.mark.parametrize("option", ["delay", "idle_after", "max_ahead"])
+def test_a_span_is_a_span(option: str) -> None:
+    with pytest.raises(wallaroo.PipelineError, match=f"{option}=-1 is no span of time"):
+        source(NOWHERE).with_event_time(second_word, **{option: -1})
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"ttl": 0}, "ttl=0 is no span"),
+        ({"ttl": 5, "ttl_time": "x"}, "is unknown"),
+        ({"on_expire": gone}, "nothing ever expires"),
+    ],
+)
+def test_expiry_is_declared_in_full(options: Any, what: str) -> None:
+    with pytest.raises(wallaroo.PipelineError, match=what):
+        wallaroo.state_computation("x", state=Count, **options)
+
+
+def test_a_source_with_several_partitions_is_refused_where_time_is_used() -> None:
+    kafka = wallaroo.KafkaSourceConfig("in", "topic", "127.0.0.1:9092", payload)
+    timed = wallaroo.source("kafka", kafka).with_event_time(second_word)
+    with pytest.raises(wallaroo.PipelineError, match="may have several partitions"):
+        build("timed", timed.key_by(by_first_word).to(count).to_sink(sink(NOWHERE)))
+
+
+def test_low_latency_is_refused_where_time_is_used() -> None:
+    with pytest.raises(wallaroo.PipelineError, match="do not work at low latency yet"):
+        wallaroo.run(application(count), latency="low")

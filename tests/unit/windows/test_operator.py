@@ -1,0 +1,185 @@
+"""Windows in a pipeline give what the machine gives, however input is cut and on however many
+tasks.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import wallaroo
+from wallaroo.local.runner import Input, LocalRunner
+from wallaroo.plan.model import Plan
+from wallaroo.windows.machine import WindowMachine
+from wallaroo.windows.spec import NO_WATERMARK
+
+Event = tuple[str, int, int]  # key, number, time
+
+
+@wallaroo.decoder
+def decode(payload: bytes) -> Event:
+    key, number, time = payload.decode().split()
+    return key, int(number), int(time)
+
+
+def time_of(event: Event) -> int:
+    return event[2]
+
+
+@wallaroo.key_extractor
+def key_of(event: Event) -> str:
+    return event[0]
+
+
+@wallaroo.encoder
+def encode(result: str) -> str:
+    return result
+
+
+class Numbers(wallaroo.Aggregation[Event, list[int], str]):
+    def initial_accumulator(self) -> list[int]:
+        return []
+
+    def update(self, event: Event, found: list[int], /) -> None:
+        found.append(event[1])
+
+    def combine(self, left: list[int], right: list[int], /) -> list[int]:
+        return left + right
+
+    def output(self, key: str, found: list[int], window: wallaroo.Window) -> str:  # type: ignore[override]  # with the window
+        why = window.firing.value
+        return f"{key} {window.start} {window.end} {why} {sorted(found)}"
+
+
+class Total(wallaroo.Aggregation[Event, int, str]):
+    def initial_accumulator(self) -> int:
+        return 0
+
+    def update(self, event: Event, total: int, /) -> int:
+        return total + event[1]
+
+    def combine(self, left: int, right: int, /) -> int:
+        return left + right
+
+    def output(self, key: str, total: int, /) -> str:
+        return f"{key} {total}"
+
+
+@functools.cache
+def plan_of(windows: Any) -> Plan:
+    config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7100", decode)
+    pipeline = (
+        wallaroo.source("in", config)
+        .with_event_time(time_of)
+        .key_by(key_of)
+        .to(windows)
+        .to_sink(wallaroo.StdoutSinkConfig(encode))
+    )
+    return wallaroo.build_application("windows", pipeline).plan
+
+
+def run(windows: Any, events: list[Event], cuts: list[int], tasks: int) -> list[str]:
+    """Results, sorted, of as many batches as there are cuts and a final one."""
+    runner = LocalRunner(plan_of(windows))
+    inputs: list[Input] = [
+        (0, runner.frames(0, f"{key} {number} {time}".encode()), 0) for key, number, time in events
+    ]
+    found: list[bytes] = []
+    for cut in [*cuts, len(inputs)]:
+        some = inputs[:cut]
+        del inputs[:cut]
+        share = -(-len(some) // tasks) or 1
+        pieces = [some[at : at + share] for at in range(0, len(some), share)]
+        done = runner.run_batch(pieces, tasks, is_final=not inputs and cut == len(some))
+        runner.commit(done)
+        found += done.outputs[0]
+    done = runner.run_batch([], tasks, is_final=True)
+    runner.commit(done)
+    found += done.outputs[0]
+    return sorted(each.decode() for each in found)
+
+
+def expected(step: Any, events: list[Event]) -> list[str]:
+    machine = WindowMachine(step.spec, step.aggregation)
+    watermark = NO_WATERMARK
+    for event in events:
+        machine.put(event[0], event, event[2], watermark)
+        watermark = max(watermark, event[2])
+    return sorted(each.value for each in machine.end())
+
+
+event_lists = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 99), st.integers(0, 60)), max_size=20
+)
+WINDOWS = (
+    wallaroo.range_windows(10).over(Numbers),
+    wallaroo.range_windows(10).over(Total),
+    wallaroo.range_windows(12).with_slide(4).with_delay(5).over(Numbers),
+    wallaroo.range_windows(12).with_slide(5).over(Total),
+    wallaroo.range_windows(9)
+    .with_slide(3)
+    .with_early_results(4)
+    .with_allowed_lateness(10, 5)
+    .with_late_data_policy("fire-per-message")
+    .over(Numbers),
+    wallaroo.range_windows(10)
+    .with_offset(3)
+    .with_late_data_policy("place-in-oldest-window")
+    .with_empty_windows(2)
+    .over(Numbers),
+    wallaroo.session_windows(6).with_delay(3).over(Numbers),
+    wallaroo.count_windows(3).over(Numbers),
+    wallaroo.count_windows(3).with_timeout(8).over(Numbers),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from(WINDOWS),
+    event_lists,
+    st.lists(st.integers(0, 8), max_size=4),
+    st.integers(1, 4),
+)
+def test_results_do_not_depend_on_batches_and_tasks(
+    windows: Any, events: list[Event], cuts: list[int], tasks: int
+) -> None:
+    assert run(windows, events, cuts, tasks) == expected(windows, events)
+
+
+def test_windows_can_be_stacked() -> None:
+    """A result's time is the last moment of its window, so the next windows take it."""
+
+    config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7100", decode)
+    pipeline = (
+        wallaroo.source("in", config)
+        .with_event_time(time_of)
+        .key_by(key_of)
+        .to(wallaroo.range_windows(10).over(Total))
+        .to(wallaroo.range_windows(50).over(Results))
+        .to_sink(wallaroo.StdoutSinkConfig(encode))
+    )
+    runner = LocalRunner(wallaroo.build_application("stacked", pipeline).plan)
+    found = []
+    for payload in (b"a 1 3", b"a 2 12", b"a 4 38", b"a 8 55", b"a 16 61"):
+        done = runner.run_batch([[(0, runner.frames(0, payload), 0)]], 2)
+        runner.commit(done)
+        found += done.outputs[0]
+    found += runner.run_batch([], 1, is_final=True).outputs[0]
+    assert found == [b"a: a 1, a 2, a 4", b"a: a 8, a 16"]
+
+
+class Results(wallaroo.Aggregation[str, list[str], str]):
+    def initial_accumulator(self) -> list[str]:
+        return []
+
+    def update(self, event: str, found: list[str], /) -> None:
+        found.append(event)
+
+    def combine(self, left: list[str], right: list[str], /) -> list[str]:
+        return left + right
+
+    def output(self, key: str, found: list[str], /) -> str:
+        return f"{key}: {', '.join(found)}"
