@@ -186,6 +186,10 @@ def verify_command(options: argparse.Namespace) -> int:
             "--receiver goes with --app sequence and with applications of your own.",
             "Add --app sequence, or leave --receiver out.",
         )
+    if options.latency == "low" and options.changes:
+        raise _wrong(
+            "--latency low takes one machine, and --changes a cluster.", "Leave one of them away."
+        )
     cases = list(CASES) if options.app == "all" else [Path(options.app).stem]
     is_clean = True
     for number, case in enumerate(cases):
