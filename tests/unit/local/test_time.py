@@ -166,9 +166,7 @@ def test_expiry_is_declared_in_full(options: Any, what: str) -> None:
 
 
 def test_a_source_with_several_partitions_is_refused_where_time_is_used() -> None:
-    kafka = wallaroo.KafkaSourceConfig(
-        "in", "topic", [("127.0.0.1", 9092)], log_level="Warn", decoder=payload
-    )
+    kafka = wallaroo.KafkaSourceConfig("in", "topic", "127.0.0.1:9092", payload)
     timed = wallaroo.source("kafka", kafka).with_event_time(second_word)
     with pytest.raises(wallaroo.PipelineError, match="may have several partitions"):
         build("timed", timed.key_by(by_first_word).to(count).to_sink(sink(NOWHERE)))
