@@ -2,8 +2,8 @@
 
     python -m benchmarks.kafka [--lines N] [--rounds N]
 
-The Bill of Rights, one record or frame per non-empty line, again and again; outputs go over TCP to a
-receiver.  The broker is on the same machine; its CPU time is not counted, nor the receiver's.
+The Bill of Rights, one record or frame per non-empty line, again and again; outputs go over TCP to
+a receiver.  The broker is on the same machine; its CPU time is not counted, nor the receiver's.
 
 Where it runs: the benchmark's process is the driver.
 """

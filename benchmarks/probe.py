@@ -3,9 +3,9 @@ receiver's ``recv``.
 
     python -m benchmarks.probe
 
-prints the port on which it takes the answers; reads ``PORT RATE SECONDS WARM_UP`` from stdin, a line
-for each measurement, and prints ``count p50 p99 p99.9 max`` in ms.  An event's time is when it was
-due, so a sender that is held up does not hide what its events wait.
+prints the port on which it takes the answers; reads ``PORT RATE SECONDS WARM_UP`` from stdin, a
+line for each measurement, and prints ``count p50 p99 p99.9 max`` in ms.  An event's time is when it
+was due, so a sender that is held up does not hide what its events wait.
 
 Where it runs: a process of its own, outside of the application.
 """

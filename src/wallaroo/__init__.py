@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from wallaroo import experimental
 from wallaroo.api.addresses import tcp_parse_input_addrs, tcp_parse_output_addrs
 from wallaroo.api.application import Application, build_application
+from wallaroo.api.classic.builder import ApplicationBuilder
 from wallaroo.api.decorators import (
     computation,
     computation_multi,
@@ -28,7 +28,6 @@ from wallaroo.api.kafka import (
     kafka_parse_source_options,
 )
 from wallaroo.api.not_yet import (
-    ApplicationBuilder,
     partition,
 )
 from wallaroo.api.pipeline import KeyedPipeline, Pipeline, source
@@ -90,7 +89,7 @@ _ARGS: tuple[str, ...] = (*sys.argv, "--cluster-initializer")
 # fmt: off
 __all__ = [
     # build
-    "source", "Pipeline", "KeyedPipeline", "build_application", "Application",
+    "source", "Pipeline", "KeyedPipeline", "build_application", "Application", "ApplicationBuilder",
     # steps
     "computation", "computation_multi", "state_computation", "state_computation_multi", "key_extractor", "decoder", "encoder",
     "Context", "Step", "Computation", "ComputationMulti", "StateComputation", "StateComputationMulti", "KeyExtractor", "Decoder", "Encoder",
@@ -110,9 +109,9 @@ __all__ = [
     # errors
     "WallarooError", "PipelineError", "WallarooParameterError", "NotYetError", "UserCodeError", "PeerError", "CheckpointError",
     "InternalError", "Problem",
-    # not yet
+    # Kafka
     "KafkaSourceConfig", "KafkaSinkConfig", "DefaultKafkaSourceCLIParser",
     "DefaultKafkaSinkCLIParser", "CustomKafkaSourceCLIParser", "CustomKafkaSinkCLIParser", "kafka_parse_source_options",
-    "kafka_parse_sink_options", "ApplicationBuilder", "partition", "experimental",
+    "kafka_parse_sink_options", "partition",
 ]
 # fmt: on

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TLS:
-    """PEM files of a listening side: its ``certificate`` (with the chain) and ``key``; with ``ca`` it
-    takes only clients whose certificates one of these signed.
+    """PEM files of a listening side: its ``certificate`` (with the chain) and ``key``; with ``ca``
+    it takes only clients whose certificates one of these signed.
 
     The oldest version spoken is TLS 1.2, as Python's defaults have it.
     """

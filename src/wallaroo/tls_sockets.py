@@ -42,8 +42,8 @@ def _load(context: ssl.SSLContext, tls: TLS) -> None:
 
 
 def pinned_context(certificate: str) -> ssl.SSLContext:
-    """Return the context of a client that trusts exactly one server certificate (PEM text), whatever
-    name or address it is reached by.
+    """Return the context of a client that trusts exactly one server certificate (PEM text),
+    whatever name or address it is reached by.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -55,9 +55,9 @@ def pinned_context(certificate: str) -> ssl.SSLContext:
 class TlsSocket:
     """A server's end of a TLS connection over a non-blocking socket.
 
-    What would block raises BlockingIOError, as a plain socket does; the handshake happens within the
-    first calls.  A call that takes bytes takes all that are there: what TLS has decrypted already
-    never waits for the selector, which could not see it.
+    What would block raises BlockingIOError, as a plain socket does; the handshake happens within
+    the first calls.  A call that takes bytes takes all that are there: what TLS has decrypted
+    already never waits for the selector, which could not see it.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext):

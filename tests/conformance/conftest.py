@@ -1,7 +1,8 @@
 """Runners for the suite: in this process with one undisturbed batch, in this process in pieces, on
 Spark, and on Spark at low latency.
 
-Low latency runs a sample of the suite; with ``WALLAROO_ALL_RUNNERS=1`` in the environment all of it.
+Low latency runs a sample of the suite; with ``WALLAROO_ALL_RUNNERS=1`` in the environment all of
+it.
 """
 
 from __future__ import annotations

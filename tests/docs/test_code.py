@@ -24,6 +24,7 @@ RUN = [
     ROOT / "docs" / "sources.md",
     ROOT / "docs" / "time.md",
     ROOT / "docs" / "windows.md",
+    ROOT / "docs" / "connectors.md",
     ROOT / "docs" / "kafka.md",
 ]
 BUILT = {"api/index.html"}  # made by `make docs`

@@ -280,3 +280,44 @@ def probe_until_open(run: Running, market: Market) -> bytes:
             number += 1
             run.receiver.wait_for(number, PROBE_SECONDS)
     return probes
+
+
+def test_classic_word_count_runs_on_spark(spark_session: Any) -> None:
+    lines = (EXAMPLES / "word_count/bill_of_rights.txt").read_bytes().split(b"\n")
+    content = b"".join(framed(line) for line in lines if line)
+    expected = json.loads((EXAMPLES / "word_count/bill_of_rights_word_counts.json").read_text())
+    folder = EXAMPLES / "classic_word_count"
+    with Receiver(HOST, 0, "lines") as receiver:
+        args = ["--in", f"{HOST}:0", "--out", f"{HOST}:{receiver.address[1]}"]
+        application = load_application(str(folder / "classic_word_count.py"), args)
+        handle = wallaroo.run(application, session=spark_session, module_paths=(str(folder),))
+        try:
+            with socket.create_connection(handle.addresses["Split and Count"]) as connection:
+                connection.sendall(content)
+            receiver.wait_for(482, OUTPUT_SECONDS_MAX)
+        finally:
+            handle.stop()
+            assert handle.wait(STOP_SECONDS_MAX)
+    counts = per_key(list(receiver.payloads))
+    assert {word: numbers[-1] for word, numbers in counts.items()} == expected
+
+
+def test_celsius_connectors_feed_is_converted_once(spark_session: Any) -> None:
+    folder = EXAMPLES / "celsius_connectors"
+    feed = [sys.executable, str(folder / "feed.py")]
+    with Receiver(HOST, 0, "lines") as receiver:
+        args = ["--in", f"{HOST}:0", "--out", f"{HOST}:{receiver.address[1]}"]
+        application = load_application(str(folder / "celsius_connectors.py"), args)
+        handle = wallaroo.run(application, session=spark_session, module_paths=(str(folder),))
+        try:
+            port = handle.addresses["celsius_feed"][1]
+            for _ in range(2):
+                program = [*feed, f"{HOST}:{port}", str(EXAMPLES / "celsius/celsius.msg")]
+                environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+                subprocess.run(program, env=environment, check=True, timeout=60)
+            receiver.wait_for(1000, OUTPUT_SECONDS_MAX)
+        finally:
+            handle.stop()
+            assert handle.wait(STOP_SECONDS_MAX)
+    expected = (EXAMPLES / "celsius/celsius_expected.txt").read_bytes().splitlines()
+    assert list(receiver.payloads) == expected

@@ -1,5 +1,5 @@
-"""Kafka to Kafka on Spark: exactly once through kills; an independent read_committed consumer is the
-oracle.
+"""Kafka to Kafka on Spark: exactly once through kills; an independent read_committed consumer is
+the oracle.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ def main(arguments: list[str]) -> int:
     add("--damage", action="store_true", help="writes that get lost or go astray on the disk")
     add("--points", action="store_true", help="every system call failed in every way")
     add("--every", type=int, default=1, metavar="N", help="with --points: one of so many")
+    add("--seconds", type=float, default=float("inf"), metavar="S", help="begin no more after this")
     add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
     options = parser.parse_args(arguments)
     began = time.monotonic()
@@ -55,7 +56,7 @@ def main(arguments: list[str]) -> int:
         if options.points
         else (Options(seed, None, options.damage) for seed in seeds)
     )
-    totals = run_all(planned, options.jobs)
+    totals = run_all(planned, options.jobs, options.seconds)
     print(totals.text(time.monotonic() - began))
     return 1 if totals.problems else 0
 

@@ -10,11 +10,14 @@ import gc
 import multiprocessing
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from tests.simulation.points import Point, points
@@ -96,10 +99,12 @@ def place() -> Path:
     return base / f"wallaroo-simulation-{os.getuid()}-{os.getpid()}"
 
 
-def histories(chunk: list[Options]) -> Totals:
-    """Run some histories in this process."""
+def histories(chunk: list[Options], until: float = float("inf")) -> Totals:
+    """Run some histories in this process; begin none after ``until`` (monotonic seconds)."""
     totals = Totals()
     for options in chunk:
+        if time.monotonic() > until:
+            break
         totals.add(options, Simulation(options, place()).run())
     gc.collect()  # tasks switch the collection of garbage off
     shutil.rmtree(place(), ignore_errors=True)
@@ -109,22 +114,18 @@ def histories(chunk: list[Options]) -> Totals:
 def run_all(options: Iterable[Options], jobs: int, seconds: float = float("inf")) -> Totals:
     """Run histories in ``jobs`` processes until there are no more, or time is over."""
     totals, began = Totals(), time.monotonic()
+    work = partial(histories, until=began + seconds)
     with multiprocessing.get_context("spawn").Pool(jobs, begin) as pool:
-        for found in pool.imap_unordered(histories, _chunks(options, began + seconds)):
+        for found in pool.imap_unordered(work, _chunks(options)):
             totals.join(found)
+            for problem in found.problems:
+                print(problem, file=sys.stderr, flush=True)
     return totals
 
 
-def _chunks(options: Iterable[Options], until: float) -> Iterator[list[Options]]:
-    chunk: list[Options] = []
-    for one in options:
-        if time.monotonic() > until:
-            break
-        chunk.append(one)
-        if len(chunk) == CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
+def _chunks(options: Iterable[Options]) -> Iterator[list[Options]]:
+    rest = iter(options)
+    while chunk := [*islice(rest, CHUNK)]:
         yield chunk
 
 

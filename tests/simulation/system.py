@@ -3,8 +3,8 @@
 Where it runs: the simulation's process, which has one thread.
 
 Calls that change a disk are replaced in ``os`` while the simulation runs.  Each is a *step*: a
-process may be killed at it, the power may fail, the call may fail or do half of its work.  A process
-that is dead makes no further step: whatever its ``finally`` clauses try does not happen.
+process may be killed at it, the power may fail, the call may fail or do half of its work.  A
+process that is dead makes no further step: whatever its ``finally`` clauses try does not happen.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class System:
         self.log.append(Step(call, path[len(self._prefix) :], self.current.name))
         if (planned := self.plan.at.get(self.steps)) is not None:
             self._due.append(planned)
-        fault = self._strike(call)
+        fault = self._strike(call, path)
         if fault in FAILURES:
             raise OSError(FAILURES[fault], os.strerror(FAILURES[fault]), path)
         if fault is Fault.KILL:
@@ -169,7 +169,7 @@ class System:
             raise Crashed
         return fault
 
-    def _strike(self, call: str) -> Fault | None:
+    def _strike(self, call: str, path: str) -> Fault | None:
         if self._failing is not None:
             fault, left = self._failing
             self._failing = (fault, left - 1) if left > 1 else None
@@ -177,7 +177,7 @@ class System:
                 self.injected[f"{fault.value}: {call}"] += 1
                 return fault
         for fault in self._due:
-            if self._fits(fault, call):
+            if self._fits(fault, call, path):
                 self._due.remove(fault)
                 self.injected[f"{fault.value}: {call}"] += 1
                 if fault in FAILURES and self.plan.lasting:
@@ -185,8 +185,10 @@ class System:
                 return fault
         return None
 
-    def _fits(self, fault: Fault, call: str) -> bool:
-        if fault in WRITES_ONLY or fault in CORRUPTIONS:
+    def _fits(self, fault: Fault, call: str, path: str) -> bool:
+        if fault in CORRUPTIONS:
+            return call == "write" and path.startswith(f"{self._prefix}checkpoint{os.sep}")
+        if fault in WRITES_ONLY:
             return call == "write"
         if fault is Fault.ENOSPC:
             return call in ALLOCATING

@@ -11,12 +11,8 @@ from typing import Any, NoReturn
 from wallaroo.errors import NotYetError, Problem
 from wallaroo.user_frames import user_place
 
-CONNECTORS = (
-    "the connector protocol comes in a later version; until then connect over TCP, or with files."
-)
-OLD_BUILDER = (
-    "the ApplicationBuilder API of 2017 comes in a later version; until then start with "
-    "wallaroo.source(name, config)."
+OLD_DECORATOR = (
+    "the decorator of 2018 comes in a later version; until then use key_extractor and key_by()."
 )
 
 
@@ -31,5 +27,4 @@ def not_yet(name: str, why: str) -> Callable[..., NoReturn]:
     return missing
 
 
-ApplicationBuilder = not_yet("ApplicationBuilder", OLD_BUILDER)
-partition = not_yet("partition", OLD_BUILDER)
+partition = not_yet("partition", OLD_DECORATOR)

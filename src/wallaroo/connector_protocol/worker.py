@@ -6,8 +6,12 @@ The invariants of a session:
 
 * A connection is in one of four states, and `_HANDLERS` says which frames each may get.  Anything else
   is answered with ERROR, and nothing after it is looked at.
-* Every frame after the handshake costs the client one credit.  A client without credits that sends is
-  in error.  Credits are refilled when they fall to ``refill`` or below.
+* A frame after the handshake costs the client one credit; a client without credits that sends a
+  message is in error.  Wallaroo's own client announces streams without looking at its credits, and
+  pays nothing for the end of a stream: a NOTIFY may be on credit, and every end of a stream allows a
+  message more.  Credits are refilled when they fall to ``refill`` or below, and none are given while
+  `is_paused`: what a client may send then is bounded by what it was given before.
+* A client tries a refused stream again when it gets an ACK: `beat` sends one where nothing else does.
 * A stream has one owner among all connections.  A message of a stream that the connection does not
   own is an error.  Ids of a stream rise; a message whose id was seen before is dropped silently: that
   is how a client that rewinds too far loses and doubles nothing.
@@ -43,7 +47,7 @@ VERSIONS = frozenset([b"0.0.1", b"v0.0.1"])  # Wallaroo's clients say one, its s
 
 
 class State(Enum):
-    """Where a connection stands."""
+    """How far a connection is."""
 
     CONNECTED = auto()  # HELLO is awaited
     STREAMING = auto()
@@ -117,7 +121,10 @@ class SourceSession:
         self._cookie = cookie
         self._credits_max = credits_max
         self._refill = refill
-        self._credits = 0
+        self._credits = 0  # below 0: announced on credit
+        self._ends = 0  # of streams, on this connection
+        self._is_refused = False  # whether the client waits for an ACK to try a stream again
+        self.is_paused = False  # whether credits are held back
         self._splitter = FrameSplitter()
         self._out: list[bytes] = []
         self._points: dict[int, int] = {}  # to be acknowledged with the next ACK
@@ -135,9 +142,22 @@ class SourceSession:
                     return events
         except MalformedFrameError as error:
             self._fail(str(error))
-        if self.state is State.STREAMING and self._credits <= self._refill:
-            self._answer_credits()
+        self._refill_low()
         return events
+
+    def pause(self) -> None:
+        """Hold credits back until `resume`."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Give what was held back."""
+        self.is_paused = False
+        self._refill_low()
+
+    def _refill_low(self) -> None:
+        is_low = self._credits <= self._refill and not self.is_paused
+        if self.state is State.STREAMING and is_low:
+            self._answer()
 
     @property
     def _is_live(self) -> bool:
@@ -152,7 +172,12 @@ class SourceSession:
     def flush(self) -> None:
         """Send what was acknowledged since."""
         if self._points and self.state is State.STREAMING:
-            self._answer_credits()
+            self._answer()
+
+    def beat(self) -> None:
+        """Call it once in a while: a client whose stream was refused gets an ACK."""
+        if self._is_refused and self.state is State.STREAMING:
+            self._answer()
 
     def restart(self, address: bytes = b"") -> None:
         """Ask the client to connect again, elsewhere if an address is given, and to rewind."""
@@ -182,8 +207,8 @@ class SourceSession:
             self._fail(f"unexpected {type(frame).__name__} frame: {wanted}")
             return
         if self.state is State.STREAMING:
-            if self._credits == 0:
-                self._fail("a frame was sent without a credit")
+            if type(frame) is Message and self._credits <= -self._ends:
+                self._fail("a message was sent without a credit")
                 return
             self._credits -= 1
         yield from handler(self, frame)
@@ -203,14 +228,15 @@ class SourceSession:
     def _notify(self, frame: Notify) -> Iterator[Event]:
         stream = self._streams.claim(frame.stream, frame.name, self)
         if stream is None:
+            self._is_refused = True
             self._send(NotifyAck(False, frame.stream, frame.point))
         else:
             self._send(NotifyAck(True, frame.stream, stream.last))
         yield from ()
 
     def _message(self, frame: Message) -> Iterator[Event]:
-        stream = self._streams.by_id.get(frame.stream)
-        if stream is None or stream.owner is not self:
+        stream = self._open_stream(frame.stream)
+        if stream is None:
             self._fail(f"a message of stream {frame.stream}, which is not open on this connection")
             return
         if frame.id == NO_POINT:
@@ -222,12 +248,19 @@ class SourceSession:
         yield Taken(frame.stream, frame.id, frame.event_time, frame.key, frame.payload)
 
     def _end_of_stream(self, frame: EndOfStream) -> Iterator[Event]:
-        stream = self._streams.by_id.get(frame.stream)
-        if stream is None or stream.owner is not self:
+        stream = self._open_stream(frame.stream)
+        if stream is None:
             self._fail(f"the end of stream {frame.stream}, which is not open on this connection")
             return
         stream.is_ended = True
+        self._ends += 1
         yield Ended(frame.stream, stream.last)
+
+    def _open_stream(self, number: int) -> Stream | None:
+        """The stream, if this connection may send it: an ended one has to be announced again."""
+        stream = self._streams.by_id.get(number)
+        is_open = stream is not None and stream.owner is self and not stream.is_ended
+        return stream if is_open else None
 
     def _client_failed(self, frame: Error) -> Iterator[Event]:
         self.state = State.FAILED
@@ -237,9 +270,10 @@ class SourceSession:
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def _answer_credits(self) -> None:
-        given = self._credits_max - self._credits
-        self._credits = self._credits_max
+    def _answer(self) -> None:
+        given = 0 if self.is_paused else self._credits_max - self._credits
+        self._credits += given
+        self._is_refused = False
         self._send(Ack(given, tuple(self._points.items())))
         for stream, point in self._points.items():
             known = self._streams.by_id[stream]

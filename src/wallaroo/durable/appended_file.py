@@ -2,8 +2,8 @@
 
 Where it runs: driver.
 
-The invariant: where a record could not be written or synced, the file ends where it did before: what
-was not confirmed is not found later (docs/decisions/0013).
+The invariant: where a record could not be written or synced, the file ends where it did before:
+what was not confirmed is not found later (docs/decisions/0013).
 """
 
 from __future__ import annotations

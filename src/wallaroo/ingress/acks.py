@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 
 from wallaroo.durable.versions import check_version
 from wallaroo.durable.whole_file import write_whole
@@ -62,11 +63,19 @@ def read_hello(content: bytes) -> tuple[bytes, bytes] | None:
     return content[_HELLO.size : end], content[end:]
 
 
-class Streams:
-    """The counts of one source's streams, exact over any crash."""
+def _whole(note: bytes) -> bytes:
+    return note
 
-    def __init__(self, writer: SpoolWriter):
-        """Read the counts that belong to the writer's position, which must be published."""
+
+class Streams:
+    """A number per stream of one source, exact over any crash: how many frames are stored, or, of a
+    connector's stream, the id of the last message.
+    """
+
+    def __init__(self, writer: SpoolWriter, stream_in: Callable[[bytes], bytes] = _whole):
+        """Read the counts that belong to the writer's position, which must be published.
+        ``stream_in`` finds the stream in what follows the count in a chunk's ``resume``.
+        """
         self._path = writer.folder / "streams"
         self._writer = writer
         self.counts: dict[bytes, int] = {}
@@ -74,7 +83,7 @@ class Streams:
         for chunk in SpoolReader(writer.folder).chunks(max(start, writer.first), writer.position):
             if chunk.resume:
                 count = COUNT.unpack_from(chunk.resume)[0]
-                self.counts[chunk.resume[COUNT.size :]] = count
+                self.counts[stream_in(chunk.resume[COUNT.size :])] = count
 
     def resume_after(self, stream: bytes, frames: int) -> bytes:
         """Return the ``resume`` of a chunk with the next frames of a stream."""

@@ -6,7 +6,7 @@ Where it runs: driver and ingress.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,17 @@ HANDSHAKE_S = 10.0  # for a sender of an acknowledged stream to name its stream
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectorOptions:
+    """How a source speaks with source programs (``connector_protocol``)."""
+
+    cookie: str = field(repr=False)
+    max_credits: int
+    refill_credits: int
+
+
+@dataclass(frozen=True, slots=True)
 class IngressSource:
-    """One TCP source: where it listens, how it frames, where its spool is."""
+    """One source that listens: where it listens, how it frames, where its spool is."""
 
     name: str
     host: str
@@ -30,11 +39,12 @@ class IngressSource:
     # listen here too, for senders that want acknowledgements (see ``acks``); 0: any free one
     ack_port: int | None = None
     tls: TLS | None = None
+    connector: ConnectorOptions | None = None  # frames are the connector protocol's
 
 
 @dataclass(frozen=True, slots=True)
 class IngressConfig:
-    """All TCP sources of an application."""
+    """All sources of an application that listen."""
 
     sources: tuple[IngressSource, ...]
     is_durable: bool = False
@@ -57,5 +67,10 @@ def read_config(path: Path) -> IngressConfig:
 
 
 def _source(fields: dict[str, Any]) -> IngressSource:
-    tls = TLS(**fields["tls"]) if fields["tls"] else None
-    return IngressSource(**{**fields, "framing": Framing(**fields["framing"]), "tls": tls})
+    tls, connector = fields["tls"], fields["connector"]
+    built = {
+        "framing": Framing(**fields["framing"]),
+        "tls": TLS(**tls) if tls else None,
+        "connector": ConnectorOptions(**connector) if connector else None,
+    }
+    return IngressSource(**{**fields, **built})

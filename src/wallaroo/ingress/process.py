@@ -29,6 +29,7 @@ from wallaroo.errors import (
 from wallaroo.ingress.config import (
     BACKLOG_BYTES_MAX,
     HANDSHAKE_S,
+    ConnectorOptions,
     IngressConfig,
     IngressSource,
     write_config,
@@ -37,6 +38,7 @@ from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
 from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
 from wallaroo.range_server.server import RangeConfig, write_range_config
 from wallaroo.range_server.wire import SECRET_BYTES
+from wallaroo.sources.connector import SourceConnectorConfig
 from wallaroo.sources.interface import FedBy, SourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import folder_of
@@ -55,6 +57,8 @@ INGRESS, FEEDER, RANGES = (
     "wallaroo.ingress.feeder",
     "wallaroo.range_server.server",
 )
+# sources that the ingress reads
+LISTENING = (TCPSourceConfig, SourceConnectorConfig)
 
 Address = tuple[str, int]
 _ERRORS: dict[str, type[WallarooError]] = {
@@ -119,10 +123,13 @@ class Feeders:
         self._is_stopping = is_stopping
         make_private(spool_root, is_durable=is_durable)
         listening = [
-            source for source in sources if isinstance(source, TCPSourceConfig) and source.valid
+            source
+            for source in sources
+            if isinstance(source, LISTENING) and getattr(source, "valid", True)
         ]
         others = [source for source in sources if source.fed_by is FedBy.FEEDER]
-        ports = {source.name: 0 for source in listening if is_acknowledged} | dict(ack_ports or {})
+        counted = [source.name for source in listening if isinstance(source, TCPSourceConfig)]
+        ports = {name: 0 for name in counted if is_acknowledged} | dict(ack_ports or {})
         try:
             if serve_on is not None:
                 secret = secrets.token_bytes(SECRET_BYTES).hex()
@@ -328,9 +335,14 @@ def _failure(child: Child, word: str, content: Any) -> WallarooError:
 
 
 def _ingress_source(
-    source: TCPSourceConfig, spool_root: Path, ack_port: int | None
+    source: TCPSourceConfig | SourceConnectorConfig, spool_root: Path, ack_port: int | None
 ) -> IngressSource:
     folder = str(folder_of(spool_root, source.name))
+    connector = (
+        ConnectorOptions(source.cookie, source.max_credits, source.refill_credits)
+        if isinstance(source, SourceConnectorConfig)
+        else None
+    )
     return IngressSource(
         source.name,
         source.host,
@@ -338,7 +350,8 @@ def _ingress_source(
         folder,
         source.wire_framing,
         ack_port,
-        source.tls,
+        getattr(source, "tls", None),  # the connector protocol has none
+        connector,
     )
 
 

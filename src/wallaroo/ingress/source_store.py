@@ -32,11 +32,12 @@ class SourceStore:
         backlog_bytes_max: int,
         is_stopping: Callable[[float], bool],
         log: Callable[[str], None],
+        streams: Streams,
     ):
         self.is_paused = False
         self.connections = 0
         self.rejected = 0
-        self.streams = Streams(writer)
+        self.streams = streams
         self._writer = writer
         self._backlog_bytes_max = backlog_bytes_max
         self._is_stopping = is_stopping
@@ -51,13 +52,19 @@ class SourceStore:
         """Append whole frames, of an acknowledged stream if it has a name.  Raises SpoolFullError
         where the process is to stop before there is room, and SpoolDiskError.
         """
-        receipt_ns = time.time_ns()
         resume = self.streams.resume_after(stream, events) if stream else b""
+        self.append_with(frames, events, connection, resume)
+        if stream:
+            self.streams.add(stream, events)
+
+    def append_with(
+        self, frames: bytes | bytearray | memoryview, events: int, connection: int, resume: bytes
+    ) -> None:
+        """Append whole frames and a note of where to continue.  Raises as ``append`` does."""
+        receipt_ns = time.time_ns()
         self._until_stored(
             lambda: self._writer.append(frames, events, receipt_ns, connection, resume)
         )
-        if stream:
-            self.streams.add(stream, events)
 
     def publish(self) -> None:
         """Make what was appended visible and, where durable, safe.  Raises as ``append`` does."""
@@ -132,11 +139,13 @@ def open_store(
     backlog_bytes_max: int,
     is_stopping: Callable[[float], bool],
     log: Callable[[str], None],
+    streams_of: Callable[[SpoolWriter], Streams] = Streams,
 ) -> SourceStore:
     """Open a source's spool.  Raises PeerError or CheckpointError."""
     writer = SpoolWriter(folder, is_durable=is_durable, checkpoint=checkpoint)
     try:
-        return SourceStore(writer, backlog_bytes_max, is_stopping, log)
+        streams = streams_of(writer)
+        return SourceStore(writer, backlog_bytes_max, is_stopping, log, streams)
     except BaseException:
         writer.close()
         raise

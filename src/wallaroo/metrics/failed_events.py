@@ -1,5 +1,5 @@
-"""Events that failed without stopping the run: their counts by step, the newest of them, and the few
-lines a batch logs about them.
+"""Events that failed without stopping the run: their counts by step, the newest of them, and the
+few lines a batch logs about them.
 
 Where it runs: driver.
 """

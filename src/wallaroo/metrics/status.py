@@ -1,5 +1,5 @@
-"""What a running application reports about itself: one frozen snapshot, read by the live table, the log
-line, and programs.
+"""What a running application reports about itself: one frozen snapshot, read by the live table, the
+log line, and programs.
 
 Where it runs: driver.
 """

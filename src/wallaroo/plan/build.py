@@ -203,7 +203,8 @@ class _Cutter:
         return self._step(node, settled)
 
     def _open_source(self, node: SourceNode) -> _Open:
-        index, self._sources = self._sources, self._sources + 1
+        index = self._sources
+        self._sources += 1
         return self._open(
             SourceEntry(index), 0, f"It reads and decodes source '{node.config.name}'."
         )

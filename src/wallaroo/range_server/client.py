@@ -119,7 +119,8 @@ class _Patience:
 
     def renew(self) -> None:
         """Start over: a chunk came."""
-        self._until, self._pause_s = None, 0.0
+        self._until = None
+        self._pause_s = 0.0
 
     def spend(self, error: OSError) -> None:
         """Wait before the next try; the first one comes at once.  Raises PeerError when the time is
@@ -171,7 +172,8 @@ class _Link:
         """Ask for a range; ``window`` gives it.  Raises CheckpointError if the log does not hold
         it.
         """
-        self._piece, self.byte = b"", low
+        self._piece = b""
+        self.byte = low
         name = folder.encode()
         self._socket.sendall(REQUEST.pack(len(name), low, high) + name)
         self._answer(high - low)
@@ -179,7 +181,8 @@ class _Link:
     def window(self, byte: int, count: int) -> bytes:
         """Return the range's bytes from ``byte`` on.  Raises OSError if the connection breaks."""
         rest = self._piece[byte - self.byte :]
-        self.byte, self._piece = byte, rest
+        self.byte = byte
+        self._piece = rest
         if len(self._buffer) < count:
             self._buffer = bytearray(count)
         view, at = memoryview(self._buffer)[:count], len(rest)

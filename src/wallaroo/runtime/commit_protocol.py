@@ -45,13 +45,13 @@ class BatchProtocol:
         housekeeping: Housekeeping,
         logs: Mapping[str, SourceLog],
         steps: tuple[str, ...],
-        tell: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None] = lambda line: None,
     ):
         self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
         self._housekeeping, self._logs, self._steps = housekeeping, logs, steps
-        self.last, self._tell = checkpoint.last, tell
+        self.last, self._report = checkpoint.last, report
         self._checkpoint_id = checkpoint.id
-        housekeeping.report_to(tell)
+        housekeeping.report_to(report)
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
         """Attempt the batch until all tasks read the same attempt of each producer; return their
@@ -71,7 +71,7 @@ class BatchProtocol:
             self.abort(batch, reports)
             if error is not None:
                 raise error
-            self._tell(
+            self._report(
                 f"batch {batch} is run again: {mixed}, whose outputs differ from the attempt that "
                 f"counts"
             )
@@ -86,7 +86,7 @@ class BatchProtocol:
             if count := int(report.notes.get("rebuilt_shards", 0)):
                 shards[report.worker] = shards.get(report.worker, 0) + count
         for worker, count in shards.items():
-            self._tell(
+            self._report(
                 f"the view of the state on '{worker}' was damaged: {count} of its parts were "
                 f"removed and built again from the checkpoint; nothing is lost. Check that disk."
             )

@@ -3,9 +3,9 @@
 Where it runs: driver, after a commit.
 
 The invariant: a file is deleted only when no retained commit, and nothing that a retained commit is
-built on, refers to it, nor a batch to come: where tasks write snapshots beside the batches, those that are
-newer than what is in force stay.  Commits are deleted oldest first, before their files.  So a crash between
-two deletions leaves garbage, never a gap.
+built on, refers to it, nor a batch to come: where tasks write snapshots beside the batches, those
+that are newer than what is in force stay.  Commits are deleted oldest first, before their files.
+So a crash between two deletions leaves garbage, never a gap.
 """
 
 from __future__ import annotations

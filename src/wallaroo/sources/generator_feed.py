@@ -69,7 +69,8 @@ class GeneratorFeed:
                     self._state = "ended"
                     break
                 pickled = self._pickled(value)
-                self._value, self._state = value, "running"
+                self._value = value
+                self._state = "running"
                 parts.append(_LENGTH.pack(len(pickled)) + pickled)
                 size += len(pickled)
                 if count is None and (size >= CHUNK_BYTES_MAX or time.monotonic() >= until):

@@ -1,4 +1,5 @@
-"""The source interface: a configuration, which opens the log that a run reads, and says who fills it.
+"""The source interface: a configuration, which opens the log that a run reads, and says who fills
+it.
 
 Where it runs: configurations travel; feeders run in processes of their own, started by the driver.
 """

@@ -4,10 +4,10 @@ Where it runs: the driver plans with it (`head`, `advance`, `split`), workers re
 
 The invariants of a source log:
 
-* A *position* is JSON-able and means the same to every process and in every later run.  Its ``place``
-  is opaque to all but the log it belongs to.  Positions only move forward.
-* `read` of the same range yields the same records in the same order, every time and everywhere, until
-  the range is released.  So a batch that is processed again sees the same events.
+* A *position* is JSON-able and means the same to every process and in every later run.  Its
+  ``place`` is opaque to all but the log it belongs to.  Positions only move forward.
+* `read` of the same range yields the same records in the same order, every time and everywhere,
+  until the range is released.  So a batch that is processed again sees the same events.
 * A log has *partitions*; order is kept within a partition.  `split` never lets a later part of a
   partition be read by an earlier piece.
 * What `head` states can be read: it is on disk, or committed in the system that keeps it.
@@ -29,8 +29,8 @@ class Position:
     """A place in a log, and how many events lie before it.
 
     ``place`` is whatever the log can find again, JSON-able: a byte, an offset per partition.
-    ``events`` counts from the log's beginning; a log that cannot count exactly states an upper bound
-    (transaction markers and compaction take Kafka offsets that hold no event).
+    ``events`` counts from the log's beginning; a log that cannot count exactly states an upper
+    bound (transaction markers and compaction take Kafka offsets that hold no event).
     """
 
     place: Any
@@ -125,14 +125,14 @@ class SourceLog(ABC):
 
     @abstractmethod
     def advance(self, start: Position, events_max: int) -> Position:
-        """Return the furthest position at most ``events_max`` events after ``start``, and at or before
-        the head; further where a smaller step is impossible.
+        """Return the furthest position at most ``events_max`` events after ``start``, and at or
+        before the head; further where a smaller step is impossible.
         """
 
     @abstractmethod
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
-        """Cut what lies between two positions into at most ``pieces`` lists of ranges, about equally
-        large, none empty.
+        """Cut what lies between two positions into at most ``pieces`` lists of ranges, about
+        equally large, none empty.
         """
 
     @abstractmethod

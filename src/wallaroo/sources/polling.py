@@ -3,8 +3,8 @@
 Where it runs: the configuration travels; `poll` is called in a feeder process of its own, which
 writes what it returns to the spool.
 
-The invariant: events and the position after them are stored in one piece.  So what was stored is not
-asked for again, and what was not stored is.
+The invariant: events and the position after them are stored in one piece.  So what was stored is
+not asked for again, and what was not stored is.
 """
 
 from __future__ import annotations

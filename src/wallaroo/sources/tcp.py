@@ -6,7 +6,7 @@ Where it runs: the configuration travels; the sockets live in the ingress proces
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from wallaroo.framing import Framing, line_framing
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
@@ -28,6 +28,8 @@ class TCPSourceConfig(SourceConfig[Event]):
     sender.  With ``tls=TLS(certificate=..., key=...)`` only TLS connections are taken.  Port 0 takes a
     free port.  ``valid=False`` does not listen.  ``parallelism`` and
     ``max_received_count`` are accepted for compatibility and limit nothing.
+
+    In the API of 2017, ``TCPSourceConfig(host, port, decoder)``, it gets its pipeline's name.
     """
 
     kind: ClassVar[str] = "tcp"
@@ -36,13 +38,25 @@ class TCPSourceConfig(SourceConfig[Event]):
     name: str
     host: str
     port: int | str
-    decoder: Decoder[Event]
+    decoder: Decoder[Event] = cast(Decoder[Event], None)  # noqa: RUF009  # only the old form has none
     valid: bool = True
     parallelism: int = 10
     max_size: int = 16384  # largest payload accepted, bytes
     max_received_count: int = 50
     framing: Literal["length", "lines"] = "length"
     tls: TLS | None = None
+
+    def __post_init__(self) -> None:
+        port: Any = self.port
+        given: Any = self.decoder
+        if given is None and not isinstance(port, int | str):
+            for name, value in (
+                ("decoder", port),
+                ("port", self.host),
+                ("host", self.name),
+                ("name", ""),
+            ):
+                object.__setattr__(self, name, value)
 
     @property
     def label(self) -> str:

@@ -1,5 +1,5 @@
-"""What the driver tells the source planner, which Spark runs in a process of its own: how much to
-take, and when to take nothing.
+"""What the source planner, which Spark runs in a process of its own, takes into a batch: how much,
+and when nothing.
 
 Where it runs: driver writes, planner reads.  One small file, replaced atomically; nothing of it
 matters after the run.

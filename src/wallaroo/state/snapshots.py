@@ -36,8 +36,8 @@ def in_force(old: Iterable[SnapshotRef], new: Iterable[SnapshotRef]) -> tuple[Sn
 
 def oldest_needed(oldest_retained: Commit, key_groups: int) -> int:
     """Return the oldest batch whose deltas the oldest retained commit needs: one after the oldest
-    snapshot in force.
+    snapshot in force.  ``key_groups``: 0 where there is no state.
     """
     if len(oldest_retained.snapshots) < key_groups:
         return 0  # some group has no snapshot yet: the log since the beginning is its state
-    return 1 + min(ref.batch for ref in oldest_retained.snapshots)
+    return 1 + min((ref.batch for ref in oldest_retained.snapshots), default=oldest_retained.batch)

@@ -3,8 +3,8 @@
 Where it runs: driver and workers.
 
 The invariant: a name is visible with its whole content or not at all; a published name is never
-changed; only a log grows, record by record.  With ``is_durable`` it survives a power cut once ``publish`` has returned.  Files are
-readable and writable for this user only.
+changed; only a log grows, record by record.  With ``is_durable`` it survives a power cut once
+``publish`` has returned.  Files are readable and writable for this user only.
 """
 
 from __future__ import annotations

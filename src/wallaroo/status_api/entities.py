@@ -152,7 +152,8 @@ def counts_of(state: StateAt | None, steps: Sequence[str]) -> dict[str, int]:
 
 
 def key_json(key: Key) -> str | int:
-    """Write a key in JSON: text and numbers as they are, bytes as ``wallaroo state list`` shows them.
+    """Write a key in JSON: text and numbers as they are, bytes as ``wallaroo state list`` shows
+    them.
 
     >>> key_json("AAPL"), key_json(7), key_json(b"AAPL")
     ('AAPL', 7, "b'AAPL'")

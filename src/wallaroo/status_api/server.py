@@ -84,7 +84,8 @@ class StatusServer:
             self._announcement.withdraw()
         self._is_closed.set()
         self._entities.close()
-        server, self._server = self._server, None
+        server = self._server
+        self._server = None
         if server is not None:
             server.shutdown()
             server.server_close()

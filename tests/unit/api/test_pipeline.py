@@ -107,8 +107,7 @@ def test_the_default_serializer_is_pickle() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: wallaroo.ApplicationBuilder("old"),
-        lambda: wallaroo.experimental.SourceConnectorConfig("a", port=7100),
+        lambda: wallaroo.partition(len),
     ],
 )
 def test_what_is_not_here_yet_says_so_in_one_sentence(call: Any) -> None:

@@ -208,7 +208,7 @@ def test_a_client_that_sends_without_a_credit_fails() -> None:
     events = say(subject, HELLO, NOTIFY, message(1), message(2))
 
     assert [event.id for event in events if isinstance(event, Taken)] == [1]
-    assert answers(subject)[-1] == Error(b"a frame was sent without a credit")
+    assert answers(subject)[-1] == Error(b"a message was sent without a credit")
 
 
 def test_only_what_the_host_says_is_acknowledged() -> None:
@@ -269,7 +269,7 @@ def test_no_bytes_raise_and_what_is_wrong_is_answered_once(
 def test_a_client_that_rewinds_as_it_likes_delivers_every_message_once(
     runs: list[tuple[int, int]],
 ) -> None:
-    """Each run is a connection that begins at an id at or before the one it was told, and then dies."""
+    """Each run is a connection that begins at an id at or before the one it was given, and then dies."""
     streams, taken = Streams(), list[int]()
     reached = 0
     for back, count in runs:
@@ -282,3 +282,65 @@ def test_a_client_that_rewinds_as_it_likes_delivers_every_message_once(
         connection.close()
 
     assert taken == list(range(reached))
+
+
+def test_streams_are_announced_on_credit_and_the_debt_is_paid_back() -> None:
+    subject = session(credits_max=2, refill=0)
+
+    say(subject, HELLO, *[Notify(number, b"%d" % number, 0) for number in range(5)])
+
+    assert answers(subject)[-1] == Ack(5, ())
+    assert subject.state is State.STREAMING
+
+
+def test_the_end_of_a_stream_may_be_free_for_the_client() -> None:
+    """It counts its credits as Wallaroo's does: one is left to it here, and none to the worker."""
+    streams = Streams()
+    subject = streaming(streams, credits_max=4, refill=0)
+    say(subject, Notify(8, b"eight", 0))
+    subject.pause()
+
+    say(subject, EndOfStream(8), message(1))
+    events = say(subject, message(2))
+
+    assert [event.id for event in events if isinstance(event, Taken)] == [2]
+    assert subject.state is State.STREAMING
+    say(subject, message(3))
+    assert subject.failure == "a message was sent without a credit"
+
+
+def test_credits_are_held_back_while_it_is_paused_but_acknowledgements_are_sent() -> None:
+    subject = streaming(credits_max=5, refill=4)
+    subject.pause()
+
+    say(subject, message(1))
+    subject.acknowledge(7, 1)
+    subject.flush()
+
+    assert answers(subject) == [Ack(0, ((7, 1),))]
+    subject.resume()
+    assert answers(subject) == [Ack(1, ())]
+
+
+def test_a_client_whose_stream_was_refused_gets_an_ack_to_try_again() -> None:
+    streams = Streams()
+    owner, other = streaming(streams), session(streams)
+    say(other, HELLO, NOTIFY)
+    answers(other)
+
+    owner.beat()
+    other.beat()
+    other.beat()
+
+    assert answers(owner) == []
+    assert [type(frame) for frame in answers(other)] == [Ack]
+
+
+def test_an_ended_stream_has_to_be_announced_again() -> None:
+    subject, again = streaming(), streaming()
+
+    say(subject, EndOfStream(7), message(1))
+    events = say(again, EndOfStream(7), NOTIFY, message(1))
+
+    assert subject.failure == "a message of stream 7, which is not open on this connection"
+    assert [event.id for event in events if isinstance(event, Taken)] == [1]

@@ -11,6 +11,7 @@ import pytest
 
 from wallaroo.framing import Framing, frame_splitter
 from wallaroo.ingress.process import Feeders
+from wallaroo.sources.interface import SourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import Boundary, SpoolReader, folder_of
 from wallaroo.steps import Decoder
@@ -61,7 +62,7 @@ class Running:
     def __init__(self, root: Path):
         self.root, self.feeders, self.log = root, Feeders(), list[str]()
 
-    def start(self, *sources: TCPSourceConfig, **options: object) -> None:
+    def start(self, *sources: SourceConfig, **options: object) -> None:
         self.feeders.start(sources, self.root, log=self.log.append, **options)  # type: ignore[arg-type]
 
     def connect(self, name: str = "In") -> socket.socket:

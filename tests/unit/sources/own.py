@@ -1,5 +1,5 @@
-"""Sources of a user's own, as docs/sources.md writes them: numbers that a file says how many there are
-of.
+"""Sources of a user's own, as docs/sources.md writes them: numbers that a file says how many there
+are of.
 """
 
 from __future__ import annotations

@@ -126,3 +126,14 @@ def test_the_oldest_needed_batch_is_the_one_behind_the_oldest_snapshot() -> None
     refs = (SnapshotRef("a", 0, 1, 5, 0), SnapshotRef("b", 1, 2, 9, 0))
     assert oldest_needed(Commit(20, {}, snapshots=refs), GROUPS) == 6
     assert oldest_needed(Commit(20, {}, snapshots=refs[:1]), GROUPS) == 0
+
+
+def test_without_state_only_the_retained_commits_stay(checkpoint: Checkpoint) -> None:
+    """There will never be a snapshot to wait for."""
+    keeper = Housekeeping(checkpoint, 0, retain=2)
+    for batch in range(SWEEP_EVERY + 1):
+        commit = Commit(batch, {}, checkpoint=checkpoint.id, id=f"id {batch}")
+        checkpoint.commits.publish(commit)
+        keeper.committed(commit)
+
+    assert checkpoint.commits.batches() == [SWEEP_EVERY - 1, SWEEP_EVERY]

@@ -155,7 +155,10 @@ def _parts(
     steps = step_table(checkpoint.last, plan.step_names, dropped)
     is_frequent = options.latency == "low"
     housekeeping = Housekeeping(
-        checkpoint, plan.key_groups, options.retain_commits, is_frequent=is_frequent
+        checkpoint,
+        plan.key_groups if steps else 0,  # without state no commit needs the one before it
+        options.retain_commits,
+        is_frequent=is_frequent,
     )
     if is_frequent:
         checkpoint.commits.append_from_here()

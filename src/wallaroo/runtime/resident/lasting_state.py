@@ -1,5 +1,5 @@
-"""State that stays open from epoch to epoch: a view at some commit, and over it what this task wrote
-since.
+"""State that stays open from epoch to epoch: a view at some commit, and over it what this task
+wrote since.
 
 Where it runs: worker, in a resident task.
 
@@ -11,8 +11,8 @@ The invariants:
   dropped where the driver names another one.  A commit that this task knows nothing of makes it
   begin again from the log.
 * What was written since the view's commit lies over it, in two layers: ``newer``, and ``older``
-  while a thread brings a second view to the commit with which ``older`` ends.  The layer and the old
-  view go together, so a key is never read from a view that lacks one of its commits.
+  while a thread brings a second view to the commit with which ``older`` ends.  The layer and the
+  old view go together, so a key is never read from a view that lacks one of its commits.
 * The views hold committed versions only, as ever: the thread reads them out of the log.
 """
 

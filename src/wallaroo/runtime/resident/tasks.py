@@ -2,8 +2,8 @@
 
 Where it runs: driver.
 
-The invariant: a generation has one number of tasks, each of which owns the same key groups as long as
-it lives.  Where one task is lost the generation is over, and the next one has another address: a
+The invariant: a generation has one number of tasks, each of which owns the same key groups as long
+as it lives.  Where one task is lost the generation is over, and the next one has another address: a
 task of an earlier generation finds no driver.
 """
 
@@ -24,6 +24,7 @@ from wallaroo.runtime.resident.epochs import Epoch, Hello, Welcome
 from wallaroo.runtime.resident.wire import SECRET_BYTES, accept, listen, receive, send
 
 LOOK_S = 0.1  # while tasks start: between two looks at whether they still can
+START_S = 120.0  # for all tasks to start, on a crowded machine
 GREETING_S = 5.0  # for a task that has connected to say which one it is
 
 
@@ -52,14 +53,17 @@ class ResidentTasks:
         longer come.
         """
         addresses: dict[int, str] = {}
+        until = time.monotonic() + START_S
         while len(self._connections) < self.count:
             look()
+            if time.monotonic() > until:
+                raise LostTaskError(f"{self.count - len(addresses)} tasks did not start")
             try:
                 connection = self._accept()
             except TimeoutError:
                 continue
             if connection is not None:
-                hello: Hello = pickle.loads(receive(connection))
+                hello = _greeting(connection)
                 self._connections[hello.index] = connection
                 addresses[hello.index] = hello.address
         ordered = tuple(addresses[index] for index in range(self.count))
@@ -86,16 +90,16 @@ class ResidentTasks:
                 raise LostTaskError(f"task {index} has gone") from error
 
     def _gather(self) -> list[TaskReport]:
-        """Return what all tasks report.  An error explains why others have gone: it comes first."""
+        """Return what all tasks report.  Raises LostTaskError where one has gone, unless an error
+        that another one reports explains that.
+        """
         reports: list[TaskReport] = []
         lost: LostTaskError | None = None
         for index, connection in self._connections.items():
             try:
                 reports.extend(pickle.loads(receive(connection)))
             except (EOFError, OSError):
-                lost = LostTaskError(f"task {index} has gone")
-                if not _has_failed(reports):
-                    self.close()  # the others may wait for a task that cannot go on
+                lost = LostTaskError(f"task {index} has gone")  # those that wait for it go, too
         if lost is not None and not _has_failed(reports):
             raise lost
         return reports
@@ -108,6 +112,14 @@ class ResidentTasks:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
+
+
+def _greeting(connection: socket.socket) -> Hello:
+    try:
+        hello: Hello = pickle.loads(receive(connection))
+    except (EOFError, OSError) as error:
+        raise LostTaskError("a task has gone while it started") from error
+    return hello
 
 
 def _has_failed(reports: list[TaskReport]) -> bool:

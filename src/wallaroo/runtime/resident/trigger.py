@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 
 LOOK_S = 0.001  # between looks while input flows
-LOOK_IDLE_S = 0.02  # at most between looks: an idle run takes less than 1 % of a core
+LOOK_IDLE_S = 0.03  # at most between looks: an idle run takes less than 1 % of a core
 SLOWER = 0.05  # of the time without input: how long the next pause is
 
 

@@ -35,9 +35,9 @@ class KafkaSourceConfig(SourceConfig[Event]):
     (an aware datetime), or ``"stored"``: the offsets of the consumer group ``group``.  From then on
     offsets live in the application's commits; they are published to ``group`` (``wallaroo-<name>``
     by default, ``""``: not at all) for monitoring.  ``on_data_loss`` says what happens where
-    retention removed records that were not processed yet.  With ``until_now`` the source ends at what
-    the topics hold when the run begins.  ``options`` are librdkafka's, for TLS, SASL and tuning.
-    Needs confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
+    retention removed records that were not processed yet.  With ``until_now`` the source ends at
+    what the topics hold when the run begins.  ``options`` are librdkafka's, for TLS, SASL and
+    tuning. Needs confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
     """
 
     kind: ClassVar[str] = "kafka"

@@ -2,10 +2,10 @@
 
 Where it runs: the driver and the planner ask for heads, workers read ranges.
 
-The invariant: where a run stands is in our commits alone.  The offsets that are committed to the
+The invariant: how far an application has come is in its commits alone.  The offsets that are committed to the
 consumer group are for people and their monitoring; nothing reads them back, unless the source is
-configured to start from them.  A partition that a position does not mention begins at offset 0: it was
-created after the run began, and nothing of it was processed.
+configured to start from them.  A partition that a position does not mention begins at offset 0: it
+was created after the run began, and nothing of it was processed.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class KafkaLog(SourceLog):
     # -- planning ---------------------------------------------------------------------------------
 
     def beginning(self) -> Position:
-        """Ask the brokers for the start that is configured.  Raises PeerError where they do not answer
-        or a topic is missing.
+        """Ask the brokers for the start that is configured.  Raises PeerError where they do not
+        answer or a topic is missing.
         """
         self._find_bound()
         return self._patiently(self._beginning)

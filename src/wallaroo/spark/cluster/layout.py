@@ -4,8 +4,8 @@ hosts.
 Where it runs: driver.  Spark places a task where its RDD says it would like to be, if a core is
 free there.  Two kinds of tasks:
 
-* Level 0 reads the logs of sources: its RDD is one small element per task, each with a preferred host
-  (Spark's ``makeRDD``).
+* Level 0 reads the logs of sources: its RDD is one small element per task, each with a preferred
+  host (Spark's ``makeRDD``).
 * A level behind a shuffle is made of what Spark's shuffle brings.  To give it hosts it is united,
   partition by partition, with an *anchor*: an RDD of the same partitioner whose partitions, one
   ``None`` each, are cached on the hosts they belong to.  Spark prefers the host on which most

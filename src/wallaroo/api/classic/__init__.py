@@ -1,0 +1,1 @@
+"""The API of 2017, built of classes, as a thin layer over today's."""

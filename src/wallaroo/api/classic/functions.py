@@ -1,0 +1,150 @@
+"""What the steps of a classic application call.
+
+Where it runs: workers.  Events are ``(pipeline, data)``, with a key as third before a state step:
+pipelines that share a state run as one stream, and each step acts on its own pipelines' events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+Key = str | bytes | int
+Event = tuple[Any, ...]
+Act = Callable[[Any], list[Any]]
+
+
+class UnknownPartitionKeyError(KeyError):
+    """An event's key is not in the list of partition keys: Wallaroo drops the event."""
+
+
+class ClassicState:
+    """Holds the state that a builder made, once an event has come."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Failure:
+    """What a partition function raised, on its way to where it ends the run."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException):
+        self.error = error
+
+
+def tagged(pipeline: int) -> Callable[[Any], Event]:
+    """Make the function that gives each event of a source its pipeline."""
+
+    def enter(data: Any) -> Event:
+        return pipeline, data
+
+    return enter
+
+
+def stateless(pipeline: int, computation: Any) -> Callable[[Event], list[Event]]:
+    """Make the function that runs a computation on its pipeline's events."""
+    act = _act(computation)
+
+    def compute(event: Event) -> list[Event]:
+        if event[0] != pipeline:
+            return [event]
+        return [(pipeline, output) for output in act(event[1]) if output is not None]
+
+    return compute
+
+
+def _act(computation: Any) -> Act:
+    if hasattr(computation, "compute_multi"):
+        return lambda data: computation.compute_multi(data) or []
+    return lambda data: [computation.compute(data)]
+
+
+def plain_key(key: Hashable) -> Key:
+    """Return a partition key as a key of today; any other object is named by its repr."""
+    return key if isinstance(key, str | bytes | int) else repr(key)
+
+
+def keyed(
+    partitions: Mapping[int, Callable[[Any], Any]], known: frozenset[Any] | None
+) -> Callable[[Event], Event]:
+    """Make the function that finds an event's key; one that is not in ``known`` is an
+    UnknownPartitionKeyError, what the user's function raises is kept for `key_of`.
+    """
+
+    def find(event: Event) -> Event:
+        partition = partitions.get(event[0])
+        if partition is None:
+            return (*event, "")
+        try:
+            key = partition(event[1])
+        except Exception as error:  # noqa: BLE001  # the user's function
+            return (*event, Failure(error))
+        if known is not None and key not in known:
+            raise UnknownPartitionKeyError(key)
+        return (*event, plain_key(key))
+
+    return find
+
+
+def key_of(event: Event) -> Key:
+    """Return the key that was found."""
+    key = event[2]
+    if isinstance(key, Failure):
+        raise key.error
+    return key  # type: ignore[no-any-return]  # a Key
+
+
+def stateful(
+    computations: Mapping[int, Any], builder: Any
+) -> Callable[[Event, ClassicState], list[Event]]:
+    """Make the function that runs each pipeline's computation on the state they share."""
+
+    def compute(event: Event, state: ClassicState) -> list[Event]:
+        pipeline, data, _ = event
+        computation = computations.get(pipeline)
+        if computation is None:
+            return [(pipeline, data)]
+        if state.value is None:
+            state.value = builder.build()
+        outputs = _outputs(computation, data, state.value)
+        return [(pipeline, output) for output in outputs if output is not None]
+
+    return compute
+
+
+def _outputs(computation: Any, data: Any, state: Any) -> list[Any]:
+    """Call a state computation; it returns what to put out, and whether to save, which is always
+    done here.
+    """
+    if hasattr(computation, "compute_multi"):
+        result = computation.compute_multi(data, state)
+        return (result[0] or []) if result is not None else []
+    result = computation.compute(data, state)
+    return [result[0]] if result is not None else []
+
+
+def is_kept(pipelines: frozenset[int]) -> Callable[[Event], bool]:
+    """Make the function that keeps the events of these pipelines."""
+
+    def keep(event: Event) -> bool:
+        return event[0] in pipelines
+
+    return keep
+
+
+def encoded(pipeline: int, encode: Callable[[Any], Any] | None) -> Callable[[Event], Any]:
+    """Make the function that encodes its pipeline's events only."""
+
+    def write(event: Event) -> Any:
+        if event[0] != pipeline:
+            return None
+        return encode(event[1]) if encode is not None else event[1]
+
+    return write

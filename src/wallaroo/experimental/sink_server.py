@@ -1,0 +1,154 @@
+"""The sink program's end of the connector protocol, with what it holds in memory.
+
+Where it runs: sink programs, one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import selectors
+import socket
+import threading
+
+from wallaroo.connector_protocol.frames import (
+    Ack,
+    EndOfStream,
+    Error,
+    Frame,
+    FrameSplitter,
+    Hello,
+    MalformedFrameError,
+    Message,
+    Notify,
+    NotifyAck,
+    Ok,
+    decode,
+    encode,
+)
+from wallaroo.connector_protocol.two_phase import (
+    CONTROL_STREAM,
+    ListUncommitted,
+    Phase1,
+    Phase2,
+    ReplyUncommitted,
+    Vote,
+    framed,
+    unpack,
+)
+
+VERSIONS = (b"v0.0.1", b"0.0.1")
+CREDITS = 1000
+READ_BYTES = 64 * 1024
+
+
+class SinkServer:
+    """Listens, votes yes, and gives committed payloads."""
+
+    def __init__(self, host: str, port: int, cookie: str):
+        self._cookie = cookie.encode()
+        self._payloads: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._instances: dict[bytes, _Output] = {}
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.create_server((host, port))
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        threading.Thread(target=self._live, name="wallaroo-sink-connector", daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._listener.getsockname()[1])
+
+    def read(self, timeout_s: float | None) -> bytes | None:
+        """Return the next committed payload; None if none comes in time."""
+        try:
+            return self._payloads.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def _live(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is None:
+                    sock, _ = self._listener.accept()
+                    self._selector.register(sock, selectors.EVENT_READ, _Client(sock))
+                else:
+                    self._serve(key.data)
+
+    def _serve(self, client: _Client) -> None:
+        try:
+            data = client.socket.recv(READ_BYTES)
+            contents = client.splitter.feed(data)
+            answers = [answer for content in contents for answer in self._take(client, content)]
+            client.socket.sendall(b"".join(map(encode, answers)))
+            is_ended = not data or any(isinstance(answer, Error) for answer in answers)
+        except (OSError, MalformedFrameError):
+            is_ended = True
+        if is_ended:
+            self._selector.unregister(client.socket)
+            with contextlib.suppress(OSError):
+                client.socket.close()
+
+    def _take(self, client: _Client, content: bytes) -> list[Frame]:
+        frame = decode(content)
+        if isinstance(frame, Hello):
+            if frame.version not in VERSIONS or frame.cookie != self._cookie:
+                return [Error(b"the version or the cookie is not this sink's")]
+            client.output = self._instances.setdefault(frame.instance, _Output())
+            client.output.waiting.clear()
+            return [Ok(CREDITS)]
+        output = client.output
+        if output is None:
+            return [Error(b"HELLO comes first")]
+        if isinstance(frame, Notify):
+            return [NotifyAck(True, frame.stream, output.end)]
+        if isinstance(frame, EndOfStream):
+            return [Ack(1, ((frame.stream, output.end),))]
+        if isinstance(frame, Message) and frame.stream == CONTROL_STREAM:
+            return self._transact(output, frame.payload)
+        if isinstance(frame, Message):
+            output.waiting.append(frame)
+        return []
+
+    def _transact(self, output: _Output, content: bytes) -> list[Frame]:
+        asked = unpack(content)
+        if isinstance(asked, ListUncommitted):
+            return [framed(ReplyUncommitted(asked.tag, tuple(output.voted)))]
+        if isinstance(asked, Phase1):
+            is_whole = all(output.holds(start, end) for _, start, end in asked.ranges)
+            output.voted[asked.transaction] = output.waiting if is_whole else []
+            output.waiting = []
+            return [framed(Vote(asked.transaction, is_whole))]
+        if isinstance(asked, Phase2):
+            for message in output.voted.pop(asked.transaction, ()):
+                if asked.is_commit:
+                    output.end = message.id + len(message.payload)
+                    self._payloads.put(message.payload)
+        return []
+
+
+class _Output:
+    """What one instance of an application has sent."""
+
+    def __init__(self) -> None:
+        self.end = 0  # of what is committed
+        self.waiting: list[Message] = []  # not in a transaction yet
+        self.voted: dict[bytes, list[Message]] = {}
+
+    def holds(self, start: int, end: int) -> bool:
+        """Whether exactly these bytes are waiting."""
+        at = start
+        for message in self.waiting:
+            if message.id != at:
+                return False
+            at += len(message.payload)
+        return at == end
+
+
+class _Client:
+    """One connection."""
+
+    def __init__(self, sock: socket.socket):
+        self.socket = sock
+        self.splitter = FrameSplitter()
+        self.output: _Output | None = None

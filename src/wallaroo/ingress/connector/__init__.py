@@ -1,0 +1,1 @@
+"""Connector sources in the ingress: the protocol's sockets and its notes in the spool."""

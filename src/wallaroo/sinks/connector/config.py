@@ -1,0 +1,73 @@
+"""SinkConnectorConfig: outputs to a sink program that speaks Wallaroo's connector protocol.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.sinks.connector.session import open_committer
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.steps import Decoder, Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class SinkConnectorConfig(SinkConfig):
+    """Send outputs to a sink program at ``host:port``, in order and exactly once.
+
+    Each commit of the application with output is one transaction of the program's, by two-phase
+    commit; each output is a message.  Exactly once needs a program that keeps what it voted for over
+    its own crash.  While the program is away, or votes no, output waits in the outbox.
+
+    ``cookie`` has to be the program's.  ``decoder`` is for the program, where it imports this
+    configuration.
+    """
+
+    kind: ClassVar[str] = "connector"
+    name: str
+    encoder: Encoder[Any] | None
+    decoder: Decoder[Any] | None
+    port: int | str
+    cookie: str = field(repr=False)
+    host: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        try:
+            port = int(self.port)
+        except (TypeError, ValueError):
+            port = 0
+        if not 0 < port < 65536:
+            raise self._wrong(f"{self.port!r} is not a port.", "Give a number from 1 to 65535.")
+        if not isinstance(self.cookie, str):
+            raise self._wrong("cookie is no text.", "Give the text that the sink program awaits.")
+        object.__setattr__(self, "port", port)
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        return WallarooParameterError(
+            Problem(f"SinkConnectorConfig(name={self.name!r})", "", what, fix)
+        )
+
+    @property
+    def label(self) -> str:
+        """What errors and tables call it."""
+        return f"connector {self.host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """Whose output this sink continues: the program's name, wherever it listens."""
+        return self.name
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        """Stage one task's outputs of one batch in the outbox."""
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        """Send from the driver."""
+        return open_committer(
+            sink, self.name, (self.host, int(self.port)), self.cookie, staging, is_durable
+        )

@@ -1,0 +1,156 @@
+"""A connection to a sink program: frames out and in.
+
+Where it runs: driver, in a committer's thread.
+
+While it sends it reads, so that a program that answers before it reads on is never waited for in vain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from collections import deque
+from typing import TypeVar
+
+from wallaroo.connector_protocol.frames import (
+    Ack,
+    Error,
+    Frame,
+    FrameSplitter,
+    MalformedFrameError,
+    Message,
+    Ok,
+    Restart,
+    decode,
+    encode,
+)
+from wallaroo.connector_protocol.two_phase import CONTROL_STREAM, Inner, unpack
+
+CONNECT_S_MAX = 10.0
+SILENT_S_MAX = (
+    60.0  # for an answer, or for room to send: a program may sync a large file before it votes
+)
+READ_BYTES = 64 * 1024
+SEND_BYTES = 256 * 1024
+
+F = TypeVar("F", bound=Frame)
+I = TypeVar("I", bound=Inner)  # noqa: E741  # an inner message
+
+
+class SinkAwayError(Exception):
+    """The program cannot be reached, has gone, or does not say what it should."""
+
+
+class Link:
+    """A socket, what is to be sent, and the frames that have come."""
+
+    def __init__(self, address: tuple[str, int]):
+        """Connect.  Raises SinkAwayError."""
+        try:
+            self._socket = socket.create_connection(address, CONNECT_S_MAX)
+        except OSError as error:
+            raise SinkAwayError(_words(error)) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._splitter = FrameSplitter()
+        self._came: deque[Frame] = deque()
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame, and what is to be sent before it."""
+        self.send_later(frame)
+        self.flush()
+
+    def send_later(self, frame: Frame) -> None:
+        """Send a frame with the next ones."""
+        packed = encode(frame)
+        self._out.append(packed)
+        self._out_bytes += len(packed)
+        if self._out_bytes >= SEND_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send everything."""
+        rest = memoryview(b"".join(self._out))
+        self._out.clear()
+        self._out_bytes = 0
+        while rest:
+            rest = rest[self._exchange(rest) :]
+
+    def await_frame(self, kind: type[F], what: str) -> F:
+        """Wait for a frame; others are passed over, but those that end the connection."""
+        while True:
+            while self._came:
+                frame = self._came.popleft()
+                if isinstance(frame, kind):
+                    return frame
+                _check(frame, what)
+            self._exchange(memoryview(b""))
+
+    def await_inner(self, kind: type[I], what: str) -> I:
+        """Wait for a two-phase message."""
+        while True:
+            frame = self.await_frame(Message, what)
+            try:
+                inner = unpack(frame.payload)
+            except MalformedFrameError as error:
+                raise SinkAwayError(f"it sent {error}") from error
+            if frame.stream == CONTROL_STREAM and isinstance(inner, kind):
+                return inner
+
+    def break_off(self) -> None:
+        """Let what another thread does here end with SinkAwayError."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the connection; what was sent arrives."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+        self._socket.close()
+
+    def _exchange(self, rest: memoryview) -> int:
+        """Send some, read some; return how much was sent."""
+        wanted = [self._socket] if rest else []
+        deadline = time.monotonic() + SILENT_S_MAX
+        try:
+            ready, can_send, _ = select.select(
+                [self._socket], wanted, [], deadline - time.monotonic()
+            )
+            if ready:
+                self._read()
+            if not ready and not can_send:
+                raise SinkAwayError(f"silent for {SILENT_S_MAX:g} s")
+            return self._socket.send(rest[:SEND_BYTES]) if can_send else 0
+        except BlockingIOError:
+            return 0
+        except (OSError, ValueError) as error:
+            raise SinkAwayError(_words(error)) from error
+
+    def _read(self) -> None:
+        data = self._socket.recv(READ_BYTES)
+        if not data:
+            for frame in self._came:  # the reason, where it was sent
+                if isinstance(frame, Error | Restart):
+                    _check(frame, "")
+            raise SinkAwayError("it closed the connection")
+        try:
+            self._came.extend(map(decode, self._splitter.feed(data)))
+        except MalformedFrameError as error:
+            raise SinkAwayError(f"it sent {error}") from error
+
+
+def _check(frame: Frame, what: str) -> None:
+    if isinstance(frame, Error):
+        raise SinkAwayError(f"it reports: {frame.reason.decode('utf-8', 'replace')}")
+    if isinstance(frame, Restart):
+        raise SinkAwayError("it asks for a new connection")
+    if not isinstance(frame, Ack | Ok | Message):
+        raise SinkAwayError(f"it sent {type(frame).__name__} instead of {what}")
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

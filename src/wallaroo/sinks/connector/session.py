@@ -1,0 +1,206 @@
+"""A sink program as the system that a queued committer puts batches into, by two-phase commit.
+
+Where it runs: driver, in the committer's thread.
+
+A batch is sent as messages of stream 1, each with the offset of its first byte in the sink's output;
+then phase 1 names the bytes, the program votes, and phase 2 ends the transaction.
+
+The invariants:
+
+* A batch is final before any of it is sent.  So a transaction is aborted only where its program voted
+  no or its vote is not known, and what it held is always sent again, from the same offset, under a new
+  name.
+* A yes is in the ledger before phase 2 says commit.  So a transaction that a program lists when it is
+  connected to again, and that is the ledger's, is committed; any other one that it lists was never
+  committed, and is aborted.  One that is in the ledger and not listed has had its phase 2, because a
+  program lists what it voted for until then.
+* A batch that is in the ledger is never sent again, and the next one begins at the ledger's offset.
+
+Together: every batch is in the program's output once, if the program keeps what it voted for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import quote
+
+from wallaroo.connector_protocol.frames import Hello, Message, Notify, NotifyAck, Ok
+from wallaroo.connector_protocol.two_phase import (
+    OUTPUT_STREAM,
+    Inner,
+    ListUncommitted,
+    Phase1,
+    Phase2,
+    ReplyUncommitted,
+    Vote,
+    framed,
+)
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.faults import fault_point
+from wallaroo.identity import CommitId
+from wallaroo.sinks.connector.ledger import read_ledger, write_ledger
+from wallaroo.sinks.connector.link import Link, SinkAwayError
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.staging import Staged
+
+VERSION = b"v0.0.1"  # what sink programs ask for
+PROGRAM = b"wallaroo"
+ABORTS_MAX = 3  # of a batch on one connection; then it is connected again, which is reported
+WAYS_ON = (
+    "Go on with the checkpoint that wrote the output; or begin with another --checkpoint folder, "
+    "which is another instance to the sink program."
+)
+
+Address = tuple[str, int]
+
+
+class ConnectorSystem(System):
+    """One sink program."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (SinkAwayError,)
+    ways_on: ClassVar[str] = WAYS_ON
+
+    def __init__(
+        self,
+        sink: str,
+        name: str,
+        address: Address,
+        cookie: str,
+        staging: Path,
+        is_durable: bool,
+    ):
+        self._sink = sink
+        self._name = name
+        self._address = address
+        self._cookie = cookie
+        self._staging = staging
+        self._is_durable = is_durable
+
+    @property
+    def target(self) -> str:
+        return self._name
+
+    def connect(self, checkpoint: str) -> Session:
+        # programs use it as the name of a file, and find by it what is theirs
+        instance = f"{quote(self._sink, safe='')}-{checkpoint}"
+        link = Link(self._address)
+        hello = Hello(VERSION, self._cookie.encode(), PROGRAM, instance.encode())
+        session = TwoPhaseSession(link, hello, checkpoint, self._staging, self._is_durable)
+        try:
+            session.begin()
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def waiting_for(self, error: Exception) -> str:
+        host, port = self._address
+        return f"sink program '{self._name}' at {host}:{port} ({error})"
+
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        return PeerError(f"Sink program '{self._name}' failed: {error}.")
+
+
+class TwoPhaseSession(Session):
+    """A connection to a sink program; see the module's head."""
+
+    def __init__(self, link: Link, hello: Hello, checkpoint: str, staging: Path, is_durable: bool):
+        self._link = link
+        self._hello = hello
+        self._staging = staging
+        self._is_durable = is_durable
+        self._ledger = read_ledger(staging, checkpoint)
+        self._tags = itertools.count(1)
+
+    def begin(self) -> None:
+        """Shake hands, open the stream of output, and end the transactions that were left open."""
+        self._link.send(self._hello)
+        self._link.await_frame(Ok, "OK")
+        self._link.send(Notify(OUTPUT_STREAM, self._hello.instance, self._ledger.offset))
+        opened = self._link.await_frame(NotifyAck, "NOTIFY_ACK")
+        if not opened.is_open:
+            raise SinkAwayError("it does not open the stream of output")
+        self._resolve()
+
+    def last(self) -> CommitId:
+        return self._ledger.last
+
+    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        if batch.batch <= self._ledger.last.batch:
+            return False
+        staged = list(parts)
+        for _ in range(ABORTS_MAX):
+            if self._transact(batch, staged):
+                return True
+        raise SinkAwayError(f"it votes against batch {batch.batch}")
+
+    def cancel(self) -> None:
+        self._link.break_off()
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _resolve(self) -> None:
+        tag = next(self._tags)
+        self._say(ListUncommitted(tag))
+        while True:
+            reply = self._link.await_inner(ReplyUncommitted, "the list of open transactions")
+            if reply.tag == tag:
+                break
+        for transaction in reply.transactions:
+            is_ours = transaction == self._ledger.transaction.encode()
+            fault_point("connector.resolve")
+            self._say(Phase2(transaction, is_ours))
+
+    def _transact(self, batch: PendingBatch, parts: list[Staged]) -> bool:
+        start = self._ledger.offset
+        end = self._send_output(parts, start)
+        name = f"{self._hello.instance.decode()}:c_id={batch.batch}:{secrets.token_hex(4)}"
+        fault_point("connector.sent")
+        self._say(Phase1(name.encode(), ((OUTPUT_STREAM, start, end),)))
+        fault_point("connector.phase1")
+        if not self._vote(name.encode()):
+            self._say(Phase2(name.encode(), False))
+            return False
+        ledger = self._ledger.voted(batch.commit, end, name)
+        write_ledger(self._staging, ledger, self._is_durable)
+        self._ledger = ledger
+        fault_point("connector.voted")
+        self._say(Phase2(name.encode(), True))
+        fault_point("connector.phase2")
+        return True
+
+    def _vote(self, transaction: bytes) -> bool:
+        while True:
+            vote = self._link.await_inner(Vote, "its vote")
+            if vote.transaction == transaction:
+                return vote.is_commit
+
+    def _send_output(self, parts: list[Staged], offset: int) -> int:
+        """Send a message per output; return the offset after the last."""
+        for part in parts:
+            at = 0
+            for end in part.ends():
+                self._link.send_later(
+                    Message(OUTPUT_STREAM, offset + at, 0, b"", bytes(part.body[at:end]))
+                )
+                at = end
+            offset += at
+        self._link.flush()
+        return offset
+
+    def _say(self, message: Inner) -> None:
+        self._link.send(framed(message))
+
+
+def open_committer(
+    sink: str, name: str, address: Address, cookie: str, staging: Path, is_durable: bool
+) -> QueuedCommitter:
+    """Open the committer of a connector sink."""
+    system = ConnectorSystem(sink, name, address, cookie, staging, is_durable)
+    return QueuedCommitter(sink, system, staging, is_durable=is_durable, points="connector")

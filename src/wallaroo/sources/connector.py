@@ -1,0 +1,70 @@
+"""SourceConnectorConfig: source programs that speak Wallaroo's connector protocol connect to it.
+
+Where it runs: the configuration travels; the sockets live in the ingress process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from wallaroo.connector_protocol.frames import FRAME_BYTES_MAX
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.framing import Framing
+from wallaroo.sources.interface import Event, FedBy, SourceConfig
+from wallaroo.steps import Decoder, Encoder
+
+U32_MAX = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConnectorConfig(SourceConfig[Event]):
+    """Listen on ``host:port`` for source programs (connector protocol, version 3).
+
+    A program sends messages of numbered streams; each message has an id, which rises in its stream.
+    What is acknowledged is in the spool, and a message whose id was seen is dropped: a program that
+    goes back to the id it is given after a lost connection loses and doubles nothing.
+
+    The decoder gets a message's payload; a message without one is no event.  ``cookie`` has to be
+    the program's.  A program may send ``max_credits`` messages ahead; it is given new credits when
+    it has ``refill_credits`` left, and none while the backlog is at its bound.  Port 0 takes a free
+    port.  ``encoder`` is for the program, where it imports this configuration.
+    """
+
+    kind: ClassVar[str] = "connector"
+    fed_by: ClassVar[FedBy] = FedBy.CLIENTS
+
+    name: str
+    encoder: Encoder[Any] | None
+    decoder: Decoder[Event]
+    port: int | str
+    cookie: str = field(repr=False)
+    max_credits: int
+    refill_credits: int
+    host: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        largest, least = self.max_credits, self.refill_credits
+        if not (isinstance(largest, int) and 1 <= largest <= U32_MAX):
+            raise self._wrong(
+                f"max_credits={largest!r} is no number of messages.", "Give 1 or more."
+            )
+        if not (isinstance(least, int) and 0 <= least < largest):
+            what = f"refill_credits={least!r} is not below max_credits={largest}."
+            raise self._wrong(what, f"Give a number from 0 to {largest - 1}.")
+        if not isinstance(self.cookie, str):
+            raise self._wrong("cookie is no text.", "Give the text that source programs send.")
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        return WallarooParameterError(
+            Problem(f"SourceConnectorConfig(name={self.name!r})", "", what, fix)
+        )
+
+    @property
+    def label(self) -> str:
+        return f"connector {self.host}:{self.port}"
+
+    @property
+    def wire_framing(self) -> Framing:
+        """How payloads are framed in the spool; on the port it is the protocol's."""
+        return Framing(max_size=FRAME_BYTES_MAX)

@@ -1,0 +1,58 @@
+"""The resident host from end to end, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.cases import several_keys_case
+from tests.conformance.runners import REPOSITORY
+from tests.unit.runtime.resident.processes import ProcessJob, resident_host
+from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.options import RunOptions
+from wallaroo.runtime import pacing
+from wallaroo.runtime.lifecycle.run import Run
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "EVENTS_FIRST", 16)
+    monkeypatch.setattr(pacing, "EVENTS_MIN", 16)
+    monkeypatch.setattr(pacing, "GROWTH_QUICK", 1.0)
+    monkeypatch.setattr(pacing, "GROWTH_MAX", 1.0)
+
+
+def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+) -> None:
+    """Three shuffles, state in two levels, two processes, one of which dies between batches."""
+    case = several_keys_case(rounds=2500, digits=100)
+    lines = case.lines["in"]
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
+    checkpoint = tmp_path / "state"
+    options = RunOptions(
+        checkpoint=checkpoint,
+        status_address=None,
+        latency="low",
+        module_paths=(REPOSITORY,),
+        key_groups=4,
+    )
+    run = Run(case.build(tmp_path, tmp_path), options, resident_host(monkeypatch, options))
+    run.start()
+    eventually(lambda: run.status().batches >= 1, "a batch", seconds=30)
+    killed = ProcessJob.all[0].processes[1].pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+
+    assert run.wait(60)
+
+    assert run.exception is None
+    assert run.status().state == "finished"
+    case.check({"out": (tmp_path / "out.txt").read_text().splitlines()})
+    assert len(ProcessJob.all) == 2
+    assert CheckpointReader(checkpoint).at().commit.batch >= 1

@@ -1,0 +1,91 @@
+"""The driver's end of resident tasks."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wallaroo.engine.report import TaskReport
+from wallaroo.errors import PeerError
+from wallaroo.runtime.resident.epochs import Epoch, Hello, Welcome
+from wallaroo.runtime.resident.tasks import LostTaskError, ResidentTasks
+from wallaroo.runtime.resident.wire import connect, receive, send
+
+EPOCH = Epoch(0, -1, (), False)
+COMMON: Any = "a batch of nothing"
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Iterator[ResidentTasks]:
+    made = ResidentTasks(tmp_path, "tasks", 2)
+    yield made
+    made.close()
+
+
+def task(of: ResidentTasks, index: int, answer: Callable[[socket.socket], None]) -> None:
+    """Be a task in a thread."""
+
+    def live() -> None:
+        with connect(of.address, of.secret) as driver:
+            send(driver, pickle.dumps(Hello(index, f"address {index}")))
+            welcome: Welcome = pickle.loads(receive(driver))
+            assert welcome == Welcome(COMMON, ("address 0", "address 1"))
+            send(driver, pickle.dumps(()))
+            assert pickle.loads(receive(driver)) == EPOCH
+            answer(driver)
+
+    threading.Thread(target=live, daemon=True).start()
+
+
+def report(index: int, error: Any = None) -> Callable[[socket.socket], None]:
+    made = TaskReport(0, index, f"attempt {index}", error=error)
+    return lambda driver: send(driver, pickle.dumps((made,)))
+
+
+def die(driver: socket.socket) -> None:
+    """Say nothing."""
+
+
+def started(tasks: ResidentTasks, *answers: Callable[[socket.socket], None]) -> ResidentTasks:
+    for index, answer in reversed([*enumerate(answers)]):
+        task(tasks, index, answer)
+    tasks.welcome(COMMON, lambda: None)
+    return tasks
+
+
+def test_an_epoch_gives_the_reports_of_all_tasks(tasks: ResidentTasks) -> None:
+    reports = started(tasks, report(0), report(1)).run(EPOCH)
+
+    assert sorted(found.attempt for found in reports) == ["attempt 0", "attempt 1"]
+
+
+def test_a_task_that_dies_is_lost(tasks: ResidentTasks) -> None:
+    with pytest.raises(LostTaskError, match="task 0 has gone"):
+        started(tasks, die, report(1)).run(EPOCH)
+
+
+def test_an_error_that_made_others_go_is_reported_in_place_of_their_loss(
+    tasks: ResidentTasks,
+) -> None:
+    reports = started(tasks, die, report(1, PeerError("the disk is full"))).run(EPOCH)
+
+    assert str(reports[0].error) == "the disk is full"
+
+
+def test_a_start_that_cannot_succeed_ends(tasks: ResidentTasks) -> None:
+    def look() -> None:
+        raise LostTaskError("the job has ended")
+
+    with pytest.raises(LostTaskError, match="the job has ended"):
+        tasks.welcome(COMMON, look)
+
+
+def test_a_folder_with_too_long_a_name_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match="Set TMPDIR to a folder with a shorter name"):
+        ResidentTasks(tmp_path / ("x" * 120), "tasks", 1)
