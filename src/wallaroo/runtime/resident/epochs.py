@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from wallaroo.engine.watermarks import NO_TIME, BatchTime
 from wallaroo.runtime.job import BatchJob, Piece
 
 
@@ -34,11 +35,12 @@ class Epoch:
     committed: int
     pieces: tuple[tuple[Piece, ...], ...]
     writes_snapshots: bool
+    time: BatchTime = NO_TIME
 
     @staticmethod
     def of(job: BatchJob) -> Epoch:
         """What of a batch is its own."""
-        return Epoch(job.batch, job.committed, job.pieces, job.writes_snapshots)
+        return Epoch(job.batch, job.committed, job.pieces, job.writes_snapshots, job.time)
 
     def job(self, common: BatchJob) -> BatchJob:
         """Undo ``of``."""
@@ -48,5 +50,6 @@ class Epoch:
             committed=self.committed,
             pieces=self.pieces,
             writes_snapshots=self.writes_snapshots,
+            time=self.time,
             commits=(),
         )
