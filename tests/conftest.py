@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from wallaroo import options
 from wallaroo.cli.doctor.command import examine_java
 from wallaroo.cli.doctor.machine import Finding, Verdict
 from wallaroo.cli.main import main
@@ -31,6 +32,14 @@ FLAGS = [
 POLL_S = 0.01
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
 JAVA = pytest.StashKey[Finding]()  # looked at once a session
+
+
+@pytest.fixture(autouse=True)
+def is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that a test runs in this process forbids runs in it, as in a worker: until the test's
+    end.
+    """
+    monkeypatch.setattr(options, "_is_forbidden", False)
 
 
 @pytest.fixture
