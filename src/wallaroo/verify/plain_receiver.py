@@ -97,5 +97,6 @@ class PlainReceiver:
         end = content.rfind(b"\n") + 1
         with self._writing, contextlib.suppress(ValueError):  # the file may be closed at the end
             self._out.write(content[:end])
+            self._out.flush()  # it is judged while this receiver is still there
             self.count += end
         return content[end:]
