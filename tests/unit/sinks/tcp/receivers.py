@@ -8,12 +8,15 @@ import contextlib
 import socket
 import struct
 import threading
+from pathlib import Path
 from types import TracebackType
 
 RECEIVE_BUFFER = 32 * 1024  # small: what is not read stays with the sender
 CHUNK_BYTES = 4096
 HEADER = struct.Struct(">I")
 NUMBER = struct.Struct(">Q")
+
+ESTABLISHED = "01"  # in /proc/net/tcp
 
 
 class HeldReceiver:
@@ -39,6 +42,7 @@ class HeldReceiver:
         self._reads_on = reads_on
         self._is_parallel = is_parallel
         self._free = free_bytes
+        self.holds = threading.Event()  # set once it has read what it was to read
         self._go = threading.Event()
         self._progress = threading.Condition()
         self._is_closing = False
@@ -101,6 +105,7 @@ class HeldReceiver:
         with peer, contextlib.suppress(OSError):
             while True:
                 if self._free <= 0:
+                    self.holds.set()
                     self._go.wait()
                 chunk = peer.recv(CHUNK_BYTES)
                 if not chunk:
@@ -131,6 +136,20 @@ class HeldReceiver:
             place += 4 + size
         del rest[:place]
         return numbers
+
+
+def answers_under_way(port: int) -> int:
+    """Return how many bytes of a receiver's answers are not read: on their way, or at the sender."""
+    found = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        local, remote = (int(fields[place].split(":")[1], 16) for place in (1, 2))
+        unsent, unread = (int(queue, 16) for queue in fields[4].split(":"))
+        if remote == port:
+            found += unread
+        elif local == port and fields[3] == ESTABLISHED:
+            found += unsent
+    return found
 
 
 def is_in_order(numbers: list[int]) -> bool:

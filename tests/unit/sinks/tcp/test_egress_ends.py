@@ -23,7 +23,7 @@ from tests.unit.sinks.tcp.outbox import (
     is_running,
     until,
 )
-from tests.unit.sinks.tcp.receivers import HeldReceiver, is_in_order
+from tests.unit.sinks.tcp.receivers import HeldReceiver, answers_under_way, is_in_order
 from wallaroo.sinks.tcp.process import STOP_S
 
 SIZE = 1000
@@ -78,7 +78,8 @@ def test_driver_and_egress_killed_at_once_lose_and_reorder_nothing(
             for batch in range(3):
                 tokens = job.tokens(batch, 2000, SIZE)
                 driver.commit(batch, tokens)
-            until(lambda: receiver.last > 200)
+            # with an answer unread its end would be a reset, which leaves nothing to wait for
+            until(lambda: receiver.holds.is_set() and answers_under_way(receiver.port) == 0)
             # stopped first, so that it does not notice the driver's end
             os.kill(driver.egress_pid, signal.SIGSTOP)
             driver.kill()
