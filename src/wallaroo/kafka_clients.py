@@ -2,17 +2,20 @@
 
 Where it runs: driver and workers.  It imports confluent-kafka, which is
 optional: import it where a Kafka source or sink is opened.
+
+The invariant: no Python code runs in a thread of librdkafka.  Its administration client calls
+Python from such a thread; whatever the garbage collector frees there, another client included, is
+freed in a thread that may not do it, and the process dies (confluent-kafka-python, pull request
+2129).  A consumer's blocking calls answer the same questions.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from wallaroo.errors import PeerError
 
@@ -23,6 +26,9 @@ REQUEST_S_MAX = 10.0  # for an answer to a question about metadata or offsets
 FETCH_BACKOFF_MS = 5
 QUEUE_KBYTES = 16 * 1024  # fetched ahead, per consumer
 QUEUE_MESSAGES_MIN = 100_000
+UNUSED_GROUP = "wallaroo-unused"  # the client wants a group; nothing is committed to this one
+# times that the protocol gives a meaning of their own (ListOffsets request)
+FIRST, NEXT = -2, -1
 
 # what goes away by itself: the client tries again, and a run waits
 PASSING = frozenset(
@@ -86,12 +92,71 @@ def settings(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def open_admin(brokers: str, options: Mapping[str, str]) -> AdminClient:
-    """Open a client that asks for metadata and offsets.  Raises PeerError for an unknown option."""
-    try:
-        return AdminClient(settings(brokers, options))
-    except KafkaException as error:
-        raise _refused(brokers, error) from error
+class Inquiry:
+    """A client that asks for metadata and offsets, on behalf of a consumer group that it is no
+    member of.
+
+    Every call waits for the brokers' answer and raises KafkaException where there is none.
+    """
+
+    def __init__(
+        self,
+        brokers: str,
+        options: Mapping[str, str],
+        *,
+        group: str = "",
+        isolation: str = "read_committed",
+        request_s: float = REQUEST_S_MAX,
+    ):
+        own = {
+            "group.id": group or UNUSED_GROUP,
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+        }
+        self._consumer: Consumer = _consumer(brokers, {**settings(brokers, options), **own})
+        self._request_s = request_s
+
+    def topics(self) -> dict[str, list[int]]:
+        """Return the partitions of every topic."""
+        self._consumer.poll(0)  # what the client has to log
+        found = self._consumer.list_topics(timeout=self._request_s).topics
+        return {name: sorted(topic.partitions) for name, topic in found.items()}
+
+    def offsets(
+        self, partitions: Iterable[tuple[str, int]], time_ms: int
+    ) -> dict[tuple[str, int], int]:
+        """Return each partition's first offset at or after a time (unix, milliseconds; FIRST, NEXT:
+        where it begins, where the next record will be); -1 where there is none.
+        """
+        self._consumer.poll(0)
+        asked = [TopicPartition(topic, number, time_ms) for topic, number in partitions]
+        answers = self._consumer.offsets_for_times(asked, self._request_s) if asked else []
+        return {(answer.topic, answer.partition): answer.offset for answer in _checked(answers)}
+
+    def committed(self, partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
+        """Return what the group has committed, for the partitions that have something; an open
+        transaction is waited for.
+        """
+        asked = [TopicPartition(topic, number) for topic, number in partitions]
+        answers = self._consumer.committed(asked, self._request_s) if asked else []
+        return [answer for answer in _checked(answers) if answer.offset >= 0]
+
+    def publish(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets to the group without waiting for the answer."""
+        changed = [TopicPartition(t, number, offset) for (t, number), offset in offsets.items()]
+        if changed:
+            self._consumer.commit(offsets=changed, asynchronous=True)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+
+def _checked(answers: list[TopicPartition]) -> list[TopicPartition]:
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return answers
 
 
 def open_consumer(
@@ -99,7 +164,7 @@ def open_consumer(
 ) -> Consumer:
     """Open a consumer that is assigned partitions by hand and belongs to no group."""
     own = {
-        "group.id": "wallaroo-unused",  # the client wants one; nothing is committed to it
+        "group.id": UNUSED_GROUP,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
@@ -110,10 +175,7 @@ def open_consumer(
         "queued.min.messages": QUEUE_MESSAGES_MIN,
         "queued.max.messages.kbytes": QUEUE_KBYTES,
     }
-    try:
-        return Consumer({**settings(brokers, options), **own, **_consumer_options(options)})
-    except KafkaException as error:
-        raise _refused(brokers, error) from error
+    return _consumer(brokers, {**settings(brokers, options), **own, **_consumer_options(options)})
 
 
 def _consumer_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -121,11 +183,15 @@ def _consumer_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name not in fixed}
 
 
-def _refused(brokers: str, error: KafkaException) -> PeerError:
-    return PeerError(
-        f"no Kafka client for {brokers} can be made: {sentence(error_of(error))}. Options have "
-        f"librdkafka's names; correct options={{...}}."
-    )
+def _consumer(brokers: str, configuration: Mapping[str, Any]) -> Consumer:
+    """Open a consumer.  Raises PeerError for an unknown option."""
+    try:
+        return Consumer(dict(configuration))
+    except KafkaException as error:
+        raise PeerError(
+            f"no Kafka client for {brokers} can be made: {sentence(error_of(error))}. Options have "
+            f"librdkafka's names; correct options={{...}}."
+        ) from error
 
 
 def topic_partition(topic: str, partition: int, offset: int | None = None) -> TopicPartition:
@@ -133,14 +199,3 @@ def topic_partition(topic: str, partition: int, offset: int | None = None) -> To
     if offset is None:
         return TopicPartition(topic, partition)
     return TopicPartition(topic, partition, offset)
-
-
-# the client's own functions that make these have no types
-FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-NEXT: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-
-
-def since(time_ms: int) -> OffsetSpec:
-    """Ask for the first offset at or after a time (unix, milliseconds); -1 where there is none."""
-    spec: OffsetSpec = OffsetSpec.for_timestamp(time_ms)
-    return spec

@@ -25,6 +25,7 @@ ARTIFACTS = Path(__file__).resolve().parents[2] / ".servers" / "kafka"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 START_S_MAX = 120.0  # on a crowded machine
 STOP_S_MAX = 30.0
+KEPT: list[AdminClient] = []
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -67,6 +68,17 @@ class Broker:
     controller_port: int
     properties: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
+    _admin: AdminClient | None = None
+
+    @property
+    def admin(self) -> AdminClient:
+        """A client that changes topics: one for the broker's life, never freed.  It answers from a
+        thread of its own, and where the last reference to it goes there, the process dies.
+        """
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.address})
+            KEPT.append(self._admin)
+        return self._admin
 
     @property
     def address(self) -> str:
@@ -127,7 +139,7 @@ class Broker:
         wanted = NewTopic(
             topic, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()}
         )
-        admin = AdminClient({"bootstrap.servers": self.address})
+        admin = self.admin
         admin.create_topics([wanted])[topic].result(30)
         deadline = time.monotonic() + START_S_MAX
         while len(admin.list_topics(topic, 10).topics[topic].partitions) != partitions:
@@ -149,7 +161,7 @@ class Broker:
                     break
             except OSError:
                 time.sleep(0.05)
-        AdminClient({"bootstrap.servers": self.address}).list_topics(timeout=START_S_MAX)
+        self.admin.list_topics(timeout=START_S_MAX)
 
 
 @contextmanager

@@ -22,24 +22,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from confluent_kafka import (
-    Consumer,
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
-from wallaroo.kafka_clients import error_of, is_passing, open_admin, sentence, settings
+from wallaroo.kafka_clients import Inquiry, error_of, is_passing, sentence, settings
 from wallaroo.sinks.kafka.records import records_in, unpack
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
@@ -97,16 +90,16 @@ class KafkaSystem(System):
     def _require_topic(self) -> None:
         """Raise PeerError for a topic that is not there, and has not appeared for a while."""
         target = self._target
-        admin = open_admin(target.brokers, target.options)
         deadline = time.monotonic() + TOPIC_S_MAX
-        while target.topic not in admin.list_topics(timeout=ANSWER_S_MAX).topics:
-            if time.monotonic() > deadline:
-                raise PeerError(
-                    f"Sink '{target.sink}': Kafka at {target.brokers} has no topic "
-                    f"'{target.topic}'. Create it, or correct its name, then run again; committed "
-                    f"output waits."
-                )
-            time.sleep(0.2)
+        with closing(Inquiry(target.brokers, target.options)) as inquiry:
+            while target.topic not in inquiry.topics():
+                if time.monotonic() > deadline:
+                    raise PeerError(
+                        f"Sink '{target.sink}': Kafka at {target.brokers} has no topic "
+                        f"'{target.topic}'. Create it, or correct its name, then run again; "
+                        f"committed output waits."
+                    )
+                time.sleep(0.2)
 
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, KafkaException)
@@ -217,7 +210,6 @@ class TransactionalSession(Session):
         own = {"transactional.id": self._group, "transaction.timeout.ms": TRANSACTION_MS_MAX}
         self._sender = _Sender(target, own)
         self._sender.producer.init_transactions(ANSWER_S_MAX)  # fences what ran before
-        self._admin: AdminClient = open_admin(target.brokers, target.options)
         self._member = Consumer(
             {**settings(target.brokers, target.options), "group.id": self._group}
         )
@@ -265,16 +257,12 @@ class TransactionalSession(Session):
         return TopicPartition(ledger.topic, ledger.partition, commit.batch + 1, commit.id)
 
     def _read_last(self) -> CommitId:
-        asked = ConsumerGroupTopicPartitions(self._group, [self._ledger])
-        answer = self._admin.list_consumer_group_offsets(
-            [asked], require_stable=True, request_timeout=ANSWER_S_MAX
-        )
-        [found] = answer[self._group].result().topic_partitions
-        if found.error is not None:
-            raise KafkaException(found.error)
-        if found.offset < 0:
+        target = self._target
+        with closing(Inquiry(target.brokers, target.options, group=self._group)) as inquiry:
+            found = inquiry.committed([(self._ledger.topic, self._ledger.partition)])
+        if not found:
             return CommitId(self._checkpoint)
-        return CommitId(self._checkpoint, found.offset - 1, found.metadata or "")
+        return CommitId(self._checkpoint, found[0].offset - 1, found[0].metadata or "")
 
     def _check_same(self, batch: PendingBatch) -> None:
         if batch.batch == self._last.batch and batch.commit != self._last:

@@ -18,21 +18,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka import KafkaException
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.kafka_clients import (
     FIRST,
     NEXT,
     REQUEST_S_MAX,
+    Inquiry,
     error_of,
     is_passing,
-    open_admin,
     sentence,
-    since,
-    topic_partition,
 )
 from wallaroo.sources.kafka.offsets import Flat, flat, missing, position_of, split
 from wallaroo.sources.kafka.reader import (
@@ -78,7 +74,7 @@ class Subscription:
 class _Asked:
     """What the last answers were, in this process."""
 
-    admin: AdminClient | None = None
+    inquiry: Inquiry | None = None
     partitions: tuple[tuple[str, int], ...] = ()
     partitions_at: float = float("-inf")
     head: Head | None = None
@@ -116,11 +112,10 @@ class KafkaLog(SourceLog):
         if start == STORED:
             return position_of(self._stored())
         if isinstance(start, int):
-            found = self._list(since(start))
+            found = self._list(start)
             ends = self._list(NEXT)
             return position_of({p: o if o >= 0 else ends[p] for p, o in found.items()})
-        spec = NEXT if start == LATEST else FIRST
-        return position_of(self._list(spec))
+        return position_of(self._list(NEXT if start == LATEST else FIRST))
 
     def head(self) -> Head:
         """Return how far the partitions go.  Where no broker answers: what was last known, and why."""
@@ -182,11 +177,8 @@ class KafkaLog(SourceLog):
         if not group or now - self._asked.published_at < PUBLISH_S:
             return
         self._asked.published_at = now
-        offsets = [topic_partition(t, p, o) for (t, p), o in flat(position.place).items()]
         with contextlib.suppress(KafkaException):
-            self._admin().alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, offsets)]
-            )
+            self._inquiry().publish(flat(position.place))
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -218,11 +210,17 @@ class KafkaLog(SourceLog):
 
     # -- asking the brokers -----------------------------------------------------------------------
 
-    def _admin(self) -> AdminClient:
-        if self._asked.admin is None:
+    def _inquiry(self) -> Inquiry:
+        if self._asked.inquiry is None:
             own = self._subscription
-            self._asked.admin = open_admin(own.brokers, dict(own.options))
-        return self._asked.admin
+            self._asked.inquiry = Inquiry(
+                own.brokers,
+                dict(own.options),
+                group=own.group,
+                isolation=own.isolation,
+                request_s=own.request_s,
+            )
+        return self._asked.inquiry
 
     def _look(self) -> Head:
         if self._bound is not None:
@@ -253,7 +251,7 @@ class KafkaLog(SourceLog):
         if asked.partitions and time.monotonic() - asked.partitions_at < METADATA_S:
             return asked.partitions
         try:
-            topics = self._admin().list_topics(timeout=self._subscription.request_s).topics
+            topics = self._inquiry().topics()
         except KafkaException as error:
             raise self._unanswered(error) from error
         found: list[tuple[str, int]] = []
@@ -261,44 +259,25 @@ class KafkaLog(SourceLog):
             names = [name for name in topics if _matches(wanted, name)]
             if not names and not wanted.startswith("^"):
                 raise self._no_topic(wanted, list(topics))
-            found += [(name, number) for name in names for number in topics[name].partitions]
+            found += [(name, number) for name in names for number in topics[name]]
         asked.partitions = tuple(sorted(set(found)))
         asked.partitions_at = time.monotonic()
         return asked.partitions
 
-    def _list(self, spec: OffsetSpec) -> Flat:
-        partitions = self._partitions()
-        if not partitions:
-            return {}
-        asked = {topic_partition(topic, number): spec for topic, number in partitions}
-        isolation = (
-            IsolationLevel.READ_COMMITTED
-            if self._subscription.isolation == "read_committed"
-            else IsolationLevel.READ_UNCOMMITTED
-        )
+    def _list(self, time_ms: int) -> Flat:
         try:
-            answers = self._admin().list_offsets(
-                asked, isolation_level=isolation, request_timeout=self._subscription.request_s
-            )
-            return {
-                (partition.topic, partition.partition): int(answer.result().offset)
-                for partition, answer in answers.items()
-            }
+            return self._inquiry().offsets(self._partitions(), time_ms)
         except KafkaException as error:
             raise self._unanswered(error) from error
 
     def _stored(self) -> Flat:
         """Return the group's offsets; where it has none, the earliest ones."""
         earliest = self._list(FIRST)
-        asked = [topic_partition(topic, number) for topic, number in earliest]
-        group = ConsumerGroupTopicPartitions(self._subscription.group, asked)
         try:
-            answer = self._admin().list_consumer_group_offsets([group])
-            found = answer[self._subscription.group].result().topic_partitions
+            found = self._inquiry().committed(earliest)
         except KafkaException as error:
             raise self._unanswered(error) from error
-        stored = {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
-        return {**earliest, **stored}
+        return {**earliest, **{(p.topic, p.partition): p.offset for p in found}}
 
     def _unanswered(self, raised: KafkaException) -> PeerError:
         error = error_of(raised)
