@@ -95,6 +95,10 @@ LAZY = {
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
     ("wallaroo.runner", "wallaroo.preflight"): "only a run looks for Java and Pythons",
+    (
+        "wallaroo.cli.doctor.command",
+        "wallaroo.cli.doctor.faster_start",
+    ): "doctor looks at machines that cannot import Spark",
     ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",
 }
 
