@@ -51,6 +51,13 @@ def importable_module(name: str) -> str:
     return Path(file).stem if file else name
 
 
+def is_session() -> bool:
+    """Whether ``__main__`` is typed in, a notebook or a prompt, so that no other process can import
+    it.
+    """
+    return importable_module("__main__") == "__main__"
+
+
 def resolve(module: str, qualname: str) -> Any:
     """Import ``module`` and walk to ``qualname``."""
     found: Any = importlib.import_module(module)
@@ -60,14 +67,14 @@ def resolve(module: str, qualname: str) -> Any:
 
 
 def _is_found(thing: Any) -> bool:
-    """Whether the module and name of a step or function lead to it."""
+    """Whether the module and name of a step or function lead to it, in other processes too."""
     try:
         found: Any = sys.modules[thing.__module__]
         for part in thing.__qualname__.split("."):
             found = getattr(found, part)
     except (KeyError, AttributeError):
         return False
-    return found is thing
+    return found is thing and importable_module(thing.__module__) != "__main__"
 
 
 class _ByName(pickle.Pickler):

@@ -155,6 +155,8 @@ def _steps(plan: Plan, details: RunDetails) -> Iterator[Metric]:
                    [((names[s],), n) for s, n in sorted(details.stage_events.items())])  # fmt: skip
     yield _counter("shuffle_events", "Events that went through a shuffle.", ("from", "to"),
                    [((names[a], names[b]), n) for (a, b), n in sorted(details.edges.items())])  # fmt: skip
+    yield _counter("shuffle_bytes", "Bytes that went through a shuffle, as they were packed.", ("from", "to"),
+                   [((names[a], names[b]), n) for (a, b), n in sorted(details.edge_bytes.items())])  # fmt: skip
     # a step and the exit of its stage may have one name
     by_step: dict[tuple[str, str], tuple[int, float]] = {}
     for load in details.steps:
