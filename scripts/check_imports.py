@@ -93,6 +93,8 @@ LAZY = {
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
+    ("wallaroo.serdes.avro", "fastavro"): "it is optional",
+    ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
     ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",
 }
 
