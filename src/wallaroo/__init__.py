@@ -59,7 +59,7 @@ from wallaroo.sinks.file.config import FileSinkConfig
 from wallaroo.sinks.kafka.config import KafkaSinkConfig
 from wallaroo.sinks.stdout import StdoutSinkConfig
 from wallaroo.sinks.tcp.config import TCPSinkConfig
-from wallaroo.sources.file import FileSourceConfig
+from wallaroo.sources.file.config import FileSourceConfig
 from wallaroo.sources.generator import GenSourceConfig
 from wallaroo.sources.kafka.config import KafkaSourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
