@@ -123,6 +123,10 @@ class SourceLog(ABC):
         will not pass.
         """
 
+    def backlog(self, position: Position) -> int:
+        """Return about how many events come after a position and can be read now."""
+        return max(0, self.head().position.events - position.events)
+
     @abstractmethod
     def advance(self, start: Position, events_max: int) -> Position:
         """Return the furthest position at most ``events_max`` events after ``start``, and at or
