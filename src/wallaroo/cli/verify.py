@@ -127,8 +127,10 @@ def add_parser(subparsers: Any) -> None:
         type=deeds_of,
         default=(Deed.KILL,),
         metavar="DEED,...",
-        help="what is done to processes, each a --kills: kill, hold (stopped for seconds, then "
-        "continued), stop (the driver: a clean stop, then a new start) (default: kill)",
+        help="what is done, --kills times: kill; hold (stopped for seconds, then continued); stop (the "
+        "driver: a clean stop, then a new start); enospc, eio, torn (a write of the protocol fails so, "
+        "or is cut in half by a death); clock (it jumps); flip (a bit of a file, between two starts); "
+        "all (default: kill)",
     )
     add(
         "--receiver",
@@ -153,7 +155,7 @@ def kinds_of(text: str) -> tuple[Kind, ...]:
 def deeds_of(text: str) -> tuple[Deed, ...]:
     """Read ``kill,hold``."""
     try:
-        return tuple(Deed(part) for part in text.split(","))
+        return tuple(Deed) if text == "all" else tuple(Deed(part) for part in text.split(","))
     except ValueError as error:
         raise argparse.ArgumentTypeError(
             f"{error}; the deeds are {', '.join(deed.value for deed in Deed)}"

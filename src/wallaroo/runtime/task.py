@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from wallaroo.durable.refusals import refusal_of
 from wallaroo.engine.blocks import Block, Marker
 from wallaroo.engine.keys import Key, groups_of_task
 from wallaroo.engine.level import Level
@@ -96,11 +97,11 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
     return TaskReport(level, index, attempt, consumed, error=error, worker=worker_name())
 
 
-def unexpected(error: Exception) -> InternalError:
+def unexpected(error: Exception) -> WallarooError:
     """Return an error that nobody foresaw, with the traceback that is being handled, as one that
     the driver can report.
     """
-    return InternalError(
+    return refusal_of(error) or InternalError(
         f"a task failed in a way that this program does not expect: {type(error).__name__}: "
         f"{error}",
         traceback.format_exc(),
