@@ -21,6 +21,7 @@ from wallaroo.engine.blocks import Block, Marker
 from wallaroo.engine.keys import Key, groups_of_task
 from wallaroo.engine.level import Level
 from wallaroo.engine.ordered_entries import EntryReader
+from wallaroo.engine.partition_times import Heard, SourceHeard
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.metrics.task_tally import TaskTally
@@ -130,7 +131,7 @@ class Task:
         self._writers: dict[int, SinkWriter] = {}
         self._tally = TaskTally(self._plan, job.batch)
         self._state = self._opened_state(open_state)
-        self._heard: dict[int, Mapping[int, int]] = {}
+        self._heard: dict[int, Mapping[int, SourceHeard]] = {}
         self._level = Level(
             self._plan,
             level,
@@ -171,8 +172,8 @@ class Task:
         return self._state.keys(step)
 
     @property
-    def heard(self) -> Mapping[int, Mapping[int, int]]:
-        """The watermarks of level 0, as far as this task knows them."""
+    def heard(self) -> Heard:
+        """What level 0 has heard, as far as this task knows it."""
         return {self._index: self._level.heard} if self._level_number == 0 else self._heard
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
