@@ -3,8 +3,8 @@
 Where it runs: everywhere that writes durable files.  ``WALLAROO_FAULT="name:nth"`` kills this
 process with SIGKILL when it passes the named point for the nth time (from 1).
 ``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so that a test can find
-out which there are.  Without these variables ``fault_point`` does nothing; the choice is made once,
-at import.
+out which there are.  Where neither is set, points are trace points (``wallaroo.tracing``), if those
+are asked for; otherwise ``fault_point`` does nothing.  The choice is made once, at import.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping
+
+from wallaroo.tracing import choose_tracer
 
 
 def killer(plan: str) -> Callable[[str], None]:
@@ -45,7 +47,10 @@ def recorder(file: str) -> Callable[[str], None]:
 
 def _choose(environment: Mapping[str, str]) -> Callable[[str], None]:
     log = environment.get("WALLAROO_FAULT_LOG")
-    return recorder(log) if log else killer(environment.get("WALLAROO_FAULT", ""))
+    if log:
+        return recorder(log)
+    plan = environment.get("WALLAROO_FAULT", "")
+    return killer(plan) if plan else choose_tracer(environment) or _pass
 
 
 def _pass(name: str) -> None:
