@@ -29,9 +29,9 @@ def decode_and_emit(
                 event = decode(payload)
             except BaseException as error:
                 failed(payload, error, None)
-                continue
-            if event is not None:
-                emit(None, event)
+            else:
+                if event is not None:
+                    emit(None, event)
 
     return run
 
@@ -59,16 +59,16 @@ def decode_and_ship_raw(
             try:
                 key = extract(event)
                 try:
-                    own, append_key, append, _ = routes[key]
+                    own, keys, values, _ = routes[key]
                 except KeyError:
-                    own, append_key, append, _ = route(key)
+                    own, keys, values, _ = route(key)
                 if own is None:
                     own = key if type(key) is int else normalize_key(key)
             except BaseException as error:
                 key_failed(event, error, None)
                 continue
-            append_key(own)
-            append(payload)
+            keys.append(own)
+            values.append(payload)
 
     return run
 
@@ -97,9 +97,9 @@ def decode_keyed(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Keyed:
                 event = decode(payload)
             except BaseException as error:
                 failed(payload, error, key)
-                continue
-            if event is not None:
-                emit(key, event)
+            else:
+                if event is not None:
+                    emit(key, event)
 
     return run
 
@@ -128,8 +128,8 @@ def decode_timed(decoder: Decoder[Any], emit: Emit, failed: OnError, time: Stage
                 event = decode(payload)
             except BaseException as error:
                 failed(payload, error, key)
-                continue
-            if event is not None:
-                emit(key, event)
+            else:
+                if event is not None:
+                    emit(key, event)
 
     return run

@@ -13,6 +13,7 @@ from wallaroo.engine.blocks import Block, unpack_times, with_floor
 from wallaroo.engine.dead_letters import writer_of
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import Failures, OnError
+from wallaroo.engine.fusing import fused
 from wallaroo.engine.heads import (
     Keyed,
     Payloads,
@@ -137,7 +138,7 @@ class Level:
         self._heads: dict[tuple[int, int], Keyed] = {}
         self._timed_heads: dict[tuple[int, int], Timed] = {}
         self._payload_heads = {
-            stage.entry.source: self._payloads_head(stage, self._built[stage.id].emit)
+            stage.entry.source: fused(self._payloads_head(stage, self._built[stage.id].emit))
             for stage in stages
             if isinstance(stage.entry, SourceEntry)
         }
@@ -301,8 +302,8 @@ class Level:
             return
         head = self._heads.get((block.stage, block.origin))
         if head is None:
-            head = self._heads[block.stage, block.origin] = self._keyed_head(
-                block, self._built[block.stage].emit
+            head = self._heads[block.stage, block.origin] = fused(
+                self._keyed_head(block, self._built[block.stage].emit)
             )
         head(keys, values)
 
@@ -326,7 +327,7 @@ class Level:
         timed = self._payloads_head(stage, self._build(stage, timer.around).emit)
         first = payloads[:EVENTS_MAX]
         sample = timer.measure(lambda: timed(first), len(first), ())
-        self._payloads_head(stage, self._built[stage.id].emit)(payloads[EVENTS_MAX:])
+        self._payload_heads[source](payloads[EVENTS_MAX:])
         return len(payloads), sample
 
     def sample_block(self, block: Block, clock: Clock) -> StageSample | None:
@@ -354,7 +355,7 @@ class Level:
         if block.kind is Kind.FRAMES:
             decoder, failed = self._decoder_of(block)
             head = decode_timed(decoder, built.emit, failed, built.time)
-        self._timed_heads[block.stage, block.origin] = head
+        head = self._timed_heads[block.stage, block.origin] = fused(head)
         return head
 
     def _decoder_of(self, block: Block) -> tuple[Decoder[Any], OnError]:

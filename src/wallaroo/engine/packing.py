@@ -39,11 +39,19 @@ class Kind(Enum):
     SERIALIZED = "serialized"  # events, by the application's own serialize
 
 
+class Atoms(Protocol):
+    """What takes values of atomic types."""
+
+    def append(self, value: Any, /) -> None:
+        """Take one."""
+
+
 class Column(Protocol):
     """The values of one block while it fills; each is packed as it is when it is added."""
 
-    def append(self, value: Any, /) -> None:
-        """Take a value of an atomic type."""
+    @property
+    def atoms(self) -> Atoms:
+        """What takes values of atomic types; the same object as long as the column is there."""
 
     def put(self, value: Any, /) -> None:
         """Take any value.  Raises what packing it raises; the column is then as before."""
@@ -121,63 +129,62 @@ class ValueColumn:
     stream's next one.
     """
 
-    __slots__ = ("_add", "_stream", "_values", "append")
-
-    append: Callable[[Any], None]
+    __slots__ = ("_add", "_stream", "atoms")
 
     def __init__(self) -> None:
-        self._values: list[Any] = []
+        self.atoms: list[Any] = []
         self._stream = PickleStream()
         self._add = self._stream.add
-        self.append = self._values.append
 
     def put(self, value: Any) -> None:
         """Take any value, as it is now."""
         if type(value) is tuple and ATOMIC.issuperset(map(type, value)):
-            self.append(value)
+            self.atoms.append(value)
             return
         self._add(value)
-        self.append(None)
+        self.atoms.append(None)
 
     def take(self) -> tuple[list[Any] | None, bytes | None]:
         """Return the list, None where all values are in the stream, and the stream."""
         stream = self._stream.take()
-        is_mixed = stream is None or any(value is not None for value in self._values)
-        values = list(self._values) if is_mixed else None
-        self._values.clear()
+        is_mixed = stream is None or any(value is not None for value in self.atoms)
+        values = list(self.atoms) if is_mixed else None
+        self.atoms.clear()
         return values, stream
 
 
 class FrameColumn:
     """Payloads: bytes, which cannot change."""
 
-    __slots__ = ("_payloads", "append", "put")
-
-    append: Callable[[Any], None]
-    put: Callable[[Any], None]
+    __slots__ = ("atoms", "put")
 
     def __init__(self) -> None:
-        self._payloads: list[bytes] = []
-        self.append = self.put = self._payloads.append
+        self.atoms: list[bytes] = []
+        self.put: Callable[[Any], None] = self.atoms.append
 
     def take(self) -> list[bytes]:
         """Return the payloads."""
-        payloads = list(self._payloads)
-        self._payloads.clear()
+        payloads = list(self.atoms)
+        self.atoms.clear()
         return payloads
 
 
 class SerializedColumn:
     """Values through the application's own ``serialize``, one at a time."""
 
-    __slots__ = ("_serialize", "_values", "append")
-
-    append: Callable[[Any], None]
+    __slots__ = ("_serialize", "_values")
 
     def __init__(self, serialize: Callable[[Any], bytes]):
         self._serialize = serialize
         self._values: list[bytes] = []
-        self.append = self.put
+
+    @property
+    def atoms(self) -> SerializedColumn:
+        return self
+
+    def append(self, value: Any) -> None:
+        """As ``put``: no type is atomic."""
+        self.put(value)
 
     def put(self, value: Any) -> None:
         """Take any value, as it is now."""
@@ -196,7 +203,7 @@ Unpacked = tuple[list[Any], list[Any]]
 @dataclass(frozen=True, slots=True)
 class Packing:
     """How state objects become bytes (``dumps``, ``loads``), and the events of a block: through a
-    ``column`` each, values of ``atomic`` types by its ``append``, all others by its ``put``.
+    ``column`` each, values of ``atomic`` types into its ``atoms``, all others by its ``put``.
     """
 
     kind: Kind

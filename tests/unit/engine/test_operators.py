@@ -119,7 +119,7 @@ def test_an_encoder_gives_bytes_or_text(output: Any) -> None:
 
 def test_an_encoder_may_write_nothing_or_nothing_much() -> None:
     written: list[bytes] = []
-    operator = emit_encoded(encoded, written.append, stop_on_error(encoded))
+    operator = emit_encoded(encoded, written, stop_on_error(encoded))
 
     for event in (None, "", b"x"):
         operator(None, event)
