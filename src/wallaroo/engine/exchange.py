@@ -87,6 +87,7 @@ class Exchange:
             None if time is None else [StampedKeys(keys, time) for keys, _ in self._buckets]
         )
         self._sequence = 0
+        self._has_numbers = False  # among the keys so far
 
     def route(self, key: Any) -> Route:
         """Return and remember where ``key`` goes.  Raises TypeError for a key that is not str,
@@ -95,7 +96,9 @@ class Exchange:
         own = normalize_key(key)
         task = self._owners[group_of(encode_key(own), len(self._owners))]
         keys, column = self._buckets[task]
-        travels = None if isinstance(own, int) else own
+        is_number = isinstance(own, int)
+        self._has_numbers = self._has_numbers or is_number
+        travels = None if is_number else own
         into = keys if self._stamped is None else self._stamped[task]
         found = self.routes[key] = (travels, into, column.atoms, column.put)
         return found
@@ -109,7 +112,7 @@ class Exchange:
         for task, (keys, column) in enumerate(self._buckets):
             events = len(keys)
             if events >= events_min:
-                packed = pack(keys, column)
+                packed = pack(keys, column, self._has_numbers)
                 keys.clear()  # in place: routes hold this list
                 stamps = () if self._stamped is None else self._stamped[task].take()
                 block = Block(

@@ -28,6 +28,7 @@ NOTHING_ATOMIC: frozenset[type[Any]] = frozenset()
 CLASSES_MAX = 16
 # opcodes of protocol 3, the last one that numbers what it remembers explicitly and has no frames
 _PROTOCOL = 3
+KEYS_AGAIN = None, None  # in the place of a ``ValueColumn``'s list and stream
 _BEGIN_LIST, _END_LIST, _POP = b"\x80\x03](", b"e.", b"0"
 
 
@@ -214,9 +215,16 @@ class Packing:
     unpack: Callable[[bytes], Unpacked]
 
 
-def pack(keys: list[Any], column: Column) -> bytes:
-    """Pack a block's keys and values; the column is empty afterwards."""
-    return pickle.dumps((keys, column.take()), 5)
+def pack(keys: list[Any], column: Column, has_numbers: bool = True) -> bytes:
+    """Pack a block's keys and values; the column is empty afterwards.
+
+    Values that are the keys themselves are not packed again.  Where keys are numbers they are, as
+    1, True and 1.0 are equal.
+    """
+    content = column.take()
+    if not has_numbers and content == (keys, None):
+        content = KEYS_AGAIN
+    return pickle.dumps((keys, content), 5)
 
 
 def _dumps(value: Any) -> bytes:
@@ -226,7 +234,7 @@ def _dumps(value: Any) -> bytes:
 def _unpack_values(packed: bytes) -> Unpacked:
     keys, (values, stream) = pickle.loads(packed)
     if stream is None:
-        return keys, values
+        return keys, keys if values is None else values
     pickled = pickle.loads(stream)
     if values is None:
         return keys, pickled
