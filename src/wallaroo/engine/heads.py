@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from wallaroo.engine.error_context import blame, show_frame
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.keys import normalize_key
@@ -71,6 +72,64 @@ def decode_and_ship_raw(
             values.append(payload)
 
     return run
+
+
+def ship_by_place(
+    decoder: Decoder[Any],
+    extractor: KeyExtractor[Any, Any],
+    exchange: Exchange,
+    ship_decoded: Callable[[Payloads], None],
+) -> Callable[[Payloads], None]:
+    """Head of such a stage whose decoder says where in the payload the key is.
+
+    A payload whose key has not been seen goes through ``ship_decoded``, the head that decodes: so
+    the key of the first event of each key is compared with what the extractor returns for it, and a
+    payload that is too short to have a key is found.
+    """
+    assert decoder.key_place is not None
+    begin, end = decoder.key_place
+    routes = exchange.routes
+    check = _key_check(decoder, extractor, ship_decoded)
+
+    def run(payloads: Payloads) -> None:
+        for payload in payloads:
+            try:
+                own, keys, values, _ = routes[payload[begin:end]]
+            except KeyError:
+                check(payload)
+            else:
+                keys.append(own)
+                values.append(payload)
+
+    return run
+
+
+def _key_check(
+    decoder: Decoder[Any],
+    extractor: KeyExtractor[Any, Any],
+    ship_decoded: Callable[[Payloads], None],
+) -> Callable[[bytes], None]:
+    assert decoder.key_place is not None
+    begin, end = decoder.key_place
+
+    def check(payload: bytes) -> None:
+        ship_decoded([payload])
+        try:
+            event = decoder.function(payload)
+            if event is None:
+                return
+            key = extractor.function(event)
+        except BaseException:  # the head that decodes has dealt with it
+            return
+        there = payload[begin:end]
+        if type(key) is not bytes or key != there:
+            wrong = ValueError(
+                f"it is declared with key_at=slice({begin}, {end}), where this payload has "
+                f"{there!r}, but the key extractor '{extractor.step_name}' returned {key!r}"
+            )
+            blame(decoder, show_frame(payload), wrong)
+
+    return check
 
 
 Keyed = Callable[[list[Any], list[Any]], None]

@@ -24,6 +24,7 @@ from wallaroo.engine.heads import (
     decode_timed,
     emit_events,
     emit_timed_events,
+    ship_by_place,
 )
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, groups_of_task, tasks_by_group
@@ -203,13 +204,13 @@ class Level:
         policy = self._policy(stage)
         leave = stage.exit
         if isinstance(leave, ToExchange) and leave.is_raw and leave.extractor is not None:
-            return decode_and_ship_raw(
-                decoder,
-                leave.extractor,
-                self._exchanges[stage.id],
-                policy(decoder),
-                policy(leave.extractor),
+            exchange = self._exchanges[stage.id]
+            head = decode_and_ship_raw(
+                decoder, leave.extractor, exchange, policy(decoder), policy(leave.extractor)
             )
+            if decoder.key_place is None:
+                return head
+            return ship_by_place(decoder, leave.extractor, exchange, head)
         return decode_and_emit(decoder, emit, policy(decoder))
 
     def _frames_head(self, source: int, run: Callable[[Payloads], None]) -> Callable[[bytes], int]:
