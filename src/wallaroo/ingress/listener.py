@@ -55,7 +55,6 @@ class Listener(ABC):
             streams_of=streams_of,
         )
         self._ports = Ports(source.name, source.host, self._selector, self._log, source.tls)
-        self._accepted = 0
 
     @property
     def is_paused(self) -> bool:
@@ -118,10 +117,6 @@ class Listener(ABC):
     @abstractmethod
     def _look_after_clients(self, now: float) -> None:
         """Close clients that never said what they had to."""
-
-    def _next_number(self) -> int:
-        self._accepted += 1
-        return self._accepted & 0xFFFFFFFF
 
     def _log(self, what: str) -> None:
         print(f"ingress: source '{self.source.name}': {what}", file=sys.stderr, flush=True)

@@ -78,7 +78,7 @@ class SourceListener(Listener):
             self._store.close()
 
     def _open(self, sock: Socket, peer: str) -> Connection:
-        number = self._next_number()
+        number = self._store.opened()
         connection = Connection(sock, peer, number, self.source.framing)
         self._connections[number] = connection
         self.is_changed = True
@@ -136,6 +136,7 @@ class SourceListener(Listener):
 
     def _close(self, connection: Connection) -> None:
         self._connections.pop(connection.number, None)
+        self._store.closed(connection.number)
         if connection.stream and self._acked.get(connection.stream, (None,))[0] is connection:
             del self._acked[connection.stream]
         if connection.socket in self._selector.get_map():

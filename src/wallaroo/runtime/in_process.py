@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from wallaroo.durable.refusals import refusal_of
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, WallarooError
 from wallaroo.runtime.batches import Batches, WarmUp
@@ -90,7 +91,7 @@ class InProcessHost(InProcessRunner):
         if isinstance(self._failure, WallarooError):
             raise self._failure
         if self._failure is not None:
-            raise InternalError(
+            raise refusal_of(self._failure) or InternalError(
                 f"a batch failed in a way that this program does not expect: {self._failure!r}"
             ) from self._failure
 

@@ -36,9 +36,9 @@ from wallaroo.framing import framer
 from wallaroo.ingress.acks import Streams as StoredStreams
 from wallaroo.ingress.config import ConnectorOptions, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
-from wallaroo.ingress.connector.notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.ingress.listener import Listener, Surroundings
 from wallaroo.ingress.ports import Address
+from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.tls_sockets import TlsSocket
 
 READ_BYTES = 64 * 1024
@@ -116,7 +116,7 @@ class ConnectorListener(Listener):
 
     def _open(self, accepted: socket.socket | TlsSocket, peer: str) -> None:
         sock = cast(socket.socket, accepted)  # the protocol has no TLS
-        number = self._next_number()
+        number = self._store.opened()
         _keep_alive(sock)
         options = self._options
         session = SourceSession(
@@ -217,6 +217,7 @@ class ConnectorListener(Listener):
     def _close(self, client: _Client) -> None:
         if self._clients.pop(client.number, None) is None:
             return
+        self._store.closed(client.number)
         client.session.close()
         if client.socket in self._selector.get_map():
             self._selector.unregister(client.socket)
