@@ -27,7 +27,7 @@ GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph 
 
 # What a pure package may know of this package.  Everything it imports must be listed here, or lie
 # outside of this package.
-_BELOW = ("errors", "steps", "framing", "context", "user_frames", "unpicklable")
+_BELOW = ("errors", "steps", "framing", "context", "user_frames", "unpicklable", "signatures")
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
     "framing": ("errors",),
