@@ -75,8 +75,9 @@ LAZY = {
     ("wallaroo.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
     (
         "wallaroo.sinks.tcp.config",
-        "wallaroo.sinks.tcp.committer",
+        "wallaroo.sinks.tcp",
     ): "import wallaroo stays fast and loads no logging",
+    ("wallaroo.sinks.file.config", "wallaroo.sinks.file"): "only a driver commits files",
     (
         "wallaroo.sinks.postgres.config",
         "wallaroo.sinks.postgres.committer",
@@ -93,6 +94,21 @@ LAZY = {
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
+    (
+        "wallaroo.cli.send.command",
+        "wallaroo.cli.send.kafka",
+    ): "it needs confluent-kafka, which is optional",
+    (
+        "wallaroo.cli.receive.command",
+        "wallaroo.cli.receive.kafka",
+    ): "it needs confluent-kafka, which is optional",
+    ("wallaroo.serdes.avro", "fastavro"): "it is optional",
+    ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
+    ("wallaroo.runner", "wallaroo.preflight"): "only a run looks for Java and Pythons",
+    (
+        "wallaroo.cli.doctor.command",
+        "wallaroo.cli.doctor.faster_start",
+    ): "doctor looks at machines that cannot import Spark",
     ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",
 }
 

@@ -28,12 +28,15 @@ Route = tuple[
 class Stamps:
     """The times of a bucket's events, taken when each event's key is appended."""
 
-    __slots__ = ("_time", "_times", "_watermarks")
+    __slots__ = ("_began", "_partition", "_runs", "_time", "_times", "_watermarks")
 
     def __init__(self, time: StageTime):
         self._time = time
         self._times = array("q")
         self._watermarks = array("q")
+        self._partition = ""
+        self._began = 0  # where the events of that partition begin
+        self._runs: list[tuple[str, int]] = []
 
     def stamping(self, append_key: Callable[[Key], None]) -> Callable[[Key], None]:
         """Return an ``append_key`` that notes the event's time, too."""
@@ -47,11 +50,22 @@ class Stamps:
 
         return append
 
-    def take(self) -> tuple[bytes, bytes]:
-        """Return times and watermarks, packed; begin again in place."""
-        taken = self._times.tobytes(), self._watermarks.tobytes()
+    def turn(self, partition: str) -> None:
+        """What is stamped from here on comes from this partition."""
+        count = len(self._times)
+        if count > self._began:
+            self._runs.append((self._partition, count - self._began))
+            self._began = count
+        self._partition = partition
+
+    def take(self) -> tuple[bytes, bytes, tuple[tuple[str, int], ...]]:
+        """Return times and watermarks, packed, and the runs of partitions; begin again in place."""
+        self.turn(self._partition)
+        taken = self._times.tobytes(), self._watermarks.tobytes(), tuple(self._runs)
         del self._times[:]
         del self._watermarks[:]
+        self._runs.clear()
+        self._began = 0
         return taken
 
 
@@ -97,6 +111,11 @@ class Exchange:
         append = keys.append if self._stamps is None else self._stamps[task].stamping(keys.append)
         found = self.routes[key] = (travels, append, column.append, column.put)
         return found
+
+    def turn(self, partition: str) -> None:
+        """What comes from here on is of this partition of the stage's source."""
+        for stamps in self._stamps or ():
+            stamps.turn(partition)
 
     def drain(
         self, receipt_ms: int, events_min: int = BLOCK_EVENTS_MIN

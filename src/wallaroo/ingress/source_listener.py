@@ -64,7 +64,6 @@ class SourceListener:
         self._connections: dict[int, Connection] = {}
         # stream -> its connection and the count sent last
         self._acked: dict[bytes, tuple[Connection, int]] = {}
-        self._accepted = 0
 
     @property
     def is_paused(self) -> bool:
@@ -123,8 +122,7 @@ class SourceListener:
             self._store.close()
 
     def _open(self, sock: Socket, peer: str) -> Connection:
-        self._accepted += 1
-        number = self._accepted & 0xFFFFFFFF
+        number = self._store.opened()
         connection = Connection(sock, peer, number, self.source.framing)
         self._connections[number] = connection
         self.is_changed = True
@@ -182,6 +180,7 @@ class SourceListener:
 
     def _close(self, connection: Connection) -> None:
         self._connections.pop(connection.number, None)
+        self._store.closed(connection.number)
         if connection.stream and self._acked.get(connection.stream, (None,))[0] is connection:
             del self._acked[connection.stream]
         if connection.socket in self._selector.get_map():

@@ -38,9 +38,9 @@ from wallaroo.framing import framer
 from wallaroo.ingress.acks import Streams as StoredStreams
 from wallaroo.ingress.config import ConnectorOptions, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
-from wallaroo.ingress.connector.notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.ingress.ports import Address, Ports
 from wallaroo.ingress.source_store import open_store
+from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.tls_sockets import TlsSocket
 
 READ_BYTES = 64 * 1024
@@ -97,7 +97,6 @@ class ConnectorListener:
         self._frame = framer(source.framing)
         self._ports = Ports(source.name, source.host, selector, self._log)
         self._clients: dict[int, _Client] = {}
-        self._accepted = 0
 
     @property
     def is_paused(self) -> bool:
@@ -159,8 +158,7 @@ class ConnectorListener:
 
     def _open(self, accepted: socket.socket | TlsSocket, peer: str) -> None:
         sock = cast(socket.socket, accepted)  # the protocol has no TLS
-        self._accepted += 1
-        number = self._accepted & 0xFFFFFFFF
+        number = self._store.opened()
         _keep_alive(sock)
         options = self._options
         session = SourceSession(
@@ -260,6 +258,7 @@ class ConnectorListener:
     def _close(self, client: _Client) -> None:
         if self._clients.pop(client.number, None) is None:
             return
+        self._store.closed(client.number)
         client.session.close()
         if client.socket in self._selector.get_map():
             self._selector.unregister(client.socket)
