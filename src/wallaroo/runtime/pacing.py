@@ -2,14 +2,15 @@
 
 Where it runs: pure (driver).  A batch costs a fixed time and a time per event.  Tasks say how long
 they were busy: how that rises with the events is the time per event (a task has a time of its own,
-too: opening a connection, waiting for a broker), and what is left of a batch's time is the fixed one (its median over the newest batches, so that a batch that waited for a lost host says
-nothing of the others).  The next batch is given what fits the target: at most twice what the last
-one was allowed, eight times where that took but a fraction of the target; at least a quarter,
-unless its tasks alone were busy for longer than the target.  The first batch is small and uses all
-cores: what an event costs is not known yet.  Where the fixed time alone is more than half of the
-target, half of the target is spent on events all the same: smaller batches would only make the
-backlog larger; and small batches that are all alike are followed by one of twice the size, as only
-that shows whether it is the events that take long.
+too: opening a connection, waiting for a broker), and what is left of a batch's time is the fixed
+one (its median over the newest batches, so that a batch that waited for a lost host says nothing of
+the others).  The next batch is given what fits the target: at most twice what the last one was
+allowed, eight times where that took but a fraction of the target; at least a quarter, unless its
+tasks alone were busy for longer than the target.  The first batch is small and uses all cores: what
+an event costs is not known yet.  Where the fixed time alone is more than half of the target, half of
+the target is spent on events all the same: smaller batches would only make the backlog larger; and
+small batches that are all alike are followed by one of twice the size, as only that shows whether
+it is the events that take long.
 """
 
 from __future__ import annotations

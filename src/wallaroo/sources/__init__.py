@@ -13,6 +13,7 @@ docs/sources.md has both in ten lines each.
 
 from __future__ import annotations
 
+from wallaroo.sources.files.config import FilesSourceConfig
 from wallaroo.sources.interface import FedBy, SourceConfig
 from wallaroo.sources.iterator import At, IteratorSource
 from wallaroo.sources.kafka.config import KafkaSourceConfig
@@ -28,6 +29,8 @@ __all__ = [
     "ReplayableSource", "PollingSource", "IteratorSource", "At", "PushSource", "Push",
     # a log of your own
     "SourceConfig", "FedBy", "SourceLog", "LogContext", "Position", "Head", "Range", "Records",
+    # many files, and objects
+    "FilesSourceConfig",
     # Kafka
     "KafkaSourceConfig", "KafkaRecord",
 ]
