@@ -31,13 +31,26 @@ Route = tuple[Any, Bucket, Bucket, Callable[[Any], None]]
 class StampedKeys:
     """Takes keys into a list, and with each the time of its event."""
 
-    __slots__ = ("_append", "_append_time", "_append_watermark", "_time", "_times", "_watermarks")
+    __slots__ = (
+        "_append",
+        "_append_time",
+        "_append_watermark",
+        "_began",
+        "_partition",
+        "_runs",
+        "_time",
+        "_times",
+        "_watermarks",
+    )
 
     def __init__(self, keys: list[Any], time: StageTime):
         self._append = keys.append
         self._time = time
         self._times = array("q")
         self._watermarks = array("q")
+        self._partition = ""
+        self._began = 0  # where the events of that partition begin
+        self._runs: list[tuple[str, int]] = []
         self._append_time = self._times.append
         self._append_watermark = self._watermarks.append
 
@@ -47,11 +60,22 @@ class StampedKeys:
         self._append_time(self._time.event_ns)
         self._append_watermark(self._time.watermark_ns)
 
-    def take(self) -> tuple[bytes, bytes]:
-        """Return times and watermarks, packed; begin again in place."""
-        taken = self._times.tobytes(), self._watermarks.tobytes()
+    def turn(self, partition: str) -> None:
+        """What is stamped from here on comes from this partition."""
+        count = len(self._times)
+        if count > self._began:
+            self._runs.append((self._partition, count - self._began))
+            self._began = count
+        self._partition = partition
+
+    def take(self) -> tuple[bytes, bytes, tuple[tuple[str, int], ...]]:
+        """Return times and watermarks, packed, and the runs of partitions; begin again in place."""
+        self.turn(self._partition)
+        taken = self._times.tobytes(), self._watermarks.tobytes(), tuple(self._runs)
         del self._times[:]
         del self._watermarks[:]
+        self._runs.clear()
+        self._began = 0
         return taken
 
 
@@ -102,6 +126,11 @@ class Exchange:
         into = keys if self._stamped is None else self._stamped[task]
         found = self.routes[key] = (travels, into, column.atoms, column.put)
         return found
+
+    def turn(self, partition: str) -> None:
+        """What comes from here on is of this partition of the stage's source."""
+        for stamps in self._stamped or ():
+            stamps.turn(partition)
 
     def drain(
         self, receipt_ms: int, events_min: int = BLOCK_EVENTS_MIN

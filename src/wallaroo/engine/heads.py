@@ -19,10 +19,9 @@ Payloads = list[Any]
 
 
 def decode_and_emit(
-    decoder: Decoder[Any], emit: Emit, failed: OnError
+    decode: Callable[[Any], Any], emit: Emit, failed: OnError
 ) -> Callable[[Payloads], None]:
     """Head of an unkeyed source stage."""
-    decode = decoder.function
 
     def run(payloads: Payloads) -> None:
         for payload in payloads:
@@ -38,14 +37,14 @@ def decode_and_emit(
 
 
 def decode_and_ship_raw(
-    decoder: Decoder[Any],
+    decode: Callable[[Any], Any],
     extractor: KeyExtractor[Any, Any],
     exchange: Exchange,
     failed: OnError,
     key_failed: OnError,
 ) -> Callable[[Payloads], None]:
     """Head of a source stage that is only a pure decoder: the payload travels, not the event."""
-    decode, extract = decoder.function, extractor.function
+    extract = extractor.function
     routes, route = exchange.routes, exchange.route
 
     def run(payloads: Payloads) -> None:
