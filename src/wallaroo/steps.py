@@ -48,7 +48,8 @@ def importable_module(name: str) -> str:
     if spec is not None:
         return str(spec.name)
     file = getattr(main, "__file__", None)
-    return Path(file).stem if file else name
+    is_typed = not file or file.startswith("<")  # python reads a program from "<stdin>"
+    return name if is_typed else Path(str(file)).stem
 
 
 def is_session() -> bool:
