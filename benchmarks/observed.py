@@ -46,7 +46,7 @@ class Seen:
     job: BatchJob
     reports: tuple[TaskReport, ...]
     began: float  # time.perf_counter() when Spark called
-    ended: float  # when it was done, sinks told
+    ended: float  # when it was done, sinks included
     # seconds by name, of PHASES; "between": since the batch before had ended
     phases: dict[str, float]
     move: Move | None

@@ -15,7 +15,7 @@ BENCHMARKS = ("placement", "moving", "scale_out")  # in the order of the page
 
 
 def markdown(reports: Iterable[tuple[str, dict[str, Any]]]) -> str:
-    """Return what stands between the page's marks; ``reports`` are (form, report)."""
+    """Return what is between the page's marks; ``reports`` are (form, report)."""
     by_name = {report["benchmark"]: (form, report) for form, report in reports}
     sections = [_section(*by_name[name]) for name in BENCHMARKS if name in by_name]
     missing = [name for name in BENCHMARKS if name not in by_name]

@@ -46,7 +46,7 @@ def render_page(text: str) -> str:
 
 
 def main() -> int:
-    """Build everything anew; return 0."""
+    """Build everything; return 0."""
     shutil.rmtree(SITE, ignore_errors=True)
     for page in sorted((ROOT / "docs").rglob("*.md")):
         target = SITE / page.relative_to(ROOT / "docs").with_suffix(".html")

@@ -91,6 +91,10 @@ LAZY = {
         "wallaroo.sources.kafka.log",
     ): "it needs confluent-kafka, which is optional",
     (
+        "wallaroo.sources.file.config",
+        "wallaroo.sources.file.log",
+    ): "import wallaroo stays fast: only a run opens the log of a source",
+    (
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
@@ -200,7 +204,7 @@ def complaints(item: Import) -> Iterator[str]:
         and not is_under(item.importer, "wallaroo.cli")
         and item.importer != "wallaroo.__main__"
     ):
-        yield "nobody imports the command line"
+        yield "the command line is imported by no module"
     if item.is_lazy and not any(
         item.importer == who and is_under(item.target, what) for who, what in LAZY
     ):

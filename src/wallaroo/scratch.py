@@ -3,11 +3,11 @@ those of runs that were killed.
 
 Where it runs: driver.
 
-The law: a folder is removed by somebody else only if all of this holds.
+Invariant: a folder is removed by another process only if all of this holds.
 
 * It is a folder of this user, named ``wallaroo-*``, and holds a marker of ours: a file ``MARKER``
   of this user that begins with ``MAGIC``.
-* Nobody holds the marker's lock (flock).  A run holds it from before the marker gets its name until
+* No process holds the marker's lock (flock).  A run holds it from before the marker gets its name until
   the run has ended; the kernel releases it when the process dies, however it dies.  Processes that
   the run starts do not inherit it.
 

@@ -32,7 +32,7 @@ ON_ERROR = (STOP, SKIP, DEAD_LETTER)  # what may become of an event whose functi
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """``file:line`` of a function's definition, or ``""`` where Python cannot tell."""
+    """``file:line`` of a function's definition, or ``""`` where Python does not know."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
@@ -220,7 +220,7 @@ class Peek(Step, Generic[In]):
 
 
 def receipt_time(event: object) -> int:
-    """Stands for the time at which an event was received, which the runtime knows."""
+    """Means the time at which an event was received, which the runtime knows."""
     raise NotImplementedError
 
 

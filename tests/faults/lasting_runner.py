@@ -24,7 +24,7 @@ from wallaroo.state.task_state import TaskState
 
 
 class CalledRefresh:
-    """Stands in for a ``Refresh``."""
+    """In place of a ``Refresh``."""
 
     def __init__(self, work: Callable[[], Refreshed]):
         self._done = work()

@@ -70,7 +70,7 @@ def _short_rotation(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class _Changes:
-    """Stands in for a KeyedState at the end of a batch."""
+    """In place of a KeyedState at the end of a batch."""
 
     def __init__(self, entries: list[tuple[Key, bytes | None]]):
         self._entries = entries

@@ -9,7 +9,7 @@ that the history has to come to its end, and then:
 
 * each sink holds what the model says, per key in order: nothing lost, doubled, reordered, wrong;
 * the state of every key is the model's;
-* what clients were told is stored was never lost (checked at every start of the ingress);
+* what was acknowledged to clients was never lost (checked at every start of the ingress);
 * a start was refused, or a process ended with an error, only where a fault had been injected since
   the start before, and with an error that blames the outside, not this program.
 
@@ -398,10 +398,10 @@ class Simulation:
         )
 
     def _places(self) -> str:
-        told = {name: client.acknowledged for name, client in self._clients.items()}
+        acknowledged = {name: client.acknowledged for name, client in self._clients.items()}
         batches = self._driver.batches if self._driver else None
         return (
-            f"acknowledged {told}, committed {batches.ends if batches else None}, received "
+            f"acknowledged {acknowledged}, committed {batches.ends if batches else None}, received "
             f"{len(self._receiver.received)} of {self._expected_bytes} bytes"
         )
 

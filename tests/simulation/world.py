@@ -50,7 +50,7 @@ FULL_RETRIES = 2
 
 @dataclass(slots=True)
 class Client:
-    """One sender of acknowledged messages: what it has, and what it was told is stored."""
+    """One sender of acknowledged messages: what it has, and what was acknowledged to it."""
 
     payloads: list[bytes]
     acknowledged: int = 0

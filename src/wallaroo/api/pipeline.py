@@ -4,7 +4,7 @@ Where it runs: driver, while an application is built.
 
 A pipeline is a value: every call returns a new pipeline and leaves the one it was called on as it
 was.  Nothing is checked here; all that is wrong is reported together by ``build_application``.  The
-classes tell mypy what flows: ``Pipeline[T]`` carries events of type ``T``, ``KeyedPipeline[K, T]``
+classes let mypy know what flows: ``Pipeline[T]`` carries events of type ``T``, ``KeyedPipeline[K, T]``
 carries them with a key, and only it takes state steps.
 """
 

@@ -44,7 +44,7 @@ SETTINGS = {
     "spark.decommission.enabled": "true",
     "spark.worker.decommission.signal": DECOMMISSION_SIGNAL,
 }
-# Executors use the same file: their work is not told in detail.
+# Executors use the same file: their work is not logged in detail.
 LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -61,7 +61,7 @@ logger.native.level = error
 
 
 class PortTakenError(PeerError):
-    """Somebody else listens on a port that a daemon was to have."""
+    """Another program listens on a port that a daemon was to have."""
 
 
 def find_spark() -> Path:
@@ -200,11 +200,11 @@ class Daemons:
         }
 
     def ended_early(self, name: str) -> PeerError:
-        """What to tell of a daemon that ended before it was of use."""
+        """What to say of a daemon that ended before it was of use."""
         said = _tail(self.log(name), self._begins.get(name, 0))
         if "BindException" in said or "Address already in use" in said:
             return PortTakenError(
-                f"The {name} did not start: somebody else listens on its port. Choose another "
+                f"The {name} did not start: another program listens on its port. Choose another "
                 f"with --port PORT."
             )
         if (

@@ -1,4 +1,4 @@
-"""How a cluster stands: what the Master and the Workers say of themselves at their web pages'
+"""The status of a cluster: what the Master and the Workers say of themselves at their web pages'
 ``/json/``.
 
 Where it runs: a terminal, a test.  Asking changes nothing.

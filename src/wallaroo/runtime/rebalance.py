@@ -38,7 +38,7 @@ class Move:
 
 
 class MoveMeter:
-    """Told of changes and batches; says what each change cost when it is over."""
+    """Gets changes and batches; says what each change cost when it is over."""
 
     def __init__(self, key_groups: int):
         self._key_groups = key_groups

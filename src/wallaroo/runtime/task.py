@@ -98,7 +98,7 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
 
 
 def unexpected(error: Exception) -> WallarooError:
-    """Return an error that nobody foresaw, with the traceback that is being handled, as one that
+    """Return an unforeseen error, with the traceback that is being handled, as one that
     the driver can report.
     """
     return refusal_of(error) or InternalError(

@@ -77,7 +77,7 @@ def _files_below(package: Path) -> Iterator[Path]:
 
 
 def _zipped(target: Path, base: Path, files: Iterable[Path]) -> Path:
-    """Write the files, modules compiled as well: every Python worker would do it anew, a second
+    """Write the files, modules compiled as well: every Python worker would do it again, a second
     each.
     """
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as content:

@@ -22,7 +22,7 @@ class ShuffleCleaner:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-shuffles")
 
     def forget(self, shuffled: list[Any]) -> Future[bool] | None:
-        """Tell Spark's cleaner that the shuffles in front of these RDDs are over; the result says
+        """Let Spark's cleaner know that the shuffles in front of these RDDs are over; the result says
         whether it understood.
 
         None, and nothing is done, behind ``close``: the run is over, and the files go with the

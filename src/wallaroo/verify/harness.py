@@ -2,7 +2,7 @@
 
 Where it runs: the verifier, a process of its own; the run is its child.
 
-The law: only processes of the run die.  Senders go on from what the ingress acknowledged, the
+Invariant: only processes of the run die.  Senders go on from what the ingress acknowledged, the
 receiver says what it has; both stay up. In the end the load stops, everything sent must be in a
 commit, the run is stopped cleanly, and output and state are compared with the oracle's.
 """

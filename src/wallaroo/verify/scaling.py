@@ -96,7 +96,9 @@ class ScalingVerification(Verification):
                 self._has_progressed, PROGRESS_S_MAX, f"output after change {number}, {change}"
             )
             if change not in ("master", "driver"):
-                self.await_(self._has_told, MEMBERS_S_MAX, f"what change {number}, {change}, moved")
+                self.await_(
+                    self._has_reported, MEMBERS_S_MAX, f"what change {number}, {change}, moved"
+                )
                 self.say(f"  {self.moves[-1]}")
 
     def _apply(self, change: str) -> None:
@@ -156,7 +158,7 @@ class ScalingVerification(Verification):
             raise PeerError(f"{error}\nThe run's status shows: {seen or 'nothing'}") from error
         self.say(f"  {seen}")
 
-    def _has_told(self) -> bool:
+    def _has_reported(self) -> bool:
         """Whether the run says of a new change what it moved."""
         moved = str(self._status().get("moved", ""))
         if not moved or moved == (self.moves[-1] if self.moves else ""):

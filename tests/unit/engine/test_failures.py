@@ -1,4 +1,4 @@
-"""What an error of user code tells."""
+"""What an error of user code says."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def stops_with(call: Callable[[], object]) -> UserCodeError:
 
 
 def cancelled(event: Any) -> None:
-    raise asyncio.CancelledError("told to")
+    raise asyncio.CancelledError("asked to")
 
 
 def exited(event: Any) -> None:
@@ -160,7 +160,7 @@ def exited(event: Any) -> None:
 @pytest.mark.parametrize(
     ("function", "cause"),
     [
-        (cancelled, "CancelledError: told to"),
+        (cancelled, "CancelledError: asked to"),
         (exited, "SystemExit: enough"),
     ],
 )

@@ -251,7 +251,7 @@ def test_batches_under_way_are_served_after_the_feeding_has_stopped(running: Run
         os.kill(pid, 0)
 
 
-def test_a_port_that_is_taken_or_a_host_that_is_elsewhere_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_or_a_host_that_is_elsewhere_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
@@ -276,7 +276,7 @@ def test_a_port_that_is_taken_or_a_host_that_is_elsewhere_is_told(tmp_path: Path
         SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32),
     ],
 )
-def test_garbage_is_turned_away_with_one_line_and_harms_nobody(
+def test_garbage_is_turned_away_with_one_line_and_harms_no_reader(
     running: Running, garbage: bytes
 ) -> None:
     running.start(serve_on="127.0.0.1")
@@ -302,7 +302,7 @@ def test_garbage_is_turned_away_with_one_line_and_harms_nobody(
     )
 
 
-def test_a_look_whether_somebody_listens_is_not_worth_a_line(
+def test_a_probe_of_the_port_is_not_worth_a_line(
     threaded: Callable[[], Thread], capfd: pytest.CaptureFixture[str]
 ) -> None:
     thread = threaded()
@@ -448,7 +448,7 @@ def test_where_all_are_busy_a_new_reader_waits_and_then_gets_its_range(
     busy[1].close()
 
 
-def test_a_reader_that_does_not_read_keeps_nobody_waiting(running: Running) -> None:
+def test_a_reader_that_does_not_read_keeps_no_other_waiting(running: Running) -> None:
     running.start(serve_on="127.0.0.1")
     end = write(running.root, "Large", 300)
     feeders = running.feeders
@@ -494,7 +494,7 @@ def test_a_large_range_does_not_pass_through_the_servers_memory(running: Running
     assert peak_bytes() - before < 4e6
 
 
-def test_a_segment_that_vanishes_under_a_reader_is_told_when_it_asks_again(
+def test_a_segment_that_vanishes_under_a_reader_is_reported_when_it_asks_again(
     threaded: Callable[[], Thread],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -208,7 +208,7 @@ def test_diff_shows_what_was_added_changed_and_removed(quotes: Any, wallaroo: Co
     assert "market" not in out
 
 
-def test_diff_tells_a_step_that_only_the_newer_commit_has(
+def test_diff_shows_a_step_that_only_the_newer_commit_has(
     begin: Callable[..., Any], wallaroo: Command
 ) -> None:
     book = begin(steps=("count",))

@@ -142,7 +142,7 @@ def test_a_frozen_dataclass_with_slots_is_pickled_without_names_so_only_its_clas
     assert show(pickle.loads(raw)).value == {"x": 1, "y": "a"}
 
 
-def test_what_stands_within_itself_is_shown_once() -> None:
+def test_what_contains_itself_is_shown_once() -> None:
     ring: list[Any] = [1]
     ring.append(ring)
     assert both_ways(ring) == [1, {"$cycle": "builtins.list"}]

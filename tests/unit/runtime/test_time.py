@@ -51,7 +51,7 @@ def test_input_that_ends_fires_everything_before_the_run_is_finished(tmp_path: P
 
 
 class Died(Exception):
-    """Stands for the end of the process."""
+    """In place of the end of the process."""
 
 
 @pytest.mark.usefixtures("_small_batches")

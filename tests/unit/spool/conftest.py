@@ -1,4 +1,4 @@
-"""Spools that are served over the network, and a network that breaks when it is told to."""
+"""Spools that are served over the network, and a network that breaks when it is asked to."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def no_connection_is_left() -> Iterator[None]:
 
 
 class Proxy:
-    """Stands between readers and a server; cuts connections after so many bytes of the server's, in
+    """Between readers and a server; cuts connections after so many bytes of the server's, in
     order of connections.
     """
 

@@ -134,7 +134,7 @@ def test_bytes_of_another_place_are_not_taken_for_the_range(served: Served) -> N
         list(served.remote(source).chunks(Boundary(3, 0), boundaries[-1]))
 
 
-def test_a_file_that_ends_below_the_range_is_told(served: Served) -> None:
+def test_a_file_that_ends_below_the_range_is_reported(served: Served) -> None:
     source, boundaries = served.fill([20, 20])
     path = next(served.folder(source).glob("*.chunks"))
     os.truncate(path, path.stat().st_size - 1)
@@ -144,7 +144,7 @@ def test_a_file_that_ends_below_the_range_is_told(served: Served) -> None:
         list(served.remote(source).chunks(BEGIN, boundaries[-1]))
 
 
-def test_a_wrong_secret_is_told_at_once(served: Served) -> None:
+def test_a_wrong_secret_is_reported_at_once(served: Served) -> None:
     source, boundaries = served.fill([1])
     began = time.monotonic()
     with pytest.raises(
@@ -185,7 +185,7 @@ def test_another_program_at_the_port_is_not_believed(words: tuple[bytes, ...], w
     impostor.close()
 
 
-def test_a_server_that_stays_away_is_told_with_host_port_and_cure(
+def test_a_server_that_stays_away_is_reported_with_host_port_and_fix(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -198,13 +198,13 @@ def test_a_server_that_stays_away_is_told_with_host_port_and_cure(
         list(RemoteSpool(address, b"s" * 32, "In").chunks(BEGIN, Boundary(10, 1)))
 
 
-def test_a_host_without_an_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_an_address_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_module, "RETRY_S_MAX", 0.0)
     with pytest.raises(PeerError, match=r"cannot be read from nowhere\.invalid:7"):
         list(RemoteSpool(("nowhere.invalid", 7), b"s" * 32, "In").chunks(BEGIN, Boundary(10, 1)))
 
 
-def test_a_server_that_takes_the_question_and_is_silent_is_told(
+def test_a_server_that_takes_the_question_and_is_silent_is_reported(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:  # connected by the kernel, never answered

@@ -82,7 +82,7 @@ def test_what_an_older_retained_commit_needs_stays(checkpoint: Checkpoint) -> No
         if batch in (3, 14):  # as tasks do: a snapshot of what was committed by the batch before
             in_force = (snapshot(checkpoint, 0, batch - 1), snapshot(checkpoint, 1, batch - 1))
         committed(checkpoint, keeper, batch, in_force)
-    # commit 13, the oldest of four, stands on the snapshots of batch 2
+    # commit 13, the oldest of four, needs the snapshots of batch 2
     assert deltas(checkpoint)[0] == 3
     assert len(checkpoint.storage.names("snapshots")) == 4
 

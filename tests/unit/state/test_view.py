@@ -38,7 +38,7 @@ class Log:
     def write(
         self, batch: int, *entries: Entry, snapshots: tuple[SnapshotRef, ...] = (), line: str = ""
     ) -> None:
-        """``line`` tells commits of one number apart: it becomes part of the id."""
+        """``line`` distinguishes commits of one number: it becomes part of the id."""
         file = f"deltas/{batch}{line}.delta"
         content, digest = encode(Origin("c", batch, file), {3: list(entries)})
         self.storage.publish(file, content)

@@ -140,8 +140,8 @@ def _put_first(directory: str) -> None:
     sys.path.insert(0, directory)
 
 
-def _error(app: str, what: str, cure: str, place: str = "") -> PipelineError:
-    return PipelineError(Problem(f"application '{app}'", place, what, cure))
+def _error(app: str, what: str, fix: str, place: str = "") -> PipelineError:
+    return PipelineError(Problem(f"application '{app}'", place, what, fix))
 
 
 def _user_error(app: str, where: str, error: Exception, args: Sequence[str] = ()) -> PipelineError:

@@ -270,11 +270,11 @@ def examine_port(port: int, if_busy: Verdict) -> Finding:
     except PermissionError:
         return Finding(thing, if_busy, "needs special rights", "Choose a port above 1023.")
     except OSError as error:
-        cure = (
+        fix = (
             f"Right where a sink's receiver is running. Else end what listens there (ss -ltnp "
             f"'sport = :{port}')."
         )
-        return Finding(thing, if_busy, error.strerror or str(error), cure)
+        return Finding(thing, if_busy, error.strerror or str(error), fix)
     return Finding(thing, Verdict.OK, "free")
 
 

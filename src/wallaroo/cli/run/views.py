@@ -172,7 +172,7 @@ class LiveView(_Closing):
 
 
 class LinesAbove(io.TextIOBase):
-    """Stands in for a stream of the terminal: hands whole lines to ``write_above``, from any
+    """Replaces a stream of the terminal: hands whole lines to ``write_above``, from any
     thread; half a line waits for its end.
     """
 

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 from wallaroo.framing import Framing
 from wallaroo.sources.file.cutting import PAYLOAD_BYTES_MAX, cutter_of
-from wallaroo.sources.file.log import FileLog, FileSource
 from wallaroo.sources.interface import FedBy, Line, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
@@ -64,6 +63,9 @@ class FileSourceConfig(SourceConfig[Line]):
         return Framing(max_size=PAYLOAD_BYTES_MAX)
 
     def open_log(self, context: LogContext) -> SourceLog:
+        # only a run opens the log, and it needs what `import wallaroo` does without
+        from wallaroo.sources.file.log import FileLog, FileSource
+
         framing = self.wire_framing if self.form == "frames" else None
         cutter = cutter_of(framing, skips_empty=self.skip_empty)
         return FileLog(FileSource(self.name, str(self.path), cutter), os.getcwd())

@@ -29,7 +29,7 @@ def executors_of(context: SparkContext) -> dict[str, Seen]:
     for number in range(listed.size()):
         executor = listed.apply(number)
         name, cores = str(executor.id()), int(executor.totalCores())
-        # not active: gone, or told to leave
+        # not active: gone, or asked to leave
         if name == "driver" or not cores or not scheduler.isExecutorActive(name):
             continue
         host = str(executor.hostPort()).rsplit(":", 1)[0]

@@ -86,7 +86,7 @@ def test_an_application_brings_its_own_serialization(tmp_path: Path) -> None:
         ("text.txt", "", "it is not a Python file."),
     ],
 )
-def test_what_cannot_be_loaded_is_told_with_its_cause(
+def test_what_cannot_be_loaded_is_reported_with_its_cause(
     tmp_path: Path, name: str, text: str, expected: str
 ) -> None:
     with pytest.raises(wallaroo.PipelineError) as caught:

@@ -19,7 +19,7 @@ TASKS = 2
 
 
 class ProcessJob:
-    """Stands in for a ``ResidentJob``; ``all`` has every one."""
+    """In place of a ``ResidentJob``; ``all`` has every one."""
 
     all: list[ProcessJob]
 

@@ -65,7 +65,7 @@ class Log:
 
 
 class Changes:
-    """Stands in for a ``KeyedState`` that has changed."""
+    """In place of a ``KeyedState`` that has changed."""
 
     def __init__(self, written: dict[str, str | None]):
         self._written = written
