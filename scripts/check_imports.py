@@ -107,6 +107,7 @@ LAZY = {
         "wallaroo.cli.receive.kafka",
     ): "it needs confluent-kafka, which is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
+    ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
     ("wallaroo.runner", "wallaroo.preflight"): "only a run looks for Java and Pythons",
     (

@@ -36,6 +36,9 @@ class InProcessRunner(OnThisMachine):
     def tasks(self, wanted: int) -> int:
         return self._tasks
 
+    def readers(self, wanted: int) -> int:
+        return self._tasks
+
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         reports: list[TaskReport] = []
 

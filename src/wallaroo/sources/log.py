@@ -171,6 +171,13 @@ class SourceLog(ABC):
     def rewind(self, position: Position) -> None:  # noqa: B027  # a log may keep no note of its reader
         """The application goes back to an older position: as if nothing after it was committed."""
 
+    @property
+    def wakes(self) -> bool:
+        """Whether whoever fills the log says so to a run that waits (``spool.waking``); a log that
+        does not is looked at now and then.
+        """
+        return False
+
     def backlog_bytes(self, position: Position, head: Head) -> int:
         """Return about how many bytes lie between a position and the head; 0 where it is unknown."""
         return 0
