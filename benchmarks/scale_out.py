@@ -170,9 +170,14 @@ def _measure(
     root = folder / f"checkpoint-{tasks}-{levels}-{wait_ms}"
     events = tasks * (WARM_UP + batches)
     run = runs.new_run(
-        _application(out_port, levels), session, root, tasks=tasks, key_groups=max(128, tasks), batch_time_s=60.0,
+        _application(out_port, levels),
+        session,
+        root,
+        tasks=tasks,
+        key_groups=max(128, tasks),
+        batch_time_s=60.0,
         backlog_bytes_max=runs.ANY_BACKLOG,
-    )  # fmt: skip
+    )
     loads.fill_spool(root, SOURCE, _frames(events, wait_ms), events)
     spent: list[tuple[float, float]] = []
 

@@ -27,9 +27,13 @@ MODULES = (
     "wallaroo.sinks.interface",
 )
 EXTRAS = ["fenced-code-blocks", "tables", "header-ids"]
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title><style>body{{max-width:48rem;margin:2rem auto;padding:0 1rem;font:1rem/1.55 system-ui,sans-serif}}
-pre,code{{background:#f4f4f4}}pre{{padding:.8rem;overflow:auto}}td,th{{padding:.2rem .8rem;text-align:left}}</style>
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title><style>
+body{{max-width:48rem;margin:2rem auto;padding:0 1rem;
+font:1rem/1.55 system-ui,sans-serif}}
+pre,code{{background:#f4f4f4}}pre{{padding:.8rem;overflow:auto}}
+td,th{{padding:.2rem .8rem;text-align:left}}</style>
 <body>{body}</body></html>
 """
 

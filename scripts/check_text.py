@@ -18,7 +18,8 @@ MACHINE_PATH = re.compile(r"(?<![\w.~})/-])/(?:work|root|home/\w+|Users/\w+)(?![
 # As words of texts and as parts of identifiers.
 NOT_OURS = (
     "told tells telling somebody nobody whoever anew cure cures cured stands stray strays "
-    "straying law laws mend mends mended mending culprit culprits heed heeds kin obey obeys homeless"
+    "straying law laws mend mends mended mending culprit culprits heed heeds kin obey obeys "
+    "homeless"
 )
 WORD = re.compile(
     rf"(?<![A-Za-z])({'|'.join(NOT_OURS.split())})(?![a-z])|"

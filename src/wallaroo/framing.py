@@ -262,8 +262,10 @@ def last_frame(framing: Framing, rest: bytes) -> bytes:
 def end_of_frames(framing: Framing, frames: bytes, count: int) -> int:
     r"""Return where the first ``count`` of these whole frames end.
 
-    >>> end_of_frames(Framing(1, "B"), b"\x01a\x02bc\x00", 2), end_of_frames(line_framing(), b"a\nbc\n", 1)
-    (5, 2)
+    >>> end_of_frames(Framing(1, "B"), b"\x01a\x02bc\x00", 2)
+    5
+    >>> end_of_frames(line_framing(), b"a\nbc\n", 1)
+    2
     """
     end = 0
     if framing.is_lines:

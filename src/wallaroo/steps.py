@@ -409,8 +409,8 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
     def on_timer(
         self, function: Callable[[S, Context, str], Any]
     ) -> Callable[[S, Context, str], Any]:
-        """Decorate the function that is called when a timer is due, with its name; it returns a list
-        of outputs.
+        """Decorate the function that is called when a timer is due, with its name; it returns a
+        list of outputs.
         """
         self._on_timer(function)
         return function

@@ -1,6 +1,6 @@
 """Tasks whose state stays open from batch to batch, as at low latency, one after the other in this
-process; the thread that brings a view up to date is a call, so that the same points are passed every
-time.
+process; the thread that brings a view up to date is a call, so that the same points are passed
+every time.
 """
 
 from __future__ import annotations

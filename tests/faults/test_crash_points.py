@@ -137,7 +137,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Counte
 def test_the_undisturbed_run_passes_every_kind_of_point(
     undisturbed: tuple[Found, Counter[str]],
 ) -> None:
-    """Without this, a fault point that is never passed any more would leave the next tests green."""
+    """Without this, a fault point that is never passed any more would leave the next tests
+    green.
+    """
     found, points = undisturbed
     assert [name for name in NEEDED if not points[name]] == []
     assert (

@@ -1,5 +1,6 @@
 """Starts, watches and stops the processes around the spools: one ingress for all TCP sources, one
-feeder per source with a feed (generators, polling sources), and, on a cluster, one range server for the executors.
+feeder per source with a feed (generators, polling sources), and, on a cluster, one range server for
+the executors.
 
 Where it runs: driver.
 """
@@ -113,9 +114,9 @@ class Feeders:
         second port per TCP source, ``ack_ports`` for the sources named there, at these ports.
         ``serve_on`` starts a range server on this host's address, which serves
         ``RemoteSpool(range_address, range_secret, source)``; ``serve_port`` 0: any free one;
-        ``serve_tls``: with TLS.  Spools of another checkpoint than the one with this id are refused.  ``handshake_s``: how
-        long a sender of an acknowledged stream may take to name its stream.
-        A process that shows no sign of life for ``hung_s`` is killed and started again;
+        ``serve_tls``: with TLS.  Spools of another checkpoint than the one with this id are
+        refused.  ``handshake_s``: how long a sender of an acknowledged stream may take to name its
+        stream. A process that shows no sign of life for ``hung_s`` is killed and started again;
         ``is_stopping`` ends the waiting for processes to be ready.  ``wake`` names a Unix socket
         that gets a datagram after each publication (``spool.waking``); empty: none does.
 

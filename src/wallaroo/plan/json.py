@@ -229,6 +229,7 @@ def _moved_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
         now = after["sinks"].get(name, {})
         if "target" in was and "target" in now and was["target"] != now["target"]:
             yield (
-                f"Sink '{name}' wrote to {was['target']} and writes to {now['target']} now: what it "
+                f"Sink '{name}' wrote to {was['target']} and writes to {now['target']} now: what "
+                f"it "
                 f"has written stays where it is, and output from here on goes to the new place."
             )

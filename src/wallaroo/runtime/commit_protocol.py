@@ -1,7 +1,7 @@
 """The order of calls that makes a batch happen: attempt, accept, commit, release.
 
-Where it runs: driver.  The invariants are at the head of ``state.commits``; here is the one place that
-keeps it, whatever runs the tasks.
+Where it runs: driver.  The invariants are at the head of ``state.commits``; here is the one place
+that keeps it, whatever runs the tasks.
 """
 
 from __future__ import annotations

@@ -70,9 +70,10 @@ class Pacer:
     def batch_took(self, events: int, seconds: float, busy_s: float, tasks: int) -> int:
         """Note a batch; return the bound of the next one.
 
-        >>> pacer = Pacer(target_s=1.0)
-        >>> pacer.batch_took(10_000, 0.25, 0.2, 1), pacer.batch_took(20_000, 0.45, 0.4, 1), pacer.batch_took(10, 0.1, 0.05, 1)
-        (2000, 4000, 4000)
+            >>> pacer = Pacer(target_s=1.0)
+            >>> took = [(10_000, 0.25, 0.2, 1), (20_000, 0.45, 0.4, 1), (10, 0.1, 0.05, 1)]
+        >>> tuple(pacer.batch_took(*each) for each in took)
+            (2000, 4000, 4000)
         """
         if events:
             self._took.append(Took(events, seconds, min(busy_s, seconds), tasks))

@@ -5,7 +5,8 @@ Where it runs: workers write, committers and the egress read.
 
 The format (big endian), the same in a file and inside a token::
 
-    "WLOB" u16 version   body   u32 length of every output   u64 body bytes   u64 outputs   u32 crc32 of all before   "BOLW"
+    "WLOB" u16 version   body   u32 length of every output   u64 body bytes
+    u64 outputs   u32 crc32 of all before   "BOLW"
 
 The invariant: a token exists only after the whole file does (and, in durable mode, is on disk with
 its directory entry).  A file without a token is an orphan: it was written by an attempt that died

@@ -22,8 +22,8 @@ class ShuffleCleaner:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-shuffles")
 
     def forget(self, shuffled: list[Any]) -> Future[bool] | None:
-        """Let Spark's cleaner know that the shuffles in front of these RDDs are over; the result says
-        whether it understood.
+        """Let Spark's cleaner know that the shuffles in front of these RDDs are over; the result
+        says whether it understood.
 
         None, and nothing is done, behind ``close``: the run is over, and the files go with the
         session.

@@ -8,8 +8,8 @@ The invariants of a commit (batch n):
    they write is ever overwritten.
 2. The driver checks that all tasks read the same attempt of each producer, then publishes
    ``commits/<n>`` atomically, or appends it to a run (``state.records.runs``), where a record that
-   is not whole does not exist.  Before that file or record exists batch n has not happened: its staged files
-   are garbage.  After it exists batch n is never processed again.
+   is not whole does not exist.  Before that file or record exists batch n has not happened: its
+   staged files are garbage.  After it exists batch n is never processed again.
 3. Sinks are asked to commit batch n: again after a restart, therefore idempotently.
 4. Views apply ``commits/<n>``'s deltas at the start of the next batch that needs their key groups.
    A view never holds anything uncommitted, so nothing in it is ever rolled back.

@@ -6,9 +6,11 @@ The changes, in the order given:
 
 ``grow1``, ``grow2``       one or two workers are added
 ``shrink1``, ``shrink2``   the newest one or two workers are decommissioned and leave
-``kill``, ``kill2``        SIGKILL for the newest worker with all it started while batches run; ``kill2``: and for the next one at once
+``kill``, ``kill2``        SIGKILL for the newest worker with all it started while batches run;
+                           ``kill2``: and for the next one at once
 ``revive``                 killed workers are started again, under their names
-``master``                 SIGKILL for the Master; batches have to go on without it; then it is started again
+``master``                 SIGKILL for the Master; batches have to go on without it; then it is
+                           started again
 ``driver``                 SIGKILL for the driver, workers are left behind; the run is started again
 
 After every change the run's own status has to name just the workers that are there, every one with

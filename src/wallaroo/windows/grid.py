@@ -4,8 +4,8 @@ Where it runs: pure.
 
 Invariants of a grid:
 
-* Window ``k`` covers ``[start(k), end(k))``, with ``start(k) = offset + k * slide``; the grid is the
-  same for all keys.
+* Window ``k`` covers ``[start(k), end(k))``, with ``start(k) = offset + k * slide``; the grid is
+  the same for all keys.
 * A window is due when the watermark reaches its end and the delay, which is rounded up to a
   multiple of the slide, as in Wallaroo.
 * A *pane* is all times that belong to the same windows, ``first`` to ``last``.  There are one or

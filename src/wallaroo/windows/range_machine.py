@@ -4,15 +4,15 @@ Where it runs: pure (in workers).
 
 Invariants, from which it follows that no result depends on how input was cut into batches or tasks:
 
-* Which windows take an event is decided by its time and by the watermark of its partition before it,
-  never by what has already fired here.  A pane's slot therefore names the first window that its
+* Which windows take an event is decided by its time and by the watermark of its partition before
+  it, never by what has already fired here.  A pane's slot therefore names the first window that its
   events count in: for an event that came too late for some of its windows that is a later one than
   its time says.
 * A result holds the events whose partition's watermark was below the watermark at which it is due.
   So events that arrive between two early results, or between two corrections, have slots of
   their own.
-* Results leave in the order of the watermark at which they are due; those of one window in the order
-  of keys.
+* Results leave in the order of the watermark at which they are due; those of one window in the
+  order of keys.
 """
 
 from __future__ import annotations

@@ -76,7 +76,9 @@ class SessionMachine:
         return sessions  # type: ignore[no-any-return]  # what _session_of makes
 
     def _session_of(self, sessions: list[Session], time: int) -> Session:
-        """The session that a time belongs to: one there is, or several that it joins, or a new one."""
+        """The session that a time belongs to: one there is, or several that it joins, or a new
+        one.
+        """
         gap, calls = self._spec.gap_ns, self._around.calls
         touched = [each for each in sessions if each[0] < time + gap and time < each[1] + gap]
         if not touched:

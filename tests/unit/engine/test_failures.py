@@ -100,8 +100,7 @@ def test_the_error_names_the_innermost_line_of_the_users_file() -> None:
 
     lines = Path(__file__).read_text().split("\n")
     assert (
-        error.place
-        == f"{__file__}:{1 + next(number for number, line in enumerate(lines) if line.endswith('# here'))}"
+        error.place == f"{__file__}:{1 + [line.endswith('# here') for line in lines].index(True)}"
     )
     assert (error.step, error.event, error.cause) == (
         "divide",

@@ -156,8 +156,11 @@ def test_export_writes_every_entry_as_a_line_of_json(
         ("market", "MSFT", "str", "quotes_application.Market"),
     ]
     assert [row["value"] for row in rows[:4]] == [
-        {"n": 1}, {"n": 2}, {"n": 3}, {"bid": 2.5, "is_rejecting": True, "symbol": {"$bytes": "4141504c"}},
-    ]  # fmt: skip
+        {"n": 1},
+        {"n": 2},
+        {"n": 3},
+        {"bid": 2.5, "is_rejecting": True, "symbol": {"$bytes": "4141504c"}},
+    ]
 
 
 def test_export_of_one_step_and_commit_goes_to_standard_output(

@@ -123,8 +123,12 @@ def test_a_value_has_one_form_with_and_without_its_class(value: Any, form: Any) 
 
 def test_slots_of_a_class_and_attributes_of_its_child_are_shown_together() -> None:
     assert both_ways(Mixed()) == {
-        "$class": f"{__name__}.Mixed", "words": ["a", "é"], "_Slotted__hidden": 3, "bid": 1.5, "symbol": {"$bytes": "4100"},
-    }  # fmt: skip
+        "$class": f"{__name__}.Mixed",
+        "words": ["a", "é"],
+        "_Slotted__hidden": 3,
+        "bid": 1.5,
+        "symbol": {"$bytes": "4100"},
+    }
 
 
 def test_objects_inside_of_objects_carry_their_class() -> None:

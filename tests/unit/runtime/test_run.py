@@ -1,4 +1,6 @@
-"""A run's life, on a host without Spark: its start and its phases, how it is watched, how it ends."""
+"""A run's life, on a host without Spark: its start and its phases, how it is watched, how it
+ends.
+"""
 
 from __future__ import annotations
 

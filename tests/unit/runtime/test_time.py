@@ -1,5 +1,5 @@
-"""Event time on a host with the real spool, state and commits: time moves without input, input ends,
-and a batch that dies changes nothing.
+"""Event time on a host with the real spool, state and commits: time moves without input, input
+ends, and a batch that dies changes nothing.
 """
 
 from __future__ import annotations

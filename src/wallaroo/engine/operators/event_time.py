@@ -105,7 +105,8 @@ def ahead_of_receipt(ahead_ns: int, allowed_ns: int) -> AheadError:
 def no_time(event_ns: int) -> ValueError:
     """Return what is wrong with a time that cannot be one."""
     return ValueError(
-        f"{event_ns} is no time in nanoseconds since 1970: give nanoseconds as int, seconds as float, "
+        f"{event_ns} is no time in nanoseconds since 1970: give nanoseconds as int, seconds as "
+        f"float, "
         f"or an aware datetime"
     )
 

@@ -1,7 +1,7 @@
 """Windows: events of a key in, a result per window out.
 
-Where it runs: pure (in workers).  What windows do is in ``wallaroo.windows``; this joins them to the
-engine's entries and time.
+Where it runs: pure (in workers).  What windows do is in ``wallaroo.windows``; this joins them to
+the engine's entries and time.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ class SingleFileCommitter(FileCommitter):
         if found is None:
             if size:
                 raise self._foreign(
-                    f"{size} bytes and has no {sidecar_of(self._place.target).name} that says whose "
+                    f"{size} bytes and has no {sidecar_of(self._place.target).name} that says "
+                    f"whose "
                     f"output they are",
                     history,
                 )

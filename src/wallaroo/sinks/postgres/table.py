@@ -212,7 +212,8 @@ class Table(Session):
         if found != content:
             raise CheckpointError(
                 f"Table {target.table} holds rows of another commit {batch.batch} of sink "
-                f"'{target.sink}': a copy of this checkpoint was run, or it was rolled back. {WAYS_ON}"
+                f"'{target.sink}': a copy of this checkpoint was run, or it was rolled back. "
+                f"{WAYS_ON}"
             )
         return False
 

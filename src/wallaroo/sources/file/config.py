@@ -68,7 +68,4 @@ class FileSourceConfig(SourceConfig[Line]):
 
         framing = self.wire_framing if self.form == "frames" else None
         cutter = cutter_of(framing, skips_empty=self.skip_empty)
-        # only a run opens it, and it imports what reads files over the network
-        from wallaroo.sources.file.log import FileLog, FileSource
-
         return FileLog(FileSource(self.name, str(self.path), cutter), os.getcwd())

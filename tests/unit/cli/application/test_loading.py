@@ -25,7 +25,8 @@ def encode(value):
 def application_setup(args):
     (name, host, port), = wallaroo.tcp_parse_input_addrs(args)
     lines = wallaroo.source("Lines", wallaroo.TCPSourceConfig(name, host, port, decode))
-    return wallaroo.build_application("Loaded", lines.to_sink(wallaroo.TCPSinkConfig("127.0.0.1", "7002", encode)))
+    sink = wallaroo.TCPSinkConfig("127.0.0.1", "7002", encode)
+    return wallaroo.build_application("Loaded", lines.to_sink(sink))
 """
 ARGS = ["--in", "Lines@127.0.0.1:7010"]
 
@@ -152,7 +153,10 @@ SETUP = "import wallaroo\ndef application_setup(args):\n"
         (
             "name_app.py",
             SETUP
-            + "    at = {a[0]: a for a in wallaroo.tcp_parse_input_addrs(args)}\n    at['Orders']\n",
+            + (
+                "    at = {a[0]: a for a in wallaroo.tcp_parse_input_addrs(args)}\n    "
+                "at['Orders']\n"
+            ),
             ["KeyError: 'Orders'", "--in gives 'Lines'. Write --in Orders@HOST:PORT."],
         ),
     ],

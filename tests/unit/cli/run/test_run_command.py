@@ -218,9 +218,7 @@ def test_quiet_prints_nothing() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_an_error_in_a_users_function_exits_with_3_and_is_the_last_word_once_without_traceback() -> (
-    None
-):
+def test_an_error_in_a_users_function_exits_with_3_and_is_the_last_word_once() -> None:
     ended = finished("user-error")
     assert ended.returncode == 3
     assert ended.stderr.endswith(
