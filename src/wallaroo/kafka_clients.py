@@ -28,7 +28,8 @@ QUEUE_KBYTES = 16 * 1024  # fetched ahead, per consumer
 QUEUE_MESSAGES_MIN = 100_000
 UNUSED_GROUP = "wallaroo-unused"  # the client wants a group; nothing is committed to this one
 # times that the protocol gives a meaning of their own (ListOffsets request)
-FIRST, NEXT = -2, -1
+FIRST = -2
+NEXT = -1
 
 # what goes away by itself: the client tries again, and a run waits
 PASSING = frozenset(

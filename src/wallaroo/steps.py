@@ -27,7 +27,9 @@ Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
 
-STOP, SKIP, DEAD_LETTER = "stop", "skip", "dead-letter"
+STOP = "stop"
+SKIP = "skip"
+DEAD_LETTER = "dead-letter"
 ON_ERROR = (STOP, SKIP, DEAD_LETTER)  # what may become of an event whose function raises
 
 

@@ -97,10 +97,8 @@ def generators_generate(subject: Subject) -> Iterator[Problem]:
             continue
         generator = node.config.gen_instance
         if inspect.isclass(generator):
-            what, fix = (
-                f"Its generator is the class {generator.__name__}, not an object.",
-                f"Write {generator.__name__}().",
-            )
+            what = f"Its generator is the class {generator.__name__}, not an object."
+            fix = f"Write {generator.__name__}()."
             yield Problem(title_of(node), node.place, what, fix)
             continue
         for method in ("initial_value", "apply"):

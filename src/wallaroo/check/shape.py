@@ -62,7 +62,8 @@ def has_sinks(subject: Subject) -> Iterator[Problem]:
 def merges_are_alike(subject: Subject) -> Iterator[Problem]:
     """One side fresh from ``key_by`` and the other not: the key would be lost or missing."""
     for node in subject.of(MergeNode):
-        left, right = ends_in_key(node.left), ends_in_key(node.right)
+        left = ends_in_key(node.left)
+        right = ends_in_key(node.right)
         if left != right:
             keyed, other = (node.left, node.right) if left else (node.right, node.left)
             what = (

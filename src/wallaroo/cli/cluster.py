@@ -25,7 +25,8 @@ from wallaroo.local_cluster.hosts import MASTER_HOST
 from wallaroo.local_cluster.state import command, default_folder
 from wallaroo.local_cluster.status import ClusterStatus, WorkerStatus
 
-WORKERS_DEFAULT, WORKERS_MAX = 2, 200
+WORKERS_DEFAULT = 2
+WORKERS_MAX = 200
 _MEMORY = re.compile(r"[1-9]\d*[mMgG]")
 HOW = {
     "finished": "its executors finished what they had",

@@ -54,11 +54,9 @@ LOOK_S = 0.05
 START_TRIES = 5  # of a process that is killed while it starts
 PORT_TRIES_S = 5.0  # a killed process's port may be taken for a moment
 # what a child runs
-INGRESS, FEEDER, RANGES = (
-    "wallaroo.ingress",
-    "wallaroo.ingress.feeder",
-    "wallaroo.range_server.server",
-)
+INGRESS = "wallaroo.ingress"
+FEEDER = "wallaroo.ingress.feeder"
+RANGES = "wallaroo.range_server.server"
 # sources that the ingress reads
 LISTENING = (TCPSourceConfig, SourceConnectorConfig)
 

@@ -300,7 +300,8 @@ class LocalCluster:
         started: list[WorkerRecord] = []
         try:
             for number in numbers:
-                name, host = state.worker_name(number), self._places.host_of_worker(number)
+                name = state.worker_name(number)
+                host = self._places.host_of_worker(number)
                 record = self._record()
                 child = self._daemons.start_worker(
                     name, host, cores, memory, record.url, self._wrapper(number)

@@ -19,7 +19,8 @@ from typing import Any
 from wallaroo.errors import PeerError
 
 # environment of daemons and of all that they start
-CLUSTER_MARK, WORKER_MARK = "WALLAROO_CLUSTER", "WALLAROO_WORKER"
+CLUSTER_MARK = "WALLAROO_CLUSTER"
+WORKER_MARK = "WALLAROO_WORKER"
 # Both idle most of the time: the small collector and the quick compiler halve their start and save
 # 30 MB of each (docs/cluster.md).
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -127,7 +128,8 @@ class Daemons:
         the command that runs it at its place.
         """
         settings = {**SETTINGS, "spark.worker.idPattern": f"{name}.%s.%s.%d"}
-        work, local = self.folder / "work" / name, self.folder / "local" / name
+        work = self.folder / "work" / name
+        local = self.folder / "local" / name
         arguments = (
             "--host",
             host,
@@ -168,7 +170,9 @@ class Daemons:
         environment: dict[str, str],
         wrapped: Wrap = as_it_is,
     ) -> subprocess.Popen[bytes]:
-        spark, conf, log = find_spark(), self.folder / "conf", self.log(name)
+        spark = find_spark()
+        conf = self.folder / "conf"
+        log = self.log(name)
         conf.mkdir(exist_ok=True)
         log.parent.mkdir(exist_ok=True)
         (conf / "log4j2.properties").write_text(LOG4J, encoding="utf-8")

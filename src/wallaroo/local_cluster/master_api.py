@@ -16,7 +16,9 @@ from urllib.parse import urlsplit
 from wallaroo.local_cluster.hosts import MASTER_HOST
 
 ANSWER_S = 5.0
-ALIVE, DECOMMISSIONED = "ALIVE", "DECOMMISSIONED"  # Spark's words
+# Spark's words
+ALIVE = "ALIVE"
+DECOMMISSIONED = "DECOMMISSIONED"
 
 
 @dataclass(frozen=True, slots=True)

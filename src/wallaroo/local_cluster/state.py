@@ -202,7 +202,8 @@ def _lock_file(folder: Path) -> BinaryIO:
 def _from_json(fields: dict[str, Any]) -> Record:
     if fields.pop("format") != FORMAT:
         raise ValueError("another version's format")
-    master, workers = fields.pop("master"), fields.pop("workers")
+    master = fields.pop("master")
+    workers = fields.pop("workers")
     return Record(
         **fields,
         master=Process(**master) if master else None,

@@ -57,7 +57,8 @@ def look(folder: Path, record: Record) -> ClusterStatus:
 
 
 def _standing(worker: WorkerRecord, view: MasterView | None) -> WorkerStatus:
-    state, executors = "dead", None
+    state = "dead"
+    executors = None
     if is_running(worker.process):
         known = view.worker(worker.name) if view else None
         state = known.state.lower() if known else "unknown"

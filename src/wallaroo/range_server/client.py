@@ -39,7 +39,9 @@ Address = tuple[str, int]
 
 RETRY_S_MAX = 5.0  # without a new chunk: several times what starting the server again takes
 RECEIVE_S_MAX = 30.0  # for the next bytes of a range: the server gives every reader its turn
-PAUSE_S, PAUSE_S_MAX = 0.02, 0.25  # between tries, doubled each time
+# between tries, doubled each time
+PAUSE_S = 0.02
+PAUSE_S_MAX = 0.25
 WINDOW_BYTES = 512 * 1024  # received before chunks are yielded
 
 
@@ -58,7 +60,9 @@ class RemoteSpool:
         Raises CheckpointError where a local reader would, and PeerError if the server stays away
         for ``RETRY_S_MAX`` or is another run's.
         """
-        low, high, patience = start.byte, end.byte, _Patience(self.address)
+        low = start.byte
+        high = end.byte
+        patience = _Patience(self.address)
         folder = folder_of(Path(), self.source).name
         while low < high:
             link = _idle.pop((self.address, self.secret), None)
@@ -68,7 +72,8 @@ class RemoteSpool:
                     link = _Link(self.address, self.secret, self.certificate, patience.begin())
                 link.ask(folder, low, high)
                 yield from parse_chunks(link.window, low, high, self._damaged, WINDOW_BYTES)
-                low, is_whole = high, True
+                low = high
+                is_whole = True
             except OSError as error:
                 if link is not None and link.byte > low:
                     low = link.byte  # everything below has been yielded
@@ -185,7 +190,8 @@ class _Link:
         self._piece = rest
         if len(self._buffer) < count:
             self._buffer = bytearray(count)
-        view, at = memoryview(self._buffer)[:count], len(rest)
+        view = memoryview(self._buffer)[:count]
+        at = len(rest)
         view[:at] = rest
         self._fill(view[at:])
         self._piece = bytes(view)

@@ -47,9 +47,14 @@ class BatchProtocol:
         steps: tuple[str, ...],
         report: Callable[[str], None] = lambda line: None,
     ):
-        self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
-        self._housekeeping, self._logs, self._steps = housekeeping, logs, steps
-        self.last, self._report = checkpoint.last, report
+        self._plan = plan
+        self._commits = checkpoint.commits
+        self._committers = committers
+        self._housekeeping = housekeeping
+        self._logs = logs
+        self._steps = steps
+        self.last = checkpoint.last
+        self._report = report
         self._checkpoint = checkpoint
         housekeeping.report_to(report)
 

@@ -101,7 +101,8 @@ class Deployment:
 
 
 # environment of a worker: its name, and where it may keep views
-WORKER, VIEW_DIR = "WALLAROO_WORKER", "WALLAROO_VIEW_DIR"
+WORKER = "WALLAROO_WORKER"
+VIEW_DIR = "WALLAROO_VIEW_DIR"
 
 
 def worker_name() -> str:

@@ -7,10 +7,10 @@ one (its median over the newest batches, so that a batch that waited for a lost 
 the others).  The next batch is given what fits the target: at most twice what the last one was
 allowed, eight times where that took but a fraction of the target; at least a quarter, unless its
 tasks alone were busy for longer than the target.  The first batch is small and uses all cores: what
-an event costs is not known yet.  Where the fixed time alone is more than half of the target, half of
-the target is spent on events all the same: smaller batches would only make the backlog larger; and
-small batches that are all alike are followed by one of twice the size, as only that shows whether
-it is the events that take long.
+an event costs is not known yet.  Where the fixed time alone is more than half of the target, half
+of the target is spent on events all the same: smaller batches would only make the backlog larger;
+and small batches that are all alike are followed by one of twice the size, as only that shows
+whether it is the events that take long.
 """
 
 from __future__ import annotations
@@ -22,9 +22,14 @@ from typing import NamedTuple
 
 # of the first batch: seconds for slow user code; it grows quickly while there is time
 EVENTS_FIRST = 1_000
-GROWTH_MAX, SHRINK_MAX = 2.0, 0.25  # from one batch to the next
-GROWTH_QUICK, QUICK = 8.0, 0.25  # where a batch took less than this part of the target
-EVENTS_MIN, EVENTS_MAX = 10, 4_000_000
+# from one batch to the next
+GROWTH_MAX = 2.0
+SHRINK_MAX = 0.25
+# where a batch took less than this part of the target
+GROWTH_QUICK = 8.0
+QUICK = 0.25
+EVENTS_MIN = 10
+EVENTS_MAX = 4_000_000
 # of the bound: below, the batch took all there was (batches end at chunk boundaries, so they seldom
 # reach the bound)
 FULL = 0.5
@@ -33,7 +38,8 @@ ALIKE = 1.5  # batches that differ by less say nothing of what one more event co
 TASK_S = 0.04  # of work: below this, one more task costs more than it saves
 RESIDENT_TASK_S = 0.003  # the same, where tasks are there already and only read
 # work per event, and how many measured ones it is worth
-EVENT_S, ASSUMED = 3e-6, 100
+EVENT_S = 3e-6
+ASSUMED = 100
 
 
 class Took(NamedTuple):
@@ -89,8 +95,8 @@ class Pacer:
         return GROWTH_MAX * self.events_max
 
     def _is_blind(self) -> bool:
-        """Whether batches are small and all alike: what an event costs, and what a task costs without
-        any (a slow broker, say), cannot be told apart then.  One larger batch tells.
+        """Whether batches are small and all alike: what an event costs, and what a task costs
+        without any (a slow broker, say), cannot be separated then.  One larger batch shows it.
         """
         counts = [took.events for took in self._took]
         is_small = len(counts) == WINDOW and self.events_max < EVENTS_FIRST

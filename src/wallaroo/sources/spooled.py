@@ -93,7 +93,8 @@ class SpoolLog(SourceLog):
 
     def read(self, part: Range) -> Iterator[Records]:
         spool = self.remote or SpoolReader(self.folder)
-        low, high = Place.of(part.start), Place.of(part.end)
+        low = Place.of(part.start)
+        high = Place.of(part.end)
         chunks = spool.chunks(Boundary(low.byte), Boundary(high.after))
         if self.framing is not None and (low.skip or high.skip):
             yield from self._read_inside(chunks, low, high, self.framing)

@@ -18,7 +18,8 @@ class ShuffleCleaner:
     """Does it in a thread of its own: the next batch need not wait."""
 
     def __init__(self, context: SparkContext):
-        self._context, self._is_closed = context, False
+        self._context = context
+        self._is_closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-shuffles")
 
     def forget(self, shuffled: list[Any]) -> Future[bool] | None:

@@ -143,7 +143,9 @@ class DeltaFile:
             raise CheckpointError(
                 f"{self.name} is corrupt: the checksum of key group {group} is wrong. {WAYS_OUT}"
             )
-        at, unpack, size = 0, _ENTRY.unpack_from, _ENTRY.size
+        at = 0
+        unpack = _ENTRY.unpack_from
+        size = _ENTRY.size
         while at < length:
             step, key_length, value_length = unpack(section, at)
             at += size

@@ -103,7 +103,8 @@ def _run(status: RunStatus, details: RunDetails) -> Iterator[Metric]:
 
 
 def _sources(status: RunStatus) -> Iterator[Metric]:
-    sources, label = status.sources, ("source",)
+    sources = status.sources
+    label = ("source",)
     yield _counter("events_received", "Events that are durable in the spool.", label,
                    [((s.name,), s.events_in) for s in sources])  # fmt: skip
     yield _counter("events_processed", "Events of committed batches.", label,
@@ -119,7 +120,8 @@ def _sources(status: RunStatus) -> Iterator[Metric]:
 
 
 def _sinks(status: RunStatus) -> Iterator[Metric]:
-    sinks, label = status.sinks, ("sink",)
+    sinks = status.sinks
+    label = ("sink",)
     yield _counter("outputs", "Outputs that have left.", label,
                    [((s.name,), s.outputs) for s in sinks])  # fmt: skip
     yield _gauge("sink_pending_bytes", "Committed output that has not left yet.", label,
@@ -197,7 +199,9 @@ def _failures(status: RunStatus) -> Iterator[Metric]:
 
 
 def _workers(status: RunStatus, details: RunDetails) -> Iterator[Metric]:
-    workers, loads, label = status.workers, details.worker_loads, ("worker",)
+    workers = status.workers
+    loads = details.worker_loads
+    label = ("worker",)
     yield _gauge("worker_cores", "Cores of a worker's executors.", label,
                  [((w.name,), w.cores) for w in workers])  # fmt: skip
     yield _gauge("worker_key_groups", "Key groups that a worker works on.", label,

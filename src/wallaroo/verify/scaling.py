@@ -137,7 +137,8 @@ class ScalingVerification(Verification):
     # ---------------------------------------------------------------------------------------------
 
     def _await_members(self, when: str) -> None:
-        expected, seen = sorted(self._living()), ""
+        expected = sorted(self._living())
+        seen = ""
 
         def are_right() -> bool:
             nonlocal seen

@@ -68,7 +68,8 @@ class Grid:
 
     def pane(self, time: int) -> tuple[int, int]:
         """From and to where times belong to the same windows as ``time``."""
-        first, last = self.first(time), self.last(time)
+        first = self.first(time)
+        last = self.last(time)
         lower = max(self.start(last), self.end(first - 1))
         upper = min(self.start(last + 1), self.end(first))
         return lower, upper

@@ -41,7 +41,7 @@ def test_a_target_below_the_fixed_cost_does_not_starve_the_batches() -> None:
 def test_a_task_that_waits_before_its_first_event_does_not_starve_the_batches(
     waiting_s: float,
 ) -> None:
-    """A broker that was held for seconds, and is slow afterwards: batches shrink, and grow again."""
+    """A broker that was held for seconds and is slow afterwards: batches shrink and grow again."""
     noise = random.Random(1)
     pacer = Pacer(0.5)
     for number in range(300):

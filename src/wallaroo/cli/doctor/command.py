@@ -206,10 +206,8 @@ def free_memory() -> int | None:
     system does not say.
     """
     available = memory_available(_text("/proc/meminfo"))
-    limit, used = (
-        _text("/sys/fs/cgroup/memory.max").strip(),
-        _text("/sys/fs/cgroup/memory.current").strip(),
-    )
+    limit = _text("/sys/fs/cgroup/memory.max").strip()
+    used = _text("/sys/fs/cgroup/memory.current").strip()
     if limit.isdecimal() and used.isdecimal():
         left = max(0, int(limit) - int(used))
         return left if available is None else min(available, left)

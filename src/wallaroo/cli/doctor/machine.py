@@ -23,7 +23,8 @@ NEEDED = {
 }
 GIB = 1024**3
 # bytes free; a backlog of one source may fill the former within minutes
-DISK_FAIL, DISK_WARN = GIB // 4, 2 * GIB
+DISK_FAIL = GIB // 4
+DISK_WARN = 2 * GIB
 MEMORY_WARN = 2 * GIB  # the JVM takes about 1 GiB, each Python worker about 100 MiB
 FSYNC_WARN_MS = 20.0  # a batch waits for a handful of them
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')

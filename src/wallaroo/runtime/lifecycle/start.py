@@ -150,7 +150,10 @@ def _parts(
     sinks: SinkSide,
     deployment: Deployment,
 ) -> Parts:
-    plan, options, host, checkpoint = order.plan, order.options, order.host, found.checkpoint
+    plan = order.plan
+    options = order.options
+    host = order.host
+    checkpoint = found.checkpoint
     sources = found.sources
     dropped = with_namespaces(found.judgement.dropped)
     steps = step_table(checkpoint.last, plan.step_names, dropped)

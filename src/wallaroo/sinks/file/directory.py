@@ -74,7 +74,8 @@ class DirectoryCommitter(FileCommitter):
         return self._place.target
 
     def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
-        marker, parts = self._read_marker(), self._parts(history.checkpoint)
+        marker = self._read_marker()
+        parts = self._parts(history.checkpoint)
         if parts.foreign:
             raise self._foreign(f"output of another run ({parts.foreign[0]})", history)
         own = marker is not None and marker.checkpoint == history.checkpoint
@@ -120,7 +121,8 @@ class DirectoryCommitter(FileCommitter):
     # -- rollback
 
     def _inspect_rollback(self, to: CommitId) -> None:
-        marker, parts = self._read_marker(), self._parts(to.checkpoint)
+        marker = self._read_marker()
+        parts = self._parts(to.checkpoint)
         is_other = marker is not None and marker.checkpoint != to.checkpoint
         if parts.foreign or (is_other and parts.own):
             raise CheckpointError(

@@ -191,7 +191,8 @@ class Table(Session):
 
     def _enter(self, cursor: psycopg.Cursor[Any], batch: PendingBatch) -> bool:
         """Write the batch's line; False where it is there."""
-        target, ledger = self._target, _identifier(self._target.ledger)
+        target = self._target
+        ledger = _identifier(self._target.ledger)
         key = (target.sink, target.checkpoint, batch.batch)
         content = (batch.commit.id, batch.outputs, fingerprint(batch))
         insert = (

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pyspark import SparkContext
 
 ASK_AGAIN_S = 10.0
-WAIT, WAIT_PATIENT = "spark.locality.wait", "30s"
+WAIT = "spark.locality.wait"
+WAIT_PATIENT = "30s"
 
 
 @dataclass(frozen=True, slots=True)

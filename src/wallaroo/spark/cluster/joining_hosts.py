@@ -53,7 +53,8 @@ def warm(
 ) -> Iterator[Warmed]:
     """Bring the view of some of ``tasks`` tasks to the job's last commit."""
     deque(rows, maxlen=0)
-    task, bytes_read = wanted[index], 0
+    task = wanted[index]
+    bytes_read = 0
     error: WallarooError | None = None
     try:
         state, caught_up = state_from_view(job, plan_of(job.deployment), task, tasks)
