@@ -174,6 +174,7 @@ def _measure(
         session,
         root,
         tasks=tasks,
+        tuning=batches_of(tasks),
         key_groups=max(128, tasks),
         batch_time_s=60.0,
         backlog_bytes_max=runs.ANY_BACKLOG,
@@ -185,7 +186,7 @@ def _measure(
         if len(seen) in (WARM_UP, WARM_UP + batches):
             spent.append((cpu_s(driver_pids(session)), cpu_s(executor_pids(cluster))))
 
-    with batches_of(tasks), observed(look) as seen, runs.started(run):
+    with observed(look) as seen, runs.started(run):
         runs.follow(run, runs.until_done(events))
     # the first one behind the warm-up pays for looking at the processor time
     counted = seen[WARM_UP + 1 :]

@@ -41,8 +41,6 @@ class LastingRunner(InProcessRunner):
 
     def __init__(self, tasks: int):
         super().__init__(tasks)
-        lasting_state.REFRESH_S = 0.0
-        lasting_state.TURNS_PER_REFRESH = 1
         lasting_state.Refresh = CalledRefresh  # type: ignore[misc, assignment]
         self._states: dict[int, LastingState] = {}
 
@@ -83,4 +81,4 @@ class LastingRunner(InProcessRunner):
             log = CommitLog(deployment.storage)
             return state, state.catch_up(History(deployment.storage, (), committed, log.read))
 
-        return LastingState(plan.key_groups, deployment.storage, open_at)
+        return LastingState(plan.key_groups, deployment.storage, open_at, deployment.tuning)

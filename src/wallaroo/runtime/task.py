@@ -244,6 +244,7 @@ class Task:
                 self.attempt,
                 staging,
                 deployment.is_durable,
+                deployment.tuning.inline_bytes_max,
             )
             self._writers[sink] = plan.config.writer(context)
         return self._writers[sink]
@@ -262,7 +263,9 @@ class Task:
                 and job.state_level == self._level_number
                 and job.committed >= 0
             ):
-                due = due_groups(job.batch, self._plan.key_groups)
+                due = due_groups(
+                    job.batch, self._plan.key_groups, job.deployment.tuning.snapshot_every
+                )
                 snapshots = tuple(
                     self._state.write_snapshots(due, job.committed, self.attempt, storage)
                 )

@@ -266,7 +266,7 @@ def test_another_snapshot_under_the_name_is_refused(tmp_path: Path, log: Log) ->
 
 
 def test_every_group_has_its_turn_once_a_rotation() -> None:
-    turns = [group for batch in range(100, 164) for group in due_groups(batch, 130)]
+    turns = [group for batch in range(100, 164) for group in due_groups(batch, 130, 64)]
 
     assert sorted(turns) == list(range(130))
 
