@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,8 +63,10 @@ class Served:
     def local(self, source: str) -> SpoolReader:
         return SpoolReader(self.folder(source))
 
-    def remote(self, source: str, address: tuple[str, int] | None = None) -> RemoteSpool:
-        return RemoteSpool(address or self.address, self.secret, source)
+    def remote(
+        self, source: str, address: tuple[str, int] | None = None, **limits: Any
+    ) -> RemoteSpool:
+        return RemoteSpool(address or self.address, self.secret, source, **limits)
 
     def both(self, source: str, start: Boundary, end: Boundary) -> tuple[list[Chunk], list[Chunk]]:
         return list(self.local(source).chunks(start, end)), list(
