@@ -34,7 +34,8 @@ from typing import Any, TypeVar
 from wallaroo.user_frames import PACKAGE
 
 NEXT = "emit"  # what closures call the next one
-# of a chain that becomes one function: Python bounds how deep loops and blocks may lie in each other
+# of a chain that becomes one function: Python bounds how deep loops and blocks may lie in each
+# other
 DEPTH_MAX = 12
 _FORBIDDEN = (
     ast.Return,

@@ -6,7 +6,8 @@ Where it runs: worker.
 The invariants:
 
 * A file is written by one attempt of one task, under a fresh name, and only read from the moment
-  that its blocks are named.  So whichever attempt's records Spark passes on, they name whole blocks.
+  that its blocks are named.  So whichever attempt's records Spark passes on, they name whole
+  blocks.
 * Files belong to one batch and go with its folder; nothing is synced, as a batch that is repeated
   writes its own.
 """
