@@ -81,7 +81,7 @@ def main() -> int:
     report = Report("event_cost", settings_of(args))
     workloads = {
         "Market Spread": (bare.market_spread(), runs.market_spread, 1.0),
-        "Word Count": (bare.word_count(), _word_count, _words_per_line()),
+        "Word Count": (bare.word_count(), runs.word_count, _words_per_line()),
     }
     chosen = {name: workloads[name] for name in workloads if name in args.applications}
     contests: dict[tuple[str, str, str], Contest] = {
@@ -166,14 +166,6 @@ def _words_per_line() -> float:
     import word_count as example  # type: ignore[import-not-found]  # found by loads.prepare()
 
     return sum(len(example.split.function(line.decode())) for line in lines) / len(lines)
-
-
-def _word_count(port: int) -> Any:
-    import word_count as example
-
-    return example.application_setup(
-        ["--in", f"Split and Count@{loads.HOST}:0", "--out", f"{loads.HOST}:{port}"]
-    )
 
 
 def _say(name: str, host: str, mode: str, contest: Contest) -> None:
