@@ -6,7 +6,9 @@ same functions.
 Market Spread and Word Count (an event is a word) from a full spool, on the micro-batch host and at
 low latency.  CPU time hardly changes where others work on the machine, the rate does; both are
 shown.  All contestants and the bare loop take turns, and a ratio is the median of each turn's own
-ratio.  ``benchmarks/event_steps.py`` shows where in the engine the time goes.
+ratio.  ``benchmarks/event_steps.py`` shows where in the engine the time goes.  ``--bytewax PYTHON``
+names a Python in which Bytewax is installed (``benchmarks/peers/requirements.txt``): it then takes
+turns, too, in its best configuration, one process on one core.
 
 Where it runs: the benchmark's process is the driver.
 """
@@ -14,6 +16,8 @@ Where it runs: the benchmark's process is the driver.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +30,7 @@ from pyspark.sql import SparkSession
 from benchmarks import bare, loads, runs
 from benchmarks.machine import (
     DURABLE,
+    BenchmarkError,
     Report,
     add_modes,
     cores,
@@ -36,6 +41,8 @@ from benchmarks.machine import (
 from benchmarks.processes import OTHER, cpu_by_kind
 
 SHARE_WANTED = 0.55  # of cores x bare loop
+PEER_WANTED = 2.5  # times the rate of Bytewax
+PEER_S_MAX = 300.0
 HOSTS = {"micro-batch": "normal", "resident": "low"}
 WARM_UP = 0.3  # of the events: batches have grown to their size by then
 
@@ -84,6 +91,7 @@ def main() -> int:
         "Word Count": (bare.word_count(), runs.word_count, _words_per_line()),
     }
     chosen = {name: workloads[name] for name in workloads if name in args.applications}
+    peers: dict[str, list[Cost]] = {name: [] for name in chosen if args.bytewax}
     contests: dict[tuple[str, str, str], Contest] = {
         (name, host, mode): Contest()
         for name in chosen
@@ -92,6 +100,8 @@ def main() -> int:
     }
     with loads.scratch(args.scratch) as folder, runs.spark(folder) as session:
         for number in range(args.rounds):
+            for name, costs in peers.items():
+                costs.append(_bytewax(args.bytewax, name, args.events))
             for (name, host, mode), contest in contests.items():
                 workload, application, per_frame = chosen[name]
                 before_us = bare.bare_us(workload)
@@ -100,8 +110,11 @@ def main() -> int:
                 contest.costs.append(cost)
                 contest.bare_us.append((before_us + bare.bare_us(workload)) / 2)
                 _say(name, host, mode, contest)
+    for name, costs in peers.items():
+        report.add(f"{name}, Bytewax: CPU per event", median(each.total_us for each in costs), "us")
+        report.add(f"{name}, Bytewax: events/s", median(each.events_per_s for each in costs), "")
     for (name, host, mode), contest in contests.items():
-        _conclude(report, f"{name}, {host}, {mode}", contest)
+        _conclude(report, f"{name}, {host}, {mode}", contest, peers.get(name, []))
     return report.finish(args.json)
 
 
@@ -115,6 +128,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=list(HOSTS))
     names = ("Market Spread", "Word Count")
     parser.add_argument("--applications", nargs="+", choices=names, default=names)
+    parser.add_argument("--bytewax", metavar="PYTHON", help="of an environment that has Bytewax")
     parser.add_argument(
         "--batch-time", type=float, default=0.5, help="as of `wallaroo run` (default %(default)g s)"
     )
@@ -179,7 +193,21 @@ def _say(name: str, host: str, mode: str, contest: Contest) -> None:
     )
 
 
-def _conclude(report: Report, name: str, contest: Contest) -> None:
+def _bytewax(python: str, name: str, events: int) -> Cost:
+    """One run of the peer, in its own Python."""
+    command = [python, "-m", "benchmarks.peers.bytewax_flow", name, str(events)]
+    done = subprocess.run(
+        command, cwd=loads.ROOT, capture_output=True, text=True, timeout=PEER_S_MAX, check=False
+    )
+    if done.returncode != 0:
+        raise BenchmarkError(f"Bytewax did not run: {done.stderr.strip()}")
+    took = json.loads(done.stdout)
+    per_event = took["cpu_s"] / took["events"] * 1e6
+    print(f"{name}, Bytewax: {per_event:.2f} us CPU per event", flush=True)
+    return Cost(took["events"] / took["seconds"], {"Bytewax": per_event})
+
+
+def _conclude(report: Report, name: str, contest: Contest, peer: list[Cost]) -> None:
     report.add(f"{name}: CPU per event", median(each.total_us for each in contest.costs), "us")
     for kind in contest.costs[0].cpu_us:
         spent_us = median(each.cpu_us.get(kind, 0.0) for each in contest.costs)
@@ -188,6 +216,12 @@ def _conclude(report: Report, name: str, contest: Contest) -> None:
     report.add(f"{name}: CPU / bare loop", contest.ratio(), "", at_most=1 / SHARE_WANTED)
     report.add(f"{name}: events/s", median(each.events_per_s for each in contest.costs), "")
     report.add(f"{name}: share of cores x bare loop", contest.share(), "", at_least=SHARE_WANTED)
+    if peer:
+        pairs = list(zip(contest.costs, peer, strict=True))
+        rates = median(own.events_per_s / other.events_per_s for own, other in pairs)
+        report.add(f"{name}: rate / Bytewax", rates, "times", at_least=PEER_WANTED)
+        costs = median(cores() * other.total_us / own.total_us for own, other in pairs)
+        report.add(f"{name}: the same by CPU time on all cores", costs, "times", PEER_WANTED)
 
 
 if __name__ == "__main__":
