@@ -235,7 +235,9 @@ def _key_place(is_pure: bool, key_at: Any) -> tuple[int, int] | None:
         fix = "Give the key's first byte and the one after its last: key_at=slice(12, 16)."
     elif not is_pure:
         what = "key_at is for pure decoders, and this one is not declared pure."
-        fix = "Add pure=True if decoding a payload again gives an equal event and does nothing else."
+        fix = (
+            "Add pure=True if decoding a payload again gives an equal event and does nothing else."
+        )
     else:
         return int(begin), int(end)
     raise WallarooParameterError(Problem("@decoder", user_place(), what, fix))

@@ -188,7 +188,9 @@ class ResidentHost(OnThisMachine):
         while not self._is_over.is_set():
             events_max, is_held = self._admitted
             start = batches.ends
-            ends = start if is_held else plan_ends(start, logs, events_max, int(growth * events_max))
+            ends = (
+                start if is_held else plan_ends(start, logs, events_max, int(growth * events_max))
+            )
             if ends == start:
                 wakes.wait(looks.pause_s())
             else:
