@@ -4,7 +4,7 @@ same functions.
     python -m benchmarks.event_cost [--rounds N] [--events N] [--hosts ...] [--durable | --temporary]
 
 Market Spread and Word Count (an event is a word) from a full spool, on the micro-batch host and at
-low latency.  CPU time hardly changes where others work on the machine, the rate does; both are
+low latency; ``--hosts in-process`` needs no Spark.  CPU time hardly changes where others work on the machine, the rate does; both are
 shown.  All contestants and the bare loop take turns, and a ratio is the median of each turn's own
 ratio.  ``benchmarks/event_steps.py`` shows where in the engine the time goes.  ``--bytewax PYTHON``
 names a Python in which Bytewax is installed (``benchmarks/peers/requirements.txt``): it then takes
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,15 @@ from benchmarks.machine import (
     settings_of,
 )
 from benchmarks.processes import OTHER, cpu_by_kind
+from wallaroo.runtime.in_process import InProcessHost
 
 SHARE_WANTED = 0.55  # of cores x bare loop
 PEER_WANTED = 2.5  # times the rate of Bytewax
 PEER_S_MAX = 300.0
-HOSTS = {"micro-batch": "normal", "resident": "low"}
+IN_PROCESS = "in-process"  # without Spark: the least that everything around the engine costs
+HOSTS = {"micro-batch": "normal", "resident": "low", IN_PROCESS: "normal"}
+DEFAULT_HOSTS = ("micro-batch", "resident")
+TASKS = 2  # in process, one after the other
 WARM_UP = 0.3  # of the events: batches have grown to their size by then
 
 
@@ -98,7 +103,11 @@ def main() -> int:
         for host in args.hosts
         for mode in args.modes
     }
-    with loads.scratch(args.scratch) as folder, runs.spark(folder) as session:
+    needs_spark = any(host != IN_PROCESS for host in args.hosts)
+    with (
+        loads.scratch(args.scratch) as folder,
+        runs.spark(folder) if needs_spark else nullcontext() as session,
+    ):
         for number in range(args.rounds):
             for name, costs in peers.items():
                 costs.append(_bytewax(args.bytewax, name, args.events))
@@ -125,7 +134,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--events", type=int, default=4_000_000, help="per run (default %(default)d)"
     )
-    parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=list(HOSTS))
+    parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=DEFAULT_HOSTS)
     names = ("Market Spread", "Word Count")
     parser.add_argument("--applications", nargs="+", choices=names, default=names)
     parser.add_argument("--bytewax", metavar="PYTHON", help="of an environment that has Bytewax")
@@ -136,7 +145,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measured(
-    session: SparkSession,
+    session: SparkSession | None,
     workload: bare.Workload,
     application: Callable[[int], Any],
     per_frame: float,
@@ -151,6 +160,7 @@ def _measured(
             application(port),
             session,
             root,
+            InProcessHost(TASKS) if host == IN_PROCESS else None,
             batch_time_s=args.batch_time,
             backlog_bytes_max=runs.ANY_BACKLOG,
             latency=HOSTS[host],
