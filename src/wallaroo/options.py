@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KEY_GROUPS_MAX = 32_768  # the view keeps a group's number in two bytes
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
-EPOCH_TIME_S = 0.05  # of a batch at low latency: larger ones take no less time per event
+EPOCH_TIME_S = 0.05  # of a batch at low latency; larger ones for a backlog only
 
 Latency = Literal["normal", "low"]
 
