@@ -1,5 +1,5 @@
 """Starts, watches and stops the processes around the spools: one ingress for all TCP sources, one
-feeder per source with a feed (generators, files), and, on a cluster, one range server for the executors.
+feeder per source with a feed (generators, polling sources), and, on a cluster, one range server for the executors.
 
 Where it runs: driver.
 """
@@ -190,7 +190,7 @@ class Feeders:
             if code < 0 or (code == 0 and child.module == RANGES):
                 self._restart(child, code)
             elif code == 0 and child.module != INGRESS:
-                child.is_done = True  # a file or generator at its end
+                child.is_done = True  # a generator at its end
             else:
                 child.is_done = True
                 raise _failure(child, *child.last_line())

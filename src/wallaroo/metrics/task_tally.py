@@ -46,13 +46,22 @@ class TaskTally:
             nonlocal countdown
             if countdown == 0:
                 count, sample = level.sample(
-                    source, records.frames or records.payloads, receipt_ms, time.perf_counter_ns
+                    source,
+                    records.frames or records.payloads,
+                    receipt_ms,
+                    time.perf_counter_ns,
+                    records.partition,
+                    records.times_ns,
                 )
                 self._keep(sample)
             elif records.frames:
-                count = level.feed_frames(source, records.frames, receipt_ms)
+                count = level.feed_frames(
+                    source, records.frames, receipt_ms, records.partition, records.times_ns
+                )
             else:
-                count = level.feed_payloads(source, records.payloads, receipt_ms)
+                count = level.feed_payloads(
+                    source, records.payloads, receipt_ms, records.partition, records.times_ns
+                )
             countdown -= 1
             stage = self._stages[source]
             self.stage_events[stage] = self.stage_events.get(stage, 0) + count

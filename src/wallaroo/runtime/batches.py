@@ -229,7 +229,7 @@ class Batches:
             self.empty_job(tasks),
             pieces=tuple(map(tuple, pieces)),
             writes_snapshots=True,
-            time=self._times.of_batch(self.last, ends),
+            time=self._times.of_batch(self.last, start, ends),
         )
 
     def _learn(
