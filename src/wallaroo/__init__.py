@@ -9,6 +9,16 @@ import sys
 
 from wallaroo.api.addresses import tcp_parse_input_addrs, tcp_parse_output_addrs
 from wallaroo.api.application import Application, build_application
+from wallaroo.api.batch import (
+    arrow_ipc,
+    batch_computation,
+    batch_decoder,
+    batch_encoder,
+    batch_key_extractor,
+    batch_state_computation,
+    fixed_layout,
+    json_lines,
+)
 from wallaroo.api.classic.builder import ApplicationBuilder
 from wallaroo.api.decorators import (
     computation,
@@ -74,6 +84,14 @@ from wallaroo.steps import (
     Step,
 )
 from wallaroo.tls import TLS
+from wallaroo.vectorized.row_error import RowError
+from wallaroo.vectorized.steps import (
+    BatchComputation,
+    BatchDecoder,
+    BatchEncoder,
+    BatchKeyExtractor,
+    BatchStateComputation,
+)
 from wallaroo.windows.aggregation import Aggregation
 from wallaroo.windows.spec import Firing, Window
 from wallaroo.windows.step import WindowStep
@@ -94,6 +112,10 @@ __all__ = [
     "computation", "computation_multi", "state_computation", "state_computation_multi", "key_extractor", "decoder", "encoder",
     "Context", "Step", "Computation", "ComputationMulti", "StateComputation", "StateComputationMulti", "KeyExtractor", "Decoder", "Encoder",
     "OctetDecoder", "OctetEncoder",
+    # vectorized steps
+    "batch_computation", "batch_state_computation", "batch_key_extractor", "batch_decoder", "batch_encoder",
+    "fixed_layout", "json_lines", "arrow_ipc", "RowError",
+    "BatchComputation", "BatchStateComputation", "BatchKeyExtractor", "BatchDecoder", "BatchEncoder",
     # sources and sinks
     "TCPSourceConfig", "TLS", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig", "FileSinkConfig", "StdoutSinkConfig",
     "tcp_parse_input_addrs", "tcp_parse_output_addrs",

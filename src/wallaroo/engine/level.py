@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wallaroo.engine.blocks import Block, unpack_times, with_floor
 from wallaroo.engine.dead_letters import writer_of
@@ -43,6 +43,9 @@ from wallaroo.framing import frame_splitter
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
 from wallaroo.steps import Decoder, Step
 
+if TYPE_CHECKING:
+    from wallaroo.engine.columns.stages import BlockStages
+
 ReadState = Callable[[str], Read]  # state step name -> read function
 OpenEntries = Callable[[str], EntryReader]  # name in the step table -> what was committed
 ListKeys = Callable[[str], Iterable[Key]]  # state step name -> keys that have committed state
@@ -56,6 +59,15 @@ def no_keys(name: str) -> Iterable[Key]:
 def nothing_stored(name: str) -> EntryReader:
     """Open entries where none were committed."""
     return NothingStored()
+
+
+def open_block_stages(plan: Plan, stages: Iterable[Stage], packing: Packing) -> BlockStages | None:
+    """Return what builds stages in which blocks flow; None, without numpy, where none do."""
+    if not plan.has_blocks:
+        return None
+    from wallaroo.engine.columns.stages import BlockStages
+
+    return BlockStages(plan, stages, packing)
 
 
 class Level:
@@ -92,6 +104,10 @@ class Level:
         self._receipt_ms = 0  # the newest so far
         self._fed: set[int] = set()  # sources of which something was read
         stages = [stage for stage in plan.stages if stage.level == level]
+        self._blocks = open_block_stages(plan, stages, self._packing)
+        if self._blocks is not None:
+            stages = self._blocks.stages
+            self._unpack[Kind.COLUMNS] = self._blocks.unpack()
         self.outputs: dict[int, list[bytes]] = {
             sink: [] for stage in stages for sink in sinks_of(stage)
         }
@@ -101,19 +117,12 @@ class Level:
             stage.id: StageTime(time.clock_ns, time.before.watermark_ns) for stage in stages
         }
         self._exchanges = {
-            stage.id: Exchange(
-                stage.exit.stage,
-                stage.id,
-                task,
-                owners,
-                self._packing_of(stage.exit),
-                self._times[stage.id] if self._has_time else None,
-            )
+            stage.id: self._exchange(stage, stage.exit, task, owners)
             for stage in stages
             if isinstance(stage.exit, ToExchange)
         }
         self.states = {
-            step.step_name: KeyedState(step, read_state(step.step_name), self._packing)
+            step.step_name: self._keyed_state(step, read_state(step.step_name))
             for stage in stages
             for step in stage.steps
             if step.is_stateful
@@ -144,9 +153,38 @@ class Level:
         self._sources = {
             source: self._frames_head(source, run) for source, run in self._payload_heads.items()
         }
+        self._sources |= self._frames_heads_of_blocks(stages)
         for source, stage_id in self._stage_of.items():
             floor = time.floor_ns(plan.sources[source].config.name)
             self._times[stage_id].passed_ns = floor
+
+    def _exchange(self, stage: Stage, leave: ToExchange, task: int, owners: tuple[int, ...]) -> Any:
+        of_blocks = self._blocks and self._blocks.exchange(stage, task, owners)
+        return of_blocks or Exchange(
+            leave.stage,
+            stage.id,
+            task,
+            owners,
+            self._packing_of(leave),
+            self._times[stage.id] if self._has_time else None,
+        )
+
+    def _keyed_state(self, step: Step, read: Read) -> KeyedState:
+        if self._blocks is not None:
+            return self._blocks.state(step, read)
+        return KeyedState(step, read, self._packing)
+
+    def _frames_heads_of_blocks(self, stages: Iterable[Stage]) -> dict[int, Callable[[bytes], int]]:
+        """The heads of sources whose decoders make blocks of frames as they were received."""
+        heads: dict[int, Callable[[bytes], int]] = {}
+        for stage in stages:
+            if self._blocks is not None and isinstance(stage.entry, SourceEntry):
+                failed = self._policy(stage)(self.plan.sources[stage.entry.source].decoder)
+                emit = self._built[stage.id].emit
+                head = self._blocks.frames_head(stage.entry.source, emit, failed)
+                if head is not None:
+                    heads[stage.entry.source] = head
+        return heads
 
     def _own_keys(self, step: Step) -> Iterator[Key]:
         """The keys of this task of which a step has committed state."""
@@ -184,7 +222,8 @@ class Level:
     def _build(self, stage: Stage, around: Around | None = None) -> BuiltStage:
         policy = self._policy(stage)
         exchange = self._exchanges.get(stage.id)
-        output = build_output(self.plan, stage, exchange, self.outputs, policy)
+        of_blocks = self._blocks and self._blocks.output(stage, exchange, self.outputs, policy)
+        output = of_blocks or build_output(self.plan, stage, exchange, self.outputs, policy)
         return build_stage(
             stage,
             self.states,
@@ -200,6 +239,9 @@ class Level:
         assert isinstance(stage.entry, SourceEntry)
         decoder = self.plan.sources[stage.entry.source].decoder
         policy = self._policy(stage)
+        of_blocks = self._blocks and self._blocks.payloads_head(decoder, emit, policy(decoder))
+        if of_blocks:
+            return of_blocks
         leave = stage.exit
         if isinstance(leave, ToExchange) and leave.is_raw and leave.extractor is not None:
             return decode_and_ship_raw(
@@ -223,6 +265,9 @@ class Level:
 
     def _keyed_head(self, block: Block, emit: Emit) -> Keyed:
         """The head for the block and all others from its origin."""
+        of_blocks = self._blocks and self._blocks.keyed_head(block, emit, self._decoder_of)
+        if of_blocks:
+            return of_blocks
         if block.kind is not Kind.FRAMES:
             return emit_events(emit)
         decoder, failed = self._decoder_of(block)
@@ -312,13 +357,17 @@ class Level:
         """Like ``feed_frames`` or ``feed_payloads``, with the steps of the first events timed if
         that can be done.
         """
-        framing = self.plan.sources[source].config.wire_framing
-        payloads = frame_splitter(framing)(run) if isinstance(run, bytes) else run
         stage = next(
             stage
             for stage in self.plan.stages
             if isinstance(stage.entry, SourceEntry) and stage.entry.source == source
         )
+        if self._blocks is not None and self._blocks.has_blocks(stage.id):
+            if isinstance(run, bytes):
+                return self.feed_frames(source, run, receipt_ms), None
+            return self.feed_payloads(source, run, receipt_ms), None
+        framing = self.plan.sources[source].config.wire_framing
+        payloads = frame_splitter(framing)(run) if isinstance(run, bytes) else run
         if self._has_time or self._built[stage.id].has_hooks:
             return self.feed_payloads(source, payloads, receipt_ms), None
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
@@ -331,7 +380,8 @@ class Level:
 
     def sample_block(self, block: Block, clock: Clock) -> StageSample | None:
         """Like ``feed_block``, with the steps of the first events timed if that can be done."""
-        if block.times is not None or self._built[block.stage].has_hooks:
+        is_vectorized = self._blocks is not None and self._blocks.has_blocks(block.stage)
+        if block.times is not None or is_vectorized or self._built[block.stage].has_hooks:
             self.feed_block(block)
             return None
         stage = self.plan.stages[block.stage]

@@ -37,6 +37,7 @@ class Kind(Enum):
     VALUES = "values"  # events, pickled
     FRAMES = "frames"  # payloads that are not decoded yet
     SERIALIZED = "serialized"  # events, by the application's own serialize
+    COLUMNS = "columns"  # rows as columns (``engine.columns``)
 
 
 class Column(Protocol):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from wallaroo.engine.blocks import Block
@@ -165,7 +167,7 @@ class LocalRunner:
         return self.entries.setdefault(name, MemoryEntries())
 
     def _feed_frames(self, level: Level, inputs: Sequence[Input], result: BatchResult) -> Fed:
-        for source, frames, receipt_ms in inputs:
+        for source, frames, receipt_ms in _in_runs(inputs) if self.plan.has_blocks else inputs:
             result.events += level.feed_frames(source, frames, receipt_ms)
             yield None
 
@@ -179,6 +181,12 @@ class LocalRunner:
         for step, store in level.stores.items():
             for kind, changes in store.changes():
                 result.entries.setdefault(namespace(step, kind), []).extend(changes)
+
+
+def _in_runs(inputs: Sequence[Input]) -> Iterator[Input]:
+    """Frames that came one after the other from a source, as a source's log has them."""
+    for (source, receipt_ms), some in groupby(inputs, itemgetter(0, 2)):
+        yield source, b"".join(frames for _, frames, _ in some), receipt_ms
 
 
 def _pickle(value: Any) -> bytes:

@@ -14,8 +14,8 @@ from wallaroo.engine.keys import normalize_key
 from wallaroo.engine.operators.computation import build as call_function
 from wallaroo.engine.operators.exits import emit_encoded
 from wallaroo.engine.operators.interface import Emit, Site, StageTime
-from wallaroo.engine.operators.table import build_operator
 from wallaroo.engine.packing import PICKLED
+from wallaroo.engine.stage import operator_of
 from wallaroo.steps import Encoder, KeyExtractor, Step
 
 
@@ -44,7 +44,7 @@ def _stateless(step: Step, outputs: list[Any]) -> Emit:
         return emit_encoded(step, outputs.append, stop_on_error(step))
     site = _site(step, lambda _, output: outputs.append(output))
     if step.is_computation:
-        return build_operator(step, site).process
+        return operator_of(step, site).process
     return call_function(step, site).process
 
 
@@ -70,7 +70,7 @@ def run_state_step(
     own = KeyedState(step, begun.get, PICKLED)
     outputs: list[tuple[Any, Any]] = []
     site = _site(step, lambda key, output: outputs.append((key, output)), own)
-    process = build_operator(step, site).process
+    process = operator_of(step, site).process
     for key, event in inputs:
         process(normalize_key(key), event)
     ended = {**begun, **dict(own.changes())}

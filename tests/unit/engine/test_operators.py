@@ -19,7 +19,7 @@ from wallaroo.engine.keys import tasks_by_group
 from wallaroo.engine.operators.exits import emit_by_key, emit_encoded, emit_to_all
 from wallaroo.engine.operators.interface import Site, StageTime
 from wallaroo.engine.operators.outputs import as_bytes, as_list
-from wallaroo.engine.operators.table import build_operator
+from wallaroo.engine.stage import operator_of
 from wallaroo.engine.packing import PICKLED, pack, packing_of
 from wallaroo.errors import UserCodeError
 
@@ -71,7 +71,7 @@ def encoded(event: Any) -> Any:
 def built(step: Any, emit: Any, own: KeyedState | None = None) -> Any:
     """The step's operator: what takes its events."""
     site = Site(emit, stop_on_error(step), lambda _: own or state(step), StageTime())
-    return build_operator(step, site).process
+    return operator_of(step, site).process
 
 
 def run(step: Any, *events: Any) -> list[tuple[Any, Any]]:
