@@ -44,6 +44,7 @@ from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
 from wallaroo.steps import Decoder, Step
 
 if TYPE_CHECKING:
+    from wallaroo.engine.columns.heads import Gathered
     from wallaroo.engine.columns.stages import BlockStages
 
 ReadState = Callable[[str], Read]  # state step name -> read function
@@ -153,7 +154,8 @@ class Level:
         self._sources = {
             source: self._frames_head(source, run) for source, run in self._payload_heads.items()
         }
-        self._sources |= self._frames_heads_of_blocks(stages)
+        self._gathered = self._heads_of_blocks(stages)
+        self._sources |= {source: head.feed for source, head in self._gathered.items()}
         for source, stage_id in self._stage_of.items():
             floor = time.floor_ns(plan.sources[source].config.name)
             self._times[stage_id].passed_ns = floor
@@ -174,9 +176,9 @@ class Level:
             return self._blocks.state(step, read)
         return KeyedState(step, read, self._packing)
 
-    def _frames_heads_of_blocks(self, stages: Iterable[Stage]) -> dict[int, Callable[[bytes], int]]:
+    def _heads_of_blocks(self, stages: Iterable[Stage]) -> dict[int, Gathered]:
         """The heads of sources whose decoders make blocks of frames as they were received."""
-        heads: dict[int, Callable[[bytes], int]] = {}
+        heads: dict[int, Gathered] = {}
         for stage in stages:
             if self._blocks is not None and isinstance(stage.entry, SourceEntry):
                 failed = self._policy(stage)(self.plan.sources[stage.entry.source].decoder)
@@ -447,6 +449,8 @@ class Level:
         """Let operators emit what they still hold for this batch; yield all blocks that are
         left.
         """
+        for head in self._gathered.values():
+            head.flush()
         for built in self._built.values():
             for flush in built.flushes:
                 flush()

@@ -52,10 +52,8 @@ class FixedLayout:
             )
         return np.frombuffer(b"".join(payloads), self.rows_dtype)
 
-    def from_frames(self, frames: bytes, framing: Framing) -> tuple[Array, int] | None:
-        """Return frames as they were received as rows, without a copy; None where one of them has
-        another length.
-        """
+    def count(self, frames: bytes, framing: Framing) -> int | None:
+        """Return how many frames there are; None where one of them is not of the layout."""
         if framing.is_lines:
             return None
         size = self.dtype.itemsize
@@ -67,10 +65,13 @@ class FixedLayout:
         if struct.unpack(framing.length_fmt, header)[0] != size:
             return None
         heads: Array = np.ndarray(count, f"V{len(header)}", frames, 0, (stride,))
-        if not _all_equal(heads, header):
-            return None
-        rows: Array = np.ndarray(count, self.rows_dtype, frames, len(header), (stride,))
-        return rows, count
+        return count if _all_equal(heads, header) else None
+
+    def rows(self, frames: bytes, framing: Framing) -> Array:
+        """Return frames that were counted as rows, without a copy."""
+        header = framing.header_length
+        stride = header + self.dtype.itemsize
+        return np.ndarray(len(frames) // stride, self.rows_dtype, frames, header, (stride,))
 
 
 def _all_equal(heads: Array, header: bytes) -> bool:

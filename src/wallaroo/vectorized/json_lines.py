@@ -38,13 +38,16 @@ class JsonLines:
             raise RowError(list(wrong), ValueError(next(iter(wrong.values()))))
         return self._one_by_one(payloads)
 
-    def from_frames(self, frames: bytes, framing: Framing) -> tuple[pa.RecordBatch, int] | None:
-        """Return lines as they were received as rows; None for what is not lines of objects."""
-        if not framing.is_lines:
-            return None
-        count = frames.count(b"\n")
+    def count(self, frames: bytes, framing: Framing) -> int | None:
+        """Return how many lines there are; None where frames are not lines."""
+        return frames.count(b"\n") if framing.is_lines else None
+
+    def rows(self, frames: bytes, framing: Framing) -> pa.RecordBatch | None:
+        """Return lines as rows; None where not each is an object."""
         batch = self._read(frames)
-        return (batch, count) if batch is not None and batch.num_rows == count else None
+        if batch is None or batch.num_rows != frames.count(b"\n"):
+            return None
+        return batch
 
     def _read(self, lines: bytes) -> Any:
         try:

@@ -177,8 +177,9 @@ class BatchKeyExtractor(KeyExtractor[In, K], Generic[In, K]):
 class BatchDecoder(Decoder[Out], Generic[Out]):
     """The payloads of many frames in, a block of rows out.
 
-    A function that has ``from_frames`` is given the frames as they were received, headers included,
-    and answers None for those that it must be given one by one.
+    A function may read frames as they were received, headers included: its ``count`` says how many
+    there are, or None where it must be given payloads, and its ``rows`` returns the rows of frames
+    that were counted, or None.
     """
 
     kind = "batch_decoder"

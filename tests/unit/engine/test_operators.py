@@ -19,8 +19,8 @@ from wallaroo.engine.keys import tasks_by_group
 from wallaroo.engine.operators.exits import emit_by_key, emit_encoded, emit_to_all
 from wallaroo.engine.operators.interface import Site, StageTime
 from wallaroo.engine.operators.outputs import as_bytes, as_list
-from wallaroo.engine.stage import operator_of
 from wallaroo.engine.packing import PICKLED, pack, packing_of
+from wallaroo.engine.stage import operator_of
 from wallaroo.errors import UserCodeError
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from wallaroo.engine.columns.calls import Calls, returned
 from wallaroo.engine.columns.keys import keys_of_list
 from wallaroo.engine.columns.operators import exploding
+from wallaroo.engine.columns.rows import count_of
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.heads import Keyed, Payloads, decode_keyed
 from wallaroo.engine.operators.interface import Emit
@@ -18,6 +19,9 @@ from wallaroo.engine.packing import Kind
 from wallaroo.framing import Framing, frame_splitter
 from wallaroo.steps import Decoder
 from wallaroo.vectorized.steps import BatchDecoder
+
+# frames that are decoded at once: a block's columns are then in a core's second cache
+GATHERED_BYTES = 256 * 1024
 
 
 def payloads_to_blocks(
@@ -38,31 +42,49 @@ def payloads_to_blocks(
     return run
 
 
-def frames_to_blocks(
-    decoder: BatchDecoder[Any], framing: Framing, emit: Emit, failed: OnError
-) -> Callable[[bytes], int]:
-    """The same for frames as they were received: those that the decoder takes as they are, are not
-    cut apart.
+class Gathered:
+    """Head of a source stage that takes frames as they were received, gathered into blocks: of frames
+    that are few, a call costs more than the frames do.
     """
-    split, run = frame_splitter(framing), payloads_to_blocks(decoder, emit, failed)
-    from_frames: Any = getattr(decoder.function, "from_frames", _never)
 
-    def feed(frames: bytes) -> int:
-        whole = from_frames(frames, framing)
-        if whole is not None:
-            rows, count = whole
-            if len(rows) if hasattr(rows, "__len__") else rows.num_rows:
-                emit(None, rows)
-            return int(count)
-        payloads = split(frames)
-        run(payloads)
-        return len(payloads)
+    def __init__(
+        self, decoder: BatchDecoder[Any], framing: Framing, emit: Emit, failed: OnError
+    ) -> None:
+        self._framing = framing
+        self._split = frame_splitter(framing)
+        self._run = payloads_to_blocks(decoder, emit, failed)
+        self._emit = emit
+        self._count: Any = getattr(decoder.function, "count", None)
+        self._rows: Any = getattr(decoder.function, "rows", None)
+        self._waiting: list[bytes] = []
+        self._bytes = 0
 
-    return feed
+    def feed(self, frames: bytes) -> int:
+        """Take frames; return how many there were."""
+        count = None if self._count is None else self._count(frames, self._framing)
+        if count is None:
+            self.flush()
+            payloads = self._split(frames)
+            self._run(payloads)
+            return len(payloads)
+        self._waiting.append(frames)
+        self._bytes += len(frames)
+        if self._bytes >= GATHERED_BYTES:
+            self.flush()
+        return int(count)
 
-
-def _never(frames: bytes, framing: Framing) -> None:
-    return None
+    def flush(self) -> None:
+        """Emit what waits."""
+        if not self._waiting:
+            return
+        frames = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        rows = self._rows(frames, self._framing)
+        if rows is None:
+            self._run(self._split(frames))
+        elif count_of(rows):
+            self._emit(None, rows)
 
 
 def keyed_head(kind: Kind, takes_blocks: bool, emit: Emit) -> Keyed:

@@ -13,8 +13,8 @@ from wallaroo.engine.columns.borders import Flow, flow_of
 from wallaroo.engine.columns.exchange import ColumnExchange
 from wallaroo.engine.columns.exits import block_output
 from wallaroo.engine.columns.heads import (
+    Gathered,
     decoded_to_blocks,
-    frames_to_blocks,
     keyed_head,
     payloads_to_blocks,
 )
@@ -77,14 +77,12 @@ class BlockStages:
             return None
         return payloads_to_blocks(decoder, emit, failed)
 
-    def frames_head(
-        self, source: int, emit: Emit, failed: OnError
-    ) -> Callable[[bytes], int] | None:
-        """The same for frames."""
+    def frames_head(self, source: int, emit: Emit, failed: OnError) -> Gathered | None:
+        """The same for frames as they were received."""
         plan = self._plan.sources[source]
         if not isinstance(plan.decoder, BatchDecoder):
             return None
-        return frames_to_blocks(plan.decoder, plan.config.wire_framing, emit, failed)
+        return Gathered(plan.decoder, plan.config.wire_framing, emit, failed)
 
     def keyed_head(
         self,
