@@ -39,7 +39,7 @@ def memory_by_kind(root_pid: int) -> dict[str, Memory]:
     for pid in descendants(root_pid):
         try:
             resident, anonymous = _memory(pid)
-            kind = DRIVER if pid == root_pid else _kind(pid)
+            kind = DRIVER if pid == root_pid else kind_of(pid)
         except (OSError, KeyError):
             continue
         so_far = found.get(kind, Memory())
@@ -65,7 +65,8 @@ def descendants(root_pid: int) -> list[int]:
     return found
 
 
-def _kind(pid: int) -> str:
+def kind_of(pid: int) -> str:
+    """What a process is; raises OSError where it has gone."""
     command = (
         Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
     )

@@ -97,6 +97,8 @@ LAZY = {
     ("wallaroo.engine.level", "wallaroo.engine.columns"): "only vectorized steps need numpy",
     ("wallaroo.engine.stage", "wallaroo.engine.columns"): "the same",
     ("wallaroo.engine.columns.rows", "polars"): "only steps that ask for its frames need it",
+    ("wallaroo.check.batches", "numpy"): "only states of a numpy dtype need it",
+    ("wallaroo.testing.block_step", "wallaroo.engine.columns"): "only vectorized steps need numpy",
     ("wallaroo.api.batch", "numpy"): "import wallaroo stays fast: only vectorized steps need it",
     ("wallaroo.api.batch", "wallaroo.vectorized"): "the same",
     ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",

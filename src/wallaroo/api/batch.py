@@ -113,14 +113,15 @@ def batch_state_computation(
             f"Write @{title}(name='...', state=numpy.dtype([...])), or state=YourStateClass.",
         )
     is_class = isinstance(state, type)
-    if not is_class and getattr(state, "names", None) is None:
+    layout = None if is_class else _layout_of(state)
+    if not is_class and layout is None:
         raise _problem(
             title,
             place,
             f"state={state!r} is neither a numpy dtype with named fields nor a class.",
             "Write state=numpy.dtype([('count', 'i8')]) or the like.",
         )
-    names: Any = () if is_class else state.names
+    names: Any = () if layout is None else layout.names
     if initial is not None and (is_class or len(initial) != len(names)):
         fix = "Give one value for each field of the dtype."
         raise _problem(title, place, f"initial={initial!r} has not a value per field.", fix)
@@ -134,7 +135,7 @@ def batch_state_computation(
             label,
             state if is_class else dict,
             on_error,
-            None if is_class else state,
+            layout,
             first,
         ),
     )
@@ -276,6 +277,17 @@ def arrow_ipc(
 
     check_on_error("arrow_ipc", on_error)
     return BatchDecoder[Row](ArrowIpc(tuple(columns)), name, header_length, length_fmt, on_error)
+
+
+def _layout_of(state: Any) -> Any:
+    """Return a dtype with named fields, None where it is not one."""
+    import numpy as np
+
+    try:
+        layout = np.dtype(state)
+    except (TypeError, ValueError):
+        return None
+    return layout if layout.names else None
 
 
 def _decorate(

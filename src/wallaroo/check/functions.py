@@ -61,6 +61,8 @@ def functions_return_at_once(subject: Subject) -> Iterator[Problem]:
 
 
 def _instead_of_yield(step: Step) -> str:
+    if step.takes_blocks:
+        return "Return all rows at once."
     if step.is_computation:
         return f"Make it a @wallaroo.{step.kind}_multi, or return a value."
     return "Return a value."

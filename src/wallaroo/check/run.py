@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from wallaroo.check.batches import (
+    blocks_have_no_times,
+    layouts_can_be_stored,
+    layouts_have_frames,
+    rows_have_a_form,
+)
 from wallaroo.check.dead_letters import dead_letter_sink_is_a_sink, dead_letters_have_a_sink
 from wallaroo.check.functions import (
     functions_return_at_once,
@@ -70,6 +76,10 @@ RULES: tuple[Rule, ...] = (
     aggregations_aggregate,
     windows_have_a_span,
     joins_have_a_span,
+    rows_have_a_form,
+    layouts_can_be_stored,
+    layouts_have_frames,
+    blocks_have_no_times,
     names_are_readable,
     sources_have_their_own_names,
     steps_have_their_own_names,

@@ -6,7 +6,7 @@ Where it runs: pure (in workers).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -15,31 +15,20 @@ from wallaroo.vectorized.row_error import RowError
 
 @dataclass(frozen=True, slots=True)
 class ArrowIpc:
-    """Decodes payloads that are IPC streams, each of any number of rows; those that come together
-    have one schema.
+    """Decodes payloads that are IPC streams, each of any number of rows, and each a block of its own:
+    what a block is does not depend on what arrives together.
     """
 
     columns: tuple[str, ...] = ()  # none: all
+    payloads_max: ClassVar[int] = 1  # of one call
 
-    def __call__(self, payloads: list[bytes]) -> pa.Table | None:
-        """Return the rows of all payloads.  Raises RowError for payloads that are no IPC stream, or
-        have another schema than the first.
+    def __call__(self, payloads: list[bytes]) -> pa.Table:
+        """Return the rows of the payload.  Raises RowError for what is no IPC stream, or lacks a
+        column.
         """
-        tables: list[Any] = []
-        wrong: dict[int, str] = {}
-        for at, payload in enumerate(payloads):
-            try:
-                table = self._read(payload)
-                if tables and table.schema != tables[0].schema:
-                    raise ValueError("its schema is not that of the frames before it")
-                tables.append(table)
-            except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
-                wrong[at] = str(error)
-        if wrong:
-            raise RowError(list(wrong), ValueError(next(iter(wrong.values()))))
-        return pa.concat_tables(tables) if tables else None
-
-    def _read(self, payload: bytes) -> Any:
-        with pa.ipc.open_stream(payload) as stream:
-            table = stream.read_all()
-        return table.select(list(self.columns)) if self.columns else table
+        try:
+            with pa.ipc.open_stream(payloads[0]) as stream:
+                table = stream.read_all()
+            return table.select(list(self.columns)) if self.columns else table
+        except (pa.ArrowInvalid, OSError, KeyError) as error:
+            raise RowError(0, ValueError(str(error))) from error

@@ -179,7 +179,7 @@ class BatchDecoder(Decoder[Out], Generic[Out]):
 
     A function may read frames as they were received, headers included: its ``count`` says how many
     there are, or None where it must be given payloads, and its ``rows`` returns the rows of frames
-    that were counted, or None.
+    that were counted, or None.  ``payloads_max`` is how many payloads it takes in a call.
     """
 
     kind = "batch_decoder"

@@ -6,6 +6,7 @@ Where it runs: pure (in workers).
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -116,8 +117,10 @@ def outputs_of(returned: Any) -> list[bytes]:
         return []
     if isinstance(returned, np.ndarray):
         return _of_numpy(returned)
-    if isinstance(returned, (pa.Array, pa.ChunkedArray)):
-        return [as_bytes(output) for output in returned.to_pylist() if output is not None]
+    if isinstance(returned, pa.ChunkedArray):
+        returned = returned.combine_chunks()
+    if isinstance(returned, pa.Array):
+        return _of_arrow(returned)
     if isinstance(returned, (list, tuple)) or type(returned).__name__ == "Series":
         return [
             output if type(output) is bytes else as_bytes(output)
@@ -128,6 +131,18 @@ def outputs_of(returned: Any) -> list[bytes]:
         f"an encoder of blocks returns a list of bytes or str, an array, or None, not "
         f"{type(returned).__name__}"
     )
+
+
+def _of_arrow(returned: pa.Array) -> list[bytes]:
+    if returned.null_count or not (
+        pa.types.is_string(returned.type) or pa.types.is_binary(returned.type)
+    ):
+        return [as_bytes(output) for output in returned.to_pylist() if output is not None]
+    _, ends, content = returned.buffers()
+    first = returned.offset
+    places = np.frombuffer(ends, np.int32)[first : first + len(returned) + 1].tolist()
+    whole = b"" if content is None else content.to_pybytes()
+    return [whole[begin:end] for begin, end in pairwise(places)]
 
 
 def _of_numpy(returned: np.ndarray[Any, Any]) -> list[bytes]:

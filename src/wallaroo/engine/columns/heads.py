@@ -39,7 +39,12 @@ def payloads_to_blocks(
         if done is not None:
             emit(*done)
 
-    return run
+    def run_parts(payloads: Payloads) -> None:
+        for first in range(0, len(payloads), payloads_max):
+            run(payloads[first : first + payloads_max])
+
+    payloads_max = getattr(decode, "payloads_max", 0)
+    return run_parts if payloads_max else run
 
 
 class Gathered:
