@@ -12,7 +12,7 @@ from typing import Any
 
 from wallaroo.check.subject import Subject, title_of, used_steps
 from wallaroo.errors import Problem
-from wallaroo.graph.nodes import SourceNode, StepNode
+from wallaroo.graph.nodes import StepNode
 from wallaroo.steps import Step
 from wallaroo.vectorized.steps import BatchDecoder, BatchStateComputation, Form
 
@@ -62,19 +62,6 @@ def _refused(layout: Any, initial: Any) -> Exception | None:
     except (TypeError, ValueError, OverflowError) as error:
         return error
     return None
-
-
-def layouts_have_frames(subject: Subject) -> Iterator[Problem]:
-    """Messages of a fixed layout may hold any byte, so they cannot be lines."""
-    for node in subject.of(SourceNode):
-        decoder = getattr(node.config, "decoder", None)
-        if not isinstance(decoder, BatchDecoder) or not hasattr(decoder.function, "dtype"):
-            continue
-        framing = getattr(node.config, "wire_framing", None)
-        if framing is not None and framing.is_lines:
-            what = "Its decoder reads a fixed layout, and its messages are lines."
-            fix = "Leave framing='lines' away: frames have a header with their length."
-            yield Problem(title_of(node), node.place, what, fix)
 
 
 def blocks_have_no_times(subject: Subject) -> Iterator[Problem]:

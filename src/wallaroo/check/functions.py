@@ -17,7 +17,7 @@ from wallaroo.steps import Decoder, Step
 from wallaroo.windows.step import WindowStep
 
 HEADER_LENGTH_MAX = 8
-ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments"}
+ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments", 4: "four arguments"}
 
 
 def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:

@@ -10,7 +10,6 @@ from typing import Any
 from wallaroo.check.batches import (
     blocks_have_no_times,
     layouts_can_be_stored,
-    layouts_have_frames,
     rows_have_a_form,
 )
 from wallaroo.check.dead_letters import dead_letter_sink_is_a_sink, dead_letters_have_a_sink
@@ -78,7 +77,6 @@ RULES: tuple[Rule, ...] = (
     joins_have_a_span,
     rows_have_a_form,
     layouts_can_be_stored,
-    layouts_have_frames,
     blocks_have_no_times,
     names_are_readable,
     sources_have_their_own_names,
