@@ -14,7 +14,6 @@ Where it runs: the benchmark's process is the driver.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -22,12 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from pyspark.sql import SparkSession
 
 from benchmarks import loads, runs
 from benchmarks.machine import Report, cores, median, options, settings_of
-from benchmarks.processes import DRIVER, kind_of
+from benchmarks.processes import OTHER, cpu_by_kind
 
 WANTED = {"market_spread": 5_000_000, "word_count": 3_000_000}
 WORDS = "Split and Count"
@@ -124,9 +122,7 @@ def _round(
     args: argparse.Namespace,
 ) -> Rates:
     events = int(events / load.units_per_event)
-    before = set(psutil.Process().children(recursive=True))
     with loads.receiver() as port:
-        left_out = {each.pid for each in set(psutil.Process().children(recursive=True)) - before}
         run = runs.new_run(
             _application(module, load, port),
             session,
@@ -139,13 +135,15 @@ def _round(
             loads.fill_spool(run.root, source, frames, events // len(load.frames))
         with runs.started(run):
             batches = runs.follow(run, runs.until_done(int(events * WARM_UP)))
-            begun_s = _cpu_s(left_out)
+            begun_s = cpu_by_kind()
             begun = run.status().events_done
             batches += runs.follow(run, runs.until_done(events - 1))
-            ended_s = _cpu_s(left_out)
+            ended_s = cpu_by_kind()
     units = (events - begun) * load.units_per_event
     by_kind = {
-        kind: (spent_s - begun_s.get(kind, 0.0)) / units * 1e9 for kind, spent_s in ended_s.items()
+        kind: (spent_s - begun_s.get(kind, 0.0)) / units * 1e9
+        for kind, spent_s in ended_s.items()
+        if kind != OTHER  # the receiver
     }
     cpu_ns = sum(by_kind.values())
     if args.latency == "low":  # epochs are small: one rate of them all
@@ -162,21 +160,6 @@ def _application(module: str, load: Load, port: int) -> Any:
     example = __import__(module)
     inputs = ",".join(f"{source}@{loads.HOST}:0" for source in load.frames)
     return example.application_setup(["--in", inputs, "--out", f"{loads.HOST}:{port}"])
-
-
-def _cpu_s(left_out: set[int]) -> dict[str, float]:
-    """CPU seconds of this process and everything below it, by kind, but for some processes."""
-    own = psutil.Process(os.getpid())
-    total: dict[str, float] = {}
-    for process in (own, *own.children(recursive=True)):
-        if process.pid not in left_out:
-            try:
-                times = process.cpu_times()
-                kind = DRIVER if process.pid == own.pid else kind_of(process.pid)
-            except (psutil.Error, OSError):
-                continue
-            total[kind] = total.get(kind, 0.0) + times.user + times.system
-    return total
 
 
 def _bare(application: str, load: Load) -> float:

@@ -27,7 +27,16 @@ GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph 
 
 # What a pure package may know of this package.  Everything it imports must be listed here, or lie
 # outside of this package.
-_BELOW = ("errors", "steps", "framing", "context", "user_frames", "unpicklable", "vectorized")
+_BELOW = (
+    "errors",
+    "steps",
+    "framing",
+    "context",
+    "user_frames",
+    "unpicklable",
+    "signatures",
+    "vectorized",
+)
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
     "framing": ("errors",),
@@ -76,8 +85,9 @@ LAZY = {
     ("wallaroo.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
     (
         "wallaroo.sinks.tcp.config",
-        "wallaroo.sinks.tcp.committer",
+        "wallaroo.sinks.tcp",
     ): "import wallaroo stays fast and loads no logging",
+    ("wallaroo.sinks.file.config", "wallaroo.sinks.file"): "only a driver commits files",
     (
         "wallaroo.sinks.postgres.config",
         "wallaroo.sinks.postgres.committer",
@@ -91,6 +101,10 @@ LAZY = {
         "wallaroo.sources.kafka.log",
     ): "it needs confluent-kafka, which is optional",
     (
+        "wallaroo.sources.file.config",
+        "wallaroo.sources.file.log",
+    ): "import wallaroo stays fast: only a run opens the log of a source",
+    (
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
@@ -101,6 +115,22 @@ LAZY = {
     ("wallaroo.testing.block_step", "wallaroo.engine.columns"): "only vectorized steps need numpy",
     ("wallaroo.api.batch", "numpy"): "import wallaroo stays fast: only vectorized steps need it",
     ("wallaroo.api.batch", "wallaroo.vectorized"): "the same",
+    (
+        "wallaroo.cli.send.command",
+        "wallaroo.cli.send.kafka",
+    ): "it needs confluent-kafka, which is optional",
+    (
+        "wallaroo.cli.receive.command",
+        "wallaroo.cli.receive.kafka",
+    ): "it needs confluent-kafka, which is optional",
+    ("wallaroo.serdes.avro", "fastavro"): "it is optional",
+    ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
+    ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
+    ("wallaroo.runner", "wallaroo.preflight"): "only a run looks for Java and Pythons",
+    (
+        "wallaroo.cli.doctor.command",
+        "wallaroo.cli.doctor.faster_start",
+    ): "doctor looks at machines that cannot import Spark",
     ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",
 }
 

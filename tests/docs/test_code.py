@@ -26,6 +26,7 @@ RUN = [
     ROOT / "docs" / "windows.md",
     ROOT / "docs" / "connectors.md",
     ROOT / "docs" / "kafka.md",
+    ROOT / "docs" / "serdes.md",
 ]
 BUILT = {"api/index.html"}  # made by `make docs`
 

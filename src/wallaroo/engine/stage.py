@@ -23,7 +23,7 @@ from wallaroo.engine.operators.exits import (
 )
 from wallaroo.engine.operators.interface import Emit, Operator, Site, StageTime, no_keys
 from wallaroo.engine.operators.outputs import as_text
-from wallaroo.engine.operators.table import OPERATORS
+from wallaroo.engine.operators.table import OPERATORS, build_operator
 from wallaroo.engine.ordered_entries import StepStore
 from wallaroo.plan.model import COLLECT_KEY, Plan, SourceEntry, Stage, ToExchange, ToSinks
 from wallaroo.steps import Encoder, EventTime, Step
@@ -66,12 +66,11 @@ class BuiltStage:
 
 def operator_of(step: Step, site: Site) -> Operator:
     """Build the operator for a step, or for a border between events and blocks."""
-    build = OPERATORS.get(type(step))
-    if build is None:
-        from wallaroo.engine.columns import operators
+    if type(step) in OPERATORS:
+        return build_operator(step, site)
+    from wallaroo.engine.columns import operators
 
-        build = operators.OPERATORS[type(step)]
-    return build(step, site)
+    return operators.OPERATORS[type(step)](step, site)
 
 
 def build_stage(
@@ -154,8 +153,8 @@ def producer_of(plan: Plan, stage: Stage) -> Step:
 def _to_sink(plan: Plan, stage: Stage, sink: int, outputs: list[bytes], policy: Policy) -> Emit:
     encoder = plan.sinks[sink].encoder
     if encoder is None:
-        return emit_encoded(PASS_THROUGH, outputs.append, policy(producer_of(plan, stage)))
-    return emit_encoded(encoder, outputs.append, policy(encoder))
+        return emit_encoded(PASS_THROUGH, outputs, policy(producer_of(plan, stage)))
+    return emit_encoded(encoder, outputs, policy(encoder))
 
 
 def sinks_of(stage: Stage) -> tuple[int, ...]:

@@ -77,6 +77,8 @@ class Feeder:
                     break
                 if run.events:
                     self._append(run.frames, run.events, run.resume)
+                    if run.stored is not None:
+                        run.stored()
                 self._wait()
                 if run.pause_s:
                     self._rest(run.pause_s)

@@ -4,7 +4,8 @@ Where it runs: everywhere; see below.
 
 * `ReplayableSource`: the events lie somewhere from where they can be read again (a table, a queue
   with offsets, files).  Workers read ranges of offsets; nothing is copied.
-* `PollingSource`: one process asks for what is new, and writes it to the spool.
+* `PollingSource`, `IteratorSource`, `PushSource`: one process asks for what is new, iterates, or is
+  called back, and writes what comes to the spool.
 * `SourceConfig` and `SourceLog`: the interfaces below both, for positions that are no offsets.
 
 docs/sources.md has both in ten lines each.
@@ -12,17 +13,46 @@ docs/sources.md has both in ten lines each.
 
 from __future__ import annotations
 
-from wallaroo.sources.interface import FedBy, SourceConfig
-from wallaroo.sources.kafka.config import KafkaSourceConfig
-from wallaroo.sources.kafka.records import KafkaRecord
-from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
-from wallaroo.sources.polling import PollingSource
-from wallaroo.sources.replayable import ReplayableSource
+from typing import TYPE_CHECKING
+
+from wallaroo.deferred import deferred
+
+if TYPE_CHECKING:
+    from wallaroo.sources.interface import FedBy, SourceConfig
+    from wallaroo.sources.iterator import At, IteratorSource
+    from wallaroo.sources.kafka.config import KafkaSourceConfig
+    from wallaroo.sources.kafka.records import KafkaRecord
+    from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
+    from wallaroo.sources.polling import PollingSource
+    from wallaroo.sources.push import Push, PushSource
+    from wallaroo.sources.replayable import ReplayableSource
+else:
+    __getattr__ = deferred(
+        __name__,
+        {
+            "wallaroo.sources.interface": ("FedBy", "SourceConfig"),
+            "wallaroo.sources.kafka.config": ("KafkaSourceConfig",),
+            "wallaroo.sources.kafka.records": ("KafkaRecord",),
+            "wallaroo.sources.log": (
+                "Head",
+                "LogContext",
+                "Position",
+                "Range",
+                "Records",
+                "SourceLog",
+            ),
+            "wallaroo.sources.polling": ("PollingSource",),
+            "wallaroo.sources.iterator": ("At", "IteratorSource"),
+            "wallaroo.sources.push": ("Push", "PushSource"),
+            "wallaroo.sources.replayable": ("ReplayableSource",),
+        },
+    )
+
 
 # fmt: off
 __all__ = [
     # to write a source
-    "ReplayableSource", "PollingSource",
+    "ReplayableSource", "PollingSource", "IteratorSource", "At", "PushSource", "Push",
     # a log of your own
     "SourceConfig", "FedBy", "SourceLog", "LogContext", "Position", "Head", "Range", "Records",
     # Kafka

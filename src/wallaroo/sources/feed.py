@@ -5,6 +5,7 @@ Where it runs: feeder processes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 
@@ -15,6 +16,7 @@ class Run(NamedTuple):
     events: int
     resume: bytes
     pause_s: float = 0.0  # before the next look
+    stored: Callable[[], None] | None = None  # called when the frames are on disk
 
 
 class Feed(Protocol):

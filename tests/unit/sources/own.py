@@ -4,13 +4,15 @@ are of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import wallaroo
 from wallaroo.errors import PeerError
-from wallaroo.sources import PollingSource, ReplayableSource
+from wallaroo.sources import At, PollingSource, Push, ReplayableSource
 
 POLLED_MAX = 7
 
@@ -79,3 +81,33 @@ def copying(source: Any, out: Path) -> wallaroo.Application:
     stream = wallaroo.source(source.name, source)
     sink = wallaroo.FileSinkConfig(out, encoder=line)
     return wallaroo.build_application("copy", stream.to_sink(sink))
+
+
+def counted(after: int | None) -> Iterator[str]:
+    """``number 1`` to ``number 30``."""
+    for number in range((after or 0) + 1, 31):
+        yield f"number {number}"
+
+
+async def ticked(after: int | None) -> AsyncIterator[At]:
+    """``tick 10``, ``tick 20``, ... to ``tick 300``, at their numbers."""
+    for number in range((after or 0) + 10, 310, 10):
+        await asyncio.sleep(0)
+        yield At(f"tick {number}", number)
+
+
+def failing(after: int | None) -> Iterator[str]:
+    """One event, then an error."""
+    yield "the only one"
+    raise ValueError("the feed broke")
+
+
+def pushing(push: Push) -> None:
+    """Thirty events from a thread of its own, as client libraries have one."""
+
+    def live() -> None:
+        for number in range(30):
+            push(f"pushed {number}")
+        push.end()
+
+    threading.Thread(target=live).start()

@@ -87,10 +87,10 @@ def _to_sink(plan: Plan, stage: Stage, sink: int, outputs: list[bytes], policy: 
     encoder: Encoder[Any] | None = plan.sinks[sink].encoder
     if encoder is None:
         failed = policy(producer_of(plan, stage))
-        return exploding(emit_encoded(PASS_THROUGH, outputs.append, failed))
+        return exploding(emit_encoded(PASS_THROUGH, outputs, failed))
     if isinstance(encoder, BatchEncoder):
         return encoded(encoder, outputs.extend, policy(encoder))
-    return exploding(emit_encoded(encoder, outputs.append, policy(encoder)))
+    return exploding(emit_encoded(encoder, outputs, policy(encoder)))
 
 
 def encoded(

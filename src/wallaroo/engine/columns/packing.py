@@ -99,7 +99,7 @@ def pack_events(events: Sequence[Any], packing: Packing) -> Any:
     column = packing.column()
     for event in events:
         if type(event) in packing.atomic:
-            column.append(event)
+            column.atoms.append(event)
         else:
             column.put(event)
     return column.take()

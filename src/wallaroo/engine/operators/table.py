@@ -16,7 +16,7 @@ from wallaroo.engine.operators import (
     state_computation_multi,
     windows,
 )
-from wallaroo.engine.operators.interface import Build
+from wallaroo.engine.operators.interface import Build, Operator, Site
 from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin
 from wallaroo.steps import (
     Computation,
@@ -43,3 +43,8 @@ OPERATORS: dict[type[Step], Build] = {
     LatestJoin: joins.build,
     Dedupe: joins.build,
 }
+
+
+def build_operator(step: Step, site: Site) -> Operator:
+    """Build the operator for a step."""
+    return OPERATORS[type(step)](step, site)

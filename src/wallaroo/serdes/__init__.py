@@ -1,0 +1,20 @@
+"""Serdes: typed decoders and encoders for JSON, CSV, Avro, Protobuf and MessagePack.
+
+Where it runs: everywhere.  Avro, Protobuf and MessagePack import their libraries when one is made.
+
+A serde has a ``decoder`` for sources and encoders for sinks.  What cannot be decoded or encoded is
+an error of that step: it stops the run, or, with ``on_error="skip"`` or ``"dead-letter"``, only the
+event.  A dead letter of a decoder holds the payload.
+"""
+
+from __future__ import annotations
+
+from wallaroo.serdes.avro import Avro
+from wallaroo.serdes.csv import Csv, CsvLine
+from wallaroo.serdes.json import Json
+from wallaroo.serdes.messagepack import MessagePack
+from wallaroo.serdes.protobuf import Protobuf
+from wallaroo.serdes.serde import Serde
+from wallaroo.serdes.shapes import ShapeError
+
+__all__ = ["Avro", "Csv", "CsvLine", "Json", "MessagePack", "Protobuf", "Serde", "ShapeError"]

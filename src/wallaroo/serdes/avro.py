@@ -1,0 +1,104 @@
+"""Avro: one record per payload, without the schema.
+
+Where it runs: everywhere; pure.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any, overload
+
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of, missing
+from wallaroo.serdes.shapes import reader_of, record_of
+
+Schema = Any  # what JSON makes of a schema: a dict, a list (a union) or a name
+
+
+class AvroCodec(Codec):
+    """Records that were written with one schema."""
+
+    def __init__(self, schema: Schema, kind: Any, reader: Schema):
+        # optional: only those who use it have it installed
+        import fastavro
+
+        super().__init__(schema, kind, reader)
+        self._schema = fastavro.parse_schema(schema)
+        self._reader = None if reader is None else fastavro.parse_schema(reader)
+        self._read_record = fastavro.schemaless_reader
+        self._write_record = fastavro.schemaless_writer
+        self._read = None if kind is None else reader_of(kind)
+
+    def decode(self, payload: bytes) -> Any:
+        stream = io.BytesIO(payload)
+        try:
+            value = self._read_record(stream, self._schema, self._reader)
+        except (EOFError, IndexError, OverflowError) as error:
+            raise ValueError(f"the payload is no record of the schema: {error!r}") from error
+        if stream.tell() != len(payload):
+            raise ValueError(
+                f"{len(payload) - stream.tell()} of {len(payload)} bytes are left after the record: "
+                f"it was written with another schema, or has a header"
+            )
+        return value if self._read is None else self._read(value)
+
+    def encode(self, event: Any) -> bytes:
+        out = io.BytesIO()
+        self._write_record(out, self._schema, record_of(event), strict_allow_default=True)
+        return out.getvalue()
+
+
+def _schema(schema: Any) -> Schema:
+    if not isinstance(schema, str):
+        return schema
+    try:
+        return json.loads(schema)
+    except ValueError as error:
+        what = f"The schema is no JSON: {error}."
+        fix = "Give a dict, or the text of an .avsc file."
+        raise WallarooParameterError(Problem("Avro", "", what, fix)) from None
+
+
+class Avro(Serde[Event]):
+    """Events as Avro records of a schema (a dict, or its JSON): of a type, or as dicts.
+
+    ``reader`` is a newer schema that records are read as: Avro's rules of resolution fill in
+    defaults and leave out what it does not have.  Records are written with ``schema``.  Needs
+    fastavro: ``pip install 'wallaroo-spark[avro]'``.
+    """
+
+    @overload
+    def __init__(
+        self: Avro[Any],
+        schema: Schema,
+        kind: None = None,
+        *,
+        reader: Schema = None,
+        on_error: str = STOP,
+    ): ...
+    @overload
+    def __init__(
+        self,
+        schema: Schema,
+        kind: type[Event],
+        *,
+        reader: Schema = None,
+        on_error: str = STOP,
+    ): ...
+    def __init__(
+        self, schema: Schema, kind: Any = None, *, reader: Schema = None, on_error: str = STOP
+    ):
+        own = _schema(schema)
+        try:
+            codec = AvroCodec(own, kind, None if reader is None else _schema(reader))
+        except ImportError as error:
+            raise missing("Avro", "fastavro", "avro", error) from error
+        except Exception as error:  # fastavro's errors of schemas have no common base
+            what = f"The schema cannot be used: {type(error).__name__}: {error}."
+            fix = "Correct it; see Avro's specification, 'Schema Declaration'."
+            raise WallarooParameterError(Problem("Avro", "", what, fix)) from error
+        name = own.get("name") if isinstance(own, dict) else None
+        super().__init__(
+            label_of("avro", kind) if kind else f"avro {name or 'record'}", codec, on_error
+        )

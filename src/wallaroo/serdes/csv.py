@@ -1,0 +1,104 @@
+"""CSV: one row per line.
+
+Where it runs: everywhere; pure.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any, NamedTuple, overload
+
+from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of
+from wallaroo.serdes.shapes import reader_of, record_of
+
+
+class CsvLine(NamedTuple):
+    """A line of a file whose first line names the columns."""
+
+    columns: tuple[str, ...]
+    line: bytes
+
+
+def row_of(text: str, delimiter: str) -> list[str]:
+    """Read one row.  Raises ValueError where a quote is not closed on the line."""
+    try:
+        return next(csv.reader([text], delimiter=delimiter, strict=True), [])
+    except csv.Error as error:
+        raise ValueError(
+            f"{error}; a row has to be on one line, also where a value is in quotes"
+        ) from None
+
+
+class CsvCodec(Codec):
+    """Rows as dicts of texts, or as values of a type."""
+
+    def __init__(self, kind: Any, columns: tuple[str, ...] | None, delimiter: str):
+        super().__init__(kind, columns, delimiter)
+        self._columns = columns
+        self._delimiter = delimiter
+        self._read = None if kind is None else reader_of(kind, is_text=True)
+
+    def decode(self, payload: bytes | CsvLine) -> Any:
+        columns = self._columns
+        if isinstance(payload, CsvLine):
+            columns = columns or payload.columns
+            payload = payload.line
+        if columns is None:
+            raise ValueError("the columns are not known: give Csv(columns=(...))")
+        values = row_of(str(payload, "utf-8"), self._delimiter)
+        if not values:
+            return None  # an empty line
+        if len(values) != len(columns):
+            raise ValueError(f"the row has {len(values)} values for {len(columns)} columns")
+        row = dict(zip(columns, values, strict=True))
+        return row if self._read is None else self._read(row)
+
+    def encode(self, event: Any) -> bytes:
+        row = record_of(event)
+        if type(row) is dict:
+            row = [row[name] for name in self._columns or row]
+        out = io.StringIO()
+        csv.writer(out, delimiter=self._delimiter, lineterminator="").writerow(row)
+        text = out.getvalue()
+        if "\n" in text or "\r" in text:
+            raise ValueError("a value holds a newline, and a row has to be on one line")
+        return text.encode()
+
+
+class Csv(Serde[Event]):
+    """Events as rows of CSV, UTF-8, each on a line: of a type, whose fields are read from texts, or
+    as dicts of texts.
+
+    ``columns`` names the columns; a source of CSV files takes them from each file's first line.
+    """
+
+    @overload
+    def __init__(
+        self: Csv[dict[str, str]],
+        kind: None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        delimiter: str = ",",
+        on_error: str = STOP,
+    ): ...
+    @overload
+    def __init__(
+        self,
+        kind: type[Event],
+        *,
+        columns: Sequence[str] | None = None,
+        delimiter: str = ",",
+        on_error: str = STOP,
+    ): ...
+    def __init__(
+        self,
+        kind: Any = None,
+        *,
+        columns: Sequence[str] | None = None,
+        delimiter: str = ",",
+        on_error: str = STOP,
+    ):
+        codec = CsvCodec(kind, tuple(columns) if columns else None, delimiter)
+        super().__init__(label_of("csv", kind), codec, on_error)

@@ -1,0 +1,135 @@
+"""What all serdes share: a decoder, encoders, and functions that travel to workers.
+
+Where it runs: everywhere; pure.
+"""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.steps import ON_ERROR, STOP, Decoder, Encoder, pickle_by_name
+
+Event = TypeVar("Event")
+HEADER_BYTES = 4  # of a frame: its length, big endian
+
+
+class Codec(ABC):
+    """Both directions of a format; travels as the arguments it was made with."""
+
+    def __init__(self, *arguments: Any):
+        self._arguments = arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), pickle_by_name(self._arguments))
+
+    @abstractmethod
+    def decode(self, payload: Any) -> Any:
+        """Return the event of a payload.  Raises ValueError, in words, where it has none."""
+
+    @abstractmethod
+    def encode(self, event: Any) -> bytes:
+        """Return an event's payload.  Raises ValueError or TypeError where it has none."""
+
+
+def _restored(codec: type[Codec], arguments: bytes) -> Codec:
+    return codec(*pickle.loads(arguments))
+
+
+class _Line:
+    def __init__(self, codec: Codec):
+        self._codec = codec
+
+    def __call__(self, event: Any) -> bytes:
+        return self._codec.encode(event) + b"\n"
+
+
+class _Frame:
+    def __init__(self, codec: Codec):
+        self._codec = codec
+
+    def __call__(self, event: Any) -> bytes:
+        payload = self._codec.encode(event)
+        return len(payload).to_bytes(HEADER_BYTES, "big") + payload
+
+
+class _Keyed:
+    def __init__(self, codec: Codec, key: Callable[[Any], Any]):
+        self._codec = codec
+        self._key = key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _keyed, (pickle_by_name((self._codec, self._key)),)
+
+    def __call__(self, event: Any) -> tuple[bytes, Any]:
+        return self._codec.encode(event), self._key(event)
+
+
+def _keyed(content: bytes) -> _Keyed:
+    return _Keyed(*pickle.loads(content))
+
+
+class Serde(Generic[Event]):
+    """A format of events of type ``Event``: a decoder for sources and encoders for sinks."""
+
+    def __init__(self, label: str, codec: Codec, on_error: str):
+        if on_error not in ON_ERROR:
+            fix = f"Choose one of {', '.join(map(repr, ON_ERROR))}."
+            raise WallarooParameterError(
+                Problem(label, "", f"on_error={on_error!r} is unknown.", fix)
+            )
+        self._label = label
+        self._codec = codec
+        self._on_error = on_error
+
+    @property
+    def decoder(self) -> Decoder[Event]:
+        """Decodes a payload."""
+        # pure: to decode twice costs less than to pickle the event and back
+        name = f"decode {self._label}"
+        return Decoder(self._codec.decode, name, on_error=self._on_error, is_pure=True)
+
+    @property
+    def encoder(self) -> Encoder[Event]:
+        """Encodes an event as a payload, without header or newline: for Kafka, queues, objects, and
+        files with a ``form``.
+        """
+        return self._encoder(self._codec.encode)
+
+    @property
+    def line_encoder(self) -> Encoder[Event]:
+        """Encodes an event as a line."""
+        return self._encoder(_Line(self._codec))
+
+    @property
+    def frame_encoder(self) -> Encoder[Event]:
+        """Encodes an event as a frame: four bytes of length, big endian, and the payload."""
+        return self._encoder(_Frame(self._codec))
+
+    def keyed_encoder(self, key: Callable[[Event], str | bytes | int | None]) -> Encoder[Event]:
+        """Encode an event as a Kafka record with ``key(event)`` as its key."""
+        return self._encoder(_Keyed(self._codec, key))
+
+    def _encoder(self, function: Callable[[Event], Any]) -> Encoder[Event]:
+        return Encoder(function, f"encode {self._label}", self._on_error)
+
+    def __repr__(self) -> str:
+        return f"<serde {self._label}>"
+
+
+def missing(format_name: str, library: str, extra: str, error: ImportError) -> Exception:
+    """Make the error for a library that is not installed."""
+    what = f"needs {library}, which cannot be imported: {error}."
+    fix = f"Install it wherever the driver and workers run: pip install 'wallaroo-spark[{extra}]'."
+    return WallarooParameterError(Problem(format_name, "", what, fix))
+
+
+def label_of(format_name: str, kind: Any) -> str:
+    """Return what errors and tables call a format of a type."""
+    return format_name if kind is None else f"{format_name} {getattr(kind, '__name__', kind)}"
+
+
+__all__ = ["STOP", "Codec", "Event", "Serde", "label_of", "missing"]

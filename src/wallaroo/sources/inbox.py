@@ -1,0 +1,180 @@
+"""The inbox of a source whose events come by themselves: a bounded queue between the thread in which
+the user's code, or a client library, runs and the feed.
+
+Where it runs: feeder processes.
+
+The invariants:
+
+* Events leave the inbox in the order in which they came, each with the position after it; the last
+  one's position is stored in one piece with them.
+* `Pushed.stored` is called after the event is on disk, never before.
+* At most ``EVENTS_MAX`` events or ``BYTES_MAX`` bytes wait (one event may be larger): who puts more
+  waits.  So where the spool is full, the user's code waits too.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from wallaroo.errors import PeerError, UserCodeError
+from wallaroo.sources.feed import Run
+from wallaroo.sources.generator import unpickled
+from wallaroo.steps import Decoder
+
+EVENTS_MAX = 4096
+BYTES_MAX = 8 << 20
+RUN_BYTES_MAX = 256 * 1024  # taken at once
+IDLE_S = 0.1  # without an event the feed looks after other things
+_LENGTH = struct.Struct(">I")
+
+
+class Pushed(NamedTuple):
+    """An event in its frame, the position after it, and who wants to know that it is stored."""
+
+    frame: bytes
+    position: Any
+    stored: Callable[[], object] | None
+
+
+class Inbox:
+    """See the module's head."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[Pushed] = deque()
+        self._bytes = 0
+        self._is_ended = False
+        self._failure: Exception | None = None
+
+    def put(self, pushed: Pushed) -> None:
+        """Add an event; wait while the inbox is full."""
+        with self._changed:
+            self._changed.wait_for(self._has_room)
+            self._add(pushed)
+
+    def try_put(self, pushed: Pushed) -> bool:
+        """Add an event, if there is room."""
+        with self._changed:
+            if not self._has_room():
+                return False
+            self._add(pushed)
+            return True
+
+    def end(self, failure: Exception | None = None) -> None:
+        """Nothing more comes, perhaps because of a failure."""
+        with self._changed:
+            if not self._is_ended:
+                self._is_ended = True
+                self._failure = failure
+            self._changed.notify_all()
+
+    def take(self, wait_s: float) -> list[Pushed] | None:
+        """Return what waits, at most about ``RUN_BYTES_MAX``; an empty list where nothing came in
+        time, None at the end.  Raises what the inbox was ended with, after its last event.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_ended, wait_s)
+            taken: list[Pushed] = []
+            size = 0
+            while self._waiting and size < RUN_BYTES_MAX:
+                taken.append(self._waiting.popleft())
+                size += len(taken[-1].frame)
+            self._bytes -= size
+            self._changed.notify_all()
+            if not taken and self._is_ended:
+                if self._failure is not None:
+                    raise self._failure
+                return None
+            return taken
+
+    def _has_room(self) -> bool:
+        is_full = len(self._waiting) >= EVENTS_MAX or self._bytes >= BYTES_MAX
+        return self._is_ended or not is_full
+
+    def _add(self, pushed: Pushed) -> None:
+        if not self._is_ended:  # what comes after the end is dropped
+            self._waiting.append(pushed)
+            self._bytes += len(pushed.frame)
+            self._changed.notify_all()
+
+
+class InboxFeed:
+    """A feed of what `work` puts into an inbox; ``work`` runs in a thread of its own."""
+
+    def __init__(self, source: str, work: Callable[[Inbox, Any], None], resume: bytes):
+        """``work`` is called with the inbox and the position after the last stored event (None: at
+        the beginning); the source ends when it returns, unless it ended the inbox itself.
+        """
+        self._source = source
+        self._work = work
+        self._inbox = Inbox()
+        self._resume = resume
+        self._thread: threading.Thread | None = None
+
+    def next_run(self) -> Run | None:
+        """Return what came.  Raises UserCodeError or PeerError where the user's code did."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name=self._source, daemon=True)
+            self._thread.start()
+        taken = self._inbox.take(IDLE_S)
+        if taken is None:
+            return None
+        if not taken:
+            return Run(b"", 0, self._resume)
+        self._resume = pickle.dumps(taken[-1].position)
+        wanted = [pushed.stored for pushed in taken if pushed.stored is not None]
+        frames = b"".join(pushed.frame for pushed in taken)
+        return Run(frames, len(taken), self._resume, stored=lambda: _call(wanted))
+
+    def _live(self) -> None:
+        position = pickle.loads(self._resume) if self._resume else None
+        try:
+            self._work(self._inbox, position)
+        except PeerError as error:
+            self._inbox.end(error)
+        except BaseException as error:  # noqa: BLE001  # the boundary to the user's source, in its thread
+            self._inbox.end(failure_of(self._source, error, position))
+        else:
+            self._inbox.end()
+
+
+def _call(wanted: list[Callable[[], object]]) -> None:
+    for stored in wanted:
+        stored()
+
+
+def failure_of(source: str, error: BaseException, position: Any) -> UserCodeError:
+    """Make the error for what a user's source raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return UserCodeError(
+        source,
+        f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "its own thread",
+        f"after position {repr(position)[:200]}",
+        f"{type(error).__name__}: {error}",
+        "".join(traceback.format_exception(error)),
+    )
+
+
+def framer_of(decoder: Decoder[Any]) -> Callable[[Any], bytes]:
+    """Return what makes frames of events: pickled ones, or, where the source has a decoder of the
+    user's, of payloads as they are.
+    """
+    return _pickled if decoder is unpickled else _plain
+
+
+def _pickled(event: Any) -> bytes:
+    return _plain(pickle.dumps(event, pickle.HIGHEST_PROTOCOL))
+
+
+def _plain(payload: Any) -> bytes:
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise TypeError(
+            f"a source with a decoder takes payloads (bytes), got {type(payload).__name__}"
+        )
+    return _LENGTH.pack(len(payload)) + payload

@@ -1,0 +1,96 @@
+"""PushSource: events that a client library calls back with.
+
+Where it runs: the configuration travels; the user's code runs in a thread of a feeder process,
+which writes what is pushed to the spool.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from wallaroo.errors import PeerError
+from wallaroo.framing import Framing
+from wallaroo.sources.feed import Feed
+from wallaroo.sources.generator import VALUE_BYTES_MAX, unpickled
+from wallaroo.sources.inbox import Inbox, InboxFeed, Pushed, failure_of, framer_of
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps import Callback, Decoder
+
+
+class Push:
+    """What a subscriber calls with each event, from any thread."""
+
+    def __init__(self, source: str, inbox: Inbox, frame: Callable[[Any], bytes]):
+        self._source = source
+        self._inbox = inbox
+        self._frame = frame
+        self._is_ended = threading.Event()
+
+    def __call__(self, event: Any, stored: Callable[[], object] | None = None) -> None:
+        """Add an event; waits while the backlog is at its bound.
+
+        ``stored`` is called, in another thread, when the event is on disk: the moment to
+        acknowledge it where it came from.
+        """
+        try:
+            frame = self._frame(event)
+        except Exception as error:
+            self.fail(error)
+            raise
+        self._inbox.put(Pushed(frame, None, stored))
+
+    def end(self) -> None:
+        """Nothing more comes: the source ends after what was pushed."""
+        self._inbox.end()
+        self._is_ended.set()
+
+    def fail(self, error: Exception) -> None:
+        """What gives events is broken: the run ends with this error, after what was pushed."""
+        known = isinstance(error, PeerError)
+        self._inbox.end(error if known else failure_of(self._source, error, None))
+        self._is_ended.set()
+
+    def wait(self) -> None:
+        """Wait for `end`."""
+        self._is_ended.wait()
+
+
+class PushSource(SourceConfig[Event]):
+    """Call ``subscribe(push)``, which has ``push(event)`` called for every event.
+
+    At least once, where the sender sends again what was not acknowledged: ``push(event, stored)``
+    says when to.  An event that is pushed and not stored yet is lost when the process dies.
+    ``subscribe`` may return at once or run as long as it likes; ``push.end()`` ends the source.
+    With a ``decoder`` events are payloads (bytes) for it; else anything that can be pickled.
+    """
+
+    kind: ClassVar[str] = "push"
+
+    def __init__(
+        self,
+        name: str,
+        subscribe: Callable[[Push], object],
+        decoder: Decoder[Event] = unpickled,
+    ):
+        self.name = name
+        self.decoder = decoder
+        self._subscribe = Callback(subscribe)
+
+    @property
+    def label(self) -> str:
+        return f"push {getattr(self._subscribe.function, '__name__', self._subscribe.function)}"
+
+    @property
+    def wire_framing(self) -> Framing:
+        return Framing(max_size=VALUE_BYTES_MAX)
+
+    def open_feed(self, resume: bytes) -> Feed:
+        return InboxFeed(self.name, self._run, resume)
+
+    def _run(self, inbox: Inbox, position: Any) -> None:
+        push = Push(self.name, inbox, framer_of(self.decoder))
+        kept = self._subscribe.function(push)  # what it returns may have to live on
+        push.wait()
+        del kept

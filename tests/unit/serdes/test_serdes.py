@@ -1,0 +1,233 @@
+"""Serdes: what is written is read, types are checked, and what does not fit says where."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import wallaroo
+from tests.unit.serdes.orders import (
+    ORDER,
+    SCHEMA,
+    SERDES,
+    STRUCTS,
+    Everything,
+    Item,
+    Node,
+    Order,
+    Point,
+    Side,
+    struct,
+)
+from wallaroo.errors import UserCodeError, WallarooParameterError
+from wallaroo.serdes import Avro, Csv, CsvLine, Json, MessagePack, Protobuf, Serde
+from wallaroo.steps import Encoder
+from wallaroo.testing import run_local
+
+EVERYTHING = Everything(
+    datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    Decimal("1.10"),
+    b"\0\xff",
+    Point(1, 2),
+    {"size": 3, "color": "red"},
+    {"a", "b"},
+    (1, "one"),
+    {"a": [1, 2]},
+)
+
+
+@pytest.fixture(params=sorted(SERDES))
+def serde(request: pytest.FixtureRequest) -> Serde[Any]:
+    return SERDES[request.param]
+
+
+def test_what_is_encoded_is_decoded(serde: Serde[Any]) -> None:
+    assert serde.decoder.decode(serde.encoder.function(ORDER)) == ORDER
+
+
+def test_a_decoder_and_an_encoder_travel(serde: Serde[Any]) -> None:
+    decoder, encoder = pickle.loads(pickle.dumps((serde.decoder, serde.encoder)))
+    assert decoder.decode(encoder.function(ORDER)) == ORDER
+    assert decoder.decode(encoder.function(ORDER)).items[0].__class__ is Item
+
+
+@pytest.mark.parametrize("made", [Json(Everything), MessagePack(Everything)], ids=repr)
+def test_all_types_return(made: Serde[Any]) -> None:
+    assert made.decoder.decode(made.encoder.function(EVERYTHING)) == EVERYTHING
+
+
+def test_a_type_may_contain_itself() -> None:
+    nodes = Json(Node)
+    assert nodes.decoder.decode(b'{"value": 1, "next": {"value": 2}}') == Node(1, Node(2))
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b"{", "Expecting property name"),
+        (b"\xff", "codec can't decode"),
+        (b"[]", r"expected an object \(Order\), got \[\] \(list\)"),
+        (b'{"id": 7}', "a Order needs 'side', 'price', got 'id'"),
+        (b'{"id": true, "side": "buy", "price": 1}', r"id: expected int, got True \(bool\)"),
+        (b'{"id": 1, "side": "up", "price": 1}', "side: expected one of 'buy', 'sell', got 'up'"),
+        (b'{"id": 1, "side": "buy", "price": NaN}', "NaN is no JSON"),
+        (
+            b'{"id": 1, "side": "buy", "price": 1, "items": [{"name": "a"}, {"name": 3}]}',
+            r"items\[1\].name: expected str, got 3 \(int\)",
+        ),
+    ],
+)
+def test_json_that_does_not_fit_says_where(payload: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        SERDES["json"].decoder.decode(payload)
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b"", "no record of the schema"),
+        (b"\x02", "no record of the schema"),
+        (b"\0\0\0\0\1" + SERDES["avro"].encoder.function(ORDER), "."),
+        (SERDES["avro"].encoder.function(ORDER) + b"more", "4 of .* bytes are left"),
+    ],
+)
+def test_avro_that_does_not_fit_is_refused(payload: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        SERDES["avro"].decoder.decode(payload)
+
+
+def test_avro_reads_with_a_newer_schema() -> None:
+    fields = [*SCHEMA["fields"], {"name": "shop", "type": "string", "default": "none"}]  # type: ignore[misc]
+    newer = Avro(SCHEMA, reader=json.dumps({**SCHEMA, "fields": fields}))
+    assert newer.decoder.decode(SERDES["avro"].encoder.function(ORDER))["shop"] == "none"
+
+
+def test_avro_refuses_to_write_what_the_schema_does_not_have() -> None:
+    with pytest.raises(ValueError, match="shop"):
+        Avro(SCHEMA).encoder.function(
+            {"id": 1, "side": "buy", "price": 1.0, "items": [], "shop": 1}
+        )
+
+
+def test_protobuf_messages_return() -> None:
+    payload = STRUCTS.encoder.function(struct())
+    decoder = pickle.loads(pickle.dumps(STRUCTS.decoder))
+    assert decoder.decode(payload) == struct()
+    with pytest.raises(TypeError, match="expected a message Struct, got 7"):
+        STRUCTS.encoder.function(7)
+    with pytest.raises(Exception, match="Error parsing message"):
+        decoder.decode(b"\xff\xff")
+
+
+def test_csv_reads_texts_as_fields() -> None:
+    orders = Csv(Order, columns=("id", "side", "price", "note"))
+    assert orders.decoder.decode(b'7,buy,"1.5",') == Order(7, Side.BUY, 1.5)
+    line = CsvLine(("price", "id", "side"), b"2.0,8,sell")
+    assert Csv(Order).decoder.decode(line) == Order(8, Side.SELL, 2.0)  # type: ignore[arg-type]
+    assert Csv(columns=("a", "b")).decoder.decode(b'1,"x, ""y"""') == {"a": "1", "b": 'x, "y"'}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'"a', "has to be on one line"),
+        (b"1,2,3", "3 values for 2 columns"),
+        (b"1,x", "b: expected int, got 'x'"),
+    ],
+)
+def test_a_row_that_does_not_fit_says_why(line: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Csv(Pair, columns=("a", "b")).decoder.decode(line)
+
+
+def test_csv_writes_rows() -> None:
+    assert Csv(Item).line_encoder.function(Item('a"b', 2)) == b'"a""b",2\n'
+    assert Csv(columns=("b", "a")).encoder.function({"a": 1, "b": 2}) == b"2,1"
+    with pytest.raises(ValueError, match="newline"):
+        Csv(Item).encoder.function(Item("a\nb"))
+
+
+def test_json_has_no_form_for_infinity_and_objects() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        Json().encoder.function(float("inf"))
+    with pytest.raises(TypeError, match="has no form here"):
+        Json().encoder.function(object())
+
+
+def test_frames_and_lines_and_keys() -> None:
+    items = Json(Item)
+    assert items.line_encoder.function(Item("a")) == b'{"name":"a","count":1}\n'
+    assert items.frame_encoder.function(Item("a"))[:4] == b"\0\0\0\x16"
+    keyed: Encoder[Item] = pickle.loads(pickle.dumps(items.keyed_encoder(name)))
+    assert keyed.function(Item("a")) == (b'{"name":"a","count":1}', "a")
+
+
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
+def name(item: Item) -> str:
+    return item.name
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Json(complex), "complex is no type that values can be checked against"),
+        (lambda: Json(Order, on_error="ignore"), "on_error='ignore' is unknown"),
+        (lambda: Avro({"type": "nothing"}), "The schema cannot be used"),
+        (lambda: Avro("{"), "The schema is no JSON"),
+        (lambda: Protobuf(Order), "is no message class"),  # type: ignore[type-var]
+    ],
+)
+def test_what_cannot_work_is_refused_when_it_is_made(make: Any, words: str) -> None:
+    with pytest.raises(WallarooParameterError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("library", "extra", "make"),
+    [("fastavro", "avro", lambda: Avro(SCHEMA)), ("msgpack", "msgpack", MessagePack)],
+)
+def test_a_missing_library_is_named(
+    library: str, extra: str, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(WallarooParameterError, match=rf"pip install 'wallaroo-spark\[{extra}\]'"):
+        make()
+
+
+def _application(serde: Serde[Any], out: Path, letters: Path | None = None) -> Any:
+    feed = wallaroo.TCPSourceConfig("orders", "127.0.0.1", 0, serde.decoder)
+    pipeline = wallaroo.source("orders", feed).to_sink(
+        wallaroo.FileSinkConfig(out, serde.encoder, form="lines")
+    )
+    dead = None if letters is None else wallaroo.FileSinkConfig(letters)
+    return wallaroo.build_application("orders", pipeline, dead_letters=dead)
+
+
+def test_a_payload_that_cannot_be_decoded_becomes_a_dead_letter(tmp_path: Path) -> None:
+    orders = Json(Order, on_error="dead-letter")
+    application = _application(orders, tmp_path / "out.txt", tmp_path / "letters.jsonl")
+    good = orders.encoder.function(ORDER)
+    run = run_local(application, {"orders": [good, b'{"id": "x"}', good]})
+    assert run.outputs == [good, good]
+    (letter,) = run.dead_letters
+    assert bytes.fromhex(letter["frame_hex"]) == b'{"id": "x"}'
+    assert letter["error"] == "ShapeError: id: expected int, got 'x' (str)"
+    assert (letter["step"], letter["source"]) == ("decode json Order", "orders")
+
+
+def test_without_a_policy_the_run_stops_with_the_step_and_the_reason(tmp_path: Path) -> None:
+    application = _application(Json(Order), tmp_path / "out.txt")
+    with pytest.raises(UserCodeError, match="decode json Order") as raised:
+        run_local(application, {"orders": [b"{}"]})
+    assert "a Order needs 'id', 'side', 'price', got nothing" in str(raised.value)
