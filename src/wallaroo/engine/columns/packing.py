@@ -155,13 +155,16 @@ def _coded(pieces: list[Keys]) -> CodedKeys:
     parts = []
     for piece in pieces:
         if isinstance(piece, CodedKeys):
-            used, codes = np.unique(piece.codes, return_inverse=True)
-            values = [piece.values[code] for code in used.tolist()]
+            used = np.flatnonzero(np.bincount(piece.codes, minlength=len(piece.values)))
+            own = np.empty(len(piece.values), np.intp)
+            own[used] = [
+                numbers.setdefault(piece.values[code], len(numbers)) for code in used.tolist()
+            ]
+            parts.append(own[piece.codes])
         else:
             values = piece.tolist()
-            codes = np.arange(len(values))
-        own = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.intp)
-        parts.append(own[codes.reshape(-1)])
+            own = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.intp)
+            parts.append(own)
     return CodedKeys(list(numbers), np.concatenate(parts))
 
 

@@ -59,9 +59,12 @@ class RowPickle:
         if any(len(each) != size for each in raw):
             return False
         packed = np.frombuffer(b"".join(raw), self.dtype)
+        content = packed.view(np.uint8).reshape(len(raw), size)
+        assert self.dtype.fields is not None
         for name, value in self.constants:
-            found = packed[name].tolist()
-            if found.count(value) != len(found):
+            begin = self.dtype.fields[name][1]
+            found = content[:, begin : begin + len(value)]
+            if not bool((found == np.frombuffer(value, np.uint8)).all()):
                 return False
         assert into.dtype.names is not None
         for name in into.dtype.names:
