@@ -123,6 +123,11 @@ LAZY = {
         "wallaroo.cli.receive.command",
         "wallaroo.cli.receive.kafka",
     ): "it needs confluent-kafka, which is optional",
+    (
+        "wallaroo.sources.files.config",
+        "wallaroo.sources.files.log",
+    ): "it imports Arrow, which takes long",
+    ("wallaroo.sources.files.config", "wallaroo.storage"): "it imports Arrow, which takes long",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",

@@ -184,10 +184,13 @@ class ResidentHost(OnThisMachine):
         assert wakes is not None
         logs = batches.setup.logs_by_name
         looks = Looks(logs.values(), batches.setup.plan.has_time)
+        growth = self._options.batch_time_s / self._options.batch_target_s
         while not self._is_over.is_set():
             events_max, is_held = self._admitted
             start = batches.ends
-            ends = start if is_held else plan_ends(start, logs, events_max)
+            ends = (
+                start if is_held else plan_ends(start, logs, events_max, int(growth * events_max))
+            )
             if ends == start:
                 wakes.wait(looks.pause_s())
             else:
