@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def _round(
 
 
 def _application(module: str, load: Load, port: int) -> Any:
-    example = __import__(module)
+    example = import_module(module)
     inputs = ",".join(f"{source}@{loads.HOST}:0" for source in load.frames)
     return example.application_setup(["--in", inputs, "--out", f"{loads.HOST}:{port}"])
 

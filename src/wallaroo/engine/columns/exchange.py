@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from wallaroo.engine.blocks import Block
-from wallaroo.engine.columns.keys import Array, Coder, Keys
+from wallaroo.engine.columns.keys import Array, Coder, FieldKeys, Keys, in_rows
 from wallaroo.engine.columns.packing import (
     pack_events,
     pack_keys,
@@ -41,6 +41,13 @@ class _Run:
     count: int = 0
 
 
+def _taken(keys: Keys, at: Array, copied: Any) -> Keys:
+    """The keys of these rows, which were copied."""
+    if isinstance(keys, FieldKeys):
+        return FieldKeys(copied[keys.name], keys.name)
+    return keys.take(at)
+
+
 class ColumnExchange:
     """The way of blocks from one stage to the stage after a shuffle; see ``Exchange``."""
 
@@ -62,6 +69,7 @@ class ColumnExchange:
         that cannot travel; nothing was taken then.
         """
         rows = travelling(rows)
+        keys = in_rows(keys, rows)
         if len(self._buckets) == 1:
             self._coder.codes(keys)
             self._add(0, keys, self._copied(rows, None))
@@ -69,7 +77,7 @@ class ColumnExchange:
         tasks = self._tasks_of(keys)
         copies = [(task, at, self._copied(rows, at)) for task, at in self._split(tasks)]
         for task, at, copy in copies:
-            self._add(task, keys.take(at), copy)
+            self._add(task, _taken(keys, at, copy[1]), copy)
 
     def _tasks_of(self, keys: Keys) -> Array:
         codes = self._coder.codes(keys)

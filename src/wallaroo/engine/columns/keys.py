@@ -61,6 +61,40 @@ class PlainKeys:
         return list(self.column.tolist())
 
 
+class FieldKeys(PlainKeys):
+    """Keys that are a field of the rows they belong to: they travel with those."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, column: Array, name: str):
+        super().__init__(column)
+        self.name = name
+
+    def take(self, at: Array) -> FieldKeys:
+        return FieldKeys(self.column[at], self.name)
+
+    def part(self, first: int, end: int) -> FieldKeys:
+        return FieldKeys(self.column[first:end], self.name)
+
+
+def in_rows(keys: Keys, rows: Any) -> Keys:
+    """Return keys as a field of rows, where they lie in one."""
+    if type(keys) is not PlainKeys or not isinstance(rows, np.ndarray) or not rows.dtype.names:
+        return keys
+    column = keys.column
+    at = _address(column) - _address(rows)
+    assert rows.dtype.fields is not None
+    for name in rows.dtype.names:
+        dtype, offset = rows.dtype.fields[name][:2]
+        if offset == at and dtype == column.dtype and column.strides == rows.strides:
+            return FieldKeys(column, name)
+    return keys
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
 class CodedKeys:
     """Keys of any kind: different ones in ``values``, and for each row which of them it has."""
 

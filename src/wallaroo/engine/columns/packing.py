@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from wallaroo.engine.columns.keys import CodedKeys, Keys, PlainKeys
+from wallaroo.engine.columns.keys import CodedKeys, FieldKeys, Keys, PlainKeys
 from wallaroo.engine.columns.rows import Rows, as_arrow
 from wallaroo.engine.packing import Packing
 
@@ -139,6 +139,9 @@ def unpack_rows(packed: Packed, packing: Packing) -> Rows:
 
 def pack_keys(pieces: list[Keys]) -> Any:
     """Pack the keys of the pieces of one block."""
+    names = {piece.name if isinstance(piece, FieldKeys) else None for piece in pieces}
+    if len(names) == 1 and None not in names:
+        return "field", names.pop(), None
     if all(isinstance(piece, PlainKeys) for piece in pieces):
         columns = [piece.column for piece in pieces if isinstance(piece, PlainKeys)]
         dtype = columns[0].dtype
@@ -168,9 +171,11 @@ def _coded(pieces: list[Keys]) -> CodedKeys:
     return CodedKeys(list(numbers), np.concatenate(parts))
 
 
-def unpack_keys(packed: Any) -> Keys:
-    """Undo ``pack_keys``."""
+def unpack_keys(packed: Any, rows: Rows) -> Keys:
+    """Undo ``pack_keys``; ``rows`` are theirs."""
     how, what, content = packed
+    if how == "field":
+        return PlainKeys(rows[what])
     if how == "plain":
         return PlainKeys(np.frombuffer(content, what))
     return CodedKeys(what, np.frombuffer(content, np.uint32).astype(np.intp))
@@ -180,8 +185,9 @@ def unpacker(packing: Packing) -> Callable[[bytes], tuple[Any, Any]]:
     """Return what reads an exchange's block of columns: keys, and rows."""
 
     def unpack(packed: bytes) -> tuple[Any, Any]:
-        keys, rows = pickle.loads(packed)
-        return unpack_keys(keys), unpack_rows(rows, packing)
+        keys, content = pickle.loads(packed)
+        rows = unpack_rows(content, packing)
+        return unpack_keys(keys, rows), rows
 
     return unpack
 
