@@ -12,7 +12,8 @@ from typing import Any
 
 from wallaroo.check.subject import Subject, title_of, used_steps
 from wallaroo.errors import Problem
-from wallaroo.graph.nodes import StepNode
+from wallaroo.graph.nodes import CollectNode, KeyByNode, MergeNode, Node, SourceNode, StepNode
+from wallaroo.graph.walk import walk
 from wallaroo.steps import Step
 from wallaroo.vectorized.steps import BatchDecoder, BatchStateComputation, Form
 
@@ -64,17 +65,54 @@ def _refused(layout: Any, initial: Any) -> Exception | None:
     return None
 
 
-def blocks_have_no_times(subject: Subject) -> Iterator[Problem]:
-    """Blocks travel without the times of their rows."""
-    vectorized = next((used for used in used_steps(subject) if used.step.takes_blocks), None)
-    if vectorized is None:
+def times_are_known(subject: Subject) -> Iterator[Problem]:
+    """Blocks do not carry the times of their rows: where times matter, rows are events."""
+    steps = [node for node in subject.of(StepNode) if isinstance(node.step, Step)]
+    timed = [node for node in steps if node.step.uses_time or node.step.keeps_entries]
+    if not timed:
         return
-    for node in subject.of(StepNode):
-        step = node.step
-        if isinstance(step, Step) and (step.uses_time or step.keeps_entries):
-            what = (
-                f"It needs the times of events, and vectorized steps ({vectorized.title}) do not pass "
-                f"them on in this version."
-            )
-            fix = "Use per-event steps throughout an application with windows, timers or joins."
-            yield Problem(title_of(node), node.place, what, fix)
+    for node in (node for node in subject.nodes if _takes_blocks(node)):
+        if isinstance(node, StepNode) and (_comes_first(node) or _comes_last(subject, node)):
+            continue
+        what = (
+            f"It is a vectorized step among steps for which time matters ({title_of(timed[0])}): "
+            f"blocks do not carry the times of their rows in this version."
+        )
+        fix = (
+            "Such steps may come first, directly behind a vectorized decoder, or last, after all "
+            "shuffles; between them, use per-event steps and key extractors."
+        )
+        yield Problem(title_of(node), node.place, what, fix)
+
+
+def _takes_blocks(node: Node) -> bool:
+    own = getattr(node, "step", None) or getattr(node, "extractor", None)
+    return isinstance(own, Step) and own.takes_blocks
+
+
+def _comes_first(node: Node) -> bool:
+    """Whether blocks come to a step from where they are decoded, through nothing but such steps."""
+    return all(
+        isinstance(before, MergeNode)
+        or _takes_blocks(before)
+        or (isinstance(before, SourceNode) and _makes_blocks(before))
+        for before in walk(node)
+    )
+
+
+def _makes_blocks(node: SourceNode) -> bool:
+    return isinstance(getattr(node.config, "decoder", None), BatchDecoder)
+
+
+def _comes_last(subject: Subject, node: Node) -> bool:
+    """Whether nothing but sinks and steps to which time means nothing come after a step."""
+    return not any(
+        isinstance(after, KeyByNode | CollectNode) or _is_timed(after)
+        for after in subject.nodes
+        if after is not node and node in walk(after)
+    )
+
+
+def _is_timed(node: Node) -> bool:
+    step = getattr(node, "step", None)
+    return isinstance(step, Step) and (step.uses_time or step.keeps_entries)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from wallaroo.check.batches import (
-    blocks_have_no_times,
     layouts_can_be_stored,
     rows_have_a_form,
+    times_are_known,
 )
 from wallaroo.check.dead_letters import dead_letter_sink_is_a_sink, dead_letters_have_a_sink
 from wallaroo.check.functions import (
@@ -76,7 +76,7 @@ RULES: tuple[Rule, ...] = (
     joins_have_a_span,
     rows_have_a_form,
     layouts_can_be_stored,
-    blocks_have_no_times,
+    times_are_known,
     names_are_readable,
     sources_have_their_own_names,
     steps_have_their_own_names,

@@ -96,12 +96,19 @@ def test_a_generator_is_refused() -> None:
     assert "Return all rows at once." in problems(each)
 
 
-def test_event_time_and_blocks_do_not_mix_yet() -> None:
-    windows = wallaroo.range_windows(wallaroo.seconds(1)).over(Total)
+@wallaroo.key_extractor
+def symbol_of(row: dict[str, Any]) -> bytes:
+    return row["symbol"]  # type: ignore[no-any-return]
 
-    found = problems(symbols, windows)
 
-    assert "needs the times of events, and vectorized steps" in found
+@wallaroo.batch_computation("halved")
+def halved(rows: Array) -> Array:
+    return rows[::2]
+
+
+@wallaroo.computation("same")
+def same(row: Any) -> Any:
+    return row
 
 
 class Total(wallaroo.Aggregation[Any, int, int]):
@@ -116,6 +123,22 @@ class Total(wallaroo.Aggregation[Any, int, int]):
 
     def output(self, key: Any, accumulator: int) -> int:
         return accumulator
+
+
+def windows() -> Any:
+    return wallaroo.range_windows(wallaroo.seconds(1)).over(Total)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [(symbols, windows()), (symbol_of, halved, windows()), (same, halved, symbol_of, windows())],
+    ids=["a key extractor", "behind a key", "behind an event"],
+)
+def test_blocks_do_not_come_where_times_matter(steps: tuple[Any, ...]) -> None:
+    found = problems(*steps)
+
+    assert "It is a vectorized step among steps for which time matters (step 'Total')" in found
+    assert "Such steps may come first" in found
 
 
 def test_steps_belong_where_they_do() -> None:

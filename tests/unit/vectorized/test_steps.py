@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -272,7 +273,12 @@ def with_list(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["size"] > 36]
 
 
-FORMS = [with_numpy, with_arrow, with_table, with_pandas, with_list]
+@wallaroo.batch_computation("polars")
+def with_polars(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.filter(pl.col("size") > 36)
+
+
+FORMS = [with_numpy, with_arrow, with_table, with_pandas, with_polars, with_list]
 
 
 @pytest.mark.parametrize("second", FORMS, ids=lambda step: step.step_name)
@@ -354,6 +360,50 @@ def test_a_decoder_by_itself() -> None:
     [rows] = run_step(trades, [PAYLOADS])
 
     assert rows["size"].tolist() == list(range(40))
+
+
+class Sizes(wallaroo.Aggregation[dict[str, Any], int, dict[str, Any]]):
+    def initial_accumulator(self) -> int:
+        return 0
+
+    def update(self, row: dict[str, Any], size: int, /) -> int:
+        return size + int(row["size"])
+
+    def combine(self, left: int, right: int, /) -> int:
+        return left + right
+
+    def output(self, key: Any, size: int, /) -> dict[str, Any]:
+        return {"key": key, "size": size}
+
+
+def second(row: dict[str, Any]) -> float:
+    return float(row["size"] // 8)
+
+
+@wallaroo.batch_computation("even")
+def even(rows: Array) -> Array:
+    return rows[rows["size"] % 2 == 0]
+
+
+@wallaroo.batch_computation("doubled")
+def doubled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "size": 2 * row["size"]} for row in rows]
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+def test_windows_take_rows_that_vectorized_steps_made(batches: int) -> None:
+    """Blocks first, then event time and windows, then blocks again."""
+    source = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "localhost", 0, trades))
+    windows = wallaroo.range_windows(wallaroo.seconds(1)).over(Sizes)
+    pipeline = source.to(even).with_event_time(second).key_by(symbol_of).to(windows).to(doubled)
+    application = wallaroo.build_application("app", pipeline.to_sink(SINK(as_json)))
+
+    sums: dict[tuple[str, int], int] = {}
+    for number in range(0, 40, 2):
+        key = "ABCD"[number % 4], number // 8
+        sums[key] = sums.get(key, 0) + number
+    expected = [{"key": key, "size": 2 * size} for (key, _), size in sums.items()]
+    assert rows_of(application, batches) == sorted(expected, key=repr)
 
 
 LOADED: list[str] = []

@@ -97,6 +97,8 @@ def _wanted_at_exit(plan: Plan, stage: Stage) -> bool | None:
     """Whether the stage's exit takes blocks; None where it takes both."""
     leave = stage.exit
     if isinstance(leave, ToExchange):
-        return None if leave.extractor is None else leave.extractor.takes_blocks
+        if leave.extractor is not None:
+            return leave.extractor.takes_blocks
+        return False if plan.has_time else None  # only events have times
     encoders = [plan.sinks[sink].encoder for sink in leave.sinks]
     return any(encoder is not None and encoder.takes_blocks for encoder in encoders)

@@ -53,7 +53,12 @@ class Gathered:
     """
 
     def __init__(
-        self, decoder: BatchDecoder[Any], framing: Framing, emit: Emit, failed: OnError
+        self,
+        decoder: BatchDecoder[Any],
+        framing: Framing,
+        emit: Emit,
+        failed: OnError,
+        bytes_min: int = GATHERED_BYTES,
     ) -> None:
         self._framing = framing
         self._split = frame_splitter(framing)
@@ -61,6 +66,7 @@ class Gathered:
         self._emit = emit
         self._count: Any = getattr(decoder.function, "count", None)
         self._rows: Any = getattr(decoder.function, "rows", None)
+        self._bytes_min = bytes_min
         self._waiting: list[bytes] = []
         self._bytes = 0
 
@@ -74,7 +80,7 @@ class Gathered:
             return len(payloads)
         self._waiting.append(frames)
         self._bytes += len(frames)
-        if self._bytes >= GATHERED_BYTES:
+        if self._bytes >= self._bytes_min:
             self.flush()
         return int(count)
 

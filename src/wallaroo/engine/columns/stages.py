@@ -13,6 +13,7 @@ from wallaroo.engine.columns.borders import Flow, flow_of
 from wallaroo.engine.columns.exchange import ColumnExchange
 from wallaroo.engine.columns.exits import block_output
 from wallaroo.engine.columns.heads import (
+    GATHERED_BYTES,
     Gathered,
     decoded_to_blocks,
     keyed_head,
@@ -82,7 +83,9 @@ class BlockStages:
         plan = self._plan.sources[source]
         if not isinstance(plan.decoder, BatchDecoder):
             return None
-        return Gathered(plan.decoder, plan.config.wire_framing, emit, failed)
+        # what comes together has one time of receipt, where time matters
+        bytes_min = 0 if self._plan.has_time else GATHERED_BYTES
+        return Gathered(plan.decoder, plan.config.wire_framing, emit, failed, bytes_min)
 
     def keyed_head(
         self,
