@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from wallaroo.engine.blocks import in_order
 from wallaroo.engine.columns.exchange import ColumnExchange
-from wallaroo.engine.columns.keys import Coder, PlainKeys, keys_of_column, words_of
+from wallaroo.engine.columns.keys import Coder, PlainKeys, keys_of_column
 from wallaroo.engine.columns.packing import unpacker
+from wallaroo.engine.columns.word_table import words_of
 from wallaroo.engine.keys import encode_key, group_of, normalize_key, tasks_by_group
 from wallaroo.engine.packing import PICKLED
 from wallaroo.vectorized.row_error import RowError

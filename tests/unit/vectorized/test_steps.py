@@ -156,6 +156,16 @@ def test_a_frame_of_another_length_stops_the_run_and_is_shown() -> None:
         run_local(built(), {"in": [PAYLOADS[0], b"short"]})
 
 
+def test_frames_keep_their_order_though_some_are_gathered() -> None:
+    """What arrives at another time is another chunk; one of another length is read by itself."""
+    running = LocalApplication(built(decoder=skipped, encoder=encode_bytes), tasks=1)
+    for number, one in enumerate([*PAYLOADS[:7], b"short", *PAYLOADS[7:]]):
+        running.send("in", one)
+        running.clock.advance(0.5 if number % 3 else 0)
+
+    assert running.batch()["stdout"] == PAYLOADS
+
+
 def refusing(policy: str, error: Callable[[Array], Exception]) -> Any:
     @wallaroo.batch_computation("refuse", on_error=policy)
     def refuse(rows: Array) -> Array:
