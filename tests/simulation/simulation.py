@@ -47,6 +47,7 @@ from tests.simulation.world import (
 from wallaroo.durable.refusals import refusal_of
 from wallaroo.errors import CheckpointError, InternalError, WallarooError
 from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.metrics.task_tally import TaskTally
 from wallaroo.plan.model import Plan as WallarooPlan
 from wallaroo.runtime import housekeeping
 from wallaroo.sinks import staging
@@ -59,6 +60,8 @@ REFUSALS = 3  # starts that damage may end before the history ends with that
 TURNS_MAX = 3000  # of one history: more is a hang
 BEGAN_NS = 1_700_000_000_000_000_000
 CLOCK_STEP_NS = 3_600_000_000_000
+# of samples: as in the product, and never
+COUNTDOWNS = (TaskTally._countdown, *(4 * (lambda tally, runs: -1,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ class Simulation:
             mock.patch.object(staging, "INLINE_BYTES_MAX", chance.choice((0, 60, 16384))),
             mock.patch.object(snapshots, "SNAPSHOT_EVERY", chance.choice((1, 2, 5))),
             mock.patch.object(housekeeping, "SWEEP_EVERY", chance.choice((1, 3))),
+            # which steps take how long is seldom of interest, and costs more than the steps
+            mock.patch.object(TaskTally, "_countdown", chance.choice(COUNTDOWNS)),
         ):
             self._system.install()
             try:
