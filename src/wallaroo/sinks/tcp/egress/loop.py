@@ -375,9 +375,7 @@ class Egress:
         may_release = has_begun or not self._config.is_resuming
         released = self._queue.release(self._acked) if may_release else []
         if not released:
-            self._record.note(
-                max(0, self._acked - known.acked), accepted=self._queue.offset, acked=self._acked
-            )
+            self._record.note_place(self._queue.offset, self._acked)
             if self._queue.has_more():
                 self._reports.place(self._queue.offset)
             return
