@@ -311,6 +311,13 @@ class SimulatedConnection:
         self._receiver.received += joined
         return len(joined)
 
+    send = sendmsg
+    has_rest = False
+    can_be_continued = False
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
     def recv(self, count: int) -> bytes:
         words, self._words = self._words[:count], self._words[count:]
         return words
