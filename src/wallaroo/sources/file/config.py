@@ -12,7 +12,6 @@ from typing import ClassVar
 
 from wallaroo.framing import Framing
 from wallaroo.sources.file.cutting import PAYLOAD_BYTES_MAX, cutter_of
-from wallaroo.sources.file.log import FileLog, FileSource
 from wallaroo.sources.interface import FedBy, Line, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
@@ -66,4 +65,7 @@ class FileSourceConfig(SourceConfig[Line]):
     def open_log(self, context: LogContext) -> SourceLog:
         framing = self.wire_framing if self.form == "frames" else None
         cutter = cutter_of(framing, skips_empty=self.skip_empty)
+        # only a run opens it, and it imports what reads files over the network
+        from wallaroo.sources.file.log import FileLog, FileSource
+
         return FileLog(FileSource(self.name, str(self.path), cutter), os.getcwd())
