@@ -106,6 +106,12 @@ LAZY = {
         "wallaroo.sources.files.log",
     ): "it imports Arrow, which takes long",
     ("wallaroo.sources.files.config", "wallaroo.storage"): "it imports Arrow, which takes long",
+    (
+        "wallaroo.sinks.rolling.config",
+        "wallaroo.sinks.rolling.committer",
+    ): "it imports Arrow, which takes long",
+    ("wallaroo.sinks.rolling.config", "wallaroo.storage"): "it imports Arrow, which takes long",
+    ("wallaroo.sinks.rolling.rows", "pyarrow"): "it takes long, and only rows need it",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
     ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",

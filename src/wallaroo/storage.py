@@ -8,6 +8,7 @@ A path is a file, a folder, or a pattern, on a disk or in an S3-compatible objec
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,6 +20,7 @@ from pyarrow import fs
 S3 = "s3://"
 WILD = re.compile(r"[*?\[]")
 HIDDEN = (".", "_")  # names of files that are not finished, or not data
+CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 CONNECT_S, REQUEST_S = 5.0, 30.0
 
 Options = tuple[tuple[str, Any], ...]
@@ -86,6 +88,9 @@ class Storage:
 
 @lru_cache(maxsize=8)
 def _s3(options: Options) -> Any:
+    if "endpoint_override" in dict(options):  # stores beside AWS often lack its newest checksums
+        for name in CHECKSUMS:
+            os.environ.setdefault(name, "when_required")
     own = {"connect_timeout": CONNECT_S, "request_timeout": REQUEST_S}
     return fs.S3FileSystem(**{**own, **dict(options)})
 

@@ -22,6 +22,7 @@ RUN = [
     ROOT / "docs" / "errors.md",
     ROOT / "docs" / "state.md",
     ROOT / "docs" / "sources.md",
+    ROOT / "docs" / "sinks.md",
     ROOT / "docs" / "time.md",
     ROOT / "docs" / "windows.md",
     ROOT / "docs" / "connectors.md",

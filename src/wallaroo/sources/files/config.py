@@ -13,24 +13,11 @@ from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.framing import Framing
 from wallaroo.serdes.csv import Csv
 from wallaroo.sources.file import text
+from wallaroo.sources.files.forms import CSV, FORMS, LINES, PARQUET, form_of
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.sources.replayable import as_it_is
 from wallaroo.steps import Decoder
-
-LINES, CSV, PARQUET = "lines", "csv", "parquet"
-FORMS = (LINES, CSV, PARQUET)
-SUFFIXES = {".parquet": PARQUET, ".csv": CSV}
-
-
-def form_of(path: str) -> str:
-    """Return the form that a path's suffix names; lines, where it names none.
-
-    >>> form_of("in/*.csv.gz"), form_of("in/*.parquet"), form_of("in")
-    ('csv', 'parquet', 'lines')
-    """
-    name = path.removesuffix(".gz")
-    return next((form for suffix, form in SUFFIXES.items() if name.endswith(suffix)), LINES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wallaroo.serdes.csv import CsvLine
-from wallaroo.sources.files.config import CSV, LINES, PARQUET
+from wallaroo.sources.files.forms import CSV, LINES, PARQUET
 from wallaroo.storage import Storage
 
 BLOCK_BYTES = 1 << 20
