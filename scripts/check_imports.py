@@ -112,6 +112,8 @@ LAZY = {
     ): "it imports Arrow, which takes long",
     ("wallaroo.sinks.rolling.config", "wallaroo.storage"): "it imports Arrow, which takes long",
     ("wallaroo.sinks.rolling.rows", "pyarrow"): "it takes long, and only rows need it",
+    ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
+    ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
     ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",

@@ -40,6 +40,7 @@ from wallaroo.sinks.kafka.config import KafkaSinkConfig
 from wallaroo.sinks.kafka.records import KafkaOutput
 from wallaroo.sinks.postgres.config import PostgresSinkConfig
 from wallaroo.sinks.postgres.rows import copy_row, row_encoder
+from wallaroo.sinks.redis.config import RedisSinkConfig
 from wallaroo.sinks.rolling.config import RollingSinkConfig
 from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
 
@@ -54,6 +55,8 @@ __all__ = [
     "FunctionSinkConfig",
     # files by size and time, and objects
     "RollingSinkConfig",
+    # Redis
+    "RedisSinkConfig",
     # PostgreSQL
     "PostgresSinkConfig", "row_encoder", "copy_row",
     # Kafka

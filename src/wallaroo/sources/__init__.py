@@ -21,6 +21,8 @@ from wallaroo.sources.kafka.records import KafkaRecord
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 from wallaroo.sources.polling import PollingSource
 from wallaroo.sources.push import Push, PushSource
+from wallaroo.sources.redis.config import RedisSourceConfig
+from wallaroo.sources.redis.entry import RedisEntry
 from wallaroo.sources.replayable import ReplayableSource
 
 # fmt: off
@@ -31,6 +33,8 @@ __all__ = [
     "SourceConfig", "FedBy", "SourceLog", "LogContext", "Position", "Head", "Range", "Records",
     # many files, and objects
     "FilesSourceConfig",
+    # Redis
+    "RedisSourceConfig", "RedisEntry",
     # Kafka
     "KafkaSourceConfig", "KafkaRecord",
 ]
