@@ -27,7 +27,7 @@ GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph 
 
 # What a pure package may know of this package.  Everything it imports must be listed here, or lie
 # outside of this package.
-_BELOW = ("errors", "steps", "framing", "context", "user_frames", "unpicklable")
+_BELOW = ("errors", "steps", "framing", "context", "user_frames", "unpicklable", "signatures")
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
     "framing": ("errors",),
@@ -75,8 +75,9 @@ LAZY = {
     ("wallaroo.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
     (
         "wallaroo.sinks.tcp.config",
-        "wallaroo.sinks.tcp.committer",
+        "wallaroo.sinks.tcp",
     ): "import wallaroo stays fast and loads no logging",
+    ("wallaroo.sinks.file.config", "wallaroo.sinks.file"): "only a driver commits files",
     (
         "wallaroo.sinks.postgres.config",
         "wallaroo.sinks.postgres.committer",
@@ -89,6 +90,10 @@ LAZY = {
         "wallaroo.sources.kafka.config",
         "wallaroo.sources.kafka.log",
     ): "it needs confluent-kafka, which is optional",
+    (
+        "wallaroo.sources.file.config",
+        "wallaroo.sources.file.log",
+    ): "import wallaroo stays fast: only a run opens the log of a source",
     (
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
@@ -115,7 +120,13 @@ LAZY = {
     ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
     ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
+    ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
+    ("wallaroo.runner", "wallaroo.preflight"): "only a run looks for Java and Pythons",
+    (
+        "wallaroo.cli.doctor.command",
+        "wallaroo.cli.doctor.faster_start",
+    ): "doctor looks at machines that cannot import Spark",
     ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",
 }
 

@@ -1,15 +1,15 @@
 """Wallaroo's Python API for stream processing, run on Apache Spark.
 
-Where it runs: everywhere.  Importing it starts nothing and loads neither Spark nor Arrow.
+Where it runs: everywhere.  Importing it starts nothing and loads neither Spark nor Arrow; what few
+applications use is loaded when it is first asked for.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from wallaroo.api.addresses import tcp_parse_input_addrs, tcp_parse_output_addrs
 from wallaroo.api.application import Application, build_application
-from wallaroo.api.classic.builder import ApplicationBuilder
 from wallaroo.api.decorators import (
     computation,
     computation_multi,
@@ -19,29 +19,14 @@ from wallaroo.api.decorators import (
     state_computation,
     state_computation_multi,
 )
-from wallaroo.api.kafka import (
-    CustomKafkaSinkCLIParser,
-    CustomKafkaSourceCLIParser,
-    DefaultKafkaSinkCLIParser,
-    DefaultKafkaSourceCLIParser,
-    kafka_parse_sink_options,
-    kafka_parse_source_options,
-)
 from wallaroo.api.not_yet import (
     partition,
 )
 from wallaroo.api.pipeline import KeyedPipeline, Pipeline, source
 from wallaroo.api.serialization import deserialize, serialize
 from wallaroo.api.times import hours, microseconds, milliseconds, minutes, nanoseconds, seconds
-from wallaroo.api.windows import (
-    CountWindows,
-    RangeWindows,
-    SessionWindows,
-    count_windows,
-    range_windows,
-    session_windows,
-)
 from wallaroo.context import Context
+from wallaroo.deferred import deferred
 from wallaroo.errors import (
     CheckpointError,
     InternalError,
@@ -56,12 +41,10 @@ from wallaroo.errors import (
 from wallaroo.options import RunHandle, RunOptions
 from wallaroo.runner import run
 from wallaroo.sinks.file.config import FileSinkConfig
-from wallaroo.sinks.kafka.config import KafkaSinkConfig
 from wallaroo.sinks.stdout import StdoutSinkConfig
 from wallaroo.sinks.tcp.config import TCPSinkConfig
-from wallaroo.sources.file import FileSourceConfig
+from wallaroo.sources.file.config import FileSourceConfig
 from wallaroo.sources.generator import GenSourceConfig
-from wallaroo.sources.kafka.config import KafkaSourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.steps import (
     Computation,
@@ -77,6 +60,54 @@ from wallaroo.tls import TLS
 from wallaroo.windows.aggregation import Aggregation
 from wallaroo.windows.spec import Firing, Window
 from wallaroo.windows.step import WindowStep
+
+if TYPE_CHECKING:
+    from wallaroo.api.addresses import tcp_parse_input_addrs, tcp_parse_output_addrs
+    from wallaroo.api.classic.builder import ApplicationBuilder
+    from wallaroo.api.kafka import (
+        CustomKafkaSinkCLIParser,
+        CustomKafkaSourceCLIParser,
+        DefaultKafkaSinkCLIParser,
+        DefaultKafkaSourceCLIParser,
+        kafka_parse_sink_options,
+        kafka_parse_source_options,
+    )
+    from wallaroo.api.windows import (
+        CountWindows,
+        RangeWindows,
+        SessionWindows,
+        count_windows,
+        range_windows,
+        session_windows,
+    )
+    from wallaroo.sinks.kafka.config import KafkaSinkConfig
+    from wallaroo.sources.kafka.config import KafkaSourceConfig
+else:
+    __getattr__ = deferred(
+        __name__,
+        {
+            "wallaroo.api.addresses": ("tcp_parse_input_addrs", "tcp_parse_output_addrs"),
+            "wallaroo.api.classic.builder": ("ApplicationBuilder",),
+            "wallaroo.api.kafka": (
+                "CustomKafkaSinkCLIParser",
+                "CustomKafkaSourceCLIParser",
+                "DefaultKafkaSinkCLIParser",
+                "DefaultKafkaSourceCLIParser",
+                "kafka_parse_sink_options",
+                "kafka_parse_source_options",
+            ),
+            "wallaroo.api.windows": (
+                "CountWindows",
+                "RangeWindows",
+                "SessionWindows",
+                "count_windows",
+                "range_windows",
+                "session_windows",
+            ),
+            "wallaroo.sinks.kafka.config": ("KafkaSinkConfig",),
+            "wallaroo.sources.kafka.config": ("KafkaSourceConfig",),
+        },
+    )
 
 OctetDecoder = Decoder
 OctetEncoder = Encoder
@@ -115,3 +146,7 @@ __all__ = [
     "kafka_parse_sink_options", "partition",
 ]
 # fmt: on
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,26 +1,37 @@
-"""Fault points: named places where a test can kill the process, to prove what a restart finds.
+"""Fault points: named places where a test can kill the process or break the disk and the clock, to
+prove what a restart finds.
 
 Where it runs: everywhere that writes durable files.  ``WALLAROO_FAULT="name:nth"`` kills this
-process with SIGKILL when it passes the named point for the nth time (from 1).
+process with SIGKILL when it passes the named point for the nth time (from 1);
+``WALLAROO_FAULT="name:nth:ACTION"`` does something else there (see ``wallaroo.broken_calls``).
 ``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so that a test can find
-out which there are.  Without these variables ``fault_point`` does nothing; the choice is made once,
-at import.
+out which there are.  ``WALLAROO_FAULT_ORDERS=FOLDER`` takes orders while the process runs: a file in
+FOLDER that is named as the point holds an action, and the first process that passes the point
+removes the file and does it.  Where none of them is set, points are trace points
+(``wallaroo.tracing``), if those are asked for; otherwise ``fault_point`` does nothing.  The choice
+is made once, at import.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Mapping
 
+from wallaroo.broken_calls import act, shift_clock
+from wallaroo.tracing import choose_tracer
 
-def killer(plan: str) -> Callable[[str], None]:
-    """Make the fault point for a plan ``name:nth``; an empty plan makes one that does nothing."""
+TAKEN = ".taken"  # what an order is called that was taken, after the point's name
+
+
+def actor(plan: str) -> Callable[[str], None]:
+    """Make the fault point for a plan ``name:nth`` or ``name:nth:action``; an empty plan makes one
+    that does nothing.
+    """
     if not plan:
         return _pass
-    wanted, _, nth = plan.rpartition(":")
+    wanted, nth, action = [*plan.split(":"), "kill"][:3]
     if not wanted or not nth.isdigit():
-        raise ValueError(f"WALLAROO_FAULT={plan!r} is not of the form name:nth.")
+        raise ValueError(f"WALLAROO_FAULT={plan!r} is not of the form name:nth or name:nth:action.")
     left = [int(nth)]
 
     def fault_point(name: str) -> None:
@@ -28,7 +39,7 @@ def killer(plan: str) -> Callable[[str], None]:
             return
         left[0] -= 1
         if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            act(action)
 
     return fault_point
 
@@ -43,9 +54,31 @@ def recorder(file: str) -> Callable[[str], None]:
     return fault_point
 
 
+def taker(folder: str) -> Callable[[str], None]:
+    """Make the fault point that takes orders from a folder, and let the clock go as it says."""
+    shift_clock(os.path.join(folder, "clock"))
+    rename = os.rename  # also while this process's calls are broken
+
+    def fault_point(name: str) -> None:
+        order = f"{folder}/{name}"
+        try:
+            rename(order, order + TAKEN)
+        except OSError:
+            return
+        with open(order + TAKEN, encoding="ascii") as file:
+            act(file.read())
+
+    return fault_point
+
+
 def _choose(environment: Mapping[str, str]) -> Callable[[str], None]:
-    log = environment.get("WALLAROO_FAULT_LOG")
-    return recorder(log) if log else killer(environment.get("WALLAROO_FAULT", ""))
+    if log := environment.get("WALLAROO_FAULT_LOG"):
+        return recorder(log)
+    if orders := environment.get("WALLAROO_FAULT_ORDERS"):
+        return taker(orders)
+    if plan := environment.get("WALLAROO_FAULT"):
+        return actor(plan)
+    return choose_tracer(environment) or _pass
 
 
 def _pass(name: str) -> None:

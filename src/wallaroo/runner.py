@@ -21,7 +21,6 @@ from wallaroo.options import (
     RunOptions,
     is_run_forbidden,
 )
-from wallaroo.preflight import check_before_spark
 from wallaroo.user_frames import user_files
 
 
@@ -87,6 +86,8 @@ def _checked(
     if chosen.latency == "low" and (application.plan.has_time or application.plan.has_end):
         what = "event time, timers, windows, ttl and on_end do not work at low latency yet."
         raise PipelineError(Problem(title, "", what, "Leave --latency low (latency='low') away."))
+    from wallaroo.preflight import check_before_spark
+
     check_before_spark(application.plan, chosen, has_session=session is not None)
     if not chosen.module_paths:
         chosen = replace(chosen, module_paths=_callers_folders())

@@ -13,19 +13,19 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer
 
+from tests.kafka.admin import Admin
 from wallaroo.local_cluster.hosts import free_ports
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / ".servers" / "kafka"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 START_S_MAX = 120.0  # on a crowded machine
 STOP_S_MAX = 30.0
-KEPT: list[AdminClient] = []
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -68,16 +68,13 @@ class Broker:
     controller_port: int
     properties: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
-    _admin: AdminClient | None = None
+    _admin: Admin | None = None
 
     @property
-    def admin(self) -> AdminClient:
-        """A client that changes topics: one for the broker's life, never freed.  It answers from a
-        thread of its own, and where the last reference to it goes there, the process dies.
-        """
+    def admin(self) -> Admin:
+        """What changes topics."""
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self.address})
-            KEPT.append(self._admin)
+            self._admin = Admin(self.address)
         return self._admin
 
     @property
@@ -125,6 +122,9 @@ class Broker:
 
     def stop(self) -> None:
         """End in order; after a while by force."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
         if self.process is None or self.process.poll() is not None:
             return
         self.process.send_signal(signal.SIGCONT)
@@ -136,14 +136,19 @@ class Broker:
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         """Create a topic; return when it can be used."""
-        wanted = NewTopic(
-            topic, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()}
+        self.admin.create_topic(
+            topic, partitions, {k.replace("_", "."): v for k, v in config.items()}
         )
-        admin = self.admin
-        admin.create_topics([wanted])[topic].result(30)
         deadline = time.monotonic() + START_S_MAX
-        while len(admin.list_topics(topic, 10).topics[topic].partitions) != partitions:
+        while self._partitions(topic) != partitions:
             assert time.monotonic() < deadline, f"topic {topic} did not appear"
+
+    def _partitions(self, topic: str) -> int:
+        with closing(self._client()) as client:
+            return len(client.list_topics(topic, 10).topics[topic].partitions)
+
+    def _client(self) -> Consumer:
+        return Consumer({"bootstrap.servers": self.address, "group.id": "unused"})
 
     def _java(self, *arguments: str) -> list[str]:
         java = os.environ.get("JAVA_HOME")
@@ -161,7 +166,8 @@ class Broker:
                     break
             except OSError:
                 time.sleep(0.05)
-        self.admin.list_topics(timeout=START_S_MAX)
+        with closing(self._client()) as client:
+            client.list_topics(timeout=START_S_MAX)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ of one undisturbed run.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,12 @@ def run(
     cuts: list[int],
     tasks: list[int],
     crashes: set[int],
+    partitions: int = 1,
 ) -> Any:
     """Run with batches that end at ``cuts``; attempts at the batches in ``crashes`` are lost."""
     running = LocalApplication(application, tasks=tasks[-1])
-    running.send("in", *(line.encode() for line in lines))
+    for line in lines:
+        running.send("in", line.encode(), partition=str(hash_of(line) % partitions))
     done = 0
     for number, cut in enumerate(cuts):
         count = tasks[number % len(tasks)]
@@ -43,6 +46,11 @@ def run(
     outputs = per_key([output.decode().strip() for output in running.result().outputs])
     states = {key: vars(own) for key, own in running.result().state("session").items()}
     return outputs, states
+
+
+def hash_of(line: str) -> int:
+    """The same in every process."""
+    return zlib.crc32(line.encode())
 
 
 @st.composite
@@ -62,11 +70,12 @@ def test_results_do_not_depend_on_cuts_tasks_and_crashes(
     cuts = sorted(data.draw(st.lists(st.integers(0, total), max_size=8)))
     tasks = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     crashes = data.draw(st.sets(st.integers(0, 8), max_size=4))
+    partitions = data.draw(st.integers(1, 4))
 
-    expected = run(application, lines, [], [1], set())
+    expected = run(application, lines, [], [1], set(), partitions)
 
-    assert run(application, lines, cuts, tasks, crashes) == expected
-    assert run(application, lines, list(range(total + 1)), [3], set()) == expected
+    assert run(application, lines, cuts, tasks, crashes, partitions) == expected
+    assert run(application, lines, list(range(total + 1)), [3], set(), partitions) == expected
 
 
 @settings(max_examples=100, deadline=None)

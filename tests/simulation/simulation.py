@@ -24,6 +24,7 @@ import pickle
 import random
 import shutil
 import time
+import traceback
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ from tests.simulation.world import (
     Receiver,
     SimulatedEgress,
 )
+from wallaroo.durable.refusals import refusal_of
 from wallaroo.errors import CheckpointError, InternalError, WallarooError
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.plan.model import Plan as WallarooPlan
@@ -362,10 +364,19 @@ class Simulation:
         )
 
     def _check_blame(self, error: BaseException) -> None:
-        if isinstance(error, InternalError) or not isinstance(
-            error, (WallarooError, Crashed, OSError)
-        ):
-            raise Problem(f"blames this program: {error!r}") from error
+        is_ours = isinstance(error, InternalError)
+        if isinstance(error, OSError) and error.filename:
+            is_ours = refusal_of(error) is None
+        elif not isinstance(error, (WallarooError, Crashed)):
+            is_ours = True
+        if is_ours:
+            places = traceback.extract_tb(error.__traceback__)
+            ours = [
+                f"{Path(at.filename).name}:{at.lineno}"
+                for at in places
+                if "wallaroo" in at.filename
+            ]
+            raise Problem(f"blames this program: {error!r}, at {' '.join(ours[-6:])}") from error
 
     def _check_cause(self, error: Exception) -> None:
         injected = sum(self._system.injected.values())

@@ -42,7 +42,7 @@ from wallaroo.check.shape import (
     streams_are_not_split,
 )
 from wallaroo.check.subject import LATER, Rule, subject_of
-from wallaroo.check.times import event_time_comes_first, sources_have_one_order
+from wallaroo.check.times import event_time_comes_first
 from wallaroo.check.windows import aggregations_aggregate, windows_have_a_span
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.graph.nodes import Node
@@ -55,7 +55,6 @@ RULES: tuple[Rule, ...] = (
     state_is_keyed,
     streams_are_not_split,
     event_time_comes_first,
-    sources_have_one_order,
     computations_in_to,
     key_extractors_in_key_by,
     configurations_at_the_ends,

@@ -9,28 +9,9 @@ from collections.abc import Iterator
 
 from wallaroo.check.subject import Subject, title_of
 from wallaroo.errors import Problem
-from wallaroo.graph.nodes import CollectNode, KeyByNode, SourceNode, StepNode
+from wallaroo.graph.nodes import CollectNode, KeyByNode, StepNode
 from wallaroo.graph.walk import walk
-from wallaroo.steps import EventTime, Step
-
-PARTITIONED = frozenset({"kafka", "replayable"})  # kinds of sources
-
-
-def sources_have_one_order(subject: Subject) -> Iterator[Problem]:
-    """Lateness is decided in the order of a source; one with several partitions has several."""
-    steps = [node for node in subject.of(StepNode) if isinstance(node.step, Step)]
-    timed = [node for node in steps if node.step.uses_time or node.step.keeps_entries]
-    for node in subject.of(SourceNode):
-        kind = getattr(node.config, "kind", "")
-        if timed and kind in PARTITIONED:
-            yield Problem(
-                title_of(node),
-                node.place,
-                f"A source of kind '{kind}' may have several partitions, and event time takes a "
-                f"source with one order so far ({title_of(timed[0])} uses time).",
-                "Read it in an application without event time, timers, windows and ttl, or bring "
-                "its events in through a TCP, file, generator or polling source.",
-            )
+from wallaroo.steps import EventTime
 
 
 def event_time_comes_first(subject: Subject) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ import struct
 import zlib
 from pathlib import Path
 
+from wallaroo.durable.refusals import naming
 from wallaroo.durable.versions import check_version
 from wallaroo.durable.whole_file import PRIVATE_FILE
 
@@ -50,11 +51,13 @@ class TwoSlotFile:
     def __init__(self, path: Path):
         """Open the file, made if absent.  Raises OSError if it cannot be, or has no room."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        self._path = path
         try:
             both = os.pread(self._fd, 2 * SLOT_BYTES, 0)
             # have the room before the disk is full: a full disk must not stop what notes that
             if len(both) < 2 * SLOT_BYTES:
-                _write_all(self._fd, bytes(2 * SLOT_BYTES - len(both)), len(both))
+                with naming(path):
+                    _write_all(self._fd, bytes(2 * SLOT_BYTES - len(both)), len(both))
             newest = _newest(path, both)
         except BaseException:
             os.close(self._fd)
@@ -74,12 +77,14 @@ class TwoSlotFile:
         sequence = self._sequence + 1
         body = _SLOT.pack(0, _MAGIC, VERSION, len(content), sequence)[8:] + content
         slot = zlib.crc32(body).to_bytes(8, "little") + body
-        _write_all(self._fd, slot, sequence % 2 * SLOT_BYTES)
+        with naming(self._path):
+            _write_all(self._fd, slot, sequence % 2 * SLOT_BYTES)
         self._sequence = sequence
 
     def sync(self) -> None:
         """Let the content survive a power cut.  Raises OSError if it does not."""
-        os.fdatasync(self._fd)
+        with naming(self._path):
+            os.fdatasync(self._fd)
 
     def close(self) -> None:
         """Close the file."""

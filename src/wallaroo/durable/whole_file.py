@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from wallaroo.durable.refusals import naming
 from wallaroo.faults import fault_point
 
 PRIVATE_FILE = 0o600
@@ -64,10 +65,12 @@ def _write(
     try:
         for part in parts:
             fault_point(f"{points}.write")
-            write_all(descriptor, part)
+            with naming(path):
+                write_all(descriptor, part)
         if is_durable:
             fault_point(f"{points}.fsync")
-            os.fsync(descriptor)
+            with naming(path):
+                os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -83,6 +86,7 @@ def sync_folder(path: Path) -> None:
     """fsync a directory, so that names made in it survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -38,6 +38,8 @@ class Block(NamedTuple):
     # has event time; of a block of level 0 as its producer alone knows it
     times: bytes | None = None
     watermarks: bytes = b""
+    # of a block of level 0: from which partitions its events came, and how many of each, in order
+    partitions: tuple[tuple[str, int], ...] = ()
 
 
 def pack_times(times_ns: Iterable[int]) -> bytes:
@@ -49,19 +51,28 @@ def pack_times(times_ns: Iterable[int]) -> bytes:
     return array("q", times_ns).tobytes()
 
 
-def with_floor(block: Block, floor_ns: int, has_receipt_times: bool) -> Block:
-    """Return the block with no watermark below ``floor_ns``, nor time where times are those of
-    receipt.  Watermarks of a block of level 0 rise, so that the first one is the least.
+def with_floors(block: Block, floors_ns: Mapping[str, int], has_receipt_times: bool) -> Block:
+    """Return the block with no watermark below that of its partition in ``floors_ns``, nor time where
+    times are those of receipt.
     """
     if block.times is None:
         return block
+    times = unpack_times(block.times) if has_receipt_times else []
     marks = unpack_times(block.watermarks)
-    if not marks or marks[0] >= floor_ns:
+    is_changed = False
+    begin = 0
+    for partition, count in block.partitions:
+        floor_ns = floors_ns[partition]
+        end = begin + count
+        if marks[begin] < floor_ns:  # within a partition they rise: the first is the least
+            is_changed = True
+            marks[begin:end] = [max(mark, floor_ns) for mark in marks[begin:end]]
+            times[begin:end] = [max(time, floor_ns) for time in times[begin:end]]
+        begin = end
+    if not is_changed:
         return block
-    times = block.times
-    if has_receipt_times:
-        times = pack_times(max(time, floor_ns) for time in unpack_times(times))
-    return block._replace(times=times, watermarks=pack_times(max(mark, floor_ns) for mark in marks))
+    packed = pack_times(times) if has_receipt_times else block.times
+    return block._replace(times=packed, watermarks=pack_times(marks))
 
 
 def unpack_times(packed: bytes) -> list[int]:
@@ -102,6 +113,6 @@ class Marker(NamedTuple):
     producer: int
     attempt: str
     reports: tuple[Any, ...]
-    # producer of level 0 -> source -> the source's watermark after what the producer read; passed on
-    # from level to level.  Empty without event time
-    heard: Mapping[int, Mapping[int, int]] = {}
+    # producer of level 0 -> source -> what it has heard of it; passed on from level to level.  Empty
+    # without event time
+    heard: Mapping[int, Mapping[int, Any]] = {}

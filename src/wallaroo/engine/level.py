@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from wallaroo.engine.blocks import Block, unpack_times, with_floor
+from wallaroo.engine.blocks import Block, unpack_times, with_floors
 from wallaroo.engine.dead_letters import writer_of
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import Failures, OnError
+from wallaroo.engine.fusing import fused
 from wallaroo.engine.heads import (
     Keyed,
     Payloads,
@@ -23,9 +24,11 @@ from wallaroo.engine.heads import (
     decode_timed,
     emit_events,
     emit_timed_events,
+    ship_by_place,
 )
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, groups_of_task, tasks_by_group
+from wallaroo.engine.operators.event_time import CarriedTimes, Times
 from wallaroo.engine.operators.interface import Emit, StageTime
 from wallaroo.engine.ordered_entries import (
     EntryReader,
@@ -36,12 +39,13 @@ from wallaroo.engine.ordered_entries import (
 )
 from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.packing import FRAMES, Kind, Packing, packing_of
+from wallaroo.engine.partition_times import Heard, PartitionTimes, Settled, SourceHeard
 from wallaroo.engine.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
 from wallaroo.engine.stage import Around, BuiltStage, Policy, build_output, build_stage, sinks_of
-from wallaroo.engine.watermarks import NO_TIME, BatchTime, Heard, after_batch, floor_at
+from wallaroo.engine.watermarks import NO_TIME, ONE, BatchTime, after_batch, settled_sources
 from wallaroo.framing import frame_splitter
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
-from wallaroo.steps import Decoder, Step
+from wallaroo.steps import Decoder, EventTime, Step
 
 ReadState = Callable[[str], Read]  # state step name -> read function
 OpenEntries = Callable[[str], EntryReader]  # name in the step table -> what was committed
@@ -90,7 +94,7 @@ class Level:
         self._unpack = {packing.kind: packing.unpack for packing in (FRAMES, self._packing)}
         self.number = level
         self._receipt_ms = 0  # the newest so far
-        self._fed: set[int] = set()  # sources of which something was read
+        self._settled: list[Settled] = []  # by source, once all producers of level 0 are known
         stages = [stage for stage in plan.stages if stage.level == level]
         self.outputs: dict[int, list[bytes]] = {
             sink: [] for stage in stages for sink in sinks_of(stage)
@@ -136,17 +140,26 @@ class Level:
         }
         self._heads: dict[tuple[int, int], Keyed] = {}
         self._timed_heads: dict[tuple[int, int], Timed] = {}
+        self._carried: dict[int, CarriedTimes] = {}  # by source
         self._payload_heads = {
-            stage.entry.source: self._payloads_head(stage, self._built[stage.id].emit)
+            stage.entry.source: fused(self._payloads_head(stage, self._built[stage.id].emit))
             for stage in stages
             if isinstance(stage.entry, SourceEntry)
         }
         self._sources = {
             source: self._frames_head(source, run) for source, run in self._payload_heads.items()
         }
-        for source, stage_id in self._stage_of.items():
-            floor = time.floor_ns(plan.sources[source].config.name)
-            self._times[stage_id].passed_ns = floor
+        self._partitions = {
+            source: self._partition_times(source, stage_id)
+            for source, stage_id in self._stage_of.items()
+            if self._has_time
+        }
+
+    def _partition_times(self, source: int, stage: int) -> PartitionTimes:
+        name, how = self._source_times[source]
+        exchange = self._exchanges.get(stage)
+        turned = exchange.turn if exchange is not None else _no_turn
+        return PartitionTimes(self._times[stage], self._batch_time.known(source, name, how), turned)
 
     def _own_keys(self, step: Step) -> Iterator[Key]:
         """The keys of this task of which a step has committed state."""
@@ -199,17 +212,30 @@ class Level:
     def _payloads_head(self, stage: Stage, emit: Emit) -> Callable[[Payloads], None]:
         assert isinstance(stage.entry, SourceEntry)
         decoder = self.plan.sources[stage.entry.source].decoder
+        decode = self._decode_of(stage.entry.source, stage)
         policy = self._policy(stage)
         leave = stage.exit
         if isinstance(leave, ToExchange) and leave.is_raw and leave.extractor is not None:
-            return decode_and_ship_raw(
-                decoder,
-                leave.extractor,
-                self._exchanges[stage.id],
-                policy(decoder),
-                policy(leave.extractor),
+            exchange = self._exchanges[stage.id]
+            head = decode_and_ship_raw(
+                decode, leave.extractor, exchange, policy(decoder), policy(leave.extractor)
             )
-        return decode_and_emit(decoder, emit, policy(decoder))
+            if decoder.key_place is None or stage.entry.source in self._carried:
+                return head
+            return ship_by_place(decoder, leave.extractor, exchange, head)
+        return decode_and_emit(decode, emit, policy(decoder))
+
+    def _decode_of(self, source: int, stage: Stage) -> Callable[[Any], Any]:
+        """The source's decoder; it sets the event's time where records bring that along."""
+        decode: Callable[[Any], Any] = self.plan.sources[source].decoder.function
+        _, how = self._source_times[source]
+        if not (self._has_time and how.is_carried):
+            return decode
+        step = next(step for step in stage.steps if isinstance(step, EventTime))
+        rejected = self._policy(stage)(step.tolerant())
+        carried = CarriedTimes(how.delay_ns, how.max_ahead_ns, self._times[stage.id], rejected)
+        self._carried[source] = carried
+        return carried.decoding(decode)
 
     def _frames_head(self, source: int, run: Callable[[Payloads], None]) -> Callable[[bytes], int]:
         split = frame_splitter(self.plan.sources[source].config.wire_framing)
@@ -228,26 +254,41 @@ class Level:
         decoder, failed = self._decoder_of(block)
         return decode_keyed(decoder, emit, failed)
 
-    def feed_frames(self, source: int, frames: bytes, receipt_ms: int = 0) -> int:
-        """Process a run of whole frames of one source, received at ``receipt_ms``; return how many
-        there were.
+    def feed_frames(
+        self,
+        source: int,
+        frames: bytes,
+        receipt_ms: int = 0,
+        partition: str | int = "",
+        times: Times | None = None,
+    ) -> int:
+        """Process a run of whole frames of one partition of a source, received at ``receipt_ms``;
+        return how many there were.  ``times``: when each event happened, where the source knows.
         """
         if receipt_ms > self._receipt_ms:
             self._receipt_ms = receipt_ms
         if not self._has_time:
             return self._sources[source](frames)
-        time = self._begin_receipt(source, receipt_ms)
+        time = self._begin_receipt(source, receipt_ms, partition, times)
         count = self._sources[source](frames)
         self._end_receipt(source, time)
         return count
 
-    def _begin_receipt(self, source: int, receipt_ms: int) -> StageTime:
-        """Give what follows the time of its receipt; an extractor may replace it."""
-        self._fed.add(source)
+    def _begin_receipt(
+        self, source: int, receipt_ms: int, partition: str | int, times: Times | None
+    ) -> StageTime:
+        """Give what follows the time of its receipt; an extractor, or the records, may replace it."""
+        _, how = self._source_times[source]
+        self._partitions[source].turn(ONE if how.is_receipt else str(partition))
         time = self._times[self._stage_of[source]]
-        time.receipt_ns = receipt_ms * 1_000_000 if receipt_ms else TIME_MAX
-        time.event_ns = max(receipt_ms * 1_000_000, time.passed_ns)
+        receipt_ns = receipt_ms * 1_000_000
+        if source in self._batch_time.unordered:
+            receipt_ns = self._batch_time.clock_ns  # received when it was asked for
+        time.receipt_ns = receipt_ns or TIME_MAX
+        time.event_ns = max(receipt_ns, time.passed_ns)
         time.watermark_ns = time.passed_ns
+        if how.is_carried:
+            self._carried[source].begin(times)
         return time
 
     def _end_receipt(self, source: int, time: StageTime) -> None:
@@ -255,37 +296,44 @@ class Level:
             time.passed_ns = max(time.passed_ns, time.event_ns)
 
     @property
-    def heard(self) -> dict[int, int]:
-        """The watermark of each source after what this task has read of it."""
-        if not self._has_time:
-            return {}
-        return {
-            stage.entry.source: self._times[stage.id].passed_ns
-            for stage in self.plan.stages
-            if isinstance(stage.entry, SourceEntry) and stage.entry.source in self._fed
-        }
+    def heard(self) -> dict[int, SourceHeard]:
+        """What this task has heard of the partitions of each source that it has read."""
+        found = {source: parts.heard for source, parts in self._partitions.items()}
+        return {source: heard for source, heard in found.items() if heard is not None}
 
     def hear(self, heard: Heard) -> None:
         """Take what all tasks of level 0 have heard, before blocks are fed."""
         self._heard = heard
+        if self._has_time and self.number == 1:
+            self._settled = settled_sources(self._batch_time, self._source_times, heard)
 
     def settled(self, block: Block) -> Block:
         """Return a block of level 0 with the watermarks that its place in its source gives it."""
         entry = self.plan.stages[block.origin].entry
-        if block.times is None or not isinstance(entry, SourceEntry) or self.number != 1:
+        if not block.partitions or not isinstance(entry, SourceEntry) or self.number != 1:
             return block
-        name, how = self._source_times[entry.source]
-        floor = floor_at(self._batch_time, self._heard, name, entry.source, block.producer)
-        return with_floor(block, floor, how.is_receipt)
+        _, how = self._source_times[entry.source]
+        return with_floors(
+            block, self._settled[entry.source].floors[block.producer], how.is_receipt
+        )
 
-    def feed_payloads(self, source: int, payloads: Payloads, receipt_ms: int = 0) -> int:
-        """Process payloads of one source, as its decoder takes them; return how many there were."""
+    def feed_payloads(
+        self,
+        source: int,
+        payloads: Payloads,
+        receipt_ms: int = 0,
+        partition: str | int = "",
+        times: Times | None = None,
+    ) -> int:
+        """Process payloads of one partition of a source, as its decoder takes them; return how many
+        there were.
+        """
         if receipt_ms > self._receipt_ms:
             self._receipt_ms = receipt_ms
         if not self._has_time:
             self._payload_heads[source](payloads)
             return len(payloads)
-        time = self._begin_receipt(source, receipt_ms)
+        time = self._begin_receipt(source, receipt_ms, partition, times)
         self._payload_heads[source](payloads)
         self._end_receipt(source, time)
         return len(payloads)
@@ -301,13 +349,19 @@ class Level:
             return
         head = self._heads.get((block.stage, block.origin))
         if head is None:
-            head = self._heads[block.stage, block.origin] = self._keyed_head(
-                block, self._built[block.stage].emit
+            head = self._heads[block.stage, block.origin] = fused(
+                self._keyed_head(block, self._built[block.stage].emit)
             )
         head(keys, values)
 
     def sample(
-        self, source: int, run: bytes | Payloads, receipt_ms: int, clock: Clock
+        self,
+        source: int,
+        run: bytes | Payloads,
+        receipt_ms: int,
+        clock: Clock,
+        partition: str | int = "",
+        times: Times | None = None,
     ) -> tuple[int, StageSample | None]:
         """Like ``feed_frames`` or ``feed_payloads``, with the steps of the first events timed if
         that can be done.
@@ -320,13 +374,13 @@ class Level:
             if isinstance(stage.entry, SourceEntry) and stage.entry.source == source
         )
         if self._has_time or self._built[stage.id].has_hooks:
-            return self.feed_payloads(source, payloads, receipt_ms), None
+            return self.feed_payloads(source, payloads, receipt_ms, partition, times), None
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
         timer = StageTimer(self.plan, stage, None, clock)
         timed = self._payloads_head(stage, self._build(stage, timer.around).emit)
         first = payloads[:EVENTS_MAX]
         sample = timer.measure(lambda: timed(first), len(first), ())
-        self._payloads_head(stage, self._built[stage.id].emit)(payloads[EVENTS_MAX:])
+        self._payload_heads[source](payloads[EVENTS_MAX:])
         return len(payloads), sample
 
     def sample_block(self, block: Block, clock: Clock) -> StageSample | None:
@@ -354,7 +408,7 @@ class Level:
         if block.kind is Kind.FRAMES:
             decoder, failed = self._decoder_of(block)
             head = decode_timed(decoder, built.emit, failed, built.time)
-        self._timed_heads[block.stage, block.origin] = head
+        head = self._timed_heads[block.stage, block.origin] = fused(head)
         return head
 
     def _decoder_of(self, block: Block) -> tuple[Decoder[Any], OnError]:
@@ -402,3 +456,7 @@ class Level:
                 flush()
         for exchange in self._exchanges.values():
             yield from exchange.drain(self._receipt_ms, 1)
+
+
+def _no_turn(partition: str) -> None:
+    """A stage without an exchange: nothing asks where its events came from."""

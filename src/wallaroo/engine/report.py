@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.engine.failures import Sample, Tally
+from wallaroo.engine.partition_times import SourceHeard
 from wallaroo.engine.sampling import StageSample
 from wallaroo.errors import WallarooError
 
@@ -33,16 +34,14 @@ class TaskReport:
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: tuple[Sample, ...] = ()  # some of them
     worker: str = ""  # where the task ran
-    # source -> its watermark after what was read; empty without event time
-    heard: dict[int, int] = field(default_factory=dict)
+    # source -> what was heard of its partitions; empty without event time
+    heard: dict[int, SourceHeard] = field(default_factory=dict)
     # when the first timer or window that is left is due, in event and in processing time
     due_ns: tuple[int, int] | None = None
     stage_events: dict[int, int] = field(default_factory=dict)  # stage -> events that entered it
     # (stage, stage after the shuffle) -> events
     edges: dict[tuple[int, int], int] = field(default_factory=dict)
     stage_samples: tuple[StageSample, ...] = ()
-    # source -> partition -> the watermark (unix ms) after what was read; empty without event time
-    watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
 def mixed_attempts(reports: list[TaskReport]) -> str:

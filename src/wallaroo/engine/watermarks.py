@@ -4,28 +4,38 @@ Where it runs: pure (driver and workers compute the same).
 
 Invariants of event time (docs/decisions/0015):
 
-* The watermark of a source at one of its events is the greatest event time *before* it in the
-  source's order, minus the delay; never less than the watermark of all when the batch began.  It
-  travels with the event.  It does not depend on where the input was cut.
-* The watermark of all, after a batch, is the least one of the sources that are not idle.  It never
-  falls.  So no event carries a watermark below what an earlier batch has let pass.
+* The watermark of a partition at one of its events is the greatest event time *before* it in the
+  partition, minus the delay; never less than the watermark of its source, nor of all, when the
+  batch began.  It travels with the event.  It does not depend on where the input was cut.
+* The watermark of a source, after a batch, is the least one of its partitions that are not idle, and
+  of all the least one of the sources that are not idle.  Neither ever falls.  So no event carries a
+  watermark below what an earlier batch has let pass.
 * Sources that are all idle let it run on with the clock.  Idleness is decided by the batch's one
-  reading of the clock, which the commit keeps.
+  reading of the clock, which the commit keeps; which partitions have ended, and which are new, is
+  decided before the batch begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
+from wallaroo.engine.partition_times import Heard, Known, Settled, settled
 from wallaroo.plan.model import SourceTime, SourceTimes
 
 # how long a received event may take until the runtime can see it: without event times, time runs so
 # far behind the clock
 RECEIPT_LAG_NS = 1_000_000_000
-Heard = Mapping[int, Mapping[int, int]]  # producer of level 0 -> source -> its watermark after that
+ONE = ""  # the partition of a source whose times are those of receipt
+
+
+class PartitionMark(NamedTuple):
+    """How far a partition was when a batch was committed."""
+
+    watermark_ns: int
+    heard_ns: int  # the clock of the newest batch with an event of it, or of its first one
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,33 @@ class SourceMark:
 
     watermark_ns: int = TIME_MIN
     heard_ns: int = 0  # the clock of the newest batch with an event of it
+    # those that may still give events
+    partitions: Mapping[str, PartitionMark] = field(default_factory=dict)
+    has_ended: bool = False  # it gives no events any more: it holds nothing back
+
+    def to_json(self) -> list[Any]:
+        """Return it as a commit stores it."""
+        return [
+            self.watermark_ns,
+            self.heard_ns,
+            {name: list(mark) for name, mark in self.partitions.items()},
+            self.has_ended,
+        ]
+
+    @staticmethod
+    def from_json(stored: list[Any]) -> SourceMark:
+        """Undo ``to_json``; older commits know sources only."""
+        watermark_ns, heard_ns, partitions, has_ended = (*stored, {}, False)[:4]
+        marks = {name: PartitionMark(*mark) for name, mark in partitions.items()}
+        return SourceMark(watermark_ns, heard_ns, marks, has_ended)
+
+    def without(self, ended: Collection[str]) -> SourceMark:
+        """Return it without partitions that have ended: they hold nothing back any more."""
+        left = {name: mark for name, mark in self.partitions.items() if name not in ended}
+        if left or not self.partitions:
+            return replace(self, partitions=left)
+        newest_ns = max(mark.watermark_ns for mark in self.partitions.values())
+        return replace(self, partitions={}, watermark_ns=max(self.watermark_ns, newest_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +89,7 @@ class Watermarks:
         return {
             "watermark": self.watermark_ns,
             "clock": self.clock_ns,
-            "sources": {
-                name: [mark.watermark_ns, mark.heard_ns] for name, mark in self.sources.items()
-            },
+            "sources": {name: mark.to_json() for name, mark in self.sources.items()},
             "due": [self.due_ns, self.due_processing_ns],
             "ended": self.has_ended,
         }
@@ -67,11 +102,29 @@ class Watermarks:
         return Watermarks(
             stored["watermark"],
             stored["clock"],
-            {name: SourceMark(*mark) for name, mark in stored["sources"].items()},
+            {name: SourceMark.from_json(mark) for name, mark in stored["sources"].items()},
             due_ns=stored["due"][0],
             due_processing_ns=stored["due"][1],
             has_ended=stored["ended"],
         )
+
+    def with_partitions(
+        self,
+        source: str,
+        clock_ns: int,
+        *,
+        ended: Collection[str] = (),
+        found: Iterable[str] = (),
+        has_ended: bool = False,
+    ) -> Watermarks:
+        """Return them without the partitions of a source that have ended, and with those that were
+        found: a new one begins where its source is.  ``has_ended``: the source has.
+        """
+        mark = self.sources.get(source, SourceMark(TIME_MIN, clock_ns)).without(ended)
+        begins = PartitionMark(max(self.watermark_ns, mark.watermark_ns), clock_ns)
+        partitions = {**dict.fromkeys(found, begins), **mark.partitions}
+        moved = replace(mark, partitions=partitions, has_ended=has_ended)
+        return replace(self, sources={**self.sources, source: moved})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,45 +137,49 @@ class BatchTime:
     drained: frozenset[int] = frozenset()
     is_final: bool = False  # all input has ended: everything is due
     at_least_ns: int = TIME_MIN  # a watermark that a test sets
+    # sources whose partitions have no order among each other: all that have events are known
+    unordered: frozenset[int] = frozenset()
 
-    def floor_ns(self, source: str) -> int:
-        """Return below what no watermark of a source falls."""
-        return max(self.before.watermark_ns, self.before.sources.get(source, _UNHEARD).watermark_ns)
+    def known(self, number: int, name: str, how: SourceTime) -> Known:
+        """Return what is known of a source when the batch begins."""
+        mark = self.before.sources.get(name, _UNHEARD)
+        return Known(
+            max(self.before.watermark_ns, mark.watermark_ns),
+            {each: found.watermark_ns for each, found in mark.partitions.items()},
+            frozenset(
+                each
+                for each, found in mark.partitions.items()
+                if not is_idle(how, found, self.clock_ns)
+            ),
+            number not in self.unordered,
+        )
 
 
 NO_TIME = BatchTime()
 _UNHEARD = SourceMark()
 
 
-def newest(heard: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    """Return the greatest watermark of each source.
-
-    >>> newest([{0: 5, 1: 7}, {0: 6}])
-    {0: 6, 1: 7}
-    """
-    found: dict[int, int] = {}
-    for marks in heard:
-        for source, watermark_ns in marks.items():
-            found[source] = max(found.get(source, TIME_MIN), watermark_ns)
-    return found
-
-
-def floor_at(time: BatchTime, heard: Heard, source: str, number: int, producer: int) -> int:
-    """Return below what no event of a source that this producer read can be: what the producers of
-    earlier parts have heard counts for it.
-    """
-    before = (marks[number] for earlier, marks in heard.items()
-              if earlier < producer and number in marks)  # fmt: skip
-    return max(time.floor_ns(source), *before, TIME_MIN)
+def settled_sources(time: BatchTime, sources: SourceTimes, heard: Heard) -> list[Settled]:
+    """Put together what all producers of level 0 have heard, by source."""
+    return [
+        settled(
+            time.known(number, name, how),
+            {producer: own[number] for producer, own in heard.items() if number in own},
+        )
+        for number, (name, how) in enumerate(sources)
+    ]
 
 
 def after_batch(time: BatchTime, sources: SourceTimes, heard: Heard) -> Watermarks:
     """Return the watermarks after a batch; what is due then is not known here."""
-    seen = newest(heard.values())
-    marks = {
-        name: _moved(time, name, how, seen.get(number), number in time.drained)
-        for number, (name, how) in enumerate(sources)
-    }
+    marks = {}
+    for number, (name, how) in enumerate(sources):
+        own = {producer: found[number] for producer, found in heard.items() if number in found}
+        after = settled(time.known(number, name, how), own).marks if own else {}
+        read = {each for found in own.values() for each in found.marks}
+        marks[name] = _moved(
+            time, name, how, {each: after[each] for each in read}, number in time.drained
+        )
     moved_ns = _of_all(time.clock_ns, sources, marks)
     all_ns = max(time.before.watermark_ns, moved_ns, time.at_least_ns)
     kept = {**time.before.sources, **marks}  # a source that is not in the plan may come back
@@ -140,36 +197,48 @@ def with_due(marks: Watermarks, due: Iterable[tuple[int, int]]) -> Watermarks:
 
 
 def _moved(
-    time: BatchTime, name: str, how: SourceTime, seen_ns: int | None, is_drained: bool
+    time: BatchTime, name: str, how: SourceTime, read: Mapping[str, int], is_drained: bool
 ) -> SourceMark:
+    """A source after a batch in which these partitions were read, up to these watermarks."""
     before = time.before.sources.get(name, SourceMark(TIME_MIN, time.clock_ns))
-    watermark_ns = max(before.watermark_ns, TIME_MIN if seen_ns is None else seen_ns)
+    partitions = {
+        **before.partitions,
+        **{each: PartitionMark(mark, time.clock_ns) for each, mark in read.items()},
+    }
+    watermark_ns = max(before.watermark_ns, _least(how, partitions, time.clock_ns))
     if how.is_receipt and is_drained:
         watermark_ns = max(watermark_ns, time.clock_ns - RECEIPT_LAG_NS)
-    return SourceMark(watermark_ns, before.heard_ns if seen_ns is None else time.clock_ns)
+    heard_ns = time.clock_ns if read else before.heard_ns
+    return SourceMark(watermark_ns, heard_ns, partitions, before.has_ended)
+
+
+def _least(how: SourceTime, partitions: Mapping[str, PartitionMark], clock_ns: int) -> int:
+    """The least watermark of the partitions that are not idle; where all are, the newest."""
+    active = [mark for mark in partitions.values() if not is_idle(how, mark, clock_ns)]
+    if active:
+        return min(mark.watermark_ns for mark in active)
+    return max((mark.watermark_ns for mark in partitions.values()), default=TIME_MIN)
 
 
 def _of_all(clock_ns: int, sources: SourceTimes, marks: Mapping[str, SourceMark]) -> int:
-    active = [marks[name] for name, how in sources if not is_idle(how, marks[name], clock_ns)]
+    going = [(name, how) for name, how in sources if not marks[name].has_ended]
+    active = [marks[name] for name, how in going if not is_idle(how, marks[name], clock_ns)]
     if active:
         return min(mark.watermark_ns for mark in active)
-    if not marks:
-        return TIME_MIN
-    newest_ns = max(mark.watermark_ns for mark in marks.values())
-    return (
-        newest_ns + max(0, clock_ns - _idle_since(sources, marks))
-        if newest_ns > TIME_MIN
-        else newest_ns
-    )
+    newest_ns = max((mark.watermark_ns for mark in marks.values()), default=TIME_MIN)
+    if not going or newest_ns == TIME_MIN:
+        return newest_ns
+    return newest_ns + max(0, clock_ns - _idle_since(going, marks))
 
 
-def _idle_since(sources: SourceTimes, marks: Mapping[str, SourceMark]) -> int:
-    """Return since when all sources are idle."""
-    return max(marks[name].heard_ns + (how.idle_after_ns or 0) for name, how in sources)
+def _idle_since(sources: Iterable[tuple[str, SourceTime]], marks: Mapping[str, SourceMark]) -> int:
+    """Return since when all these sources are idle."""
+    idle_since = (marks[name].heard_ns + (how.idle_after_ns or 0) for name, how in sources)
+    return max(idle_since, default=0)
 
 
-def is_idle(how: SourceTime, mark: SourceMark, clock_ns: int) -> bool:
-    """Return whether a source is left out, since nothing has come from it for long."""
+def is_idle(how: SourceTime, mark: SourceMark | PartitionMark, clock_ns: int) -> bool:
+    """Return whether a source or partition is left out, since nothing has come from it for long."""
     return (
         not how.is_receipt
         and how.idle_after_ns is not None
@@ -201,10 +270,16 @@ def _turns(marks: Watermarks, sources: SourceTimes) -> Iterable[int]:
         if how.is_receipt:
             yield marks.due_ns + RECEIPT_LAG_NS
         elif how.idle_after_ns is not None:
-            yield known[name].heard_ns + how.idle_after_ns
-    newest_ns = max((mark.watermark_ns for mark in known.values()), default=TIME_MIN)
+            of_parts = {mark.heard_ns for mark in known[name].partitions.values()}
+            yield from (heard + how.idle_after_ns for heard in {known[name].heard_ns, *of_parts})
+    newest_ns = max((_newest(mark) for mark in known.values()), default=TIME_MIN)
     if newest_ns > TIME_MIN:
-        yield _idle_since(sources, known) + marks.due_ns - newest_ns
+        going = [(name, how) for name, how in sources if not known[name].has_ended]
+        yield _idle_since(going, known) + marks.due_ns - newest_ns
+
+
+def _newest(mark: SourceMark) -> int:
+    return max([mark.watermark_ns, *(each.watermark_ns for each in mark.partitions.values())])
 
 
 def _reaches(marks: Watermarks, sources: SourceTimes, clock_ns: int) -> bool:

@@ -16,11 +16,13 @@ from pathlib import Path
 
 from wallaroo.ingress.acks import Streams
 from wallaroo.spool import SpoolFullError, SpoolWriter
+from wallaroo.spool.connections import NUMBERS, OpenConnections, first_number, write_open
 
 LOOK_S = 0.02  # between looks at the backlog
 LOOK_FRACTION = 1 / 16  # of the backlog's bound: look earlier when this much came
 RESUME_FRACTION = 0.75  # of the backlog's bound: below it a paused source reads again
 FULL_RETRY_S = 0.25
+CLOSED_S = 0.05  # between two notes of connections that have closed
 
 
 class SourceStore:
@@ -45,6 +47,35 @@ class SourceStore:
         self._error = ""
         self._look_at = 0.0
         self._look_byte = 0
+        self._following = first_number()  # the next connection's number
+        self._open: set[int] = set()
+        self._has_closed = True  # what an earlier process had open
+        self._noted_at = 0.0
+
+    def opened(self) -> int:
+        """Return the number of a new connection."""
+        number = self._following
+        self._following = (number + 1) % NUMBERS
+        self._open.add(number)
+        return number
+
+    def closed(self, connection: int) -> None:
+        """Nothing more comes from a connection."""
+        self._open.discard(connection)
+        self._has_closed = True
+
+    def note_closed(self) -> None:
+        """Let readers know, now and then, which connections have closed."""
+        now = time.monotonic()
+        if not self._has_closed or now - self._noted_at < CLOSED_S:
+            return
+        self._noted_at = now
+        found = OpenConnections(
+            self._writer.position.events, self._following, frozenset(self._open)
+        )
+        with contextlib.suppress(OSError):  # it is a hint: the next one comes
+            write_open(self._writer.folder, found)
+            self._has_closed = False
 
     def append(
         self, frames: bytes | bytearray | memoryview, events: int, connection: int, stream: bytes
@@ -69,6 +100,7 @@ class SourceStore:
     def publish(self) -> None:
         """Make what was appended visible and, where durable, safe.  Raises as ``append`` does."""
         self._until_stored(self._publish)
+        self.note_closed()
 
     def is_at_bound(self) -> bool | None:
         """Whether the backlog is at its bound; None if that is not looked at again yet, or if a

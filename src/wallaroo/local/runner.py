@@ -8,9 +8,11 @@ spool a list.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from wallaroo.engine.blocks import Block
 from wallaroo.engine.failures import Sample, Tally, add_counts
@@ -20,6 +22,7 @@ from wallaroo.engine.level import Level
 from wallaroo.engine.ordered_entries import Change, EntryReader, namespace
 from wallaroo.engine.ordered_keys import TIME_MIN
 from wallaroo.engine.packing import packing_of
+from wallaroo.engine.partition_times import SourceHeard
 from wallaroo.engine.watermarks import BatchTime, Watermarks, after_batch, with_due
 from wallaroo.framing import Framing, frame_walker, framer
 from wallaroo.local.entries import MemoryEntries
@@ -30,7 +33,14 @@ from wallaroo.sources.generator import GenSourceConfig, unpickled
 VALUE_FRAMING = Framing(4, ">I", 1 << 30)
 
 
-Input = tuple[int, bytes, int]  # source, frames, receipt in unix milliseconds
+class Input(NamedTuple):
+    """One frame, or several, of one partition of a source."""
+
+    source: int
+    frames: bytes
+    receipt_ms: int  # unix time
+    partition: str = ""
+    times_ns: tuple[int, ...] | None = None  # of its events, where the source knows them
 
 
 class Wire(bytes):
@@ -92,23 +102,27 @@ class LocalRunner:
         *,
         clock_ns: int = 0,
         is_final: bool = False,
+        ended: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> BatchResult:
         """Process one batch: per task of level 0 a list of inputs, which may be none.  Nothing is
         committed yet.
 
         ``watermark_ns``: a watermark to move to, if the input's is lower.
-        ``is_final``: all input has ended.
+        ``is_final``: all input has ended.  ``ended``: partitions that had ended before, by source.
         """
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
         levels = self.plan.levels
+        before = self.time
+        for name, partitions in ended.items():
+            before = before.with_partitions(name, clock_ns, ended=partitions)
         time = BatchTime(
-            self.time,
+            before,
             max(clock_ns, self.time.clock_ns),
             frozenset(range(len(self.plan.sources))),
             is_final,
             TIME_MIN if watermark_ns is None else watermark_ns,
         )
-        heard: dict[int, dict[int, int]] = {}
+        heard: dict[int, dict[int, SourceHeard]] = {}
         due: list[tuple[int, int]] = []
 
         def run(number: int, task: int, received: list[Block]) -> Iterator[tuple[int, Block]]:
@@ -165,8 +179,10 @@ class LocalRunner:
         return self.entries.setdefault(name, MemoryEntries())
 
     def _feed_frames(self, level: Level, inputs: Sequence[Input], result: BatchResult) -> Fed:
-        for source, frames, receipt_ms in inputs:
-            result.events += level.feed_frames(source, frames, receipt_ms)
+        for given in inputs:
+            source, frames, receipt_ms, partition, times_ns = Input(*given)
+            times = None if times_ns is None else partial(_same, times_ns)
+            result.events += level.feed_frames(source, frames, receipt_ms, partition, times)
             yield None
 
     def _take(self, level: Level, result: BatchResult) -> None:
@@ -179,6 +195,10 @@ class LocalRunner:
         for step, store in level.stores.items():
             for kind, changes in store.changes():
                 result.entries.setdefault(namespace(step, kind), []).extend(changes)
+
+
+def _same(times_ns: tuple[int, ...]) -> tuple[int, ...]:
+    return times_ns
 
 
 def _pickle(value: Any) -> bytes:

@@ -111,9 +111,23 @@ class SourceTime:
     delay_ns: int = 0
     idle_after_ns: int | None = None
     is_receipt: bool = True  # its events have no time but that of their receipt
+    # its events bring their times along; how far one may be ahead of its receipt
+    is_carried: bool = False
+    max_ahead_ns: int = 0
 
 
 SourceTimes = tuple[tuple[str, SourceTime], ...]  # by number: the source's name, and how
+
+
+def _time_of(source: SourcePlan, step: EventTime[Any]) -> SourceTime:
+    is_carried = step.extractor is None and getattr(source.config, "carries_times", False)
+    return SourceTime(
+        step.delay_ns,
+        step.idle_after_ns,
+        step.extractor is None and not is_carried,
+        is_carried,
+        step.max_ahead_ns,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +177,7 @@ class Plan:
     def source_times(self) -> SourceTimes:
         """How the watermark of each source is found."""
         found = {
-            stage.entry.source: SourceTime(
-                step.delay_ns, step.idle_after_ns, step.extractor is None
-            )
+            stage.entry.source: _time_of(self.sources[stage.entry.source], step)
             for stage in self.stages
             if isinstance(stage.entry, SourceEntry)
             for step in stage.steps

@@ -16,6 +16,7 @@ from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.report import TaskReport
 from wallaroo.engine.watermarks import (
     BatchTime,
+    SourceMark,
     Watermarks,
     after_batch,
     wakes_at_ns,
@@ -43,14 +44,47 @@ class BatchTimes:
         self._clock_ns = clock_ns
         self._sources = plan.source_times
         self._is_needed = plan.has_time or plan.has_end
+        self._worked_out: tuple[Watermarks, int] | None = None
 
-    def of_batch(self, last: Commit | None, ends: Ends) -> BatchTime:
-        """Return the time of the batch after ``last`` that ends there."""
+    def of_batch(self, last: Commit | None, start: Ends, ends: Ends) -> BatchTime:
+        """Return the time of the batch after ``last`` that begins and ends there."""
         if not self._is_needed:
             return BatchTime()
         before = _marks(last)
         clock_ns = max(self._clock_ns(), before.clock_ns)
-        return BatchTime(before, clock_ns, self._drained(ends), self._is_done(ends))
+        before = self._with_partitions(before, start, ends, clock_ns)
+        return BatchTime(
+            before,
+            clock_ns,
+            self._drained(ends),
+            self._is_done(ends),
+            unordered=frozenset(
+                number for number, name in enumerate(self._names) if self._is_unordered(name, ends)
+            ),
+        )
+
+    def _with_partitions(
+        self, marks: Watermarks, start: Ends, ends: Ends, clock_ns: int
+    ) -> Watermarks:
+        """Leave out the partitions that have ended before a batch, add those that are new in it."""
+        if not self._plan.has_time:
+            return marks
+        for name, how in self._sources:
+            log = self._logs[name]
+            known = marks.sources.get(name, SourceMark()).partitions
+            head = log.head()
+            found = log.partitions(ends[name]) if not how.is_receipt else None
+            marks = marks.with_partitions(
+                name,
+                clock_ns,
+                ended=log.ended(known.keys(), start[name]),
+                found=found or (),
+                has_ended=head.is_ended and head.position.events <= start[name].events,
+            )
+        return marks
+
+    def _is_unordered(self, name: str, ends: Ends) -> bool:
+        return self._logs[name].partitions(ends[name]) is not None
 
     def after(self, batch: BatchTime, reports: Sequence[TaskReport]) -> Watermarks | None:
         """Return what the batch's commit keeps of time."""
@@ -66,14 +100,22 @@ class BatchTimes:
         if not self._is_needed:
             return False
         marks = _marks(last)
-        wakes_ns = wakes_at_ns(marks, self._sources)
-        if wakes_ns != TIME_MAX and max(self._clock_ns(), marks.clock_ns) >= wakes_ns:
+        clock_ns = max(self._clock_ns(), marks.clock_ns)
+        if marks.due_ns != TIME_MAX:
+            marks = self._with_partitions(marks, ends, ends, clock_ns)
+        if clock_ns >= self._wakes_ns(marks):
             return True
         return not self.is_finished(last) and self._is_done(ends)
 
     def is_finished(self, last: Commit | None) -> bool:
         """Whether nothing is left to be done should all input have ended."""
         return not self._plan.has_end or _marks(last).has_ended
+
+    def _wakes_ns(self, marks: Watermarks) -> int:
+        """When something is due without input; worked out again where the marks are others."""
+        if self._worked_out is None or self._worked_out[0] != marks:
+            self._worked_out = marks, wakes_at_ns(marks, self._sources)
+        return self._worked_out[1]
 
     def _drained(self, ends: Ends) -> frozenset[int]:
         return frozenset(

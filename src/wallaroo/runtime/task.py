@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from wallaroo.durable.refusals import refusal_of
 from wallaroo.engine.blocks import Block, Marker
 from wallaroo.engine.keys import Key, groups_of_task
 from wallaroo.engine.level import Level
 from wallaroo.engine.ordered_entries import EntryReader
+from wallaroo.engine.partition_times import Heard, SourceHeard
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.metrics.task_tally import TaskTally
@@ -46,9 +48,11 @@ def run_level(
     index: int,
     records: Iterable[Record],
     open_state: OpenState | None = None,
+    collect_after_ms: float = COLLECT_AFTER_MS,
 ) -> Iterator[Any]:
     """Yield ``(task, Block | Marker)`` for the next level, or this batch's TaskReports where this
-    is the last one.  ``open_state``: how the task gets its state; not given: from the view.
+    is the last one.  ``open_state``: how the task gets its state; not given: from the view.  A task
+    that took longer than ``collect_after_ms`` collects cyclic garbage.
     """
     gc.disable()
     started = time.perf_counter()
@@ -85,7 +89,7 @@ def run_level(
             own = reports if consumer == 0 else ()
             yield consumer, Marker(level, index, report.attempt, own, heard)
     del task
-    if (time.perf_counter() - started) * 1e3 > COLLECT_AFTER_MS:
+    if (time.perf_counter() - started) * 1e3 > collect_after_ms:
         gc.collect()
 
 
@@ -95,11 +99,11 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
     return TaskReport(level, index, attempt, consumed, error=error, worker=worker_name())
 
 
-def unexpected(error: Exception) -> InternalError:
+def unexpected(error: Exception) -> WallarooError:
     """Return an error that nobody foresaw, with the traceback that is being handled, as one that
     the driver can report.
     """
-    return InternalError(
+    return refusal_of(error) or InternalError(
         f"a task failed in a way that this program does not expect: {type(error).__name__}: "
         f"{error}",
         traceback.format_exc(),
@@ -127,9 +131,9 @@ class Task:
         self.reports_before: tuple[TaskReport, ...] = ()
         self._counts = Counts()
         self._writers: dict[int, SinkWriter] = {}
-        self._tally = TaskTally(self._plan, job.batch)
+        self._tally = TaskTally(self._plan, job.batch, job.is_sampled)
         self._state = self._opened_state(open_state)
-        self._heard: dict[int, Mapping[int, int]] = {}
+        self._heard: dict[int, Mapping[int, SourceHeard]] = {}
         self._level = Level(
             self._plan,
             level,
@@ -170,8 +174,8 @@ class Task:
         return self._state.keys(step)
 
     @property
-    def heard(self) -> Mapping[int, Mapping[int, int]]:
-        """The watermarks of level 0, as far as this task knows them."""
+    def heard(self) -> Heard:
+        """What level 0 has heard, as far as this task knows it."""
         return {self._index: self._level.heard} if self._level_number == 0 else self._heard
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:

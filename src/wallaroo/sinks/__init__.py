@@ -33,16 +33,55 @@ token.
 
 from __future__ import annotations
 
-from wallaroo.identity import CommitHistory, CommitId
-from wallaroo.sinks.function import FunctionSinkConfig
-from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkStatus, SinkWriter, WriteContext
-from wallaroo.sinks.kafka.config import KafkaSinkConfig
-from wallaroo.sinks.kafka.records import KafkaOutput
-from wallaroo.sinks.postgres.config import PostgresSinkConfig
-from wallaroo.sinks.postgres.rows import copy_row, row_encoder
-from wallaroo.sinks.redis.config import RedisSinkConfig
-from wallaroo.sinks.rolling.config import RollingSinkConfig
-from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
+from typing import TYPE_CHECKING
+
+from wallaroo.deferred import deferred
+
+if TYPE_CHECKING:
+    from wallaroo.identity import CommitHistory, CommitId
+    from wallaroo.sinks.function import FunctionSinkConfig
+    from wallaroo.sinks.interface import (
+        SinkCommitter,
+        SinkConfig,
+        SinkStatus,
+        SinkWriter,
+        WriteContext,
+    )
+    from wallaroo.sinks.kafka.config import KafkaSinkConfig
+    from wallaroo.sinks.kafka.records import KafkaOutput
+    from wallaroo.sinks.postgres.config import PostgresSinkConfig
+    from wallaroo.sinks.postgres.rows import copy_row, row_encoder
+    from wallaroo.sinks.redis.config import RedisSinkConfig
+    from wallaroo.sinks.rolling.config import RollingSinkConfig
+    from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
+else:
+    __getattr__ = deferred(
+        __name__,
+        {
+            "wallaroo.identity": ("CommitHistory", "CommitId"),
+            "wallaroo.sinks.function": ("FunctionSinkConfig",),
+            "wallaroo.sinks.interface": (
+                "SinkCommitter",
+                "SinkConfig",
+                "SinkStatus",
+                "SinkWriter",
+                "WriteContext",
+            ),
+            "wallaroo.sinks.kafka.config": ("KafkaSinkConfig",),
+            "wallaroo.sinks.kafka.records": ("KafkaOutput",),
+            "wallaroo.sinks.postgres.config": ("PostgresSinkConfig",),
+            "wallaroo.sinks.postgres.rows": ("copy_row", "row_encoder"),
+            "wallaroo.sinks.redis.config": ("RedisSinkConfig",),
+            "wallaroo.sinks.rolling.config": ("RollingSinkConfig",),
+            "wallaroo.sinks.staging": (
+                "StagedWriter",
+                "read_staged",
+                "remove_orphans",
+                "remove_staged",
+            ),
+        },
+    )
+
 
 # fmt: off
 __all__ = [
@@ -53,10 +92,10 @@ __all__ = [
     "StagedWriter", "read_staged", "remove_staged", "remove_orphans",
     # a function of your own
     "FunctionSinkConfig",
-    # files by size and time, and objects
-    "RollingSinkConfig",
     # Redis
     "RedisSinkConfig",
+    # files by size and time, and objects
+    "RollingSinkConfig",
     # PostgreSQL
     "PostgresSinkConfig", "row_encoder", "copy_row",
     # Kafka

@@ -13,17 +13,47 @@ docs/sources.md has both in ten lines each.
 
 from __future__ import annotations
 
-from wallaroo.sources.files.config import FilesSourceConfig
-from wallaroo.sources.interface import FedBy, SourceConfig
-from wallaroo.sources.iterator import At, IteratorSource
-from wallaroo.sources.kafka.config import KafkaSourceConfig
-from wallaroo.sources.kafka.records import KafkaRecord
-from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
-from wallaroo.sources.polling import PollingSource
-from wallaroo.sources.push import Push, PushSource
-from wallaroo.sources.redis.config import RedisSourceConfig
-from wallaroo.sources.redis.entry import RedisEntry
-from wallaroo.sources.replayable import ReplayableSource
+from typing import TYPE_CHECKING
+
+from wallaroo.deferred import deferred
+
+if TYPE_CHECKING:
+    from wallaroo.sources.files.config import FilesSourceConfig
+    from wallaroo.sources.interface import FedBy, SourceConfig
+    from wallaroo.sources.iterator import At, IteratorSource
+    from wallaroo.sources.kafka.config import KafkaSourceConfig
+    from wallaroo.sources.kafka.records import KafkaRecord
+    from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
+    from wallaroo.sources.polling import PollingSource
+    from wallaroo.sources.push import Push, PushSource
+    from wallaroo.sources.redis.config import RedisSourceConfig
+    from wallaroo.sources.redis.entry import RedisEntry
+    from wallaroo.sources.replayable import ReplayableSource
+else:
+    __getattr__ = deferred(
+        __name__,
+        {
+            "wallaroo.sources.files.config": ("FilesSourceConfig",),
+            "wallaroo.sources.interface": ("FedBy", "SourceConfig"),
+            "wallaroo.sources.kafka.config": ("KafkaSourceConfig",),
+            "wallaroo.sources.kafka.records": ("KafkaRecord",),
+            "wallaroo.sources.log": (
+                "Head",
+                "LogContext",
+                "Position",
+                "Range",
+                "Records",
+                "SourceLog",
+            ),
+            "wallaroo.sources.polling": ("PollingSource",),
+            "wallaroo.sources.iterator": ("At", "IteratorSource"),
+            "wallaroo.sources.push": ("Push", "PushSource"),
+            "wallaroo.sources.redis.config": ("RedisSourceConfig",),
+            "wallaroo.sources.redis.entry": ("RedisEntry",),
+            "wallaroo.sources.replayable": ("ReplayableSource",),
+        },
+    )
+
 
 # fmt: off
 __all__ = [

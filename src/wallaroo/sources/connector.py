@@ -33,6 +33,7 @@ class SourceConnectorConfig(SourceConfig[Event]):
 
     kind: ClassVar[str] = "connector"
     fed_by: ClassVar[FedBy] = FedBy.CLIENTS
+    carries_times: ClassVar[bool] = True
 
     name: str
     encoder: Encoder[Any] | None

@@ -46,6 +46,7 @@ class SourceConfig(ABC, Generic[Event]):
 
     kind: ClassVar[str] = "source"
     fed_by: ClassVar[FedBy] = FedBy.FEEDER
+    carries_times: ClassVar[bool] = False  # its records may say when their events happened
     name: str
     decoder: Decoder[Event]
 
@@ -75,7 +76,7 @@ class SourceConfig(ABC, Generic[Event]):
         # it imports what reads spools here and over the network
         from wallaroo.sources.spooled import open_spool
 
-        return open_spool(self.name, context)
+        return open_spool(self.name, context, self.wire_framing, has_times=self.carries_times)
 
     def open_feed(self, resume: bytes) -> Feed:
         """Return what a feeder runs, continuing at ``resume`` (empty: from the start)."""

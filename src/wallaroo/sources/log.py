@@ -18,7 +18,7 @@ The invariants of a source log:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,10 +84,11 @@ class Range:
 class Records(NamedTuple):
     """Consecutive messages of one partition: ``payloads``, or ``frames`` where that is not empty."""
 
-    partition: str
+    partition: str | int
     receipt_ns: int  # when the newest of them was received: unix time in nanoseconds
     payloads: list[Any]  # what decoders are called with, without header
-    times_ns: list[int] | None = None  # when each event happened, where the source knows
+    # when each event happened, where the source knows; worked out when it is asked for
+    times_ns: Callable[[], Sequence[int]] | None = None
     frames: bytes = b""  # whole frames, as the source's framing cuts them
 
 
@@ -123,6 +124,10 @@ class SourceLog(ABC):
         will not pass.
         """
 
+    def backlog(self, position: Position) -> int:
+        """Return about how many events come after a position and can be read now."""
+        return max(0, self.head().position.events - position.events)
+
     @abstractmethod
     def advance(self, start: Position, events_max: int) -> Position:
         """Return the furthest position at most ``events_max`` events after ``start``, and at or
@@ -139,6 +144,19 @@ class SourceLog(ABC):
     def read(self, part: Range) -> Iterator[Records]:
         """Yield a range's records in order.  Raises CheckpointError where they are no longer there."""
 
+    def partitions(self, position: Position) -> frozenset[str] | None:
+        """Return the partitions that may have events after a position, as `read` names them; None
+        where only reading shows them, in an order that all of the log's events have.
+        """
+        return None
+
+    def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
+        """Return those of some partitions that have no events after a position, now or later: they
+        hold no watermark back.  One that is left out costs time, not results.
+        """
+        going = self.partitions(position)
+        return () if going is None else [each for each in partitions if each not in going]
+
     def require(self, position: Position) -> None:  # noqa: B027  # a log may have nothing to check
         """Check, before a run begins, that everything after ``position`` can be read.
 
@@ -152,6 +170,13 @@ class SourceLog(ABC):
 
     def rewind(self, position: Position) -> None:  # noqa: B027  # a log may keep no note of its reader
         """The application goes back to an older position: as if nothing after it was committed."""
+
+    @property
+    def wakes(self) -> bool:
+        """Whether whoever fills the log says so to a run that waits (``spool.waking``); a log that
+        does not is looked at now and then.
+        """
+        return False
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
         """Return about how many bytes lie between a position and the head; 0 where it is unknown."""

@@ -136,6 +136,9 @@ class OwnLog(SourceLog):
         parts = cut(self._complete(start, end.place), end.place, pieces)
         return [[Range(name, low, high, high - low) for name, low, high in own] for own in parts]
 
+    def partitions(self, position: Position) -> frozenset[str]:
+        return frozenset(position.place)
+
     def read(self, part: Range) -> Iterator[Records]:
         receipt_ns = time.time_ns()
         events = self._asked(lambda: iter(self._source.read(part.partition, part.start, part.end)))

@@ -59,3 +59,17 @@ class Jvm:
 def _ignore_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def wait_for_exit(seconds: float) -> None:
+    """End the JVM of this process, as its own end would, and wait until it has written what it
+    writes at exit.  There must be no session.
+    """
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(seconds)

@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
+from wallaroo.class_archive import options_to_use
 from wallaroo.errors import PeerError
 from wallaroo.package import PACKAGE_ROOT
 from wallaroo.spark.jvm import Jvm
@@ -128,11 +129,13 @@ def open_session(
     chosen = {**SETTINGS, **own, **dict(settings)}
     # the whole heap from the start: otherwise it grows to its bound over minutes, which looks like
     # a leak and may fail at 3 a.m.
+    driver = "spark.driver.extraJavaOptions"
+    archive = options_to_use(os.environ, chosen.get(driver, ""))
     heap = f"-XX:+UseParallelGC -Xms{chosen['spark.driver.memory']} -XX:+AlwaysPreTouch"
     _put_in_front(
         chosen,
-        "spark.driver.extraJavaOptions",
-        f"-Dlog4j2.configurationFile=file:{log4j} {heap} {COMPILER}",
+        driver,
+        f"-Dlog4j2.configurationFile=file:{log4j} {heap} {COMPILER} {archive}".rstrip(),
     )
     _put_in_front(chosen, "spark.executor.extraJavaOptions", COMPILER)
     conf = SparkConf(loadDefaults=False)

@@ -99,23 +99,40 @@ class LocalApplication:
             source.config.name: number for number, source in enumerate(self._plan.sources)
         }
         self._waiting: list[Input] = []
+        self._closed: list[tuple[str, str]] = []
         self._watermark_ns: int | None = None
         self._is_ending = False
         self._run = LocalRun({sink.name: [] for sink in self._plan.sinks}, 0, 0, self._runner)
 
-    def send(self, source: str, *inputs: Any) -> None:
+    def send(
+        self, source: str, *inputs: Any, partition: str = "", at_ns: int | None = None
+    ) -> None:
         """Give inputs to a source: payloads (bytes), ``Wire`` bytes, or values (see
         ``values_for``).
+
+        ``partition`` is a connection, file or partition of the source; each has a watermark of its
+        own.  ``at_ns`` is the time that a record of Kafka or a connector's message would bring along.
         """
+        number = self._number_of(source)
+        times_ns = None if at_ns is None else (at_ns,)
+        receipt_ms = self.clock.now_ns // 1_000_000
+        for item in inputs:
+            frames = self._runner.frames(number, item)
+            self._waiting.append(Input(number, frames, receipt_ms, partition, times_ns))
+
+    def close(self, source: str, partition: str = "") -> None:
+        """Nothing more comes from a partition, once what was sent is processed: it holds time back
+        no longer.
+        """
+        self._number_of(source)
+        self._closed.append((source, partition))
+
+    def _number_of(self, source: str) -> int:
         if source not in self._numbers:
             raise KeyError(
                 f"no source '{source}'; this application has {', '.join(map(repr, self._numbers))}"
             )
-        number = self._numbers[source]
-        for item in inputs:
-            self._waiting.append(
-                (number, self._runner.frames(number, item), self.clock.now_ns // 1_000_000)
-            )
+        return self._numbers[source]
 
     def batch(
         self, events_max: int | None = None, tasks: int | None = None
@@ -127,6 +144,7 @@ class LocalApplication:
         self._runner.commit(result)
         taken = len(self._waiting) if events_max is None else events_max
         del self._waiting[:taken]
+        self._closed = self._still_waiting()
         outputs = {
             sink.name: result.outputs[number] for number, sink in enumerate(self._plan.sinks)
         }
@@ -152,7 +170,28 @@ class LocalApplication:
             self._watermark_ns,
             clock_ns=self.clock.now_ns,
             is_final=self._is_ending and len(taken) == len(self._waiting),
+            ended=self._ended(),
         )
+
+    def _still_waiting(self) -> list[tuple[str, str]]:
+        """The partitions that are closed, and of which something waits or was just processed."""
+        going = {(item.source, item.partition) for item in self._waiting}
+        marks = self._runner.time.sources
+        return [
+            (source, partition)
+            for source, partition in self._closed
+            if (self._numbers[source], partition) in going
+            or (source in marks and partition in marks[source].partitions)
+        ]
+
+    def _ended(self) -> dict[str, set[str]]:
+        """The partitions that are closed, and of which nothing waits."""
+        going = {(item.source, item.partition) for item in self._waiting}
+        found: dict[str, set[str]] = {}
+        for source, partition in self._closed:
+            if (self._numbers[source], partition) not in going:
+                found.setdefault(source, set()).add(partition)
+        return found
 
     def advance_watermark(self, to_ns: int) -> dict[str, list[bytes]]:
         """Move the watermark and process a batch of what was sent; return its outputs.  No event at

@@ -10,7 +10,6 @@ commit, the run is stopped cleanly, and output and state are compared with the o
 from __future__ import annotations
 
 import pickle
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,20 +25,15 @@ from wallaroo.verify.cases import CASES, Case
 from wallaroo.verify.killer import Deed, Kill, schedule
 from wallaroo.verify.ledger import Faults
 from wallaroo.verify.load import Load, Send
-from wallaroo.verify.processes import Kind, find, kill
+from wallaroo.verify.nemesis import SIGNALS, Nemesis
+from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised, describe
 
 POLL_S = 0.02
 PROGRESS_S_MAX = 180.0  # without a batch or an output: the run hangs
-TARGET_S_MAX = 120.0  # for a process of the kind to be killed to be there
 LETTERS = "dead.jsonl"
-SIGNALS = {
-    Deed.KILL: signal.SIGKILL,
-    Deed.HOLD: signal.SIGSTOP,
-    Deed.STOP: signal.SIGTERM,
-}
-CAUSES = (Kind.DRIVER, Kind.JVM)  # their death ends the run
+BLAMES_ITSELF = 70  # exit code of a run that takes an error for a mistake of its own
 
 Say = Callable[[str], None]
 
@@ -71,6 +65,9 @@ class VerifyOptions:
     is_plain: bool = False  # whether the receiver is a plain TCP one, which cannot say what it has
     # fault points, such as commit.before:3: the first starts of the run kill themselves there
     faults: tuple[str, ...] = ()
+    host: str = "127.0.0.1"  # where senders reach the run
+    # of each source: so many events, where that is not up to the disturbances
+    events: tuple[tuple[str, int], ...] = ()
     run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
 
 
@@ -88,11 +85,12 @@ class Verification:
     _run: Supervised = field(init=False)
     _loads: list[Load] = field(init=False)
     _result: Result = field(init=False)
+    _nemesis: Nemesis = field(init=False)
     _storage: LocalStorage = field(init=False)
     _commits: CommitLog = field(init=False)
     _killed_at: dict[Kind, float] = field(default_factory=dict)  # kills not recovered from yet
     _mark: tuple[int, int] = (-1, 0)  # last commit and bytes received when the last kill struck
-    _has_cause: bool = False  # whether a kill explains that the run ends
+    _explained_until: float = 0.0  # monotonic seconds: an end before is explained by a deed
 
     def __post_init__(self) -> None:
         options = self.options
@@ -111,8 +109,19 @@ class Verification:
         self._run = Supervised(
             self._arguments(plain, acked), self.folder / "run.log", self.say, options.faults
         )
+        self._nemesis = Nemesis(
+            self._run,
+            self.folder,
+            options.seed,
+            self,
+            self._result,
+            self.say,
+            is_low_latency="low" in options.run_options,
+        )
         self._loads = [
-            Load(self._case, source, port, options.rate, self.send)
+            Load(
+                self._case, source, port, options.rate, self.send, dict(options.events).get(source)
+            )
             for source, port in zip(sources, acked, strict=True)
         ]
 
@@ -139,11 +148,23 @@ class Verification:
             *(
                 "--in",
                 ",".join(
-                    f"{source}@127.0.0.1:{at}" for source, at in zip(sources, plain, strict=True)
+                    f"{source}@{self.options.host}:{at}"
+                    for source, at in zip(sources, plain, strict=True)
                 ),
             ),
             *("--out", f"{host}:{port}", *files, *letters, *receiving),
         ]
+
+    @property
+    def case(self) -> Case:
+        """The case, with what it saw."""
+        return self._case
+
+    @property
+    def sent(self) -> tuple[tuple[str, int], ...]:
+        """How many events of each source were acknowledged."""
+        counts = (load.sent for load in self._loads)
+        return tuple(zip(self._case.sources, counts, strict=True))
 
     # -- the course
     # ----------------------------------------------------------------------------------------------
@@ -155,10 +176,10 @@ class Verification:
         try:
             for load in self._loads:
                 load.start()
-            self._await(self._has_progressed, PROGRESS_S_MAX, "the first output")
+            self.await_(self._has_progressed, PROGRESS_S_MAX, "the first output")
             self._die_at_faults()
             self._disturb(time.monotonic())  # the time to start is not taken from --seconds
-            self._await(self._has_progressed, PROGRESS_S_MAX, "output after the last kill")
+            self.await_(self._has_progressed, PROGRESS_S_MAX, "output after the last kill")
             self._finish()
         finally:
             self._run.kill()
@@ -168,7 +189,7 @@ class Verification:
 
     def _die_at_faults(self) -> None:
         count = len(self.options.faults)
-        self._await(
+        self.await_(
             lambda: self._run.starts > count,
             PROGRESS_S_MAX * max(1, count),
             "the run to die at its fault points",
@@ -193,50 +214,28 @@ class Verification:
 
     def _strike(self, number: int, planned: Kill) -> None:
         if not planned.is_hurried:
-            self._await(self._has_progressed, PROGRESS_S_MAX, "output after a disturbance")
-        self._pause(planned.pause_s)
-        pid = self._target(planned)
-        is_ending = planned.kind in CAUSES and planned.deed is not Deed.HOLD
-        self._has_cause = self._has_cause or is_ending
-        if not kill(pid, SIGNALS[planned.deed]):
-            return
-        self._mark = self._position()
-        self._killed_at.setdefault(planned.kind, time.monotonic())
-        self._result.note(planned.kind, planned.deed)
-        self.say(
-            f"{planned.deed.value} {number}: {planned.kind.value} {pid}, after batch "
-            f"{self._mark[0]}"
-        )
-        if planned.deed is Deed.HOLD:
-            self._hold(pid, planned.held_s)
+            self.await_(self._has_progressed, PROGRESS_S_MAX, "output after a disturbance")
+        self.pause(planned.pause_s)
+        if self._nemesis.do(number, planned):
+            self._mark = self._position()
+            if planned.deed in SIGNALS:
+                self._killed_at.setdefault(planned.kind, time.monotonic())
 
-    def _hold(self, pid: int, seconds: float) -> None:
-        """Let a stopped process be for a while; it goes on whatever happens here."""
-        try:
-            self._pause(seconds)
-        finally:
-            kill(pid, signal.SIGCONT)
-
-    def _target(self, planned: Kill) -> int:
-        found: list[int] = []
-
-        def is_there() -> bool:
-            found[:] = find(self._run.pid)[planned.kind]
-            return bool(found)
-
-        self._await(is_there, TARGET_S_MAX, f"a process of kind {planned.kind.value}")
-        return found[int(planned.choice * len(found))]
+    def expect_end(self, seconds: float = float("inf")) -> None:
+        """A deed explains the next end of the run, if it comes within that time."""
+        self._explained_until = max(self._explained_until, time.monotonic() + seconds)
 
     def _finish(self) -> None:
-        for load in self._loads:
+        for load in self._loads if not self.options.events else ():
             load.finish()
-        self._await(
+        most = max((count for _, count in self.options.events), default=0)
+        self.await_(
             lambda: all(load.has_ended for load in self._loads),
-            PROGRESS_S_MAX,
+            PROGRESS_S_MAX + most / self.options.rate,
             "the last acknowledgements",
         )
         self._result.events = sum(load.sent for load in self._loads)
-        self._await(self._is_all_committed, PROGRESS_S_MAX, "everything sent to be processed")
+        self.await_(self._is_all_committed, PROGRESS_S_MAX, "everything sent to be processed")
         self._await_quiet_inbox()
         code = self._run.stop()
         if code != 0:
@@ -255,7 +254,7 @@ class Verification:
                 seen, at = self.inbox.count, time.monotonic()
             return time.monotonic() - at > 1.0
 
-        self._await(is_quiet, PROGRESS_S_MAX, "the receiver to have everything")
+        self.await_(is_quiet, PROGRESS_S_MAX, "the receiver to have everything")
 
     def _judge(self) -> None:
         faults = self._result.faults
@@ -301,24 +300,35 @@ class Verification:
         return all(offsets.get(source, [0, 0])[1] == load.sent for source, load in sent)
 
     def _look(self) -> None:
-        """Keep the run alive; note an end that no kill explains."""
-        if self._run.look():
-            if not self._has_cause and self._run.starts - 1 > len(self.options.faults):
-                self._result.ended_by_itself.append(
-                    f"{describe(self._run.ends[-1])} (start {self._run.starts - 1}); see run.log"
-                )
-            self._has_cause = False
+        """Keep the run alive; note an end that no deed explains."""
+        if self._run.has_ended:
+            self._judge_end()
+            self._run.look()
         for load in self._loads:
             if load.error is not None:
                 raise load.error
 
-    def _pause(self, seconds: float) -> None:
+    def _judge_end(self) -> None:
+        is_explained = self._nemesis.after_end() or time.monotonic() < self._explained_until
+        code = self._run.code
+        is_planned = self._run.starts <= len(self.options.faults)
+        if code == BLAMES_ITSELF or not (is_explained or is_planned):
+            self._result.ended_by_itself.append(
+                f"{describe(code)} (start {self._run.starts}); see run.log"
+            )
+        self._explained_until = 0.0
+
+    def pause(self, seconds: float) -> None:
+        """Let the run be for a while, started again where it dies."""
         until = time.monotonic() + seconds
         while (rest := until - time.monotonic()) > 0:
             self._look()
             time.sleep(min(POLL_S, rest))
 
-    def _await(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+    def await_(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait until something is so, and keep the run alive meanwhile.  Raises PeerError where it
+        takes longer.
+        """
         until = time.monotonic() + seconds
         while not condition():
             self._look()

@@ -1,4 +1,4 @@
-"""What is killed, in which order and after how long: decided by a seed before anything runs.
+"""What is done to which process, in which order and after how long: decided by a seed before anything runs.
 
 Where it runs: pure.
 """
@@ -27,11 +27,17 @@ HELD_S = (0.2, 6.0)  # how long a process is held
 
 
 class Deed(Enum):
-    """What is done to a process."""
+    """What is done to a process, its disk or its clock."""
 
     KILL = "kill"  # SIGKILL
     HOLD = "hold"  # SIGSTOP, and SIGCONT some seconds later
     STOP = "stop"  # of the driver: SIGTERM, a clean stop; then the run is started again
+    ENOSPC = "enospc"  # the next write somewhere in the protocol finds the disk full
+    EIO = "eio"  # the next write, sync or rename fails with a disk error
+    TORN = "torn"  # the next write is cut in half, and the process dies
+    CLOCK = "clock"  # the clock of all processes jumps
+    PARTITION = "partition"  # hosts hear nothing of each other for seconds
+    FLIP = "flip"  # the run ends, a bit of one of its files is flipped, and it is started again
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,8 @@ def schedule(
     weights: Mapping[Kind, float] = WEIGHTS,
     deeds: Sequence[Deed] = (Deed.KILL,),
 ) -> tuple[Kill, ...]:
-    """Draw ``count`` kills of ``kinds``: each kind once first, in random order, then by weight.
+    """Draw ``count`` kills of ``kinds``: each kind once first, in random order, then by weight; each
+    deed once first, too.
 
     >>> [kill.kind.name for kill in schedule(3, 1, [Kind.EGRESS])]
     ['EGRESS', 'EGRESS', 'EGRESS']
@@ -65,13 +72,16 @@ def schedule(
     chance.shuffle(first)
     deed_chance = random.Random(f"deeds {seed}")
     drawn = (first + chance.choices(kinds, [weights[kind] for kind in kinds], k=count))[:count]
+    in_turn = list(deeds)
+    deed_chance.shuffle(in_turn)
+    drawn_deeds = (in_turn + deed_chance.choices(deeds, k=count))[:count]
     return tuple(
         Kill(
             kind,
             chance.uniform(0, PAUSE_S_MAX),
             number > 0 and chance.random() < HURRIED,
             chance.random(),
-            _possible(deed_chance.choice(deeds), kind, deeds),
+            _possible(drawn_deeds[number], kind, deeds),
             deed_chance.uniform(*HELD_S),
         )
         for number, kind in enumerate(drawn)

@@ -5,6 +5,7 @@ Where it runs: pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from wallaroo.verify.killer import Deed
@@ -29,6 +30,8 @@ class Result:
     events: int = 0
     outputs: int = 0
     deeds: dict[Deed, int] = field(default_factory=dict)
+    places: Counter[tuple[Deed, str]] = field(default_factory=Counter)  # deeds that are no signals
+    refused: Counter[str] = field(default_factory=Counter)  # flips that a start named, by kind
     repeated: int = 0  # outputs that a plain receiver got more than once
     letters: int = 0  # events that failed and became dead letters
     faults: Faults = field(default_factory=Faults)
@@ -38,6 +41,12 @@ class Result:
         """Count what was done to a process."""
         self.kills[kind] += 1
         self.deeds[deed] = self.deeds.get(deed, 0) + 1
+        self.disturbances += 1
+
+    def note_deed(self, deed: Deed, place: str) -> None:
+        """Count what was done to a disk, a clock or a file."""
+        self.deeds[deed] = self.deeds.get(deed, 0) + 1
+        self.places[deed, place] += 1
         self.disturbances += 1
 
     @property
@@ -61,13 +70,11 @@ class Result:
         """All figures, examples of what is wrong, and the verdict."""
         kinds = ", ".join(f"{kind.value} {count}" for kind, count in self.kills.items() if count)
         faults = self.faults
-        deeds = ", ".join(f"{deed.value} {count}" for deed, count in self.deeds.items())
-        if set(self.deeds) - {Deed.KILL}:
-            kinds = f"{kinds}; {deeds}"
         lines = [
-            f"{self.case}, seed {self.seed}: {sum(self.kills.values())} kills in "
-            f"{self.seconds:.0f} s ({kinds or 'none'}), "
-            f"{self.starts} starts",
+            f"{self.case}, seed {self.seed}: {self.disturbances} faults in {self.seconds:.0f} s "
+            f"({self._deeds_text() or 'none'}), {self.starts} starts",
+            f"  processes: {kinds or 'none'}",
+            *self._places_lines(),
             f"  events {self.events:,}  outputs {self.outputs:,}"
             + (f"  dead letters {self.letters:,}" if self.letters else "")
             + (f"  repeated {self.repeated:,}" if self.repeated else ""),
@@ -87,3 +94,24 @@ class Result:
         lines += [f"  {example}" for example in faults.examples]
         lines.append(f"  verdict: {self.verdict}")
         return "\n".join(lines)
+
+    def _deeds_text(self) -> str:
+        named = [f"{deed.value} {count}" for deed, count in self.deeds.items()]
+        others = self.disturbances - sum(self.deeds.values())
+        return ", ".join([*named, *([f"other {others}"] if others else [])])
+
+    def _places_lines(self) -> list[str]:
+        """Where each deed that is no signal struck."""
+        lines = []
+        for deed in dict.fromkeys(deed for deed, _ in self.places):
+            found = ", ".join(
+                f"{place} {count}{self._refused_text(deed, place)}"
+                for (one, place), count in sorted(self.places.items(), key=lambda item: item[0][1])
+                if one is deed
+            )
+            lines.append(f"  {deed.value}: {found}")
+        return lines
+
+    def _refused_text(self, deed: Deed, place: str) -> str:
+        count = self.refused[place] if deed is Deed.FLIP else 0
+        return f" ({count} refused)" if count else ""

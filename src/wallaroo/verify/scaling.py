@@ -82,8 +82,8 @@ class ScalingVerification(Verification):
         self._await_members("at the start")
         for number, change in enumerate(self.changes, 1):
             self._mark = self._position()
-            self._await(self._has_progressed, PROGRESS_S_MAX, f"output before change {number}")
-            self._pause(chance.uniform(0, MID_BATCH_S))
+            self.await_(self._has_progressed, PROGRESS_S_MAX, f"output before change {number}")
+            self.pause(chance.uniform(0, MID_BATCH_S))
             self._mark = self._position()
             self.say(
                 f"change {number}: {change}, {len(self._living())} workers, behind batch "
@@ -92,11 +92,11 @@ class ScalingVerification(Verification):
             self._apply(change)
             self._result.disturbances += 1
             self._await_members(f"after change {number}, {change}")
-            self._await(
+            self.await_(
                 self._has_progressed, PROGRESS_S_MAX, f"output after change {number}, {change}"
             )
             if change not in ("master", "driver"):
-                self._await(self._has_told, MEMBERS_S_MAX, f"what change {number}, {change}, moved")
+                self.await_(self._has_told, MEMBERS_S_MAX, f"what change {number}, {change}, moved")
                 self.say(f"  {self.moves[-1]}")
 
     def _apply(self, change: str) -> None:
@@ -110,11 +110,11 @@ class ScalingVerification(Verification):
                 self.cluster.add_worker(name)
         elif change == "master":
             self.cluster.kill_master()
-            self._await(self._has_progressed, PROGRESS_S_MAX, "output without a master")
+            self.await_(self._has_progressed, PROGRESS_S_MAX, "output without a master")
             self.cluster.restart_master()
             self._mark = self._position()
         elif change == "driver":
-            self._has_cause = True
+            self.expect_end()
             kill(self._run.pid)
             self._count(Kind.DRIVER)
         else:
@@ -151,7 +151,7 @@ class ScalingVerification(Verification):
             )
 
         try:
-            self._await(are_right, MEMBERS_S_MAX, f"key groups on {', '.join(expected)} {when}")
+            self.await_(are_right, MEMBERS_S_MAX, f"key groups on {', '.join(expected)} {when}")
         except PeerError as error:
             raise PeerError(f"{error}\nThe run's status shows: {seen or 'nothing'}") from error
         self.say(f"  {seen}")

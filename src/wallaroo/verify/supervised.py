@@ -35,8 +35,10 @@ class Supervised:
     faults: Sequence[str] = ()
     starts: int = 0
     ends: list[int] = field(default_factory=list)  # exit codes
+    environment: dict[str, str] = field(default_factory=dict)  # of the run, besides this process's
     _process: subprocess.Popen[bytes] | None = None
     _fruitless: int = 0
+    _begin: int = 0  # where in the log the last start begins
 
     @property
     def pid(self) -> int:
@@ -49,7 +51,10 @@ class Supervised:
         fault = self.faults[self.starts] if self.starts < len(self.faults) else ""
         self.starts += 1
         environment = python_environment(WALLAROO_FAULT=fault)
+        if not fault:
+            environment |= self.environment
         with self.log.open("ab") as log:
+            self._begin = log.tell()
             log.write(b"--- start %d\n" % self.starts)
             log.flush()
             command = [sys.executable, "-m", "wallaroo", "run", *self.arguments]
@@ -105,6 +110,25 @@ class Supervised:
         while self._process.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
         return self._process.poll()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last start ended, and was not followed by another one yet."""
+        assert self._process is not None
+        return self._process.poll() is not None
+
+    @property
+    def code(self) -> int:
+        """How the last start ended."""
+        assert self._process is not None
+        assert self._process.returncode is not None
+        return self._process.returncode
+
+    def said(self) -> str:
+        """What the last start printed so far."""
+        with self.log.open("rb") as log:
+            log.seek(self._begin)
+            return log.read().decode("utf-8", "replace")
 
     def tail(self) -> str:
         """The last lines of the log."""

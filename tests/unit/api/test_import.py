@@ -50,3 +50,20 @@ def test_importing_wallaroo_loads_nothing_that_only_a_run_needs() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_what_few_applications_use_is_loaded_when_it_is_asked_for() -> None:
+    """Given a fresh interpreter, then every exported name is there, and misspelled ones are not."""
+    program = (
+        "import sys, wallaroo, wallaroo.sinks, wallaroo.sources;"
+        "later = ('argparse', 'subprocess', 'uuid', 'threading', 'wallaroo.sinks.postgres');"
+        "print([name for name in later if name in sys.modules]);"
+        "modules = (wallaroo, wallaroo.sinks, wallaroo.sources);"
+        "[getattr(module, name) for module in modules for name in module.__all__];"
+        "print('Kafka' in str(wallaroo.KafkaSinkConfig), set(wallaroo.__all__) <= set(dir(wallaroo)));"
+        "print(hasattr(wallaroo, 'sourc'), hasattr(wallaroo.sinks, 'sourc'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n") == ["[]", "True True", "False False", ""]

@@ -89,7 +89,7 @@ def samples(monkeypatch: pytest.MonkeyPatch) -> list[StageSample]:
     """Let every block and every run of frames be sampled."""
     seen: list[StageSample] = []
 
-    def frames(self: Level, source: int, some: bytes, receipt_ms: int = 0) -> int:
+    def frames(self: Level, source: int, some: bytes, receipt_ms: int, *of: Any) -> int:
         number, sample = self.sample(source, some, receipt_ms, CLOCK)
         assert sample is not None
         seen.append(sample)
@@ -113,7 +113,7 @@ def test_a_sampled_run_has_the_output_and_state_of_one_that_is_not(
     expected = plain.run_batch(inputs(plain, lines), 2)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Level, "feed_frames", lambda self, source, some, at=0: (
+        patch.setattr(Level, "feed_frames", lambda self, source, some, at, *of: (
             self.sample(source, some, at, CLOCK)[0]))  # fmt: skip
         patch.setattr(Level, "feed_block", lambda self, block: self.sample_block(block, CLOCK))
         sampled = LocalRunner(application.plan)

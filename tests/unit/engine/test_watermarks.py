@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
+from wallaroo.engine.partition_times import SourceHeard, settled
 from wallaroo.engine.watermarks import (
     RECEIPT_LAG_NS,
     BatchTime,
+    PartitionMark,
+    SourceMark,
     Watermarks,
     after_batch,
-    floor_at,
     wakes_at_ns,
 )
 from wallaroo.plan.model import SourceTime
@@ -21,10 +23,24 @@ RECEIPT = SourceTime()
 
 
 def after(before: Watermarks, clock_ns: int, heard: dict[int, int], *how: SourceTime) -> Watermarks:
-    """One batch of one task; sources are named a, b, ..."""
+    """One batch of one task; sources are named a, b, ..., and have one partition each."""
+    return after_parts(
+        before, clock_ns, {number: {"": mark} for number, mark in heard.items()}, *how
+    )
+
+
+def after_parts(
+    before: Watermarks, clock_ns: int, heard: dict[int, dict[str, int]], *how: SourceTime
+) -> Watermarks:
+    """One batch of one task: what was heard, by source and partition."""
     sources = tuple(zip("abc", how, strict=False))
     drained = frozenset(range(len(how)))
-    return after_batch(BatchTime(before, clock_ns, drained), sources, {0: heard})
+    found = {number: SourceHeard(marks) for number, marks in heard.items()}
+    return after_batch(BatchTime(before, clock_ns, drained), sources, {0: found})
+
+
+def least(marks: Watermarks, source: str) -> int:
+    return BatchTime(marks).known(0, source, EVENTS).least
 
 
 def test_the_watermark_of_all_is_the_least() -> None:
@@ -46,7 +62,7 @@ def test_a_source_that_joins_late_does_not_set_time_back() -> None:
     joined = after(marks, 2, {0: 60, 1: 20}, EVENTS, EVENTS)
 
     assert joined.watermark_ns == 50
-    assert BatchTime(marks).floor_ns("b") == 50
+    assert least(marks, "b") == 50
 
 
 def test_a_source_that_comes_back_begins_at_the_watermark_of_all() -> None:
@@ -54,7 +70,7 @@ def test_a_source_that_comes_back_begins_at_the_watermark_of_all() -> None:
     moved = after(marks, 20, {0: 90}, IDLING, IDLING)
 
     assert moved.watermark_ns == 90
-    assert BatchTime(moved).floor_ns("b") == 90
+    assert least(moved, "b") == 90
 
 
 def test_time_runs_on_with_the_clock_when_all_sources_are_idle() -> None:
@@ -72,15 +88,80 @@ def test_time_of_receipt_runs_behind_the_clock_where_nothing_waits() -> None:
     marks = after(Watermarks(), clock, {0: 7}, RECEIPT)
     assert marks.watermark_ns == clock - RECEIPT_LAG_NS
 
-    waiting = after_batch(BatchTime(Watermarks(), clock), (("a", RECEIPT),), {0: {0: 7}})
+    waiting = after_batch(
+        BatchTime(Watermarks(), clock), (("a", RECEIPT),), {0: {0: SourceHeard({"": 7})}}
+    )
     assert waiting.watermark_ns == 7
 
 
 def test_what_earlier_parts_of_a_source_heard_counts_for_later_ones() -> None:
-    heard = {0: {0: 40}, 1: {0: 30}, 2: {0: 80}}
-    time = BatchTime(Watermarks(watermark_ns=10))
+    heard = {number: SourceHeard({"": mark}) for number, mark in enumerate((40, 30, 80))}
+    known = BatchTime(Watermarks(watermark_ns=10)).known(0, "a", EVENTS)
 
-    assert [floor_at(time, heard, "a", 0, producer) for producer in range(4)] == [10, 40, 40, 80]
+    found = settled(known, heard)
+
+    assert [found.floors[producer][""] for producer in range(3)] == [10, 40, 40]
+    assert found.marks == {"": 80}
+
+
+def test_the_watermark_of_a_source_is_that_of_its_slowest_partition() -> None:
+    marks = after_parts(Watermarks(), 1, {0: {"x": 50, "y": 30}}, EVENTS)
+    assert marks.watermark_ns == 30
+
+    moved = after_parts(marks, 2, {0: {"x": 90}}, EVENTS)
+    assert (moved.watermark_ns, moved.sources["a"].partitions["x"].watermark_ns) == (30, 90)
+
+
+def test_an_idle_partition_holds_nothing_back_and_comes_back_where_its_source_is() -> None:
+    marks = after_parts(Watermarks(), 100, {0: {"x": 50, "y": 30}}, IDLING)
+    moved = after_parts(marks, 110, {0: {"x": 90}}, IDLING)
+    assert moved.watermark_ns == 90
+
+    back = after_parts(moved, 111, {0: {"x": 95, "y": 40}}, IDLING)
+    assert back.watermark_ns == 90
+    assert back.sources["a"].partitions["y"].watermark_ns == 90
+
+
+def test_a_partition_that_has_ended_holds_nothing_back() -> None:
+    marks = after_parts(Watermarks(), 1, {0: {"x": 50, "y": 30}}, EVENTS)
+
+    left = marks.with_partitions("a", 2, ended=["y"])
+    assert after_parts(left, 2, {}, EVENTS).watermark_ns == 50
+    none = marks.with_partitions("a", 2, ended=["x", "y"])
+    assert after_parts(none, 2, {}, EVENTS).watermark_ns == 50
+
+
+def test_a_source_that_has_ended_holds_nothing_back() -> None:
+    marks = after(Watermarks(), 1, {0: 50, 1: 30}, EVENTS, EVENTS)
+
+    ended = marks.with_partitions("b", 2, has_ended=True)
+
+    assert after(ended, 2, {0: 70}, EVENTS, EVENTS).watermark_ns == 70
+    assert Watermarks.from_json(ended.to_json()) == ended
+
+
+def test_a_partition_without_events_holds_time_back_from_when_it_is_known() -> None:
+    found = Watermarks().with_partitions("a", 100, found=["x", "y"])
+    moved = after_parts(found, 101, {0: {"x": 50}}, IDLING)
+    assert moved.watermark_ns == TIME_MIN
+    assert after_parts(moved, 110, {0: {"x": 60}}, IDLING).watermark_ns == 60
+
+
+def test_commits_of_before_partitions_were_kept_can_be_read() -> None:
+    stored = {**Watermarks(5, 6).to_json(), "sources": {"a": [7, 8]}}
+
+    assert Watermarks.from_json(stored).sources == {"a": SourceMark(7, 8)}
+    assert least(Watermarks.from_json(stored), "a") == 7
+
+
+def test_a_batch_is_due_when_the_partition_that_holds_time_back_gets_idle() -> None:
+    marks = after_parts(Watermarks(), 100, {0: {"x": 50, "y": 30}}, IDLING)
+    later = after_parts(marks, 105, {0: {"x": 90}}, IDLING)
+    due = replace(later, due_ns=80)
+
+    assert wakes_at_ns(due, (("a", IDLING),)) == 110
+    assert after_parts(due, 110, {}, IDLING).watermark_ns == 90
+    assert later.sources["a"].partitions["y"] == PartitionMark(30, 100)
 
 
 def test_a_batch_without_input_is_due_exactly_when_it_would_fire_something() -> None:

@@ -17,8 +17,8 @@ from tests.unit.ingress.conftest import Running, same, wait_until
 from wallaroo.connector_protocol.frames import FRAME_BYTES_MAX
 from wallaroo.errors import WallarooParameterError
 from wallaroo.framing import Framing
-from wallaroo.ingress.connector.notes import event_times
 from wallaroo.sources.connector import SourceConnectorConfig
+from wallaroo.sources.connector_notes import event_times
 from wallaroo.spool import Boundary
 
 NONE_YET = 2**64 - 1

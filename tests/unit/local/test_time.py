@@ -11,6 +11,7 @@ import pytest
 import wallaroo
 from tests.conformance.apps.shapes import Count, build
 from tests.conformance.apps.steps import by_first_word, pass_on, sink, source
+from wallaroo.aggregations import Count as Counted
 from wallaroo.engine.operators.event_time import as_nanoseconds
 from wallaroo.testing import LocalApplication, VirtualClock, run_local
 
@@ -22,6 +23,11 @@ YEAR = 365 * 24 * 3600
 @wallaroo.decoder
 def payload(raw: bytes) -> str:
     return raw.decode()
+
+
+@wallaroo.computation("as text")
+def as_text(number: int) -> str:
+    return str(number)
 
 
 def second_word(event: str) -> float:
@@ -165,11 +171,60 @@ def test_expiry_is_declared_in_full(options: Any, what: str) -> None:
         wallaroo.state_computation("x", state=Count, **options)
 
 
-def test_a_source_with_several_partitions_is_refused_where_time_is_used() -> None:
-    kafka = wallaroo.KafkaSourceConfig("in", "topic", "127.0.0.1:9092", payload)
-    timed = wallaroo.source("kafka", kafka).with_event_time(second_word)
-    with pytest.raises(wallaroo.PipelineError, match="may have several partitions"):
-        build("timed", timed.key_by(by_first_word).to(count).to_sink(sink(NOWHERE)))
+def kafka(**time: Any) -> LocalApplication:
+    config = wallaroo.KafkaSourceConfig("in", "topic", "127.0.0.1:9092", payload)
+    timed = wallaroo.source("kafka", config).with_event_time(**time).key_by(by_first_word)
+    counts = timed.to(wallaroo.range_windows(wallaroo.seconds(10)).over(Counted()))
+    return LocalApplication(build("timed", counts.to(as_text).to_sink(sink(NOWHERE))))
+
+
+def test_a_record_of_kafka_brings_its_time_along() -> None:
+    running = kafka(delay=wallaroo.seconds(1))
+    running.clock.now_ns = wallaroo.seconds(100)
+    running.send("in", b"a", at_ns=wallaroo.seconds(3), partition="topic-0")
+    running.send("in", b"a", at_ns=wallaroo.seconds(4), partition="topic-1")
+    running.send("in", b"a", at_ns=wallaroo.seconds(12), partition="topic-0")
+    assert texts(running.batch()) == []
+    assert running.watermark == wallaroo.seconds(3)
+
+    running.send("in", b"a", at_ns=wallaroo.seconds(13), partition="topic-1")
+    assert texts(running.batch()) == ["2"]
+    assert running.watermark == wallaroo.seconds(11)
+
+
+def test_a_record_from_next_year_is_left_out_and_moves_no_watermark() -> None:
+    running = kafka()
+    running.clock.now_ns = wallaroo.seconds(100)
+    running.send("in", b"a", at_ns=wallaroo.seconds(3))
+    running.send("in", b"a", at_ns=wallaroo.seconds(365 * 24 * 3600))
+    running.send("in", b"a", at_ns=wallaroo.seconds(4))
+    running.batch()
+    assert running.watermark == wallaroo.seconds(4)
+    assert list(running.result().errors.values()) == [1]
+
+
+@pytest.mark.parametrize("cuts", [[3], [1, 2], [2, 1], [1, 1, 1]])
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+def test_where_a_new_connection_begins_does_not_depend_on_cuts(cuts: list[int], tasks: int) -> None:
+    running = kafka()
+    for at, partition in [(30, "1"), (5, "2"), (8, "2")]:
+        running.send("in", b"a", at_ns=wallaroo.seconds(at), partition=partition)
+    for cut in cuts:
+        running.batch(cut, tasks)
+    running.end()
+    assert texts(running.result().by_sink) == ["1"]  # connection 2 is late: 1 was at 30 before it
+
+
+def test_a_connection_that_is_closed_holds_time_back_no_longer() -> None:
+    running = LocalApplication(application(count))
+    running.send("in", b"a 20", partition="2")
+    running.send("in", b"a 30", partition="1")
+    running.batch()
+    assert running.watermark == wallaroo.seconds(20)
+
+    running.close("in", "2")
+    running.batch()
+    assert running.watermark == wallaroo.seconds(30)
 
 
 def test_low_latency_is_refused_where_time_is_used() -> None:

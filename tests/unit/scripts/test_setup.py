@@ -16,6 +16,7 @@ PYTHON = r"""#!/bin/bash
 echo "python $*" >> "$CALLS"
 case "$*" in
     *--version*) echo "Python 3.11.0" ;;
+    *--faster-start) exit "${FAILS_ARCHIVE:-0}" ;;
     "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
     *"pip install"*constraints.txt*)
         [ -z "$FAILS" ] || { echo "ERROR: No matching distribution found for pyspark"; exit 1; }
@@ -76,7 +77,8 @@ def test_with_pip_it_shows_what_is_fetched_and_how_long_it_took(clone: Path) -> 
     assert "Installing the packages of constraints.txt with pip" in lines
     assert "  fetching pyspark-4.3.0.tar.gz (434.2 MB)" in lines
     assert "  installing 3 packages" in lines
-    assert sum(line.startswith("  done in ") for line in lines) == 2
+    assert sum(line.startswith("  done in ") for line in lines) == 3
+    assert "python -m wallaroo doctor --faster-start" in calls(clone)
 
 
 def test_with_uv_everything_is_installed_by_it(clone: Path) -> None:
@@ -84,13 +86,20 @@ def test_with_uv_everything_is_installed_by_it(clone: Path) -> None:
     done = setup(clone)
     assert done.returncode == 0, done.stderr
     assert "uv venv" in calls(clone)
-    assert "uv pip install --python .venv/bin/python --requirement constraints.txt" in calls(clone)
+    command = "uv pip install --compile-bytecode --python .venv/bin/python --requirement"
+    assert command in calls(clone)
     assert "-m pip" not in calls(clone)
 
 
 def test_a_second_time_it_does_nothing(clone: Path) -> None:
     setup(clone)
     assert setup(clone).stderr == ""
+
+
+def test_without_an_archive_of_classes_it_is_done_as_well(clone: Path) -> None:
+    done = setup(clone, FAILS_ARCHIVE="1")
+    assert done.returncode == 0, done.stderr
+    assert "wallaroo doctor --faster-start tries again" in done.stderr
 
 
 def test_a_failure_of_pip_is_shown_and_ends_it(clone: Path) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka import Producer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -173,7 +172,7 @@ def test_a_new_partition_is_read_from_its_beginning(
 ) -> None:
     log = KafkaLog(subscription(broker, topic))
     before = log.head().position
-    broker.admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
+    broker.admin.grow(topic, 4)
     produce(broker, topic, [b"new"], 3)
 
     def looked_again() -> KafkaLog:  # as a source does from time to time
@@ -265,8 +264,7 @@ def test_what_retention_removed_is_refused_at_the_start_and_in_a_range(
     produce(broker, topic, numbers(0, 10))
     log = KafkaLog(subscription(broker, topic))
     start, end = log.beginning(), log.head().position
-    for future in broker.admin.delete_records([TopicPartition(topic, 0, 6)]).values():
-        future.result(30)
+    broker.admin.delete_records(topic, 0, 6)
 
     with pytest.raises(CheckpointError, match=r"begins at offset 6 now; the 6 offsets from 0"):
         log.require(start)

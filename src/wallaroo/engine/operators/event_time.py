@@ -8,15 +8,20 @@ Invariant: the watermark that an event is given is that of the events before it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import Any
 
-from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.engine.failures import OnError
+from wallaroo.engine.operators.interface import Operator, Site, StageTime
 from wallaroo.steps import EventTime
 
 TIME_LIMIT_NS = 1 << 62  # beyond year 2116: arithmetic with times stays within 64 bits
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+Times = Callable[[], Sequence[int]]  # of records, when they are asked for
 
 
 def build(step: EventTime[Any], site: Site) -> Operator:
@@ -33,12 +38,12 @@ def build(step: EventTime[Any], site: Site) -> Operator:
             if type(event_ns) is not int:
                 event_ns = as_nanoseconds(event_ns)
             if abs(event_ns) > TIME_LIMIT_NS:
-                raise _no_time(event_ns)
+                raise no_time(event_ns)
         except BaseException as error:
             failed(event, error, key)
             return
         if event_ns > time.receipt_ns + ahead_ns:
-            rejected(event, _ahead(event_ns - time.receipt_ns, ahead_ns), key)
+            rejected(event, ahead_of_receipt(event_ns - time.receipt_ns, ahead_ns), key)
             return
         time.event_ns = event_ns
         passed_ns = time.watermark_ns = time.passed_ns
@@ -49,18 +54,56 @@ def build(step: EventTime[Any], site: Site) -> Operator:
     return Operator(process)
 
 
+class CarriedTimes:
+    """Event times that records bring along, given to events as they are decoded."""
+
+    def __init__(self, delay_ns: int, ahead_ns: int, time: StageTime, rejected: OnError):
+        self._delay_ns = delay_ns
+        self._ahead_ns = ahead_ns
+        self._time = time
+        self._rejected = rejected
+        self._times: Iterator[int] = iter(())
+
+    def begin(self, times: Times | None) -> None:
+        """Take the times of the records that are read next; without, that of their receipt."""
+        self._times = repeat(self._time.event_ns) if times is None else iter(times())
+
+    def decoding(self, decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a decoder that sets the event's time first."""
+        time, rejected = self._time, self._rejected
+        delay_ns, ahead_ns = self._delay_ns, self._ahead_ns
+
+        def decoded(payload: Any) -> Any:
+            event_ns = next(self._times)
+            if abs(event_ns) > TIME_LIMIT_NS:
+                rejected(payload, no_time(event_ns), None)
+                return None
+            if event_ns > time.receipt_ns + ahead_ns:
+                rejected(payload, ahead_of_receipt(event_ns - time.receipt_ns, ahead_ns), None)
+                return None
+            time.event_ns = event_ns
+            passed_ns = time.watermark_ns = time.passed_ns
+            if event_ns - delay_ns > passed_ns:
+                time.passed_ns = event_ns - delay_ns
+            return decode(payload)
+
+        return decoded
+
+
 class AheadError(ValueError):
     """An event's time is further ahead than ``max_ahead`` allows."""
 
 
-def _ahead(ahead_ns: int, allowed_ns: int) -> AheadError:
+def ahead_of_receipt(ahead_ns: int, allowed_ns: int) -> AheadError:
+    """Return what is wrong with an event that is so far ahead."""
     return AheadError(
         f"its time is {ahead_ns / 1e9:.0f} s after it was received; max_ahead allows "
         f"{allowed_ns / 1e9:g} s"
     )
 
 
-def _no_time(event_ns: int) -> ValueError:
+def no_time(event_ns: int) -> ValueError:
+    """Return what is wrong with a time that cannot be one."""
     return ValueError(
         f"{event_ns} is no time in nanoseconds since 1970: give nanoseconds as int, seconds as float, "
         f"or an aware datetime"

@@ -20,10 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.sinks.file.committer import FileCommitter, FilePlace
-from wallaroo.sinks.file.directory import DirectoryCommitter
-from wallaroo.sinks.file.single_file import SingleFileCommitter
-from wallaroo.sinks.interface import SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder
 
@@ -101,8 +98,12 @@ class FileSinkConfig(SinkConfig):
         """Stage one task's output of one batch."""
         return FormWriter(context, self.form)
 
-    def committer(self, sink: str, staging: Path, is_durable: bool) -> FileCommitter:
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
         """Publish from the driver."""
+        from wallaroo.sinks.file.committer import FilePlace
+        from wallaroo.sinks.file.directory import DirectoryCommitter
+        from wallaroo.sinks.file.single_file import SingleFileCommitter
+
         place = FilePlace(sink, Path(self.path), staging, is_durable, self.overwrite)
         if place.target.suffix:
             return SingleFileCommitter(place)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
-from wallaroo.sinks.tcp.egress.pipe import EgressConfig
 from wallaroo.steps import Encoder
 
 
@@ -67,6 +66,7 @@ class TCPSinkConfig(SinkConfig):
         """Open the outbox."""
         # only a driver needs sockets, processes and logging
         from wallaroo.sinks.tcp.committer import OutboxCommitter
+        from wallaroo.sinks.tcp.egress.pipe import EgressConfig
 
         return OutboxCommitter(
             EgressConfig(self.host, int(self.port), str(staging), is_durable, self.resume)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.framing import Framing
 from wallaroo.serdes.csv import Csv
-from wallaroo.sources.file import text
+from wallaroo.sources.file.config import text
 from wallaroo.sources.files.forms import CSV, FORMS, LINES, PARQUET, form_of
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog

@@ -1,4 +1,4 @@
-"""What files hold.
+"""The forms that files have: lines, CSV, Parquet.
 
 Where it runs: everywhere; pure.
 """

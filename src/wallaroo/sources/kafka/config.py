@@ -42,6 +42,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
 
     kind: ClassVar[str] = "kafka"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
+    carries_times: ClassVar[bool] = True
 
     name: str
     topic: str | Sequence[str]

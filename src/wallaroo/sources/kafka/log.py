@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
@@ -36,6 +37,7 @@ from wallaroo.sources.kafka.reader import (
     drop_reader,
     newest_ms,
     reader_of,
+    times_ns,
     values,
 )
 from wallaroo.sources.kafka.records import KafkaRecord, record_of
@@ -144,6 +146,9 @@ class KafkaLog(SourceLog):
         begin = {**dict.fromkeys(ends, 0), **flat(start.place)}
         return split({p: o for p, o in begin.items() if p in ends}, ends, pieces)
 
+    def partitions(self, position: Position) -> frozenset[str]:
+        return frozenset(f"{topic}-{number}" for topic, number in flat(position.place))
+
     def require(self, position: Position) -> None:
         """Raise CheckpointError where retention removed what was not processed yet."""
         self._find_bound()
@@ -193,10 +198,18 @@ class KafkaLog(SourceLog):
             for messages in reader_of(partition).read(start, part.end):
                 payloads = take(messages)
                 if payloads:
-                    yield Records(part.partition, newest_ms(messages) * 1_000_000, payloads)
+                    newest_ns = newest_ms(messages) * 1_000_000
+                    times = partial(self._times, messages)
+                    yield Records(part.partition, newest_ns, payloads, times)
         except BaseException:
             drop_reader(partition)
             raise
+
+    def _times(self, messages: list[Any]) -> list[int]:
+        """When the records were made, as their producer or the broker says."""
+        if self._subscription.with_metadata:
+            return times_ns(messages)
+        return times_ns([message for message in messages if message.value() is not None])
 
     def _take(self) -> Callable[[list[Any]], list[Any]]:
         if self._subscription.with_metadata:

@@ -186,6 +186,11 @@ def newest_ms(messages: list[Message]) -> int:
     return max(0, kind_and_time[1])
 
 
+def times_ns(messages: list[Message]) -> list[int]:
+    """Return the records' times in nanoseconds; 0 where the topic has none."""
+    return [max(0, message.timestamp()[1]) * 1_000_000 for message in messages]
+
+
 def values(messages: list[Message]) -> list[Any]:
     """Return the records' values; a tombstone's is None."""
     return [message.value() for message in messages]

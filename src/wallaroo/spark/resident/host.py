@@ -9,23 +9,23 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Sequence
+import time
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
-from wallaroo.metrics.status import WorkerStatus
 from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.busy_workers import describe_workers
-from wallaroo.runtime.host import Enter, Site
+from wallaroo.runtime.host import Enter, OnThisMachine, Site
 from wallaroo.runtime.intake import plan_ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.resident.epochs import Epoch
 from wallaroo.runtime.resident.tasks import Losses, LostTaskError, ResidentTasks
-from wallaroo.runtime.resident.trigger import Looks
+from wallaroo.runtime.resident.trigger import Looks, Wakes
 from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.query import GONE, failure_of
 from wallaroo.spark.resident.job import GROUP, ResidentJob
@@ -33,6 +33,8 @@ from wallaroo.spark.session import is_local
 
 _log = logging.getLogger("wallaroo.run")
 ATTEMPTS = 3  # of an epoch whose tasks are lost
+SAMPLE_S = 0.25  # between epochs in which steps are timed, which costs as much as the events do
+CLOSE_S = 1.0  # for the thread that runs epochs, once its tasks are gone
 LOSSES_MAX, LOSSES_S = 10, 60.0  # of tasks, within these seconds
 ON_ONE_MACHINE = (
     "low latency needs all tasks on this machine: --latency low takes --master local[N] only in "
@@ -53,7 +55,7 @@ class _Generation:
         self.job.wait()
 
 
-class ResidentHost:
+class ResidentHost(OnThisMachine):
     """See ``wallaroo.runtime.host.Host``."""
 
     def __init__(self, name: str, options: RunOptions, session: SparkSession | None):
@@ -63,30 +65,16 @@ class ResidentHost:
             raise PeerError(ON_ONE_MACHINE.format(master=self._session.master))
         self._site: Site | None = None
         self._batches: Batches | None = None
+        self._wakes: Wakes | None = None
         self._generation: _Generation | None = None
         self._number = 0  # of generations
         self._tasks = 1
+        self._sample_at = 0.0
         self._losses = Losses(LOSSES_MAX, LOSSES_S)
         self._admitted = (0, True)  # events_max, is_held
         self._is_over = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="wallaroo-epochs", daemon=True)
-
-    @property
-    def is_local(self) -> bool:
-        return True
-
-    @property
-    def serve_on(self) -> str | None:
-        return None
-
-    @property
-    def reachable_as(self) -> str:
-        return "127.0.0.1"
-
-    @property
-    def waiting_for(self) -> str:
-        return ""
 
     # -- the tasks of batches
 
@@ -97,10 +85,13 @@ class ResidentHost:
     def tasks(self, wanted: int) -> int:
         return self.tasks_max  # tasks stay, and own the same key groups as long as they do
 
+    def readers(self, wanted: int) -> int:
+        return min(wanted, self.tasks_max)
+
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         for attempt in range(ATTEMPTS):
             try:
-                return self._tasks_there(job).run(Epoch.of(job))
+                return self._tasks_there(job).run(self._epoch(job))
             except LostTaskError as error:
                 self._lose(job, error)
                 if attempt:  # a damaged view ends processes: it is made of the checkpoint again
@@ -110,6 +101,13 @@ class ResidentHost:
             "application ends them, or the system does for lack of memory (see its log). What was "
             "committed stays: run again to go on from there."
         )
+
+    def _epoch(self, job: BatchJob) -> Epoch:
+        now = time.monotonic()
+        is_sampled = now >= self._sample_at
+        if is_sampled:
+            self._sample_at = now + SAMPLE_S
+        return Epoch.of(replace(job, is_sampled=is_sampled))
 
     def _tasks_there(self, job: BatchJob) -> ResidentTasks:
         if self._generation is None:
@@ -152,16 +150,11 @@ class ResidentHost:
         except GONE:
             return False
 
-    def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
-        return ""
-
-    def workers(self) -> tuple[WorkerStatus, ...]:
-        return ()
-
     # -- life
 
     def open(self, site: Site, enter: Enter) -> None:
         self._site = site
+        self._wakes = Wakes(site.wake)
         if not self._session.is_open:
             enter("starting Spark")
             self._session.open(site.scratch)
@@ -187,14 +180,19 @@ class ResidentHost:
     def _run_epochs(self) -> None:
         batches = self._batches
         assert batches is not None
+        wakes = self._wakes
+        assert wakes is not None
         logs = batches.setup.logs_by_name
-        looks = Looks()
+        looks = Looks(logs.values(), batches.setup.plan.has_time)
+        growth = self._options.batch_time_s / self._options.batch_target_s
         while not self._is_over.is_set():
             events_max, is_held = self._admitted
             start = batches.ends
-            ends = start if is_held else plan_ends(start, logs, events_max)
+            ends = (
+                start if is_held else plan_ends(start, logs, events_max, int(growth * events_max))
+            )
             if ends == start:
-                self._is_over.wait(looks.pause_s())
+                wakes.wait(looks.pause_s())
             else:
                 looks.found()
                 batches.run(ends)
@@ -211,6 +209,11 @@ class ResidentHost:
 
     def admit(self, events_max: int, is_held: bool) -> None:
         self._admitted = (events_max, is_held)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._wakes is not None:
+            self._wakes.wake()
 
     def stuck(self, batch: int) -> tuple[str, ...]:
         assert self._site is not None
@@ -218,6 +221,7 @@ class ResidentHost:
 
     def finish(self, seconds: float) -> bool:
         self._is_over.set()
+        self._wake()
         self._thread.join(seconds)
         if not self._thread.is_alive():
             self.poll()
@@ -229,6 +233,7 @@ class ResidentHost:
 
     def interrupt(self) -> None:
         self._is_over.set()
+        self._wake()
         self._session.interrupt(GROUP)
 
     def close(self) -> None:
@@ -238,3 +243,8 @@ class ResidentHost:
         if generation is not None:
             generation.end()
         self._session.close()
+        self._wake()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_S)
+        if self._wakes is not None and not self._thread.is_alive():
+            self._wakes.close()

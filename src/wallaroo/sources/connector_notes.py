@@ -1,7 +1,7 @@
 """What a chunk of a connector's stream carries in ``resume``: the last message's id, the stream, and
 the messages' event times.
 
-Where it runs: ingress; pure.
+Where it runs: ingress, and where a source is read; pure.
 
 The note: u64 last id, u64 stream, u16 length and that many bytes of name, then an i64 per message, its
 event time as the program sent it; no times where all are 0.
@@ -13,8 +13,8 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 from wallaroo.connector_protocol.worker import Stream, Streams
-from wallaroo.ingress.acks import COUNT
 
+COUNT = struct.Struct(">Q")  # of messages, or the last one's id
 _STREAM = struct.Struct(">QH")  # id, bytes of the name
 
 

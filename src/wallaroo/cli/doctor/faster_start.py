@@ -1,0 +1,105 @@
+"""``wallaroo doctor --faster-start``: make the archive of Spark's classes, by running a small
+application once.
+
+Where it runs: a terminal.  The archive is written under another name, and renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import wallaroo
+from wallaroo.class_archive import archive_path
+from wallaroo.durable.folders import make_private
+from wallaroo.errors import PeerError
+from wallaroo.spark.jvm import wait_for_exit
+
+MAKING = "-XX:ArchiveClassesAtExit="
+RUN_S = 600.0
+WRITE_S = 600.0  # about 3 s on a quiet machine
+MIB = 1024 * 1024
+
+
+class Count:
+    """The state of one word."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@wallaroo.key_extractor
+def word(text: str) -> str:
+    """The word itself."""
+    return text
+
+
+@wallaroo.state_computation(state=Count)
+def count(text: str, state: Count) -> str:
+    """Count a word."""
+    state.count += 1
+    return f"{text} {state.count}\n"
+
+
+@wallaroo.encoder
+def encode(text: str) -> bytes:
+    """As text."""
+    return text.encode()
+
+
+def small_application(folder: Path) -> wallaroo.Application:
+    """A source, a shuffle, state and a sink: what loads the classes that every run loads."""
+    words = folder / "words.txt"
+    words.write_text("a\nb\na\n", encoding="utf-8")
+    counts = (
+        wallaroo.source("words", wallaroo.FileSourceConfig("words", str(words)))
+        .key_by(word)
+        .to(count)
+        .to_sink(wallaroo.FileSinkConfig(str(folder / "counts.txt"), encode))
+    )
+    return wallaroo.build_application("faster start", counts)
+
+
+def make_archive() -> str:
+    """Make the archive unless it is there; return a sentence about it.  Raises PeerError."""
+    path = archive_path(os.environ)
+    if path is None:
+        raise PeerError(
+            "no archive can be made: Java, PySpark or a home directory is missing. Run "
+            "`wallaroo doctor`."
+        )
+    if path.exists():
+        return f"{path} is there already."
+    make_private(path.parent)
+    begun = time.monotonic()
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _run_and_write(unfinished)
+        if not unfinished.exists():
+            raise PeerError("this Java writes no archive of classes; starts stay as they are.")
+        unfinished.rename(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    _forget_others(path)
+    size = path.stat().st_size / MIB
+    return f"{path}, {size:.0f} MiB, made in {time.monotonic() - begun:.0f} s."
+
+
+def _run_and_write(target: Path) -> None:
+    option = ("spark.driver.extraJavaOptions", f"{MAKING}{target} -Xlog:disable")
+    with tempfile.TemporaryDirectory(prefix="wallaroo-") as folder:
+        application = small_application(Path(folder))
+        with wallaroo.run(
+            application, master="local[2]", spark_conf=(option,), status_address=None
+        ) as run:
+            run.wait(RUN_S)
+    wait_for_exit(WRITE_S)
+
+
+def _forget_others(path: Path) -> None:
+    """Remove archives of Javas and Sparks that were replaced: each takes 150 MiB."""
+    for other in path.parent.glob("spark-classes-*.jsa"):
+        if other != path:
+            other.unlink(missing_ok=True)

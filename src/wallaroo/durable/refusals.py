@@ -1,0 +1,40 @@
+"""What a disk refuses, in words: which file, why, and what to do.
+
+Where it runs: everywhere that writes to disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from wallaroo.errors import PeerError
+
+DISK_ERRORS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG, errno.ESTALE, errno.ENODEV}
+)
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an OSError of a call on a descriptor say which file it was."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def refusal_of(error: BaseException) -> PeerError | None:
+    """Return what to report of an error that a disk is the cause of; None for any other."""
+    if not isinstance(error, OSError) or error.errno not in DISK_ERRORS:
+        return None
+    fix = "Free disk space" if error.errno in FULL else "Check the disk and the kernel's log"
+    return PeerError(
+        f"{error.filename or 'a file'}: {error.strerror}. {fix}, then run again: what was "
+        f"committed stays."
+    )

@@ -1,0 +1,71 @@
+"""Which connections of a spool are open: a file beside the log, written when one has closed.
+
+Where it runs: the ingress writes it, the driver reads it.
+
+The invariant: the file states a number of events and a connection's number.  Of every connection with
+a lower number, but for those listed, all events are among the first so many of the log.  It is a
+hint, not synced: a connection that is not known to be closed counts as open.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallaroo.durable.whole_file import write_whole
+
+FILE = "open"
+NUMBERS = 1 << 32  # a chunk's header has room for so many
+PER_SECOND = 16  # connections that a source accepts in the long run: then no number comes twice
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConnections:
+    """What the file states."""
+
+    events: int
+    following: int  # the next connection's number
+    open: frozenset[int]
+
+    def are_closed(self, connections: Collection[int], events: int) -> list[int]:
+        """Return those of some connections that had their last event before the log's event
+        ``events``.
+        """
+        if events < self.events:
+            return []
+        return [each for each in connections if each not in self.open and self._is_known(each)]
+
+    def _is_known(self, connection: int) -> bool:
+        return 0 < (self.following - connection) % NUMBERS < NUMBERS // 2
+
+
+def first_number() -> int:
+    """Return the number of a process's first connection: one that an earlier process has not used.
+
+    >>> 0 <= first_number() < NUMBERS
+    True
+    """
+    return int(time.time() * PER_SECOND) % NUMBERS
+
+
+def write_open(folder: Path, found: OpenConnections) -> None:
+    """Write the file.  Raises OSError."""
+    stated = {
+        "events": found.events,
+        "following": found.following,
+        "open": sorted(found.open),
+    }
+    content = json.dumps(stated).encode()
+    write_whole(folder / FILE, content, is_durable=False, points="spool.open")
+
+
+def read_open(folder: Path) -> OpenConnections | None:
+    """Read the file; None where there is none."""
+    try:
+        stated = json.loads((folder / FILE).read_bytes())
+        return OpenConnections(stated["events"], stated["following"], frozenset(stated["open"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

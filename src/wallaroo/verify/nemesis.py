@@ -1,0 +1,195 @@
+"""What disturbs a run: deaths, pauses, failing disks, damaged files, wrong clocks.
+
+Where it runs: the verifier.
+
+The invariant: what was really struck is counted, and nothing else.  An order that no process took
+is withdrawn; a damaged bit that made the run refuse is flipped back, so that the next start can go
+on from where the files were.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from wallaroo.errors import PeerError
+from wallaroo.verify.damage import Flip, flip
+from wallaroo.verify.killer import Deed, Kill
+from wallaroo.verify.orders import LOW_LATENCY, SYNCS, WRITES, Orders
+from wallaroo.verify.processes import Kind, find, kill, table
+from wallaroo.verify.result import Result
+from wallaroo.verify.supervised import Supervised
+
+TARGET_S_MAX = 120.0  # for a process of the kind to be killed to be there
+ORDER_S_MAX = 15.0  # for a process to take an order; then another point is tried
+ORDER_TRIES = 4
+END_S_MAX = 60.0  # for all processes of a run to be gone before its files are damaged
+POLL_S = 0.02
+CLOCK_STEP_S = 7200.0
+FAILED_S_MAX = 40.0  # from a disk fault to the end of the run that it explains
+LASTING = 0.4  # share of disk faults that last
+SIGNALS = {Deed.KILL: signal.SIGKILL, Deed.HOLD: signal.SIGSTOP, Deed.STOP: signal.SIGTERM}
+CAUSES = (Kind.DRIVER, Kind.JVM)  # their death ends the run
+POINTS = {Deed.ENOSPC: WRITES, Deed.EIO: WRITES + SYNCS, Deed.TORN: WRITES}
+
+
+class Scene(Protocol):
+    """What a nemesis needs of the verification around it."""
+
+    def pause(self, seconds: float) -> None:
+        """Let the run be for a while, started again where it dies."""
+
+    def await_(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        """The same until something is so.  Raises PeerError where it is not in time."""
+
+    def expect_end(self, seconds: float = ...) -> None:
+        """A deed explains the next end of the run, if it comes within that time."""
+
+
+@dataclass(slots=True)
+class Nemesis:
+    """Does the deeds to ``run``, whose checkpoint and orders are in ``folder``."""
+
+    run: Supervised
+    folder: Path
+    seed: int
+    scene: Scene
+    result: Result
+    say: Callable[[str], None]
+    is_low_latency: bool = False
+    _orders: Orders = field(init=False)
+    _chance: random.Random = field(init=False)
+    _flips: list[Flip] = field(default_factory=list)  # that are still in the files
+    _flipped: set[str] = field(default_factory=set)  # kinds that had their turn
+
+    def __post_init__(self) -> None:
+        self._orders = Orders(self.folder / "orders")
+        self._chance = random.Random(f"nemesis {self.seed}")
+        self.run.environment.update(self._orders.environment)
+
+    def do(self, number: int, planned: Kill) -> bool:
+        """Do one deed; whether it struck."""
+        if planned.deed in SIGNALS:
+            return self._signal(number, planned)
+        if planned.deed is Deed.CLOCK:
+            return self._step_clock(number)
+        if planned.deed is Deed.FLIP:
+            return self._flip_bit(number)
+        return self._break_call(number, planned.deed)
+
+    # -- processes
+
+    def _signal(self, number: int, planned: Kill) -> bool:
+        pid = self._target(planned)
+        if planned.kind in CAUSES and planned.deed is not Deed.HOLD:
+            self.scene.expect_end()
+        if not kill(pid, SIGNALS[planned.deed]):
+            return False
+        self.result.note(planned.kind, planned.deed)
+        self.say(f"{planned.deed.value} {number}: {planned.kind.value} {pid}")
+        if planned.deed is Deed.HOLD:
+            try:
+                self.scene.pause(planned.held_s)
+            finally:  # it goes on whatever happens here
+                kill(pid, signal.SIGCONT)
+        return True
+
+    def _target(self, planned: Kill) -> int:
+        found: list[int] = []
+
+        def is_there() -> bool:
+            found[:] = find(self.run.pid)[planned.kind]
+            return bool(found)
+
+        self.scene.await_(is_there, TARGET_S_MAX, f"a process of kind {planned.kind.value}")
+        return found[int(planned.choice * len(found))]
+
+    # -- disks and clocks
+
+    def _break_call(self, number: int, deed: Deed) -> bool:
+        action = deed.value
+        if deed is not Deed.TORN and self._chance.random() < LASTING:
+            action += f" {self._chance.uniform(0.5, 5):.1f}"
+        for _ in range(ORDER_TRIES):
+            point = self._chance.choice(POINTS[deed])
+            if self.is_low_latency:
+                point = LOW_LATENCY.get(point, point)
+            self.scene.expect_end(ORDER_S_MAX + FAILED_S_MAX)
+            self._orders.place(point, action)
+            if self._is_taken(point) or not self._orders.withdraw(point):
+                self.result.note_deed(deed, point)
+                self.say(f"{deed.value} {number}: {action} at {point}")
+                return True
+        return False
+
+    def _is_taken(self, point: str) -> bool:
+        until = time.monotonic() + ORDER_S_MAX
+        while time.monotonic() < until:
+            if self._orders.is_taken(point):
+                return True
+            self.scene.pause(POLL_S)
+        return False
+
+    def _step_clock(self, number: int) -> bool:
+        seconds = self._chance.uniform(-CLOCK_STEP_S, CLOCK_STEP_S)
+        self._orders.step_clock(seconds)
+        self.result.note_deed(Deed.CLOCK, "back" if seconds < 0 else "ahead")
+        self.say(f"clock {number}: {seconds:+.0f} s")
+        return True
+
+    # -- files
+
+    def _flip_bit(self, number: int) -> bool:
+        """End the run, flip a bit, let it be started again."""
+        processes = list(table(self.run.pid))
+        self.scene.expect_end()
+        kill(self.run.pid, self._chance.choice((signal.SIGKILL, signal.SIGTERM)))
+        if self.run.wait_for_end(END_S_MAX) is None:
+            raise PeerError(f"The run did not end within {END_S_MAX:.0f} s: {self.run.tail()}")
+        _await_gone(processes)
+        flipped = flip(self.folder / "checkpoint", self._chance, self._flipped)
+        if flipped is None:
+            return False
+        self._flips.append(flipped)
+        self._flipped.add(flipped.kind)
+        self.result.note_deed(Deed.FLIP, flipped.kind)
+        self.say(
+            f"flip {number}: bit {flipped.mask:#x} of byte {flipped.byte} in {flipped.kind} "
+            f"{flipped.file.relative_to(self.folder)}"
+        )
+        return True
+
+    def after_end(self) -> bool:
+        """The run ended: whether flipped bits explain it, which are flipped back then."""
+        said = self.run.said()
+        named = [one for one in self._flips if _names(said, one.file)]
+        for one in named:
+            one.undo()
+            self._flips.remove(one)
+            self.result.refused[one.kind] += 1
+            self.say(f"refused, and named {one.file.relative_to(self.folder)}: flipped back")
+        return bool(named)
+
+
+def _names(said: str, file: Path) -> bool:
+    """Whether a text names a file: by its path, or by a name that no other file has."""
+    return str(file) in said or f"{file.parent.name}/{file.name}" in said
+
+
+def _await_gone(processes: list[int]) -> None:
+    gone: list[psutil.Process] = []
+    for pid in processes:
+        try:
+            gone.append(psutil.Process(pid))
+        except psutil.NoSuchProcess:
+            continue
+    _, alive = psutil.wait_procs(gone, timeout=END_S_MAX)
+    if alive:
+        raise PeerError(f"These outlived their run: {', '.join(map(str, alive))}")

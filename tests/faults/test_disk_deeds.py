@@ -1,0 +1,158 @@
+"""What the verifier does to disks, clocks and files: failing calls in a process of its own, orders,
+flipped bits.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import wallaroo
+from wallaroo.durable.refusals import naming, refusal_of
+from wallaroo.durable.two_slots import TwoSlotFile
+from wallaroo.errors import InternalError, PeerError
+from wallaroo.spark.query import failure_of
+from wallaroo.spool import Boundary, write_tail
+from wallaroo.verify.damage import KINDS, flip
+from wallaroo.verify.killer import Deed
+from wallaroo.verify.orders import SYNCS, WRITES, Orders
+from wallaroo.verify.processes import Kind
+from wallaroo.verify.result import Result
+
+SOURCES = str(Path(wallaroo.__file__).parents[1])
+ROOT = Path(SOURCES).parent
+PROGRAM = """
+import os, sys, time
+from wallaroo.faults import fault_point
+
+descriptor = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+out = []
+for content in (b"before", b"strike", b"after"):
+    fault_point(content.decode())
+    try:
+        out.append(str(os.write(descriptor, content)))
+        os.fsync(descriptor)
+    except OSError as error:
+        out.append(error.strerror)
+print(", ".join(out), int(time.time() / 1e9))
+"""
+
+
+def _run(file: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(file)],
+        env={**os.environ, "PYTHONPATH": SOURCES, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_fault_point_breaks_the_next_call(tmp_path: Path) -> None:
+    """Once, or for a time; a torn write leaves half of it and a dead process."""
+    full = _run(tmp_path / "full", WALLAROO_FAULT="strike:1:enospc")
+    assert full.stdout.startswith("6, No space left on device, 5")
+    lasting = _run(tmp_path / "lasting", WALLAROO_FAULT="strike:1:eio 60")
+    assert lasting.stdout.startswith("6, Input/output error, Input/output error")
+    torn = _run(tmp_path / "torn", WALLAROO_FAULT="strike:1:torn")
+    assert torn.returncode == -signal.SIGKILL
+    assert (tmp_path / "torn").read_bytes() == b"beforestr"
+
+
+def test_an_order_is_taken_once_and_the_clock_goes_as_it_is_set(tmp_path: Path) -> None:
+    """What was not taken is withdrawn and not counted."""
+    orders = Orders(tmp_path / "orders")
+    orders.place("strike", "eio")
+    orders.step_clock(3e9)
+    done = _run(tmp_path / "file", **orders.environment)
+    assert done.stdout == f"6, Input/output error, 5 {int(time.time() / 1e9) + 3}\n"
+    assert orders.is_taken("strike")
+    assert not orders.withdraw("strike")
+    orders.place("strike", "eio")
+    assert not orders.is_taken("strike")
+    assert orders.withdraw("strike")
+
+
+def test_orders_go_to_points_that_there_are() -> None:
+    """A point of another name would never be passed."""
+    source = "".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    for point in (*WRITES, *SYNCS):
+        name = point.rpartition(".")[2]
+        prefix = point.rpartition(".")[0]
+        is_literal = f'fault_point("{point}")' in source
+        is_prefixed = f'points="{prefix}"' in source and f".{name}" in source
+        assert is_literal or is_prefixed, point
+
+
+def test_a_bit_is_flipped_in_every_kind_of_file_in_turn_and_flipped_back(tmp_path: Path) -> None:
+    """Unless the byte is gone with its file."""
+    names = {"commits/1": "commit", "deltas/1.delta": "delta", "spool/A.spool/head": "spool head"}
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(b"content")
+    chance, seen = random.Random(1), set[str]()
+    while len(seen) < len(names):
+        flipped = flip(tmp_path, chance, seen)
+        assert flipped is not None
+        assert flipped.kind not in seen
+        seen.add(flipped.kind)
+        assert names[str(flipped.file.relative_to(tmp_path))] == flipped.kind
+        assert flipped.file.read_bytes() != b"content"
+        flipped.undo()
+        assert flipped.file.read_bytes() == b"content"
+        flipped.file.unlink()
+        flipped.undo()
+        flipped.file.write_bytes(b"content")
+    assert seen <= set(KINDS)
+    assert flip(tmp_path / "nothing", chance, seen) is None
+
+
+def test_deeds_are_counted_where_they_struck() -> None:
+    """A reader of the verdict sees what was tried."""
+    result = Result("sequence", 1, dict.fromkeys(Kind, 0))
+    result.note_deed(Deed.ENOSPC, "spool.append")
+    result.note_deed(Deed.FLIP, "delta")
+    result.refused["delta"] += 1
+    text = result.text()
+    assert "2 faults" in text
+    assert "enospc 1, flip 1" in text
+    assert "enospc: spool.append 1" in text
+    assert "flip: delta 1 (1 refused)" in text
+
+
+def test_a_disk_that_fails_anywhere_is_named_and_not_taken_for_a_mistake_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note of how far a source is consumed is written after the commit, outside of any file
+    that has words of its own.
+    """
+
+    def fail(*arguments: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pwrite", fail)
+    with pytest.raises(OSError, match="tail") as caught:
+        write_tail(tmp_path, Boundary(1, 1))
+    failure = failure_of(None, caught.value)
+    assert isinstance(failure, PeerError)
+    assert str(tmp_path / "tail") in str(failure)
+    assert isinstance(failure_of(None, ValueError("ours")), InternalError)
+
+
+def test_calls_on_descriptors_say_which_file(tmp_path: Path) -> None:
+    """The kernel does not."""
+    with pytest.raises(OSError, match="some file"), naming(tmp_path / "some file"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert refusal_of(ConnectionResetError(errno.ECONNRESET, "reset")) is None
+    file = TwoSlotFile(tmp_path / "slots")
+    os.close(file._fd)
+    with pytest.raises(OSError, match="slots"):
+        file.write(b"x")
