@@ -117,6 +117,10 @@ LAZY = {
     ): "it imports Arrow, which takes long",
     ("wallaroo.sinks.rolling.config", "wallaroo.storage"): "it imports Arrow, which takes long",
     ("wallaroo.sinks.rolling.rows", "pyarrow"): "it takes long, and only rows need it",
+    (
+        "wallaroo.sources.http.config",
+        "wallaroo.sources.http.server",
+    ): "it imports an HTTP server, which only a feeder needs",
     ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
     ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",

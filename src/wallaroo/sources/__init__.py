@@ -19,6 +19,7 @@ from wallaroo.deferred import deferred
 
 if TYPE_CHECKING:
     from wallaroo.sources.files.config import FilesSourceConfig
+    from wallaroo.sources.http.config import HTTPSourceConfig
     from wallaroo.sources.interface import FedBy, SourceConfig
     from wallaroo.sources.iterator import At, IteratorSource
     from wallaroo.sources.kafka.config import KafkaSourceConfig
@@ -34,6 +35,7 @@ else:
         __name__,
         {
             "wallaroo.sources.files.config": ("FilesSourceConfig",),
+            "wallaroo.sources.http.config": ("HTTPSourceConfig",),
             "wallaroo.sources.interface": ("FedBy", "SourceConfig"),
             "wallaroo.sources.kafka.config": ("KafkaSourceConfig",),
             "wallaroo.sources.kafka.records": ("KafkaRecord",),
@@ -63,6 +65,8 @@ __all__ = [
     "SourceConfig", "FedBy", "SourceLog", "LogContext", "Position", "Head", "Range", "Records",
     # many files, and objects
     "FilesSourceConfig",
+    # webhooks
+    "HTTPSourceConfig",
     # Redis
     "RedisSourceConfig", "RedisEntry",
     # Kafka
