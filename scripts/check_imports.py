@@ -128,6 +128,18 @@ LAZY = {
         "wallaroo.sources.files.log",
     ): "it imports Arrow, which takes long",
     ("wallaroo.sources.files.config", "wallaroo.storage"): "it imports Arrow, which takes long",
+    (
+        "wallaroo.sinks.rolling.config",
+        "wallaroo.sinks.rolling.committer",
+    ): "it imports Arrow, which takes long",
+    ("wallaroo.sinks.rolling.config", "wallaroo.storage"): "it imports Arrow, which takes long",
+    ("wallaroo.sinks.rolling.rows", "pyarrow"): "it takes long, and only rows need it",
+    (
+        "wallaroo.sources.http.config",
+        "wallaroo.sources.http.server",
+    ): "it imports an HTTP server, which only a feeder needs",
+    ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
+    ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
