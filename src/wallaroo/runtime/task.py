@@ -164,11 +164,11 @@ class Task:
         return self._state.reader(step)
 
     def _open_entries(self, name: str) -> EntryReader:
-        assert isinstance(self._state, TaskState)
+        assert self._state is not None
         return self._state.open_entries(name)
 
     def _list_keys(self, step: str) -> Iterable[Key]:
-        assert isinstance(self._state, TaskState)
+        assert self._state is not None
         return self._state.keys(step)
 
     @property
@@ -296,11 +296,8 @@ class Task:
     def _written(self, name: str) -> DeltaRef | None:
         states, stores, state = self._level.states, self._level.stores, self._state
         storage, batch = self._job.deployment.storage, self._job.batch
-        if stores:
-            assert isinstance(state, TaskState)
-            return state.write_delta(states, name, storage, batch, stores)
         assert state is not None
-        return state.write_delta(states, name, storage, batch)
+        return state.write_delta(states, name, storage, batch, stores)
 
     def close(self) -> None:
         """Release the view."""

@@ -193,7 +193,7 @@ class ResidentHost:
             events_max, is_held = self._admitted
             start = batches.ends
             ends = start if is_held else plan_ends(start, logs, events_max)
-            if ends == start:
+            if ends == start and (is_held or not batches.is_due):
                 self._is_over.wait(looks.pause_s())
             else:
                 looks.found()
