@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo bench faults simulate scaling docs clean
+.PHONY: help setup test check demo bench faults partitions simulate scaling docs clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,11 @@ bench: setup  ## Measure the figures of benchmarks/README.md on this machine
 
 faults: setup  ## Kill processes under load, 200 times, compare with an oracle (FAULTS="--app sequence --kills 20")
 	@$(PYTHON) -m wallaroo verify $(or $(FAULTS),--kills 200)
+
+partitions: setup  ## Cut the network between hosts (namespaces, as root) under load (PARTITIONS="--kills 2")
+	@reason="$$($(PYTHON) -c 'from wallaroo.verify.namespaces import why_not; print(why_not())')"; \
+	if [ -n "$$reason" ]; then echo "skipped: $$reason"; exit 0; fi; \
+	$(PYTHON) -m wallaroo verify --app sequence --deeds partition --rate 500 $(or $(PARTITIONS),--kills 20)
 
 simulate: setup  ## Simulate 10,000 histories with failing disks and processes (SIMULATE="--seeds 100000", "--points")
 	@PYTHONPATH=src $(PYTHON) -m tests.simulation $(or $(SIMULATE),--seeds 10000)

@@ -34,7 +34,7 @@ def main() -> int:
     with loads.scratch(args.scratch) as folder, runs.spark(folder) as session, _probe() as probe:
         port = int(_line(probe))
         for number in range(args.rounds):
-            for latency in ("low", "normal"):
+            for latency in args.hosts:
                 checkpoint = folder / f"{latency}-{number}"
                 run = runs.new_run(_application(port), session, checkpoint, latency=latency)
                 with runs.started(run):
@@ -61,6 +61,7 @@ def _options() -> argparse.Namespace:
     parser = options(__doc__)
     add = parser.add_argument
     add("--rates", type=lambda text: [int(part) for part in text.split(",")], default=[100, 5000])
+    add("--hosts", type=lambda text: text.split(","), default=["low", "normal"])
     add("--seconds", type=float, default=15.0, help="measured, each (default %(default)g)")
     add("--warm-up", type=float, default=4.0, help="seconds before (default %(default)g)")
     add("--rounds", type=int, default=2, help="of both hosts in turn (default %(default)d)")

@@ -1,10 +1,11 @@
-"""The processes of a run, by kind, and the memory they hold.  Linux only.
+"""The processes of a run, by kind: the memory they hold, and the CPU time they take.  Linux only.
 
 Where it runs: the benchmark's process.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ KINDS = (  # what a command line holds -> kind; the first that fits
 )
 DRIVER = "driver"
 OTHER = "other"
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,26 @@ def memory_by_kind(root_pid: int) -> dict[str, Memory]:
             so_far.processes + 1, so_far.resident + resident, so_far.anonymous + anonymous
         )
     return found
+
+
+def cpu_by_kind() -> dict[str, float]:
+    """CPU seconds that this process and all its descendants have taken so far."""
+    found: dict[str, float] = {}
+    own = os.getpid()
+    for pid in descendants(own):
+        try:
+            seconds = _cpu_s(pid)
+            kind = DRIVER if pid == own else _kind(pid)
+        except (OSError, IndexError):
+            continue
+        found[kind] = found.get(kind, 0.0) + seconds
+    return found
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    # utime, stime, and those of children that have been waited for
+    return sum(map(int, fields[11:15])) / _TICKS
 
 
 def descendants(root_pid: int) -> list[int]:

@@ -91,10 +91,23 @@ LAZY = {
         "wallaroo.sources.kafka.log",
     ): "it needs confluent-kafka, which is optional",
     (
+        "wallaroo.sources.file.config",
+        "wallaroo.sources.file.log",
+    ): "import wallaroo stays fast: only a run opens the log of a source",
+    (
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
+    (
+        "wallaroo.cli.send.command",
+        "wallaroo.cli.send.kafka",
+    ): "it needs confluent-kafka, which is optional",
+    (
+        "wallaroo.cli.receive.command",
+        "wallaroo.cli.receive.kafka",
+    ): "it needs confluent-kafka, which is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
+    ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
     ("wallaroo.runner", "wallaroo.preflight"): "only a run looks for Java and Pythons",
     (

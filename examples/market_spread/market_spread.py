@@ -100,7 +100,7 @@ class Rejection:
         self.rejected_at = int(time.time() * 100_000)  # in steps of 10 microseconds
 
 
-@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
+@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True, key_at=slice(12, 16))
 def decode_order(payload: bytes) -> Order:
     """Read one order."""
     order_type, side, account, order_id, symbol, quantity, price = ORDER.unpack(payload)
@@ -109,7 +109,7 @@ def decode_order(payload: bytes) -> Order:
     return Order(side, account, order_id, symbol, quantity, price)
 
 
-@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True)
+@wallaroo.decoder(header_length=4, length_fmt=">I", pure=True, key_at=slice(1, 5))
 def decode_quote(payload: bytes) -> Quote:
     """Read one quote."""
     quote_type, symbol, bid, offer = QUOTE.unpack(payload)

@@ -43,7 +43,7 @@ from wallaroo.runner import run
 from wallaroo.sinks.file.config import FileSinkConfig
 from wallaroo.sinks.stdout import StdoutSinkConfig
 from wallaroo.sinks.tcp.config import TCPSinkConfig
-from wallaroo.sources.file import FileSourceConfig
+from wallaroo.sources.file.config import FileSourceConfig
 from wallaroo.sources.generator import GenSourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.steps import (

@@ -7,8 +7,9 @@ process with SIGKILL when it passes the named point for the nth time (from 1);
 ``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so that a test can find
 out which there are.  ``WALLAROO_FAULT_ORDERS=FOLDER`` takes orders while the process runs: a file in
 FOLDER that is named as the point holds an action, and the first process that passes the point
-removes the file and does it.  Without these variables ``fault_point`` does nothing; the choice is
-made once, at import.
+removes the file and does it.  Where none of them is set, points are trace points
+(``wallaroo.tracing``), if those are asked for; otherwise ``fault_point`` does nothing.  The choice
+is made once, at import.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from wallaroo.broken_calls import act, shift_clock
+from wallaroo.tracing import choose_tracer
 
 TAKEN = ".taken"  # what an order is called that was taken, after the point's name
 
@@ -74,7 +76,9 @@ def _choose(environment: Mapping[str, str]) -> Callable[[str], None]:
         return recorder(log)
     if orders := environment.get("WALLAROO_FAULT_ORDERS"):
         return taker(orders)
-    return actor(environment.get("WALLAROO_FAULT", ""))
+    if plan := environment.get("WALLAROO_FAULT"):
+        return actor(plan)
+    return choose_tracer(environment) or _pass
 
 
 def _pass(name: str) -> None:

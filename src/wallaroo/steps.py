@@ -459,7 +459,8 @@ class Decoder(Step, Generic[Out]):
     ``header_length`` is 1 to 8 bytes; ``length_fmt`` is the ``struct`` format that reads the
     payload's length from them.  ``is_pure`` says that decoding a payload again gives the same event
     and does nothing else: then the undecoded payload may travel to the event's key and be decoded
-    there.
+    there.  ``key_place`` says that the event's key is these bytes of the payload (from, up to but
+    not including): then it is not decoded before it travels.
     """
 
     kind = "decoder"
@@ -473,11 +474,13 @@ class Decoder(Step, Generic[Out]):
         length_fmt: str = ">I",
         on_error: str = STOP,
         is_pure: bool = False,
+        key_place: tuple[int, int] | None = None,
     ):
         super().__init__(function, name, on_error)
         self._header_length = header_length
         self._length_fmt = length_fmt
         self.is_pure = is_pure
+        self.key_place = key_place
 
     @property
     def length_fmt(self) -> str:

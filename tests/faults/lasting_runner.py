@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.keys import Key, groups_of_task
 from wallaroo.engine.report import TaskReport
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.feeding import run_levels
 from wallaroo.runtime.in_process import InProcessRunner
 from wallaroo.runtime.job import BatchJob, plan_of
 from wallaroo.runtime.resident import lasting_state
-from wallaroo.runtime.resident.lasting_state import LastingState, Refreshed
+from wallaroo.runtime.resident.lasting_state import Background, LastingState, Refreshed
 from wallaroo.runtime.task import run_level
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import CommitLog
@@ -26,7 +26,7 @@ from wallaroo.state.task_state import TaskState
 class CalledRefresh:
     """Stands in for a ``Refresh``."""
 
-    def __init__(self, work: Callable[[], Refreshed]):
+    def __init__(self, work: Callable[[], Refreshed], background: Background):
         self._done = work()
 
     def result(self) -> Refreshed:
@@ -69,6 +69,7 @@ class LastingRunner(InProcessRunner):
 
     def _state(self, job: BatchJob, plan: Plan, task: int) -> LastingState:
         deployment = job.deployment
+        located: dict[Key, tuple[int, bytes]] = {}
 
         def open_at(committed: int) -> tuple[TaskState, CatchUp]:
             state = TaskState(
@@ -77,6 +78,7 @@ class LastingRunner(InProcessRunner):
                 groups_of_task(task, job.tasks, plan.key_groups),
                 job.steps,
                 deployment.checkpoint_id,
+                located,
             )
             log = CommitLog(deployment.storage)
             return state, state.catch_up(History(deployment.storage, (), committed, log.read))

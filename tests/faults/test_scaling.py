@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
-from wallaroo.cli.verify import verify_scaling
+from wallaroo.cli.verify_course import verify_scaling
 from wallaroo.verify.harness import VerifyOptions
 from wallaroo.verify.scaling import every_pair
 

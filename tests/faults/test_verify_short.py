@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli.verify import verify
+from wallaroo.cli.verify_course import verify
 from wallaroo.verify.harness import VerifyOptions
 from wallaroo.verify.killer import schedule
 from wallaroo.verify.processes import Kind

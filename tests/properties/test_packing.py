@@ -73,7 +73,7 @@ streams = st.lists(
 def add(column: Any, value: Any) -> bool:
     """As exits do."""
     if type(value) in PICKLED.atomic:
-        column.append(value)
+        column.atoms.append(value)
         return True
     try:
         column.put(value)

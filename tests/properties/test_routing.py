@@ -95,9 +95,9 @@ def test_an_exchange_loses_nothing_keeps_order_and_goes_to_the_owner(
     sequences = []
 
     for key, value in sent:
-        _, append_key, append_value, _ = exchange.routes.get(key) or exchange.route(key)
-        append_key(key)
-        append_value(value)
+        _, into_keys, into_values, _ = exchange.routes.get(key) or exchange.route(key)
+        into_keys.append(key)
+        into_values.append(value)
         blocks = list(exchange.drain(0, events_min))
         for task, block in blocks:
             received[task] += list(zip(*packing_of(None).unpack(block.packed), strict=True))

@@ -137,6 +137,9 @@ class Attempts:
     def tasks(self, wanted: int) -> int:
         return self._chance.randint(1, 3)
 
+    def readers(self, wanted: int) -> int:
+        return self.tasks_max
+
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         if job.batch != self._mixed[0]:
             self._mixed = (job.batch, 0)

@@ -183,6 +183,7 @@ def decoder(
     *,
     on_error: str = STOP,
     pure: bool = False,
+    key_at: slice | None = None,
 ) -> Callable[[Callable[[bytes], B | None]], Decoder[B]]: ...
 def decoder(
     header_length: Any = 4,
@@ -191,6 +192,7 @@ def decoder(
     *,
     on_error: str = STOP,
     pure: bool = False,
+    key_at: slice | None = None,
 ) -> Any:
     """Make a decoder of a function of a payload (bytes); ``None`` drops the message.
 
@@ -201,15 +203,49 @@ def decoder(
     nothing else.  Directly before ``key_by`` such a decoder may run twice for an event: the payload
     travels to the key's task instead of the event, which is faster.  Without it, a decoder runs
     once for an event in every attempt of its batch.
+
+    ``key_at=slice(12, 16)`` promises, of a pure decoder, that the key of its event is
+    ``payload[12:16]``: bytes, and what the extractor of ``key_by`` returns.  Directly before
+    ``key_by`` the decoder then runs once for an event, where the key is.  In each batch and task
+    the first event of every key is decoded to compare; what differs stops the run.
     """
     if callable(header_length):
         return Decoder(header_length, name)
+    place = _key_place(pure, key_at)
     return _decorate(
         "decoder",
         name,
         on_error,
-        lambda function, label: Decoder(function, label, header_length, length_fmt, on_error, pure),
+        lambda function, label: Decoder(
+            function, label, header_length, length_fmt, on_error, pure, place
+        ),
     )
+
+
+def _key_place(is_pure: bool, key_at: Any) -> tuple[int, int] | None:
+    """Return where in a payload its event's key is; raise WallarooParameterError for what is no such
+    place.
+    """
+    if key_at is None:
+        return None
+    ends: tuple[Any, ...] = (key_at.start or 0, key_at.stop) if isinstance(key_at, slice) else ()
+    is_place = (
+        isinstance(key_at, slice)
+        and key_at.step in (None, 1)
+        and all(isinstance(end, int) for end in ends)
+        and 0 <= ends[0] < ends[1]
+    )
+    if not is_place:
+        what = f"key_at={key_at!r} is no place in a payload."
+        fix = "Give the key's first byte and the one after its last: key_at=slice(12, 16)."
+    elif not is_pure:
+        what = "key_at is for pure decoders, and this one is not declared pure."
+        fix = (
+            "Add pure=True if decoding a payload again gives an equal event and does nothing else."
+        )
+    else:
+        return ends[0], ends[1]
+    raise WallarooParameterError(Problem("@decoder", user_place(), what, fix))
 
 
 @overload

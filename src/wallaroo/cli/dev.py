@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,11 +29,14 @@ from wallaroo.framing import FrameError, text_hint
 from wallaroo.ingress.connection import Connection, ReadBuffer
 from wallaroo.local.runner import Wire
 from wallaroo.sources.feed import Feed
+from wallaroo.sources.file.config import FileSourceConfig
 from wallaroo.sources.interface import FedBy, SourceConfig
+from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.testing import LocalApplication
 
 POLL_S = 0.3  # how often files are looked at
+EVENTS_MAX = 4096  # of a file in one batch, about
 
 
 def add_parser(subparsers: Any) -> None:
@@ -135,7 +139,7 @@ class DevRun:
         self._closing = ExitStack()
         self._selector = self._closing.enter_context(selectors.DefaultSelector())
         self._buffer = ReadBuffer()
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, Iterator[list[bytes]]] = {}  # payloads, or a Wire
         for source in application.plan.sources:
             self._open(source.config)
 
@@ -158,7 +162,11 @@ class DevRun:
 
     def _open(self, config: SourceConfig[Any]) -> None:
         if config.fed_by is FedBy.FEEDER:
-            self._feeds[config.name] = config.open_feed(b"")
+            self._feeds[config.name] = _of_feed(config.open_feed(b""))
+        elif isinstance(config, FileSourceConfig):
+            log = config.open_log(LogContext(Path()))
+            self._closing.callback(log.close)
+            self._feeds[config.name] = _of_log(log)
         elif not isinstance(config, TCPSourceConfig):
             raise PeerError(
                 f"source '{config.name}' ({config.label}): `wallaroo dev` reads TCP ports, files and "
@@ -181,11 +189,11 @@ class DevRun:
 
     def _feed(self) -> None:
         for name, feed in list(self._feeds.items()):
-            more = feed.next_run()
+            more = next(feed, None)
             if more is None:
                 del self._feeds[name]
             else:
-                self._running.send(name, *([Wire(more.frames)] if more.events else []))
+                self._running.send(name, *more)
 
     def _accept(self, server: socket.socket, config: TCPSourceConfig[Any]) -> None:
         accepted, (host, port) = server.accept()
@@ -215,6 +223,25 @@ class DevRun:
             for output in some:
                 text = output.decode(errors="backslashreplace").rstrip("\n")
                 print(text if self._is_single else f"[{sink}] {text}", flush=True)
+
+
+def _of_feed(feed: Feed) -> Iterator[list[bytes]]:
+    """Yield what a feed gives, run by run."""
+    while run := feed.next_run():
+        yield [Wire(run.frames)] if run.events else []
+
+
+def _of_log(log: SourceLog) -> Iterator[list[bytes]]:
+    """Yield what a log holds, from its beginning to its end."""
+    position = log.beginning()
+    while log.backlog(position):
+        end = log.advance(position, EVENTS_MAX)
+        for part in chain.from_iterable(log.split(position, end, 1)):
+            for records in log.read(part):
+                yield [Wire(records.frames)] if records.frames else records.payloads
+        log.committed(end, None)
+        position = end
+    log.head()  # raises what is wrong after the last event
 
 
 def _say(text: str) -> None:

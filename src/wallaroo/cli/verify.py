@@ -22,23 +22,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from wallaroo.cli.receive.receiver import Receiver
-from wallaroo.cli.send.acknowledged import send_acknowledged
-from wallaroo.cli.send.sending import of_payloads
+from wallaroo.cli.verify_course import verify, verify_partitions, verify_scaling
 from wallaroo.errors import PeerError, Problem, WallarooParameterError
-from wallaroo.local_cluster import LocalCluster
 from wallaroo.verify.cases import CASES, Case
-from wallaroo.verify.harness import Verification, VerifyOptions
+from wallaroo.verify.harness import VerifyOptions
 from wallaroo.verify.killer import Deed
+from wallaroo.verify.namespaces import why_not
 from wallaroo.verify.plain_receiver import BEHAVIOURS as RECEIVERS
-from wallaroo.verify.plain_receiver import PlainReceiver
 from wallaroo.verify.processes import Kind
-from wallaroo.verify.result import Result
-from wallaroo.verify.scaling import CHANGES, FAILURES, ScalingVerification, every_pair
+from wallaroo.verify.scaling import CHANGES, FAILURES, every_pair
+from wallaroo.verify.undisturbed import Observed
 
 PAIRS_WORKERS_MAX = 5  # growing by two twice
-ON_CLUSTER = ("--conf", "spark.executor.memory=512m")  # several executors on one machine
-CONNECT_S_MAX = 120.0  # a sender waits so long for a run that starts again
 
 
 def add_parser(subparsers: Any) -> None:
@@ -63,6 +58,21 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE:CLASS",
         help="for an application of your own: a subclass of wallaroo.verify.cases.Case that makes "
         "its input and judges its output and state",
+    )
+    add(
+        "--input",
+        type=input_of,
+        action="append",
+        default=[],
+        metavar="SOURCE=FILE",
+        help="for an application of your own without an oracle: a source's messages, one to a line, sent "
+        "again and again; output and state are compared with those of a run without faults",
+    )
+    add(
+        "--key",
+        default="",
+        metavar="REGEX",
+        help="with --input: what of an output line is its key; its outputs are then compared in order",
     )
     add(
         "--kills",
@@ -114,7 +124,7 @@ def add_parser(subparsers: Any) -> None:
         type=int,
         default=2,
         metavar="N",
-        help="with --changes: workers at the start (default: %(default)s)",
+        help="with --changes and --deeds partition: workers at the start (default: %(default)s)",
     )
     add(
         "--latency",
@@ -130,7 +140,8 @@ def add_parser(subparsers: Any) -> None:
         help="what is done, --kills times: kill; hold (stopped for seconds, then continued); stop (the "
         "driver: a clean stop, then a new start); enospc, eio, torn (a write of the protocol fails so, "
         "or is cut in half by a death); clock (it jumps); flip (a bit of a file, between two starts); "
-        "all (default: kill)",
+        "all of these (default: kill); or partition, alone: hosts that hear nothing of each other, with "
+        "executors in network namespaces, as root",
     )
     add(
         "--receiver",
@@ -155,7 +166,9 @@ def kinds_of(text: str) -> tuple[Kind, ...]:
 def deeds_of(text: str) -> tuple[Deed, ...]:
     """Read ``kill,hold``."""
     try:
-        return tuple(Deed) if text == "all" else tuple(Deed(part) for part in text.split(","))
+        if text == "all":
+            return tuple(deed for deed in Deed if deed is not Deed.PARTITION)
+        return tuple(Deed(part) for part in text.split(","))
     except ValueError as error:
         raise argparse.ArgumentTypeError(
             f"{error}; the deeds are {', '.join(deed.value for deed in Deed)}"
@@ -192,6 +205,8 @@ def verify_command(options: argparse.Namespace) -> int:
         raise _wrong(
             "--latency low takes one machine, and --changes a cluster.", "Leave one of them away."
         )
+    if Deed.PARTITION in options.deeds:
+        _refuse_with_partitions(options)
     cases = list(CASES) if options.app == "all" else [Path(options.app).stem]
     is_clean = True
     for number, case in enumerate(cases):
@@ -211,7 +226,9 @@ def verify_command(options: argparse.Namespace) -> int:
             on_host = (*chosen.run_options, "--latency", options.latency)
             chosen = replace(chosen, run_options=on_host)
         with _workplace(options.keep, case) as folder:
-            if options.changes:
+            if Deed.PARTITION in options.deeds:
+                result = verify_partitions(chosen, folder, options.workers, options.quiet)
+            elif options.changes:
                 result = verify_scaling(
                     chosen, folder, options.changes, options.workers, options.quiet
                 )
@@ -227,76 +244,67 @@ def verify_command(options: argparse.Namespace) -> int:
 
 
 def _own_case(options: argparse.Namespace) -> type[Case] | None:
-    """Load the oracle of a user's application; None for one of ours."""
+    """Make the case of a user's application, with an oracle or with input; None for one of ours."""
     if options.app == "all" or options.app in CASES:
         return None
-    file, _, name = (options.oracle or "").rpartition(":")
-    if not file or not Path(options.app).is_file():
+    if not Path(options.app).is_file() or not (options.oracle or options.input):
         raise _wrong(
             f"--app {options.app}: it is none of {', '.join(CASES)}, all, and not a file with an "
-            f"--oracle FILE:CLASS.",
-            "Name one of these, or give the application's file and --oracle.",
+            f"--oracle FILE:CLASS or --input SOURCE=FILE.",
+            "Name one of these, or give the application's file and --oracle or --input.",
         )
-    sys.path[:0] = [str(Path(options.app).resolve().parent), str(Path(file).resolve().parent)]
-    found = getattr(importlib.import_module(Path(file).stem), name, None)
+    sys.path.insert(0, str(Path(options.app).resolve().parent))
+    own = _oracle(options.oracle) if options.oracle else _observed(options.input, options.key)
+    return type(own.__name__, (own,), {"module": options.app})
+
+
+def _oracle(named: str) -> type[Case]:
+    file, _, name = named.rpartition(":")
+    sys.path.insert(0, str(Path(file).resolve().parent))
+    found = None
+    if Path(file).is_file():
+        found = getattr(importlib.import_module(Path(file).stem), name, None)
     if not (isinstance(found, type) and issubclass(found, Case)):
         raise _wrong(
-            f"--oracle {options.oracle}: there is no subclass of wallaroo.verify.cases.Case of "
-            f"that name.",
+            f"--oracle {named}: there is no subclass of wallaroo.verify.cases.Case of that name.",
             "Name the class that makes the input and judges the output.",
         )
-    return type(name, (found,), {"module": options.app})
+    return found
+
+
+def _observed(inputs: list[tuple[str, Path]], key: str) -> type[Case]:
+    for source, file in inputs:
+        if not file.is_file():
+            raise _wrong(f"--input {source}={file}: there is no such file.", "Name one.")
+    lines = {source: file.read_bytes().splitlines() for source, file in inputs}
+    for source, file in inputs:
+        if not lines[source]:
+            raise _wrong(f"--input {source}={file}: it has no lines.", "A line is a message.")
+    return type("Observed", (Observed,), {"sources": tuple(lines), "lines": lines, "key": key})
+
+
+def input_of(text: str) -> tuple[str, Path]:
+    """Read ``SOURCE=FILE``."""
+    name, _, file = text.partition("=")
+    if not name or not file:
+        raise argparse.ArgumentTypeError(f"{text!r} is not SOURCE=FILE")
+    return name, Path(file)
 
 
 def _wrong(what: str, fix: str) -> WallarooParameterError:
     return WallarooParameterError(Problem("wallaroo verify", "", what, fix))
 
 
-def verify(
-    options: VerifyOptions, folder: Path, is_quiet: bool = False, behaviour: str = ""
-) -> Result:
-    """Verify one application in ``folder``; ``behaviour`` is that of a plain receiver, if it is
-    one.
-    """
-    output = folder / "output"
-    with (
-        output.open("wb") as out,
-        PlainReceiver(out, behaviour)
-        if behaviour
-        else Receiver(out=out, is_keeping=False, is_resuming=True) as receiver,
-    ):
-        result = Verification(
-            options, folder, receiver, output, _send, _nothing if is_quiet else _say
-        ).run()
-        out.flush()
-    return result
-
-
-def verify_scaling(
-    options: VerifyOptions,
-    folder: Path,
-    changes: tuple[str, ...],
-    workers: int,
-    is_quiet: bool = False,
-    cores: int = 1,
-) -> Result:
-    """Verify one application in ``folder`` on a cluster that changes; workers have ``cores`` cores
-    each.
-    """
-    output, say = folder / "output", _nothing if is_quiet else _say
-    with (
-        output.open("wb") as out,
-        Receiver(out=out, is_keeping=False, is_resuming=True) as receiver,
-        LocalCluster.start(folder / "cluster", workers, cores=cores) as cluster,
-    ):
-        on_cluster = ("--master", cluster.url, *ON_CLUSTER, "--batch-time", "0.5")
-        chosen = replace(options, kinds=(Kind.WORKER, Kind.DRIVER), run_options=on_cluster)
-        verification = ScalingVerification(
-            chosen, folder, receiver, output, _send, say, cluster=cluster, changes=changes
+def _refuse_with_partitions(options: argparse.Namespace) -> None:
+    if options.deeds != (Deed.PARTITION,) or options.changes or options.receiver:
+        raise _wrong(
+            "--deeds partition runs on hosts of its own, without other deeds, --changes and "
+            "--receiver.",
+            "Leave the others out.",
         )
-        result = verification.run()
-        out.flush()
-    return result
+    reason = why_not()
+    if reason:
+        raise _wrong(f"--deeds partition: {reason}.", "Run it as root on Linux.")
 
 
 @contextmanager
@@ -318,24 +326,6 @@ def _workplace(keep: Path | None, case: str) -> Iterator[Path]:
         raise
 
 
-def _send(port: int, stream: str, payloads: list[bytes], rate: float) -> None:
-    send_acknowledged(
-        ("127.0.0.1", port),
-        stream,
-        of_payloads(payloads),
-        connect_timeout_s=CONNECT_S_MAX,
-        rate=rate,
-    )
-
-
 def _leave(number: int, frame: FrameType | None) -> None:
     """End in an orderly way, so that the run under test does not outlive this process."""
     sys.exit(128 + number)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _nothing(text: str) -> None:
-    """Say nothing."""

@@ -7,48 +7,58 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from wallaroo.engine.blocks import BLOCK_EVENTS_MIN, Block
 from wallaroo.engine.keys import Key, encode_key, group_of, normalize_key
 from wallaroo.engine.operators.interface import StageTime
 from wallaroo.engine.packing import Column, Packing, pack
 
+
+class Bucket(Protocol):
+    """What takes keys or values one after the other."""
+
+    def append(self, item: Any, /) -> None:
+        """Take one."""
+
+
 # Where the events of one key go: the key that travels, what takes it, what takes values of the
 # exchange's ``atomic`` types, and what takes any value.  The key is None where it is a number:
 # events bring it, since 1, True and 1.0 are equal, and are not all keys (``normalize_key``).
-Route = tuple[
-    Any,
-    Callable[[Key], None],
-    Callable[[Any], None],
-    Callable[[Any], None],
-]
+Route = tuple[Any, Bucket, Bucket, Callable[[Any], None]]
 
 
-class Stamps:
-    """The times of a bucket's events, taken when each event's key is appended."""
+class StampedKeys:
+    """Takes keys into a list, and with each the time of its event."""
 
-    __slots__ = ("_began", "_partition", "_runs", "_time", "_times", "_watermarks")
+    __slots__ = (
+        "_append",
+        "_append_time",
+        "_append_watermark",
+        "_began",
+        "_partition",
+        "_runs",
+        "_time",
+        "_times",
+        "_watermarks",
+    )
 
-    def __init__(self, time: StageTime):
+    def __init__(self, keys: list[Any], time: StageTime):
+        self._append = keys.append
         self._time = time
         self._times = array("q")
         self._watermarks = array("q")
         self._partition = ""
         self._began = 0  # where the events of that partition begin
         self._runs: list[tuple[str, int]] = []
+        self._append_time = self._times.append
+        self._append_watermark = self._watermarks.append
 
-    def stamping(self, append_key: Callable[[Key], None]) -> Callable[[Key], None]:
-        """Return an ``append_key`` that notes the event's time, too."""
-        time = self._time
-        append_time, append_watermark = self._times.append, self._watermarks.append
-
-        def append(key: Key) -> None:
-            append_key(key)
-            append_time(time.event_ns)
-            append_watermark(time.watermark_ns)
-
-        return append
+    def append(self, key: Key) -> None:
+        """Take the key of the event that is being processed."""
+        self._append(key)
+        self._append_time(self._time.event_ns)
+        self._append_watermark(self._time.watermark_ns)
 
     def turn(self, partition: str) -> None:
         """What is stamped from here on comes from this partition."""
@@ -97,8 +107,11 @@ class Exchange:
             ([], packing.column()) for _ in range(max(owners) + 1)
         ]
         # the times of the events in each bucket, where the plan has event time
-        self._stamps = None if time is None else [Stamps(time) for _ in self._buckets]
+        self._stamped = (
+            None if time is None else [StampedKeys(keys, time) for keys, _ in self._buckets]
+        )
         self._sequence = 0
+        self._has_numbers = False  # among the keys so far
 
     def route(self, key: Any) -> Route:
         """Return and remember where ``key`` goes.  Raises TypeError for a key that is not str,
@@ -107,14 +120,16 @@ class Exchange:
         own = normalize_key(key)
         task = self._owners[group_of(encode_key(own), len(self._owners))]
         keys, column = self._buckets[task]
-        travels = None if isinstance(own, int) else own
-        append = keys.append if self._stamps is None else self._stamps[task].stamping(keys.append)
-        found = self.routes[key] = (travels, append, column.append, column.put)
+        is_number = isinstance(own, int)
+        self._has_numbers = self._has_numbers or is_number
+        travels = None if is_number else own
+        into = keys if self._stamped is None else self._stamped[task]
+        found = self.routes[key] = (travels, into, column.atoms, column.put)
         return found
 
     def turn(self, partition: str) -> None:
         """What comes from here on is of this partition of the stage's source."""
-        for stamps in self._stamps or ():
+        for stamps in self._stamped or ():
             stamps.turn(partition)
 
     def drain(
@@ -126,9 +141,9 @@ class Exchange:
         for task, (keys, column) in enumerate(self._buckets):
             events = len(keys)
             if events >= events_min:
-                packed = pack(keys, column)
-                keys.clear()  # in place: routes hold this list's append
-                stamps = () if self._stamps is None else self._stamps[task].take()
+                packed = pack(keys, column, self._has_numbers)
+                keys.clear()  # in place: routes hold this list
+                stamps = () if self._stamped is None else self._stamped[task].take()
                 block = Block(
                     self.stage,
                     self.origin,

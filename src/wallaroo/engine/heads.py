@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from wallaroo.engine.error_context import blame, show_frame
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.keys import normalize_key
@@ -28,9 +29,9 @@ def decode_and_emit(
                 event = decode(payload)
             except BaseException as error:
                 failed(payload, error, None)
-                continue
-            if event is not None:
-                emit(None, event)
+            else:
+                if event is not None:
+                    emit(None, event)
 
     return run
 
@@ -58,18 +59,76 @@ def decode_and_ship_raw(
             try:
                 key = extract(event)
                 try:
-                    own, append_key, append, _ = routes[key]
+                    own, keys, values, _ = routes[key]
                 except KeyError:
-                    own, append_key, append, _ = route(key)
+                    own, keys, values, _ = route(key)
                 if own is None:
                     own = key if type(key) is int else normalize_key(key)
             except BaseException as error:
                 key_failed(event, error, None)
                 continue
-            append_key(own)
-            append(payload)
+            keys.append(own)
+            values.append(payload)
 
     return run
+
+
+def ship_by_place(
+    decoder: Decoder[Any],
+    extractor: KeyExtractor[Any, Any],
+    exchange: Exchange,
+    ship_decoded: Callable[[Payloads], None],
+) -> Callable[[Payloads], None]:
+    """Head of such a stage whose decoder says where in the payload the key is.
+
+    A payload whose key has not been seen goes through ``ship_decoded``, the head that decodes: so
+    the key of the first event of each key is compared with what the extractor returns for it, and a
+    payload that is too short to have a key is found.
+    """
+    assert decoder.key_place is not None
+    begin, end = decoder.key_place
+    routes = exchange.routes
+    check = _key_check(decoder, extractor, ship_decoded)
+
+    def run(payloads: Payloads) -> None:
+        for payload in payloads:
+            try:
+                own, keys, values, _ = routes[payload[begin:end]]
+            except KeyError:
+                check(payload)
+            else:
+                keys.append(own)
+                values.append(payload)
+
+    return run
+
+
+def _key_check(
+    decoder: Decoder[Any],
+    extractor: KeyExtractor[Any, Any],
+    ship_decoded: Callable[[Payloads], None],
+) -> Callable[[bytes], None]:
+    assert decoder.key_place is not None
+    begin, end = decoder.key_place
+
+    def check(payload: bytes) -> None:
+        ship_decoded([payload])
+        try:
+            event = decoder.function(payload)
+            if event is None:
+                return
+            key = extractor.function(event)
+        except BaseException:  # the head that decodes has dealt with it
+            return
+        there = payload[begin:end]
+        if type(key) is not bytes or key != there:
+            wrong = ValueError(
+                f"it is declared with key_at=slice({begin}, {end}), where this payload has "
+                f"{there!r}, but the key extractor '{extractor.step_name}' returned {key!r}"
+            )
+            blame(decoder, show_frame(payload), wrong)
+
+    return check
 
 
 Keyed = Callable[[list[Any], list[Any]], None]
@@ -96,9 +155,9 @@ def decode_keyed(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Keyed:
                 event = decode(payload)
             except BaseException as error:
                 failed(payload, error, key)
-                continue
-            if event is not None:
-                emit(key, event)
+            else:
+                if event is not None:
+                    emit(key, event)
 
     return run
 
@@ -127,8 +186,8 @@ def decode_timed(decoder: Decoder[Any], emit: Emit, failed: OnError, time: Stage
                 event = decode(payload)
             except BaseException as error:
                 failed(payload, error, key)
-                continue
-            if event is not None:
-                emit(key, event)
+            else:
+                if event is not None:
+                    emit(key, event)
 
     return run

@@ -13,6 +13,7 @@ from wallaroo.engine.blocks import Block, unpack_times, with_floors
 from wallaroo.engine.dead_letters import writer_of
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import Failures, OnError
+from wallaroo.engine.fusing import fused
 from wallaroo.engine.heads import (
     Keyed,
     Payloads,
@@ -23,6 +24,7 @@ from wallaroo.engine.heads import (
     decode_timed,
     emit_events,
     emit_timed_events,
+    ship_by_place,
 )
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, groups_of_task, tasks_by_group
@@ -140,7 +142,7 @@ class Level:
         self._timed_heads: dict[tuple[int, int], Timed] = {}
         self._carried: dict[int, CarriedTimes] = {}  # by source
         self._payload_heads = {
-            stage.entry.source: self._payloads_head(stage, self._built[stage.id].emit)
+            stage.entry.source: fused(self._payloads_head(stage, self._built[stage.id].emit))
             for stage in stages
             if isinstance(stage.entry, SourceEntry)
         }
@@ -214,13 +216,13 @@ class Level:
         policy = self._policy(stage)
         leave = stage.exit
         if isinstance(leave, ToExchange) and leave.is_raw and leave.extractor is not None:
-            return decode_and_ship_raw(
-                decode,
-                leave.extractor,
-                self._exchanges[stage.id],
-                policy(decoder),
-                policy(leave.extractor),
+            exchange = self._exchanges[stage.id]
+            head = decode_and_ship_raw(
+                decode, leave.extractor, exchange, policy(decoder), policy(leave.extractor)
             )
+            if decoder.key_place is None or stage.entry.source in self._carried:
+                return head
+            return ship_by_place(decoder, leave.extractor, exchange, head)
         return decode_and_emit(decode, emit, policy(decoder))
 
     def _decode_of(self, source: int, stage: Stage) -> Callable[[Any], Any]:
@@ -347,8 +349,8 @@ class Level:
             return
         head = self._heads.get((block.stage, block.origin))
         if head is None:
-            head = self._heads[block.stage, block.origin] = self._keyed_head(
-                block, self._built[block.stage].emit
+            head = self._heads[block.stage, block.origin] = fused(
+                self._keyed_head(block, self._built[block.stage].emit)
             )
         head(keys, values)
 
@@ -378,7 +380,7 @@ class Level:
         timed = self._payloads_head(stage, self._build(stage, timer.around).emit)
         first = payloads[:EVENTS_MAX]
         sample = timer.measure(lambda: timed(first), len(first), ())
-        self._payloads_head(stage, self._built[stage.id].emit)(payloads[EVENTS_MAX:])
+        self._payload_heads[source](payloads[EVENTS_MAX:])
         return len(payloads), sample
 
     def sample_block(self, block: Block, clock: Clock) -> StageSample | None:
@@ -406,7 +408,7 @@ class Level:
         if block.kind is Kind.FRAMES:
             decoder, failed = self._decoder_of(block)
             head = decode_timed(decoder, built.emit, failed, built.time)
-        self._timed_heads[block.stage, block.origin] = head
+        head = self._timed_heads[block.stage, block.origin] = fused(head)
         return head
 
     def _decoder_of(self, block: Block) -> tuple[Decoder[Any], OnError]:

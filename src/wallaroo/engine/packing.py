@@ -13,6 +13,7 @@ Invariants of packing:
 from __future__ import annotations
 
 import io
+import marshal
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ NOTHING_ATOMIC: frozenset[type[Any]] = frozenset()
 CLASSES_MAX = 16
 # opcodes of protocol 3, the last one that numbers what it remembers explicitly and has no frames
 _PROTOCOL = 3
+_MARSHAL_VERSION = 2
+KEYS_AGAIN = None, None  # in the place of a ``ValueColumn``'s list and stream
 _BEGIN_LIST, _END_LIST, _POP = b"\x80\x03](", b"e.", b"0"
 
 
@@ -39,11 +42,19 @@ class Kind(Enum):
     SERIALIZED = "serialized"  # events, by the application's own serialize
 
 
+class Atoms(Protocol):
+    """What takes values of atomic types."""
+
+    def append(self, value: Any, /) -> None:
+        """Take one."""
+
+
 class Column(Protocol):
     """The values of one block while it fills; each is packed as it is when it is added."""
 
-    def append(self, value: Any, /) -> None:
-        """Take a value of an atomic type."""
+    @property
+    def atoms(self) -> Atoms:
+        """What takes values of atomic types; the same object as long as the column is there."""
 
     def put(self, value: Any, /) -> None:
         """Take any value.  Raises what packing it raises; the column is then as before."""
@@ -121,63 +132,66 @@ class ValueColumn:
     stream's next one.
     """
 
-    __slots__ = ("_add", "_stream", "_values", "append")
-
-    append: Callable[[Any], None]
+    __slots__ = ("_add", "_stream", "atoms")
 
     def __init__(self) -> None:
-        self._values: list[Any] = []
+        self.atoms: list[Any] = []
         self._stream = PickleStream()
         self._add = self._stream.add
-        self.append = self._values.append
 
     def put(self, value: Any) -> None:
         """Take any value, as it is now."""
         if type(value) is tuple and ATOMIC.issuperset(map(type, value)):
-            self.append(value)
+            self.atoms.append(value)
             return
         self._add(value)
-        self.append(None)
+        self.atoms.append(None)
 
     def take(self) -> tuple[list[Any] | None, bytes | None]:
         """Return the list, None where all values are in the stream, and the stream."""
         stream = self._stream.take()
-        is_mixed = stream is None or any(value is not None for value in self._values)
-        values = list(self._values) if is_mixed else None
-        self._values.clear()
+        is_mixed = stream is None or any(value is not None for value in self.atoms)
+        values = list(self.atoms) if is_mixed else None
+        self.atoms.clear()
         return values, stream
 
 
 class FrameColumn:
-    """Payloads: bytes, which cannot change."""
+    """Payloads: bytes, which cannot change.
 
-    __slots__ = ("_payloads", "append", "put")
+    Each is another object, so there is nothing for a pickler to remember: ``marshal`` takes half of
+    its time.  Version 2 of its format is the last one that remembers nothing.
+    """
 
-    append: Callable[[Any], None]
-    put: Callable[[Any], None]
+    __slots__ = ("atoms", "put")
 
     def __init__(self) -> None:
-        self._payloads: list[bytes] = []
-        self.append = self.put = self._payloads.append
+        self.atoms: list[bytes] = []
+        self.put: Callable[[Any], None] = self.atoms.append
 
-    def take(self) -> list[bytes]:
-        """Return the payloads."""
-        payloads = list(self._payloads)
-        self._payloads.clear()
+    def take(self) -> bytes:
+        """Return the payloads, packed."""
+        payloads = marshal.dumps(self.atoms, _MARSHAL_VERSION)
+        self.atoms.clear()
         return payloads
 
 
 class SerializedColumn:
     """Values through the application's own ``serialize``, one at a time."""
 
-    __slots__ = ("_serialize", "_values", "append")
-
-    append: Callable[[Any], None]
+    __slots__ = ("_serialize", "_values")
 
     def __init__(self, serialize: Callable[[Any], bytes]):
         self._serialize = serialize
         self._values: list[bytes] = []
-        self.append = self.put
+
+    @property
+    def atoms(self) -> SerializedColumn:
+        return self
+
+    def append(self, value: Any) -> None:
+        """As ``put``: no type is atomic."""
+        self.put(value)
 
     def put(self, value: Any) -> None:
         """Take any value, as it is now."""
@@ -196,7 +210,7 @@ Unpacked = tuple[list[Any], list[Any]]
 @dataclass(frozen=True, slots=True)
 class Packing:
     """How state objects become bytes (``dumps``, ``loads``), and the events of a block: through a
-    ``column`` each, values of ``atomic`` types by its ``append``, all others by its ``put``.
+    ``column`` each, values of ``atomic`` types into its ``atoms``, all others by its ``put``.
     """
 
     kind: Kind
@@ -207,9 +221,16 @@ class Packing:
     unpack: Callable[[bytes], Unpacked]
 
 
-def pack(keys: list[Any], column: Column) -> bytes:
-    """Pack a block's keys and values; the column is empty afterwards."""
-    return pickle.dumps((keys, column.take()), 5)
+def pack(keys: list[Any], column: Column, has_numbers: bool = True) -> bytes:
+    """Pack a block's keys and values; the column is empty afterwards.
+
+    Values that are the keys themselves are not packed again.  Where keys are numbers they are, as
+    1, True and 1.0 are equal.
+    """
+    content = column.take()
+    if not has_numbers and content == (keys, None):
+        content = KEYS_AGAIN
+    return pickle.dumps((keys, content), 5)
 
 
 def _dumps(value: Any) -> bytes:
@@ -219,7 +240,7 @@ def _dumps(value: Any) -> bytes:
 def _unpack_values(packed: bytes) -> Unpacked:
     keys, (values, stream) = pickle.loads(packed)
     if stream is None:
-        return keys, values
+        return keys, keys if values is None else values
     pickled = pickle.loads(stream)
     if values is None:
         return keys, pickled
@@ -227,8 +248,13 @@ def _unpack_values(packed: bytes) -> Unpacked:
     return keys, [next(following) if value is None else value for value in values]
 
 
+def _unpack_frames(packed: bytes) -> Unpacked:
+    keys, payloads = pickle.loads(packed)
+    return keys, marshal.loads(payloads)
+
+
 PICKLED = Packing(Kind.VALUES, _dumps, pickle.loads, ATOMIC, ValueColumn, _unpack_values)
-FRAMES = Packing(Kind.FRAMES, _dumps, pickle.loads, ATOMIC, FrameColumn, pickle.loads)
+FRAMES = Packing(Kind.FRAMES, _dumps, pickle.loads, ATOMIC, FrameColumn, _unpack_frames)
 
 
 def packing_of(serializer: tuple[Any, Any] | None) -> Packing:

@@ -144,8 +144,8 @@ def producer_of(plan: Plan, stage: Stage) -> Step:
 def _to_sink(plan: Plan, stage: Stage, sink: int, outputs: list[bytes], policy: Policy) -> Emit:
     encoder = plan.sinks[sink].encoder
     if encoder is None:
-        return emit_encoded(PASS_THROUGH, outputs.append, policy(producer_of(plan, stage)))
-    return emit_encoded(encoder, outputs.append, policy(encoder))
+        return emit_encoded(PASS_THROUGH, outputs, policy(producer_of(plan, stage)))
+    return emit_encoded(encoder, outputs, policy(encoder))
 
 
 def sinks_of(stage: Stage) -> tuple[int, ...]:

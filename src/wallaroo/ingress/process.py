@@ -1,5 +1,5 @@
 """Starts, watches and stops the processes around the spools: one ingress for all TCP sources, one
-feeder per source with a feed (generators, files), and, on a cluster, one range server for the executors.
+feeder per source with a feed (generators, polling sources), and, on a cluster, one range server for the executors.
 
 Where it runs: driver.
 """
@@ -42,6 +42,7 @@ from wallaroo.sources.connector import SourceConnectorConfig
 from wallaroo.sources.interface import FedBy, SourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import folder_of
+from wallaroo.spool.waking import VARIABLE as WAKE
 from wallaroo.steps import pickle_by_name
 from wallaroo.tls import TLS
 
@@ -82,6 +83,7 @@ class Feeders:
         self._log: Log = print
         self._is_stopping: Callable[[], bool] = lambda: False
         self._hung_s = HUNG_S
+        self._environment: dict[str, str] = {}
         self.addresses: dict[str, Address] = {}
         self.ack_addresses: dict[str, Address] = {}
         # of the range server: the host it listens on, and its port
@@ -105,6 +107,7 @@ class Feeders:
         handshake_s: float = HANDSHAKE_S,
         hung_s: float = HUNG_S,
         is_stopping: Callable[[], bool] = lambda: False,
+        wake: str = "",
     ) -> dict[str, Address]:
         """Start all processes; return where each TCP source listens.  ``is_acknowledged`` opens a
         second port per TCP source, ``ack_ports`` for the sources named there, at these ports.
@@ -113,13 +116,15 @@ class Feeders:
         ``serve_tls``: with TLS.  Spools of another checkpoint than the one with this id are refused.  ``handshake_s``: how
         long a sender of an acknowledged stream may take to name its stream.
         A process that shows no sign of life for ``hung_s`` is killed and started again;
-        ``is_stopping`` ends the waiting for processes to be ready.
+        ``is_stopping`` ends the waiting for processes to be ready.  ``wake`` names a Unix socket
+        that gets a datagram after each publication (``spool.waking``); empty: none does.
 
         A source's spool is ``folder_of(spool_root, source.name)``.  Raises PipelineError,
         PeerError, UserCodeError or CheckpointError; nothing runs then.
         """
         self._log = log
         self._hung_s = hung_s
+        self._environment = {WAKE: wake} if wake else {}
         self._is_stopping = is_stopping
         make_private(spool_root, is_durable=is_durable)
         listening = [
@@ -185,7 +190,7 @@ class Feeders:
             if code < 0 or (code == 0 and child.module == RANGES):
                 self._restart(child, code)
             elif code == 0 and child.module != INGRESS:
-                child.is_done = True  # a file or generator at its end
+                child.is_done = True  # a generator at its end
             else:
                 child.is_done = True
                 raise _failure(child, *child.last_line())
@@ -293,7 +298,7 @@ class Feeders:
                     raise
 
     def _spawn(self, name: str, arguments: list[str]) -> Child:
-        child = Child(name, arguments, self._log)
+        child = Child(name, arguments, self._log, self._environment)
         self._children.append(child)
         return child
 

@@ -27,7 +27,7 @@ from typing import Self
 from wallaroo.errors import PeerError
 from wallaroo.local_cluster import state
 from wallaroo.local_cluster.daemons import Daemons, PortTakenError
-from wallaroo.local_cluster.hosts import MASTER_HOST, free_ports, host_of_worker, is_free
+from wallaroo.local_cluster.hosts import Loopback, Places, free_ports, is_free
 from wallaroo.local_cluster.leaving import GRACE_S, Removal, kill, let_leave
 from wallaroo.local_cluster.master_api import ALIVE, ask_master
 from wallaroo.local_cluster.state import Record, WorkerRecord
@@ -42,7 +42,7 @@ PORT_TRIES = 3
 MEMORY_DEFAULT = "1g"
 KEPT = ("logs", "work")  # after a stop, until the next start: to see what happened
 CLEARED = ("conf", "local", "recovery")
-CURE = "End that, or start a new cluster with another --port PORT."
+FIX = "End that, or start a new cluster with another --port PORT."
 
 
 class LocalCluster:
@@ -50,8 +50,9 @@ class LocalCluster:
     is not as it must be.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, places: Places | None = None):
         self.folder = folder.resolve()
+        self._places = places or Loopback()
         self._daemons = Daemons(self.folder)
         # so that those which this process started are waited for
         self._children: list[subprocess.Popen[bytes]] = []
@@ -67,14 +68,15 @@ class LocalCluster:
         cores: int | None = None,
         memory: str = MEMORY_DEFAULT,
         port: int = 0,
+        places: Places | None = None,
     ) -> Self:
         """Start a Master and Workers and wait until all are registered; nothing stays if that
         fails.
 
         ``cores`` and ``memory`` are each Worker's; without ``cores`` they share this machine's.
-        Port 0 takes any free one.
+        Port 0 takes any free one.  ``places`` says where they are, if not on loopback addresses.
         """
-        cluster = cls(folder)
+        cluster = cls(folder, places)
         state.prepare(cluster.folder)
         with state.locked(cluster.folder):
             cluster._refuse_if_running()
@@ -83,7 +85,8 @@ class LocalCluster:
             share = cores or max(1, cores_here() // max(1, workers))
             state.write(cluster.folder, Record(share, memory))
             try:
-                cluster._start_master_anywhere(Record(share, memory), port)
+                host = cluster._places.master_host
+                cluster._start_master_anywhere(Record(share, memory, master_host=host), port)
                 cluster._start_workers(range(1, workers + 1), share, memory)
             except BaseException:
                 cluster._end_everything()
@@ -270,34 +273,38 @@ class LocalCluster:
     # ----------------------------------------------------------------------------------------------
 
     def _start_master_anywhere(self, record: Record, port: int) -> None:
-        """Start the Master; if somebody takes a free port before it does, at another one."""
+        """Start the Master; if another program takes a free port before it does, at another one."""
         for tries_left in reversed(range(PORT_TRIES)):
             free, ui_port = free_ports(2)
             try:
                 self._start_master(replace(record, port=port or free, ui_port=ui_port))
                 return
             except PortTakenError:
-                if tries_left == 0 or (port and not is_free(MASTER_HOST, port)):
+                if tries_left == 0 or (port and not is_free(record.master_host, port)):
                     raise
 
     def _start_master(self, record: Record) -> None:
-        if not is_free(MASTER_HOST, record.port):
+        host = record.master_host
+        if not is_free(host, record.port):
             raise PortTakenError(
-                f"Somebody else listens on {MASTER_HOST}:{record.port}, where the master was to "
-                f"listen. {CURE}"
+                f"Another program listens on {host}:{record.port}, where the master was to "
+                f"listen. {FIX}"
             )
-        process = self._adopt("master", self._daemons.start_master(record.port, record.ui_port))
+        started = self._daemons.start_master(host, record.port, record.ui_port)
+        process = self._adopt("master", started)
         state.write(self.folder, replace(record, master=process))
-        self._wait(lambda: ask_master(record.ui_port), {"master": process}, "answer")
+        self._wait(lambda: ask_master(record.ui_port, host), {"master": process}, "answer")
 
     def _start_workers(self, numbers: Iterable[int], cores: int, memory: str) -> None:
         """Start Workers side by side and wait for all; if one fails, none of them stays."""
         started: list[WorkerRecord] = []
         try:
             for number in numbers:
-                name, host = state.worker_name(number), host_of_worker(number)
+                name, host = state.worker_name(number), self._places.host_of_worker(number)
                 record = self._record()
-                child = self._daemons.start_worker(name, host, cores, memory, record.url)
+                child = self._daemons.start_worker(
+                    name, host, cores, memory, record.url, self._wrapper(number)
+                )
                 started.append(WorkerRecord(number, host, cores, memory, self._adopt(name, child)))
                 state.write(self.folder, record.with_worker(started[-1]))
             self._wait_for_workers(started)
@@ -307,6 +314,9 @@ class LocalCluster:
                 state.write(self.folder, self._record().without_worker(worker.name))
             raise
 
+    def _wrapper(self, number: int) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+        return lambda command: self._places.command_of_worker(number, command)
+
     def _adopt(self, name: str, child: subprocess.Popen[bytes]) -> Process:
         self._children.append(child)
         process = processes.identify(child.pid)
@@ -315,10 +325,10 @@ class LocalCluster:
         return process
 
     def _wait_for_workers(self, workers: Sequence[WorkerRecord]) -> None:
-        ui_port = self._record().ui_port
+        record = self._record()
 
         def are_registered() -> bool:
-            view = ask_master(ui_port)
+            view = ask_master(record.ui_port, record.master_host)
             known = (
                 {worker.name for worker in view.workers if worker.state == ALIVE} if view else set()
             )

@@ -12,11 +12,11 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from wallaroo.errors import PeerError
-from wallaroo.local_cluster.hosts import MASTER_HOST
 
 # environment of daemons and of all that they start
 CLUSTER_MARK, WORKER_MARK = "WALLAROO_CLUSTER", "WALLAROO_WORKER"
@@ -76,6 +76,14 @@ def find_spark() -> Path:
     raise PeerError('Spark is not installed for this Python. Run: pip install "pyspark==4.3.*"')
 
 
+Wrap = Callable[[tuple[str, ...]], tuple[str, ...]]
+
+
+def as_it_is(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Run a command where this process is."""
+    return command
+
+
 class Daemons:
     """The daemons of one cluster's folder; each start returns at once, with the process as this
     process's child.
@@ -94,22 +102,30 @@ class Daemons:
         """Where a daemon writes its log."""
         return self.folder / "logs" / f"{name}.log"
 
-    def start_master(self, port: int, ui_port: int) -> subprocess.Popen[bytes]:
+    def start_master(self, host: str, port: int, ui_port: int) -> subprocess.Popen[bytes]:
         """Start the Master at these ports of its host."""
         settings = {
             **SETTINGS,
             **MASTER_SETTINGS,
             "spark.deploy.recoveryDirectory": str(self.folder / "recovery"),
         }
-        arguments = ("--host", MASTER_HOST, "--port", str(port), "--webui-port", str(ui_port))
+        arguments = ("--host", host, "--port", str(port), "--webui-port", str(ui_port))
         return self._started(
-            "master", "master.Master", arguments, settings, {"SPARK_LOCAL_IP": MASTER_HOST}
+            "master", "master.Master", arguments, settings, {"SPARK_LOCAL_IP": host}
         )
 
     def start_worker(
-        self, name: str, host: str, cores: int, memory: str, url: str
+        self,
+        name: str,
+        host: str,
+        cores: int,
+        memory: str,
+        url: str,
+        wrapped: Wrap = as_it_is,
     ) -> subprocess.Popen[bytes]:
-        """Start a Worker at any ports of its host, which registers at the Master."""
+        """Start a Worker at any ports of its host, which registers at the Master; ``wrapped`` makes
+        the command that runs it at its place.
+        """
         settings = {**SETTINGS, "spark.worker.idPattern": f"{name}.%s.%s.%d"}
         work, local = self.folder / "work" / name, self.folder / "local" / name
         arguments = (
@@ -126,7 +142,12 @@ class Daemons:
         )
         environment = {"SPARK_LOCAL_IP": host, "SPARK_LOCAL_DIRS": str(local), WORKER_MARK: name}
         return self._started(
-            name, "worker.Worker", (*arguments, "--work-dir", str(work), url), settings, environment
+            name,
+            "worker.Worker",
+            (*arguments, "--work-dir", str(work), url),
+            settings,
+            environment,
+            wrapped,
         )
 
     def _started(self, name: str, *rest: Any) -> subprocess.Popen[bytes]:
@@ -145,6 +166,7 @@ class Daemons:
         arguments: tuple[str, ...],
         settings: dict[str, str],
         environment: dict[str, str],
+        wrapped: Wrap = as_it_is,
     ) -> subprocess.Popen[bytes]:
         spark, conf, log = find_spark(), self.folder / "conf", self.log(name)
         conf.mkdir(exist_ok=True)
@@ -158,7 +180,7 @@ class Daemons:
         with open(log, "ab") as output:
             self._begins[name] = output.tell()
             return subprocess.Popen(
-                (*program, "--properties-file", str(properties), *arguments),
+                wrapped((*program, "--properties-file", str(properties), *arguments)),
                 env={**_clean_environment(), **self._environment(spark), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,

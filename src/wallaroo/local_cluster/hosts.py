@@ -1,4 +1,4 @@
-"""Addresses for a cluster on one machine: a loopback host for every worker, and free ports.
+"""Addresses for a cluster on one machine: a host for every worker, and free ports.
 
 Where it runs: a terminal, a test.
 """
@@ -6,9 +6,36 @@ Where it runs: a terminal, a test.
 from __future__ import annotations
 
 import socket
+from typing import Protocol
 
 MASTER_HOST = "127.0.0.1"
 _HOSTS_PER_NET = 250
+
+
+class Places(Protocol):
+    """Where the daemons of a cluster are."""
+
+    @property
+    def master_host(self) -> str:
+        """The Master's address."""
+
+    def host_of_worker(self, number: int) -> str:
+        """Return a worker's address."""
+
+    def command_of_worker(self, number: int, command: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the command that runs ``command`` at the worker's place."""
+
+
+class Loopback:
+    """Every worker has a loopback address of its own."""
+
+    master_host = MASTER_HOST
+
+    def host_of_worker(self, number: int) -> str:
+        return host_of_worker(number)
+
+    def command_of_worker(self, number: int, command: tuple[str, ...]) -> tuple[str, ...]:
+        return command
 
 
 def loopback_host(number: int) -> str:

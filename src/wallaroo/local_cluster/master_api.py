@@ -56,9 +56,9 @@ class Executor:
     memory_mb: int  # of its heap
 
 
-def ask_master(ui_port: int) -> MasterView | None:
+def ask_master(ui_port: int, host: str = MASTER_HOST) -> MasterView | None:
     """Ask the Master; None where it does not answer (yet)."""
-    answer = _get(MASTER_HOST, ui_port)
+    answer = _get(host, ui_port)
     if answer is None:
         return None
     workers = tuple(

@@ -54,13 +54,14 @@ class Record:
     memory: str  # of a new worker, in Spark's notation
     port: int = 0  # the Master's; kept when it is started again
     ui_port: int = 0
+    master_host: str = MASTER_HOST
     next_number: int = 1  # numbers are not used twice: a name stands for one folder of state
     master: Process | None = None
     workers: tuple[WorkerRecord, ...] = ()
 
     @property
     def url(self) -> str:
-        return f"spark://{MASTER_HOST}:{self.port}"
+        return f"spark://{self.master_host}:{self.port}"
 
     def processes(self) -> list[Process]:
         """All processes on record, whether they run or not."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from wallaroo.local_cluster.hosts import MASTER_HOST
 from wallaroo.local_cluster.master_api import Executor, MasterView, ask_master, ask_worker
 from wallaroo.local_cluster.state import Record, WorkerRecord
 from wallaroo.processes.table import is_running
@@ -44,12 +43,12 @@ class ClusterStatus:
 def look(folder: Path, record: Record) -> ClusterStatus:
     """Ask everybody on record."""
     is_up = record.master is not None and is_running(record.master)
-    view = ask_master(record.ui_port) if is_up else None
+    view = ask_master(record.ui_port, record.master_host) if is_up else None
     state = view.state.lower() if view else "silent" if is_up else "dead"
     return ClusterStatus(
         folder=str(folder),
         url=record.url,
-        page=f"http://{MASTER_HOST}:{record.ui_port}",
+        page=f"http://{record.master_host}:{record.ui_port}",
         pid=record.master.pid if record.master else 0,
         state=state,
         workers=tuple(_standing(worker, view) for worker in record.workers),

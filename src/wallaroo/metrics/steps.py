@@ -4,13 +4,13 @@ samples.
 Where it runs: driver.  Not safe to share between threads: `RunMeter` holds the lock.
 
 Events that enter a stage or pass an edge between two stages are counted, block by block.  Time is
-sampled: each task times the first events of one block per batch (`engine.sampling`), and what a
-sample shows is scaled to all events of that task in that batch.
+sampled: each task times the first events of one block per batch (`engine.sampling`), at low latency
+of some batches, and what a sample shows is scaled to all events of that task since its last one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wallaroo.engine.report import TaskReport
@@ -54,23 +54,32 @@ class StepMeter:
         self._steps: dict[tuple[int, int], StepLoad] = {}
         self._workers: dict[str, WorkerLoad] = {}
         self._hot: dict[int, HotKeys] = {}
-        self._batches = 0
+        self._unsampled: dict[tuple[int, int], int] = {}  # stage, task -> events since its sample
+        self._sampled_batches = 0
 
-    def batch_done(self, reports: Iterable[TaskReport]) -> None:
+    def batch_done(self, reports: Sequence[TaskReport]) -> None:
         """Count what the tasks of a committed batch did."""
         for report in reports:
             self._add_worker(report)
             for stage, events in report.stage_events.items():
                 self.stage_events[stage] = self.stage_events.get(stage, 0) + events
+                place = stage, report.task
+                self._unsampled[place] = self._unsampled.get(place, 0) + events
             for edge, events in report.edges.items():
                 self.edges[edge] = self.edges.get(edge, 0) + events
             for sample in report.stage_samples:
-                self._add_sample(sample, report.stage_events.get(sample.stage, sample.events))
+                place = sample.stage, report.task
+                self._add_sample(sample, self._unsampled.get(place, sample.events))
             if report.delta is not None:
                 entries, size = self.state_changes
                 self.state_changes = entries + report.delta.entries, size + report.delta.size
-        self._batches += 1
-        if self._batches % FADE_EVERY_BATCHES == 0:
+            for sample in report.stage_samples:
+                self._unsampled.pop((sample.stage, report.task), None)
+        self._count_batch(any(report.stage_samples for report in reports))
+
+    def _count_batch(self, is_sampled: bool) -> None:
+        self._sampled_batches += is_sampled
+        if is_sampled and self._sampled_batches % FADE_EVERY_BATCHES == 0:
             for keys in self._hot.values():
                 keys.fade()
 

@@ -1,5 +1,5 @@
 """What one task counts for the meters: events by stage and edge, block by block, and one sample of
-its steps' times.
+its steps' times, where the batch is one that is sampled.
 
 Where it runs: worker.
 
@@ -24,11 +24,12 @@ RECORDS_EVENTS = 1024  # about what a source gives at once when input is plenty
 class TaskTally:
     """Counts of one task in one batch."""
 
-    def __init__(self, plan: Plan, batch: int):
+    def __init__(self, plan: Plan, batch: int, is_sampled: bool = True):
         self.stage_events: dict[int, int] = {}
         self.edges: dict[tuple[int, int], int] = {}
         self.samples: list[StageSample] = []
         self._batch = max(batch, 0)
+        self._is_sampled = is_sampled
         self._stages = {
             stage.entry.source: stage.id
             for stage in plan.stages
@@ -39,7 +40,7 @@ class TaskTally:
         self, level: Level, events_expected: int
     ) -> Callable[[int, Records, int], int]:
         """Return what feeds a run of records to the level and counts it; one of them is sampled."""
-        countdown = self._batch % (1 + events_expected // RECORDS_EVENTS)
+        countdown = self._countdown(1 + events_expected // RECORDS_EVENTS)
 
         def feed(source: int, records: Records, receipt_ms: int) -> int:
             nonlocal countdown
@@ -70,7 +71,7 @@ class TaskTally:
 
     def block_feeder(self, level: Level, blocks: int) -> Callable[[Block], None]:
         """Return a counting ``level.feed_block`` that samples one block."""
-        countdown = self._batch % max(1, blocks)
+        countdown = self._countdown(max(1, blocks))
 
         def feed(block: Block) -> None:
             nonlocal countdown
@@ -82,6 +83,10 @@ class TaskTally:
             self.stage_events[block.stage] = self.stage_events.get(block.stage, 0) + block.events
 
         return feed
+
+    def _countdown(self, runs: int) -> int:
+        """Return how many runs or blocks come before the one that is sampled."""
+        return self._batch % runs if self._is_sampled else -1
 
     def _keep(self, sample: StageSample | None) -> None:
         if sample is not None:

@@ -75,6 +75,14 @@ def _entry(plan: Plan, stage: Stage) -> str:
     )
 
 
+def _decoded(plan: Plan, stage: Stage) -> str:
+    """When frames that travel undecoded are decoded."""
+    assert isinstance(stage.entry, SourceEntry)
+    if plan.sources[stage.entry.source].decoder.key_place is None:
+        return "decoded again after the shuffle"
+    return "decoded after the shuffle: their keys are read where the decoder says"
+
+
 def _exit(plan: Plan, stage: Stage) -> str:
     leave = stage.exit
     if isinstance(leave, ToSinks):
@@ -88,7 +96,5 @@ def _exit(plan: Plan, stage: Stage) -> str:
         how = "everything to one place (collect)"
     else:
         how = f"by key_by '{leave.extractor.step_name}'"
-    raw = (
-        "; undecoded frames travel, and are decoded again after the shuffle" if leave.is_raw else ""
-    )
+    raw = f"; undecoded frames travel, and are {_decoded(plan, stage)}" if leave.is_raw else ""
     return f"stage {leave.stage}, {how}{raw}"

@@ -18,7 +18,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from wallaroo.processes.child import HEARTBEAT
@@ -32,9 +33,15 @@ Log = Callable[[str], None]
 
 
 class Child:
-    """One process: ``python -m`` with these arguments."""
+    """One process: ``python -m`` with these arguments; ``environment`` is added to this one's."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Log):
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Log,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ):
         self.name = name
         self.command = list(command)
         self.is_done = False  # it has ended as it should
@@ -43,7 +50,7 @@ class Child:
         os.set_blocking(self._heartbeat, False)
         os.set_blocking(beats, False)
         try:
-            self.process = _started(self.command, beats)
+            self.process = _started(self.command, beats, environment)
         finally:
             os.close(beats)
         self._alive_at = time.monotonic()
@@ -104,14 +111,16 @@ def how_it_ended(code: int) -> str:
     return f"was killed ({signal.Signals(-code).name})" if code < 0 else "ended"
 
 
-def _started(command: Sequence[str], beats: int) -> subprocess.Popen[str]:
+def _started(
+    command: Sequence[str], beats: int, environment: Mapping[str, str]
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=python_environment(**{HEARTBEAT: str(beats)}),
+        env=python_environment(**environment, **{HEARTBEAT: str(beats)}),
         pass_fds=(beats,),
         start_new_session=True,
     )

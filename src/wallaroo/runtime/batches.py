@@ -25,6 +25,7 @@ from wallaroo.runtime.pacing import Pacer
 from wallaroo.runtime.task_runner import TaskRunner
 from wallaroo.sources.log import Position, SourceLog, from_stored, to_stored
 from wallaroo.state.commits import Commit
+from wallaroo.tracing import trace_point
 
 # newest commits that travel with a job: a view is rarely more than one batch behind
 COMMITS_SENT = 4
@@ -159,20 +160,25 @@ class Batches:
 
     def run(self, ends: Mapping[str, Position]) -> Commit:
         """Run and commit the next batch, which ends there in each source."""
+        trace_point("batch.begins")
         started_ns = time.time_ns()
         began = time.monotonic()
         phases = PhaseClock()
         job = self._job(ends)
         phases.end("plan")
+        trace_point("batch.planned")
         self._under_way = UnderWay(job.batch, job.tasks, began)
         try:
             reports = self._attempted(job)
             phases.end("tasks")
+            trace_point("batch.reported")
             commit = self._committed(job, ends, reports, phases)
         finally:
             self._under_way = None
+        trace_point("batch.committed")
         events = self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
         self._learn(job, reports, events, time.monotonic() - began)
+        trace_point(f"batch.ends {job.batch} {events}")
         return commit
 
     def abandon(self, seconds: float) -> None:
@@ -209,11 +215,13 @@ class Batches:
         start = self.ends
         logs = self._setup.logs_by_name
         events = sum(ends[name].events - start[name].events for name in logs)
-        tasks = self._runner.tasks(self._pacer.tasks(events, self._runner.tasks_max))
+        wanted = self._pacer.tasks(events, self._runner.tasks_max)
+        tasks = self._runner.tasks(wanted)
+        readers = min(tasks, self._runner.readers(wanted))
         self._accounts.batch_begins(tasks)
         pieces: list[list[Piece]] = [[] for _ in range(tasks)]
         for number, (name, log) in enumerate(logs.items()):
-            for task, parts in enumerate(log.split(start[name], ends[name], tasks)):
+            for task, parts in enumerate(log.split(start[name], ends[name], readers)):
                 pieces[task] += [Piece(number, part) for part in parts]
         while len(pieces) > 1 and not pieces[-1]:
             pieces.pop()

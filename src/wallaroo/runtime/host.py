@@ -35,6 +35,11 @@ class Site:
         """Where workers of this machine write their stacks when asked."""
         return self.scratch / "stacks"
 
+    @property
+    def wake(self) -> Path:
+        """The Unix socket through which sources say that there is something new."""
+        return self.scratch / "wake"
+
 
 class Host(TaskRunner, Protocol):
     """A TaskRunner with a life."""

@@ -37,6 +37,9 @@ class InProcessRunner:
     def tasks(self, wanted: int) -> int:
         return self._tasks
 
+    def readers(self, wanted: int) -> int:
+        return self._tasks
+
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         reports: list[TaskReport] = []
 

@@ -20,9 +20,7 @@ def plan_ends(
     """Return how far the next batch goes: as far as the logs do, or ``events_max`` events shared in
     proportion to the backlogs.
     """
-    backlogs = {
-        name: max(0, log.head().position.events - start[name].events) for name, log in logs.items()
-    }
+    backlogs = {name: log.backlog(start[name]) for name, log in logs.items()}
     total = sum(backlogs.values())
     ends: Ends = {}
     for name, log in logs.items():

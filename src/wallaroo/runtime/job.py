@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from wallaroo.durable.folders import make_private
@@ -105,7 +106,12 @@ WORKER, VIEW_DIR = "WALLAROO_WORKER", "WALLAROO_VIEW_DIR"
 
 def worker_name() -> str:
     """Return what this host is called: WALLAROO_WORKER of the environment, else the host's name."""
-    return os.environ.get(WORKER) or socket.gethostname()
+    return os.environ.get(WORKER) or _host_name()
+
+
+@cache
+def _host_name() -> str:
+    return socket.gethostname()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,7 @@ class BatchJob:
     state_level: int  # the first level with a state step; -1: none
     writes_snapshots: bool  # whether the state level writes those that are due
     time: BatchTime = NO_TIME
+    is_sampled: bool = True  # whether tasks measure what the steps of some events take
 
 
 _plans: dict[str, Plan] = {}

@@ -28,6 +28,7 @@ EVENTS_MIN, EVENTS_MAX = 10, 4_000_000
 FULL = 0.5
 WINDOW = 16  # batches
 TASK_S = 0.04  # of work: below this, one more task costs more than it saves
+RESIDENT_TASK_S = 0.003  # the same, where tasks are there already and only read
 # work per event, and how many measured ones it is worth
 EVENT_S, ASSUMED = 3e-6, 100
 
@@ -44,8 +45,9 @@ class Took(NamedTuple):
 class Pacer:
     """``events_max`` is the next batch's bound."""
 
-    def __init__(self, target_s: float):
+    def __init__(self, target_s: float, task_s: float = TASK_S):
         self._target_s = target_s
+        self._task_s = task_s
         self._took: deque[Took] = deque(maxlen=WINDOW)
         self.events_max = EVENTS_FIRST
 
@@ -63,7 +65,7 @@ class Pacer:
             return max(1, min(tasks_max, events))
         work_s = ASSUMED * EVENT_S + sum(took.busy_s * took.tasks for took in self._took)
         event_s = work_s / (ASSUMED + sum(took.events for took in self._took))
-        return max(1, min(tasks_max, math.ceil(events * event_s / TASK_S)))
+        return max(1, min(tasks_max, math.ceil(events * event_s / self._task_s)))
 
     def batch_took(self, events: int, seconds: float, busy_s: float, tasks: int) -> int:
         """Note a batch; return the bound of the next one.

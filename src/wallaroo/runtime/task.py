@@ -48,9 +48,11 @@ def run_level(
     index: int,
     records: Iterable[Record],
     open_state: OpenState | None = None,
+    collect_after_ms: float = COLLECT_AFTER_MS,
 ) -> Iterator[Any]:
     """Yield ``(task, Block | Marker)`` for the next level, or this batch's TaskReports where this
-    is the last one.  ``open_state``: how the task gets its state; not given: from the view.
+    is the last one.  ``open_state``: how the task gets its state; not given: from the view.  A task
+    that took longer than ``collect_after_ms`` collects cyclic garbage.
     """
     gc.disable()
     started = time.perf_counter()
@@ -87,7 +89,7 @@ def run_level(
             own = reports if consumer == 0 else ()
             yield consumer, Marker(level, index, report.attempt, own, heard)
     del task
-    if (time.perf_counter() - started) * 1e3 > COLLECT_AFTER_MS:
+    if (time.perf_counter() - started) * 1e3 > collect_after_ms:
         gc.collect()
 
 
@@ -129,7 +131,7 @@ class Task:
         self.reports_before: tuple[TaskReport, ...] = ()
         self._counts = Counts()
         self._writers: dict[int, SinkWriter] = {}
-        self._tally = TaskTally(self._plan, job.batch)
+        self._tally = TaskTally(self._plan, job.batch, job.is_sampled)
         self._state = self._opened_state(open_state)
         self._heard: dict[int, Mapping[int, SourceHeard]] = {}
         self._level = Level(

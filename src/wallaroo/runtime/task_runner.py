@@ -23,6 +23,9 @@ class TaskRunner(Protocol):
     def tasks(self, wanted: int) -> int:
         """Return how many tasks a batch gets that would like ``wanted``."""
 
+    def readers(self, wanted: int) -> int:
+        """Return how many of the tasks that ``tasks(wanted)`` gives read the batch's input."""
+
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         """Attempt a batch once: run all tasks of all levels; return their reports.
 

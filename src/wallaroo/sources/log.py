@@ -124,6 +124,10 @@ class SourceLog(ABC):
         will not pass.
         """
 
+    def backlog(self, position: Position) -> int:
+        """Return about how many events come after a position and can be read now."""
+        return max(0, self.head().position.events - position.events)
+
     @abstractmethod
     def advance(self, start: Position, events_max: int) -> Position:
         """Return the furthest position at most ``events_max`` events after ``start``, and at or
@@ -166,6 +170,13 @@ class SourceLog(ABC):
 
     def rewind(self, position: Position) -> None:  # noqa: B027  # a log may keep no note of its reader
         """The application goes back to an older position: as if nothing after it was committed."""
+
+    @property
+    def wakes(self) -> bool:
+        """Whether whoever fills the log says so to a run that waits (``spool.waking``); a log that
+        does not is looked at now and then.
+        """
+        return False
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
         """Return about how many bytes lie between a position and the head; 0 where it is unknown."""

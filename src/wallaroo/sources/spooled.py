@@ -97,6 +97,10 @@ class SpoolLog(SourceLog):
             back = _boundary(position)
             write_tail(self.folder, back, min(back, read_released(self.folder)))
 
+    @property
+    def wakes(self) -> bool:
+        return True
+
     def backlog_bytes(self, position: Position, head: Head) -> int:
         return int(head.position.place) - int(position.place)
 

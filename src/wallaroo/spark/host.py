@@ -101,6 +101,9 @@ class MicroBatchHost:
     def tasks(self, wanted: int) -> int:
         return self._working.cluster.tasks(wanted)
 
+    def readers(self, wanted: int) -> int:
+        return self.tasks_max
+
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         work = self._working
         context = self._session.context

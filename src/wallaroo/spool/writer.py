@@ -35,6 +35,7 @@ from wallaroo.spool.recovery import Recovered, recover
 from wallaroo.spool.rewriting import rewrite_end
 from wallaroo.spool.segment_file import SegmentFile, create_segment
 from wallaroo.spool.tail import read_released, read_tail
+from wallaroo.spool.waking import wake_run
 
 
 class SpoolWriter:
@@ -129,6 +130,7 @@ class SpoolWriter:
             Head(self.position, is_ended, is_paused, connections, rejected, error, self._checkpoint)
         )
         self._published = self.position
+        wake_run()
         return self.position
 
     def report(

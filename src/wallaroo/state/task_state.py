@@ -24,6 +24,7 @@ from wallaroo.state.view import View
 
 SCANNED_AT_ONCE = 8  # entries, at first: one tells when something is due; then more each time
 SCANNED_MAX = 8192
+LOCATED_MAX = 1 << 20  # keys whose group and bytes are kept
 NO_STORES: Mapping[str, StepStore] = MappingProxyType({})
 
 
@@ -92,7 +93,7 @@ def entry_changes(stores: Mapping[str, StepStore]) -> Iterator[tuple[str, Iterat
 
 class TaskState:
     """Key groups [first, end) for one task; ``steps`` is the checkpoint's step table, ``checkpoint``
-    its id.
+    its id, ``located`` what one before it found out about keys.
     """
 
     def __init__(
@@ -102,13 +103,14 @@ class TaskState:
         groups: tuple[int, int],
         steps: tuple[str, ...],
         checkpoint: str = "",
+        located: dict[Key, tuple[int, bytes]] | None = None,
     ):
         self._view = View(view_root, key_groups, *groups)
         self._key_groups = key_groups
         self._groups = groups
         self._checkpoint = checkpoint
         self._step_ids = {name: number for number, name in enumerate(steps)}
-        self._located: dict[Key, tuple[int, bytes]] = {}
+        self._located: dict[Key, tuple[int, bytes]] = {} if located is None else located
 
     def catch_up(self, history: History) -> CatchUp:
         """Bring the view to the last committed batch; return what that took."""
@@ -117,6 +119,8 @@ class TaskState:
     def _locate(self, key: Key) -> tuple[int, bytes]:
         located = self._located.get(key)
         if located is None:
+            if len(self._located) >= LOCATED_MAX:
+                self._located.clear()
             encoded = encode_key(key)
             located = self._located[key] = group_of(encoded, self._key_groups), encoded
         return located

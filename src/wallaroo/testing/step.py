@@ -41,7 +41,7 @@ def run_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
 
 def _stateless(step: Step, outputs: list[Any]) -> Emit:
     if isinstance(step, Encoder):
-        return emit_encoded(step, outputs.append, stop_on_error(step))
+        return emit_encoded(step, outputs, stop_on_error(step))
     site = _site(step, lambda _, output: outputs.append(output))
     if step.is_computation:
         return build_operator(step, site).process

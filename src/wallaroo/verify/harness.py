@@ -65,6 +65,9 @@ class VerifyOptions:
     is_plain: bool = False  # whether the receiver is a plain TCP one, which cannot say what it has
     # fault points, such as commit.before:3: the first starts of the run kill themselves there
     faults: tuple[str, ...] = ()
+    host: str = "127.0.0.1"  # where senders reach the run
+    # of each source: so many events, where that is not up to the disturbances
+    events: tuple[tuple[str, int], ...] = ()
     run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
 
 
@@ -116,7 +119,9 @@ class Verification:
             is_low_latency="low" in options.run_options,
         )
         self._loads = [
-            Load(self._case, source, port, options.rate, self.send)
+            Load(
+                self._case, source, port, options.rate, self.send, dict(options.events).get(source)
+            )
             for source, port in zip(sources, acked, strict=True)
         ]
 
@@ -143,11 +148,23 @@ class Verification:
             *(
                 "--in",
                 ",".join(
-                    f"{source}@127.0.0.1:{at}" for source, at in zip(sources, plain, strict=True)
+                    f"{source}@{self.options.host}:{at}"
+                    for source, at in zip(sources, plain, strict=True)
                 ),
             ),
             *("--out", f"{host}:{port}", *files, *letters, *receiving),
         ]
+
+    @property
+    def case(self) -> Case:
+        """The case, with what it saw."""
+        return self._case
+
+    @property
+    def sent(self) -> tuple[tuple[str, int], ...]:
+        """How many events of each source were acknowledged."""
+        counts = (load.sent for load in self._loads)
+        return tuple(zip(self._case.sources, counts, strict=True))
 
     # -- the course
     # ----------------------------------------------------------------------------------------------
@@ -209,11 +226,12 @@ class Verification:
         self._explained_until = max(self._explained_until, time.monotonic() + seconds)
 
     def _finish(self) -> None:
-        for load in self._loads:
+        for load in self._loads if not self.options.events else ():
             load.finish()
+        most = max((count for _, count in self.options.events), default=0)
         self.await_(
             lambda: all(load.has_ended for load in self._loads),
-            PROGRESS_S_MAX,
+            PROGRESS_S_MAX + most / self.options.rate,
             "the last acknowledgements",
         )
         self._result.events = sum(load.sent for load in self._loads)

@@ -22,14 +22,21 @@ Send = Callable[[int, str, list[bytes], float], None]
 class Load:
     """The sender of one source."""
 
-    def __init__(self, case: Case, source: str, port: int, rate: float, send: Send):
-        self._case, self._source, self._port, self._rate, self._send = (
-            case,
-            source,
-            port,
-            rate,
-            send,
-        )
+    def __init__(
+        self,
+        case: Case,
+        source: str,
+        port: int,
+        rate: float,
+        send: Send,
+        events_max: int | None = None,
+    ):
+        self._case = case
+        self._source = source
+        self._port = port
+        self._rate = rate
+        self._send = send
+        self._events_max = events_max
         self._is_stopping = threading.Event()
         self.sent = 0  # acknowledged
         self.error: BaseException | None = None
@@ -52,8 +59,11 @@ class Load:
         size = max(1, int(self._rate * PORTION_S))
         try:
             while not self._is_stopping.is_set():
-                payloads = self._case.payloads(self._source, size)
+                left = size if self._events_max is None else self._events_max - self.sent
+                if left <= 0:
+                    break
+                payloads = self._case.payloads(self._source, min(size, left))
                 self._send(self._port, f"portion at {self.sent}", payloads, self._rate)
                 self.sent += len(payloads)
-        except WallarooError as error:  # told by the harness
+        except WallarooError as error:  # reported by the harness
             self.error = error

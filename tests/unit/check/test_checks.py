@@ -439,7 +439,9 @@ class Callable:
 
 @pytest.mark.parametrize("decorator", [wallaroo.computation, wallaroo.computation_multi])
 @pytest.mark.parametrize(
-    "function", [wait, wait_for_several, Callable(), functools.partial(wait)], ids=str
+    "function",
+    [wait, wait_for_several, Callable(), functools.partial(wait)],
+    ids=["coroutine", "generator", "callable object", "partial"],
 )
 def test_an_async_function_is_no_step(decorator: Any, function: Any) -> None:
     problem = next(

@@ -133,7 +133,7 @@ def test_a_block_with_times_gives_each_event_its_own() -> None:
         level = Level(plan, 1, 0, 1, lambda step: {}.get)
     column = ValueColumn()
     for event in "ab":
-        column.append(event)
+        column.atoms.append(event)
     packed = pack(["a", "b"], column)
 
     level.feed_block(

@@ -16,7 +16,12 @@ from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import stop_on_error
 from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.keys import tasks_by_group
-from wallaroo.engine.operators.exits import emit_by_key, emit_encoded, emit_to_all
+from wallaroo.engine.operators.exits import (
+    emit_by_key,
+    emit_encoded,
+    emit_to_all,
+    emit_with_key,
+)
 from wallaroo.engine.operators.interface import Site, StageTime
 from wallaroo.engine.operators.outputs import as_bytes, as_list
 from wallaroo.engine.operators.table import build_operator
@@ -119,7 +124,7 @@ def test_an_encoder_gives_bytes_or_text(output: Any) -> None:
 
 def test_an_encoder_may_write_nothing_or_nothing_much() -> None:
     written: list[bytes] = []
-    operator = emit_encoded(encoded, written.append, stop_on_error(encoded))
+    operator = emit_encoded(encoded, written, stop_on_error(encoded))
 
     for event in (None, "", b"x"):
         operator(None, event)
@@ -363,3 +368,34 @@ def test_a_state_that_is_as_stored_again_after_it_was_dropped_is_not_written() -
     second.load("a").events.append(1)
 
     assert list(second.changes()) == []
+
+
+@pytest.mark.parametrize(
+    "events",
+    [["a", "b", "a"], [b"a", "a"], ["1", 1], [1, True, 0, False], ["a", True], [7, 7]],
+)
+def test_events_that_are_their_own_keys_arrive_as_what_they_were(events: list[Any]) -> None:
+    exchange = Exchange(1, 0, 0, tasks_by_group(1, 8), PICKLED)
+    operator = emit_by_key(as_it_is, exchange, stop_on_error(as_it_is), stop_on_error(answer))
+
+    for event in events:
+        operator(None, event)
+
+    ((_, block),) = exchange.drain(0, 1)
+    keys, values = PICKLED.unpack(block.packed)
+    assert [(type(value), value) for value in values] == [(type(each), each) for each in events]
+    assert keys == events
+
+
+def test_text_that_is_its_own_key_travels_once() -> None:
+    exchange = Exchange(1, 0, 0, tasks_by_group(1, 8), PICKLED)
+    by_key = emit_by_key(as_it_is, exchange, stop_on_error(as_it_is), stop_on_error(answer))
+    for place in range(100):
+        by_key(None, f"a word {place}")
+    ((_, once),) = exchange.drain(0, 1)
+    with_key = emit_with_key(exchange, stop_on_error(answer))
+    for place in range(100):
+        with_key(f"a word {place}", f"another {place}")
+    ((_, twice),) = exchange.drain(0, 1)
+
+    assert len(once.packed) < 0.6 * len(twice.packed)

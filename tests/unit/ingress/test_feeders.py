@@ -1,4 +1,4 @@
-"""Generators and files: fed exactly once over any kill, and their failures told."""
+"""Generators: fed exactly once over any kill, and their failures reported."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.ingress.conftest import Running, same, wait_until
-from wallaroo.errors import PeerError, PipelineError, UserCodeError
-from wallaroo.sources.file import FileSourceConfig
-from wallaroo.sources.file_feed import FileFeed
+from tests.unit.ingress.conftest import Running, wait_until
+from wallaroo.errors import PipelineError, UserCodeError
 from wallaroo.sources.generator import GenSourceConfig
 from wallaroo.sources.generator_feed import GeneratorFeed
 from wallaroo.spool import write_tail
@@ -136,61 +134,8 @@ def test_a_call_that_failed_leaves_no_mark_on_what_is_kept() -> None:
         feed.next_run()
 
 
-LINES = {
-    b"a\nb\n": [b"a", b"b"],
-    b"a\n\nb": [b"a", b"", b"b"],
-    b"\r\n\r\nx\ry\r\n": [b"", b"", b"x\ry"],
-    b"": [],
-    b"\n": [b""],
-    b"\n" * 3: [b""] * 3,
-    b"x" * 600_000 + b"\n" + b"y" * 300_000: [b"x" * 600_000, b"y" * 300_000],
-}
-
-
-@pytest.mark.parametrize("skip_empty", [False, True])
-@pytest.mark.parametrize("content", LINES)
-def test_every_line_of_a_file_is_a_payload_from_any_resume_on(
-    tmp_path: Path, content: bytes, skip_empty: bool
-) -> None:
-    path = tmp_path / "lines.txt"
-    path.write_bytes(content)
-    config = FileSourceConfig("Lines", str(path), skip_empty=skip_empty)
-    frames, resume = b"", b""
-    while run := FileFeed(config, resume).next_run():
-        frames, resume = frames + run.frames, run.resume
-    wanted = [line for line in LINES[content] if line or not skip_empty]
-    assert frames == b"".join(len(line).to_bytes(4, "big") + line for line in wanted)
-
-
-def test_a_file_of_lines_is_fed_and_ends(running: Running, tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text("".join(f"line {number}\n" for number in range(100_000)))
-    running.start(FileSourceConfig("Lines", str(tmp_path / "in.txt")))  # type: ignore[arg-type]
-    wait_until(ends(running, "Lines"))
-    assert running.source("Lines").payloads() == [b"line %d" % number for number in range(100_000)]
-
-
-def test_a_file_of_frames_that_ends_inside_one_is_an_error_behind_the_whole_ones(
-    running: Running, tmp_path: Path
-) -> None:
-    (tmp_path / "in.msg").write_bytes(b"\0\0\0\1a" * 1000 + b"\0\0\0\2b")
-    running.start(FileSourceConfig("Frames", str(tmp_path / "in.msg"), same, form="frames"))  # type: ignore[arg-type]
-    with pytest.raises(
-        PeerError, match="ends inside a frame: the last 5 bytes, from byte 5000 on, are not whole"
-    ):
-        wait_until(ends(running, "Frames"))
-    assert running.source("Frames").payloads() == [b"a"] * 1000
-
-
-def test_a_missing_or_shortened_file_is_told_at_start(running: Running, tmp_path: Path) -> None:
-    with pytest.raises(PeerError, match=r"cannot read .*absent.txt: No such file"):
-        running.start(FileSourceConfig("Lines", str(tmp_path / "absent.txt")))  # type: ignore[arg-type]
-    (tmp_path / "in.txt").write_text("a\n")
-    with pytest.raises(PeerError, match="has 2 bytes, and 9 were read before"):
-        FileFeed(FileSourceConfig("Lines", str(tmp_path / "in.txt")), (9).to_bytes(8, "little"))
-
-
-@pytest.mark.parametrize("config", [GenSourceConfig("G", Totals(3)), FileSourceConfig("F", "x")])
-def test_configurations_travel(config: Any) -> None:
+def test_configurations_travel() -> None:
+    config = GenSourceConfig("G", Totals(3))
     copy = pickle.loads(pickle.dumps(config))
     assert (copy.name, copy.label, copy.wire_framing) == (
         config.name,

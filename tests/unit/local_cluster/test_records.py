@@ -144,7 +144,7 @@ def test_stop_ends_what_runs_also_without_its_record(
 ) -> None:
     fake_spark("exec sleep 60")
     folder.mkdir()
-    with Daemons(folder).start_master(1, 2) as child:
+    with Daemons(folder).start_master("127.0.0.1", 1, 2) as child:
         process = processes.identify(child.pid)
         assert process is not None
         if damage == "half a record":
@@ -199,7 +199,7 @@ def test_a_master_that_does_not_come_up_is_one_sentence_and_leaves_nothing(
 def test_a_port_that_is_taken_is_named(folder: Path) -> None:
     with standing_server(b"") as port:
         with pytest.raises(
-            PortTakenError, match=rf"Somebody else listens on 127.0.0.1:{port}.*--port"
+            PortTakenError, match=rf"Another program listens on 127.0.0.1:{port}.*--port"
         ):
             LocalCluster.start(folder, port=port)
 

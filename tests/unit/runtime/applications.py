@@ -13,6 +13,7 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 
+ROOT = str(Path(__file__).parents[3])  # where feeders find this module
 GATE = threading.Event()  # what a slow event waits for
 GATE.set()
 
@@ -26,6 +27,28 @@ def text(payload: bytes) -> str:
 @wallaroo.encoder
 def line(event: str) -> bytes:
     return event.encode() + b"\n"
+
+
+class Numbers:
+    """Generates texts "0", "1", ...: what it makes lies in a spool until it is read."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+    def initial_value(self) -> str:
+        return "0"
+
+    def apply(self, value: str) -> str | None:
+        return str(int(value) + 1) if int(value) + 1 < self.count else None
+
+
+def new_generated_run(folder: Path, host: Any = None, lines: int = 100) -> Run:
+    """Return a run that copies generated lines to a file."""
+    source = wallaroo.source("in", wallaroo.GenSourceConfig("in", Numbers(lines)))
+    sink = wallaroo.FileSinkConfig(folder / "out.txt", encoder=line)
+    application = wallaroo.build_application("copy", source.to_sink(sink))
+    options = RunOptions(status_address=None, module_paths=(ROOT,))
+    return Run(application, options, host or InProcessHost())
 
 
 def new_run(folder: Path, host: Any = None, lines: int = 100, **options: Any) -> Run:

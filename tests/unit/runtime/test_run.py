@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.runtime import applications
-from tests.unit.runtime.applications import new_run, until
+from tests.unit.runtime.applications import new_generated_run, new_run, until
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.runtime.in_process import InProcessHost
 
@@ -150,7 +150,7 @@ def test_latencies_and_rates_do_not_count_the_start(tmp_path: Path) -> None:
             until(lambda: (site.root / "spool" / "in.spool" / "head").exists())
             threading.Event().wait(1.5)
 
-    run = new_run(tmp_path, Slow())
+    run = new_generated_run(tmp_path, Slow())
     run.start()
     assert run.wait(30)
     (latency,) = run.status().latency

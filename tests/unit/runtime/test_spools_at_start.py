@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import wallaroo
+from tests.unit.runtime.applications import Numbers
 from wallaroo.errors import CheckpointError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -27,8 +28,7 @@ def encode(line: str) -> bytes:
 
 
 def application(folder: Path) -> wallaroo.Application:
-    (folder / "in.txt").write_text("a\n")
-    lines = wallaroo.source("lines", wallaroo.FileSourceConfig("lines", str(folder / "in.txt")))
+    lines = wallaroo.source("lines", wallaroo.GenSourceConfig("lines", Numbers(1)))
     sink = wallaroo.FileSinkConfig(str(folder / "out.txt"), encode)
     return wallaroo.build_application("app", lines.to(same).to_sink(sink))
 

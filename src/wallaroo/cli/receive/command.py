@@ -1,4 +1,5 @@
-"""``wallaroo receive``: listen for an application's output and print it, save it or count it.
+"""``wallaroo receive``: listen for an application's output, or read a Kafka topic, and print it,
+save it or count it.
 
 Where it runs: a process of its own.
 """
@@ -14,7 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from wallaroo.cli.receive.receiver import FORMS, Receiver, parse_address
+from wallaroo.cli.kafka_address import (
+    SCHEME,
+    add_kafka_options,
+    is_kafka,
+    kafka_address,
+    missing_client,
+)
+from wallaroo.cli.receive.receiver import FORMS, Receiver, Totals, parse_address
 from wallaroo.errors import WallarooError
 
 OUT_BUFFER_BYTES = 1 << 20
@@ -24,15 +32,25 @@ FLUSH_SECONDS = 0.2  # how long printed output may stay in the buffer
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the program's parser."""
     parser = subparsers.add_parser(
-        "receive", help="listen for output over TCP and print it, save it or count it"
+        "receive", help="print, save or count output: over TCP, or of a Kafka topic"
+    )
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument(
+        "--listen", "-l", metavar="HOST:PORT", help="where to listen; port 0 picks a free one"
+    )
+    place.add_argument(
+        "--from",
+        dest="topic",
+        metavar="kafka://HOST:PORT/TOPIC",
+        help="read a topic from its beginning, committed records only; a record is a line",
     )
     parser.add_argument(
-        "--listen",
-        "-l",
-        required=True,
-        metavar="HOST:PORT",
-        help="where to listen; port 0 picks a free one",
+        "--latest", action="store_true", help="Kafka: begin with what comes from now on"
     )
+    parser.add_argument(
+        "--until-now", action="store_true", help="Kafka: end where the topic ends now"
+    )
+    add_kafka_options(parser)
     parser.add_argument(
         "--form",
         choices=FORMS,
@@ -56,7 +74,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--out", type=Path, metavar="FILE", help="write to FILE instead of standard output"
     )
     parser.add_argument(
-        "--count", type=int, metavar="N", help="frames and lines: end after N messages"
+        "--count", type=int, metavar="N", help="frames, lines and records: end after N of them"
     )
     parser.add_argument(
         "--timeout",
@@ -87,6 +105,8 @@ def main(args: argparse.Namespace) -> int:
         print(f"wallaroo receive: {problem}", file=sys.stderr)
         return 2
     try:
+        if args.topic:
+            return _receive_records(args)
         host, port = parse_address(args.listen)
         with _output(args) as out:
             resume_at = args.out.stat().st_size if args.resume else 0
@@ -110,13 +130,58 @@ def main(args: argparse.Namespace) -> int:
         return 2
 
 
+def _receive_records(args: argparse.Namespace) -> int:
+    try:
+        # it imports confluent-kafka, which is optional
+        from wallaroo.cli.receive.kafka import TopicReader, receive_records
+    except ImportError as error:
+        raise missing_client(error) from error
+    totals = Totals()
+    is_complete = False
+    with _output(args) as out, contextlib.suppress(KeyboardInterrupt):
+        address = kafka_address(args.topic, args.kafka_option)
+        with contextlib.closing(TopicReader(address, from_end=args.latest)) as reader:
+            _say(args, f"Reading {address}")
+            is_complete = receive_records(
+                reader,
+                out,
+                totals,
+                count=args.count if args.count is not None else sys.maxsize,
+                until=time.monotonic() + args.timeout if args.timeout is not None else float("inf"),
+                ends_at_end=args.until_now,
+                flush_s=FLUSH_SECONDS,
+                separator=args.key_separator,
+            )
+    _say(args, f"Received {totals.messages} records, {totals.bytes} bytes{_rate(totals)}")
+    if args.count is not None and totals.messages < args.count:
+        missing = args.count - totals.messages
+        why = "at the end of the topic" if is_complete else "when the time was over"
+        print(
+            f"wallaroo receive: {missing} of {args.count} records missing {why}.", file=sys.stderr
+        )
+        return 1
+    return 0
+
+
+def _rate(totals: Totals) -> str:
+    seconds = (totals.last_ns - totals.first_ns) / 1e9
+    return f" in {seconds:.1f} s ({totals.messages / seconds:.0f} records/s)" if seconds > 0 else ""
+
+
 def _say(args: argparse.Namespace, text: str) -> None:
     if not args.quiet:
         print(text, file=sys.stderr, flush=True)
 
 
 def _problem(args: argparse.Namespace) -> str:
-    if args.count is not None and args.form == "raw":
+    if args.topic and (args.form != "raw" or args.resume or not is_kafka(args.topic)):
+        return (
+            f"--from reads records of {SCHEME}HOST:PORT/TOPIC; leave out --form and --resume. To "
+            f"listen, use --listen HOST:PORT."
+        )
+    if not args.topic and (args.latest or args.until_now):
+        return "--latest and --until-now are for --from kafka://HOST:PORT/TOPIC."
+    if args.count is not None and args.form == "raw" and not args.topic:
         return "--count counts messages; add --form frames or --form lines."
     if args.resume and (args.form != "raw" or args.out is None or args.no_write):
         return (

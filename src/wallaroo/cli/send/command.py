@@ -1,4 +1,5 @@
-"""``wallaroo send``: feed an application over TCP from files, lines or decimal numbers.
+"""``wallaroo send``: feed an application over TCP, or a Kafka topic, from files, lines or decimal
+numbers.
 
 Where it runs: a process of its own.
 """
@@ -9,6 +10,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from wallaroo.cli.kafka_address import (
+    KafkaAddress,
+    add_kafka_options,
+    is_kafka,
+    kafka_address,
+    missing_client,
+)
 from wallaroo.cli.send.acknowledged import send_acknowledged
 from wallaroo.cli.send.sending import (
     PAYLOAD_BYTES_MAX,
@@ -33,14 +41,14 @@ FORMS = ("lines", "frames", "raw")
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the program's parser."""
     parser = subparsers.add_parser(
-        "send", help="send frames, lines or numbers to an application over TCP"
+        "send", help="send frames, lines or numbers to an application over TCP, or to Kafka"
     )
     parser.add_argument(
         "--to",
         "-t",
         required=True,
         metavar="HOST:PORT[,HOST:PORT]",
-        help="targets; batches go to them in turn",
+        help="targets; batches go to them in turn. Or kafka://HOST:PORT/TOPIC: a record per message",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
@@ -111,6 +119,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "NAME stopped"
         ),
     )
+    add_kafka_options(parser)
     parser.add_argument("--quiet", "-q", action="store_true", help="print no summary")
     parser.set_defaults(handler=main)
 
@@ -120,9 +129,10 @@ def main(args: argparse.Namespace) -> int:
     a wrong option.
     """
     try:
-        targets = parse_targets(args.to)
+        targets = [] if is_kafka(args.to) else parse_targets(args.to)
         _check(args, targets)
         blocks = _blocks(args)
+        topic = kafka_address(args.to, args.kafka_option) if is_kafka(args.to) else None
     except (ValueError, OSError, WallarooError) as error:
         print(f"wallaroo send: {error}", file=sys.stderr)
         return 2
@@ -130,7 +140,9 @@ def main(args: argparse.Namespace) -> int:
         args.rate, args.repeat, args.count, args.batch_size, args.duration, args.connect_timeout
     )
     try:
-        if args.stream:
+        if topic is not None:
+            sent = _send_records(topic, blocks, options, args)
+        elif args.stream:
             sent = send_acknowledged(
                 targets[0],
                 args.stream,
@@ -148,6 +160,18 @@ def main(args: argparse.Namespace) -> int:
     if not args.quiet:
         print(summary(sent, args.rate, is_counted=args.form != "raw" or args.numbers is not None))
     return 0
+
+
+def _send_records(
+    topic: KafkaAddress, blocks: Blocks, options: SendOptions, args: argparse.Namespace
+) -> Sent:
+    try:
+        # it imports confluent-kafka, which is optional
+        from wallaroo.cli.send.kafka import send_records
+    except ImportError as error:
+        raise missing_client(error) from error
+    overhead = _framing(args).overhead
+    return send_records(topic, blocks, overhead, options, separator=args.key_separator)
 
 
 def parse_targets(text: str) -> list[Address]:
@@ -192,6 +216,10 @@ def _check(args: argparse.Namespace, targets: list[Address]) -> None:
         )
     if args.framing == "lines" and args.form == "frames":
         raise ValueError("--framing lines has no headers; leave out --form frames.")
+    if is_kafka(args.to) and (args.stream or args.form == "raw" or args.framing == "lines"):
+        raise ValueError(
+            "to Kafka every message is a record; leave out --stream, --form raw and --framing lines."
+        )
     if args.stream and (
         len(targets) > 1 or args.repeat != 1 or args.count or args.duration or args.form == "raw"
     ):
@@ -202,14 +230,18 @@ def _check(args: argparse.Namespace, targets: list[Address]) -> None:
 
 
 def _blocks(args: argparse.Namespace) -> Blocks:
-    framing = Framing(args.header_length, args.length_fmt, PAYLOAD_BYTES_MAX)
-    if args.framing == "lines":
-        framing = line_framing(PAYLOAD_BYTES_MAX)
+    framing = _framing(args)
     if args.numbers is not None:
         last = args.numbers
         return lambda: of_numbers(last, framing)
     found = [_read(Path(name), args, framing) for name in args.file.split(",")]
     return lambda: found
+
+
+def _framing(args: argparse.Namespace) -> Framing:
+    if args.framing == "lines":
+        return line_framing(PAYLOAD_BYTES_MAX)
+    return Framing(args.header_length, args.length_fmt, PAYLOAD_BYTES_MAX)
 
 
 def _read(path: Path, args: argparse.Namespace, framing: Framing) -> Messages:

@@ -20,8 +20,8 @@ def build(step: Step, site: Site) -> Operator:
             output = function(event)
         except BaseException as error:
             failed(event, error, key)
-            return
-        if output is not None:
-            emit(key, output)
+        else:
+            if output is not None:
+                emit(key, output)
 
     return Operator(process)

@@ -23,9 +23,9 @@ def build(step: Step, site: Site) -> Operator:
                 outputs = as_list(outputs)
         except BaseException as error:
             failed(event, error, key)
-            return
-        for output in outputs:
-            if output is not None:
-                emit(key, output)
+        else:
+            for output in outputs:
+                if output is not None:
+                    emit(key, output)
 
     return Operator(process)

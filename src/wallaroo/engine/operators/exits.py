@@ -8,7 +8,6 @@ pickled at once (``engine/packing.py``).  ``not_packed`` is called for an event 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from wallaroo.engine.exchange import Exchange
@@ -30,23 +29,24 @@ def emit_by_key(
         try:
             key = extract(event)
             try:
-                own, append_key, append, put = routes[key]
+                own, keys, values, put = routes[key]
             except KeyError:
-                own, append_key, append, put = route(key)
+                own, keys, values, put = route(key)
             if own is None:
                 own = key if type(key) is int else normalize_key(key)
         except BaseException as error:
             failed(event, error, before)
-            return
-        if type(event) in atomic:
-            append(event)
         else:
-            try:
-                put(event)
-            except BaseException as error:
-                not_packed(event, error, before)
-                return
-        append_key(own)
+            if type(event) in atomic:
+                values.append(event)
+                keys.append(own)
+            else:
+                try:
+                    put(event)
+                except BaseException as error:
+                    not_packed(event, error, before)
+                else:
+                    keys.append(own)
 
     return process
 
@@ -58,56 +58,57 @@ def emit_with_key(exchange: Exchange, not_packed: OnError) -> Emit:
 
     def process(key: Any, event: Any) -> None:
         try:
-            own, append_key, append, put = routes[key]
+            own, keys, values, put = routes[key]
         except KeyError:
-            own, append_key, append, put = route(key)
+            own, keys, values, put = route(key)
         if type(event) in atomic:
-            append(event)
+            values.append(event)
+            keys.append(key if own is None else own)
         else:
             try:
                 put(event)
             except BaseException as error:
                 not_packed(event, error, key)
-                return
-        append_key(key if own is None else own)
+            else:
+                keys.append(key if own is None else own)
 
     return process
 
 
 def emit_collected(key: str, exchange: Exchange, not_packed: OnError) -> Emit:
     """Give everything one key."""
-    _, append_key, append, put = exchange.route(key)
+    _, keys, values, put = exchange.route(key)
     atomic = exchange.atomic
 
     def process(before: Any, event: Any) -> None:
         if type(event) in atomic:
-            append(event)
+            values.append(event)
+            keys.append(key)
         else:
             try:
                 put(event)
             except BaseException as error:
                 not_packed(event, error, before)
-                return
-        append_key(key)
+            else:
+                keys.append(key)
 
     return process
 
 
-def emit_encoded(encoder: Encoder[Any], append: Callable[[bytes], None], failed: OnError) -> Emit:
+def emit_encoded(encoder: Encoder[Any], outputs: list[bytes], failed: OnError) -> Emit:
     """Encode for a sink; str becomes UTF-8; ``None`` writes nothing."""
     encode = encoder.function
 
     def process(key: Any, event: Any) -> None:
         try:
             output = encode(event)
-            if type(output) is not bytes:
-                if output is None:
-                    return
+            if type(output) is not bytes and output is not None:
                 output = as_bytes(output)
         except BaseException as error:
             failed(event, error, key)
-            return
-        append(output)
+        else:
+            if output is not None:
+                outputs.append(output)
 
     return process
 

@@ -20,8 +20,8 @@ def build(step: Filter[Any], site: Site) -> Operator:
             is_wanted = bool(function(event))
         except BaseException as error:
             failed(event, error, key)
-            return
-        if is_wanted:
-            emit(key, event)
+        else:
+            if is_wanted:
+                emit(key, event)
 
     return Operator(process)

@@ -20,7 +20,7 @@ def build(step: Peek[Any], site: Site) -> Operator:
             function(event)
         except BaseException as error:
             failed(event, error, key)
-            return
-        emit(key, event)
+        else:
+            emit(key, event)
 
     return Operator(process)

@@ -34,9 +34,9 @@ def _plain(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
             output = function(event, own)
         except BaseException as error:
             failed(event, error, key)
-            return
-        if output is not None:
-            emit(key, output)
+        else:
+            if output is not None:
+                emit(key, output)
 
     return process
 
@@ -57,8 +57,8 @@ def _with_context(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
             output = function(event, own, context)
         except BaseException as error:
             failed(event, error, key)
-            return
-        if output is not None:
-            emit(key, output)
+        else:
+            if output is not None:
+                emit(key, output)
 
     return process

@@ -37,10 +37,10 @@ def _plain(step: StateComputationMulti[Any, Any, Any], site: Site) -> Emit:
                 outputs = as_list(outputs)
         except BaseException as error:
             failed(event, error, key)
-            return
-        for output in outputs:
-            if output is not None:
-                emit(key, output)
+        else:
+            for output in outputs:
+                if output is not None:
+                    emit(key, output)
 
     return process
 
@@ -63,9 +63,9 @@ def _with_context(step: StateComputationMulti[Any, Any, Any], site: Site) -> Emi
                 outputs = as_list(outputs)
         except BaseException as error:
             failed(event, error, key)
-            return
-        for output in outputs:
-            if output is not None:
-                emit(key, output)
+        else:
+            for output in outputs:
+                if output is not None:
+                    emit(key, output)
 
     return process

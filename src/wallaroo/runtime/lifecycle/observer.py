@@ -15,6 +15,7 @@ from wallaroo.plan.model import DEAD_LETTERS, Plan
 from wallaroo.runtime.batches import Batches
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import Head, Position, SourceLog
+from wallaroo.tracing import trace_point
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Observer:
         words = "; ".join(filter(None, (waiting_for, *(head.error for head in heads))))
         self._meter.observe(sources, sinks, time.time(), words)
         self._meter.set_damaged(self._batches.damaged)
+        trace_point("observer.looked")
         return Sight(sources, sinks)
 
     def _sinks(self) -> tuple[SinkLine, ...]:

@@ -49,9 +49,15 @@ class SourceSide:
         return {name: log.beginning() for name, log in logs.items() if name not in positions}
 
     def start(
-        self, options: RunOptions, serve_on: str | None, is_stopping: Callable[[], bool]
+        self,
+        options: RunOptions,
+        serve_on: str | None,
+        is_stopping: Callable[[], bool],
+        wake: str = "",
     ) -> None:
-        """Accept input.  ``serve_on``: workers elsewhere fetch it from this address."""
+        """Accept input.  ``serve_on``: workers elsewhere fetch it from this address.  ``wake``:
+        the Unix socket that is to hear of input; empty: none.
+        """
         if options.tls is not None and serve_on is not None:
             self._certificate = Path(options.tls.certificate).read_text(encoding="ascii")
         self.addresses = self._feeders.start(
@@ -67,6 +73,7 @@ class SourceSide:
             hung_s=options.hung_s,
             is_stopping=is_stopping,
             checkpoint=self._context.checkpoint,
+            wake=wake,
         )
 
     def logs_of_workers(self, reachable_as: str) -> tuple[SourceLog, ...]:

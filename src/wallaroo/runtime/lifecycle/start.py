@@ -29,7 +29,7 @@ from wallaroo.runtime.lifecycle.observer import Observer
 from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.sinks import SinkClosing, SinkSide, open_sinks
 from wallaroo.runtime.lifecycle.sources import SourceSide
-from wallaroo.runtime.pacing import Pacer
+from wallaroo.runtime.pacing import RESIDENT_TASK_S, TASK_S, Pacer
 from wallaroo.runtime.recovery import step_table, with_namespaces
 from wallaroo.sources.log import Position, from_stored
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
@@ -107,7 +107,8 @@ def open_sources(
 ) -> dict[str, Position]:
     """Accept input from here on; return where sources begin that have no position yet."""
     phases.enter("opening sources")
-    found.sources.start(order.options, order.host.serve_on, is_stopping)
+    wake = str(order.site.wake) if order.options.latency == "low" else ""
+    found.sources.start(order.options, order.host.serve_on, is_stopping, wake)
     return found.sources.beginnings(found.positions)
 
 
@@ -178,7 +179,7 @@ def _parts(
         housekeeping=housekeeping,
         runner=host,
         accounts=accounts,
-        pacer=Pacer(options.batch_target_s),
+        pacer=Pacer(options.batch_target_s, RESIDENT_TASK_S if is_frequent else TASK_S),
         allow=intake.allow,
     )
     observer = Observer(plan, sources.logs, batches, sinks.committers, order.meter)

@@ -36,11 +36,14 @@ class Epoch:
     pieces: tuple[tuple[Piece, ...], ...]
     writes_snapshots: bool
     time: BatchTime = NO_TIME
+    is_sampled: bool = True
 
     @staticmethod
     def of(job: BatchJob) -> Epoch:
         """What of a batch is its own."""
-        return Epoch(job.batch, job.committed, job.pieces, job.writes_snapshots, job.time)
+        return Epoch(
+            job.batch, job.committed, job.pieces, job.writes_snapshots, job.time, job.is_sampled
+        )
 
     def job(self, common: BatchJob) -> BatchJob:
         """Undo ``of``."""
@@ -51,5 +54,6 @@ class Epoch:
             pieces=self.pieces,
             writes_snapshots=self.writes_snapshots,
             time=self.time,
+            is_sampled=self.is_sampled,
             commits=(),
         )

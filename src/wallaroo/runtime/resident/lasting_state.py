@@ -18,6 +18,7 @@ The invariants:
 
 from __future__ import annotations
 
+import queue
 import sys
 import threading
 import time
@@ -35,6 +36,7 @@ from wallaroo.state.commits import DeltaRef, SnapshotRef
 from wallaroo.state.snapshots import SNAPSHOT_EVERY, due_groups
 from wallaroo.state.storage import Storage
 from wallaroo.state.task_state import INLINE_BYTES_MAX, NO_STORES, TaskState, entry_changes
+from wallaroo.tracing import trace_point
 
 REFRESH_S = 1.0  # between two views
 TURNS_PER_REFRESH = 2  # of the rotation of snapshots: all groups have had theirs in half a minute
@@ -60,24 +62,25 @@ class Refreshed:
 
 
 class Refresh:
-    """Brings a second view to a commit, in a thread."""
+    """Brings a second view to a commit, in the background."""
 
-    def __init__(self, work: Callable[[], Refreshed]):
+    def __init__(self, work: Callable[[], Refreshed], background: Background):
         self._work = work
         self._done: Refreshed | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="wallaroo-view", daemon=True)
-        self._thread.start()
+        self._is_over = threading.Event()
+        background.begin(self._run)
 
     def _run(self) -> None:
         try:
             self._done = self._work()
         except BaseException as error:  # noqa: BLE001  # raised by the thread that asks
             self._error = error
+        self._is_over.set()
 
     def result(self) -> Refreshed | None:
         """Return what it made, None while it works; raise what it failed with."""
-        if self._thread.is_alive():
+        if not self._is_over.is_set():
             return None
         if self._error is not None:
             raise self._error
@@ -85,9 +88,34 @@ class Refresh:
 
     def close(self) -> None:
         """Wait for its end."""
-        self._thread.join()
+        self._is_over.wait()
         if self._done is not None:
             self._done.state.close()
+
+
+class Background:
+    """A thread that does one thing after the other: starting one in an epoch would hold that up."""
+
+    def __init__(self) -> None:
+        self._begun: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._is_running = False
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Have it done; ``work`` raises nothing."""
+        if not self._is_running:
+            self._is_running = True
+            threading.Thread(target=self._run, name="wallaroo-view", daemon=True).start()
+        self._begun.put(work)
+
+    def end(self) -> None:
+        """End the thread after what was begun; ``begin`` starts another one."""
+        if self._is_running:
+            self._is_running = False
+            self._begun.put(None)
+
+    def _run(self) -> None:
+        while (work := self._begun.get()) is not None:
+            work()
 
 
 class LastingState:
@@ -104,6 +132,7 @@ class LastingState:
         self._pending = Written({}, {})  # of the epoch under way
         self._under_way = -2  # that epoch
         self._committed = -2  # the last one that counts
+        self._background = Background()
         self._refresh: Refresh | None = None
         self._refresh_at = 0.0
         self._turn = 0
@@ -155,13 +184,16 @@ class LastingState:
         committed = self._committed
         turns = range(self._turn, self._turn + TURNS_PER_REFRESH)
         self._turn = turns.stop % SNAPSHOT_EVERY
-        self._refresh = Refresh(lambda: self._refreshed(committed, turns))
+        self._refresh = Refresh(lambda: self._refreshed(committed, turns), self._background)
 
     def _refreshed(self, committed: int, turns: range) -> Refreshed:
+        trace_point("view.refresh")
         state, _ = self._open_at(committed)
+        trace_point("view.refreshed")
         due = [group for turn in turns for group in due_groups(turn, self._key_groups)]
         name = uuid.uuid4().hex[:12]
         written = state.write_snapshots(due, committed, name, self._storage)
+        trace_point("view.snapshots")
         return Refreshed(state, tuple(written))
 
     # -- what a task needs
@@ -234,6 +266,7 @@ class LastingState:
         if self._refresh is not None:
             self._refresh.close()
             self._refresh = None
+        self._background.end()
         if self._view is not None:
             self._view.close()
             self._view = None

@@ -22,6 +22,7 @@ from wallaroo.errors import PeerError
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.resident.epochs import Epoch, Hello, Welcome
 from wallaroo.runtime.resident.wire import SECRET_BYTES, accept, listen, receive, send
+from wallaroo.tracing import trace_point
 
 LOOK_S = 0.1  # while tasks start: between two looks at whether they still can
 START_S = 120.0  # for all tasks to start, on a crowded machine
@@ -79,6 +80,7 @@ class ResidentTasks:
     def run(self, epoch: Epoch) -> list[TaskReport]:
         """Run one epoch; return all reports.  Raises LostTaskError."""
         self._send_all(pickle.dumps(epoch))
+        trace_point("epoch.sent")
         return self._gather()
 
     def _send_all(self, message: bytes) -> None:
@@ -98,6 +100,7 @@ class ResidentTasks:
         for index, connection in self._connections.items():
             try:
                 reports.extend(pickle.loads(receive(connection)))
+                trace_point("epoch.reported")
             except (EOFError, OSError):
                 lost = LostTaskError(f"task {index} has gone")  # those that wait for it go, too
         if lost is not None and not _has_failed(reports):

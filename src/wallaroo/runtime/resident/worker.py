@@ -6,18 +6,19 @@ Where it runs: worker.  It ends when the driver or another task has gone.
 from __future__ import annotations
 
 import contextlib
-import gc
+import math
 import pickle
+import select
 import socket
-import time
 from collections.abc import Iterable
 
-from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.keys import Key, groups_of_task
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import WallarooError
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.job import BatchJob, plan_of, worker_name
 from wallaroo.runtime.resident.epochs import Epoch, Hello, Welcome
+from wallaroo.runtime.resident.garbage import Garbage
 from wallaroo.runtime.resident.lasting_state import LastingState
 from wallaroo.runtime.resident.wire import Mesh, accept, connect, listen, receive, send
 from wallaroo.runtime.task import Record, run_level, unexpected
@@ -25,9 +26,9 @@ from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import CommitLog
 from wallaroo.state.history import History
 from wallaroo.state.task_state import TaskState
+from wallaroo.tracing import trace_point
 
 GREETING_S = 60.0  # for the other tasks to connect, on a crowded machine
-COLLECT_S = 10.0  # between two collections of cyclic garbage
 
 
 def serve(address: str, secret: bytes, index: int) -> None:
@@ -62,13 +63,18 @@ def _greeted(
 
 def _serve(driver: socket.socket, task: ResidentTask) -> None:
     send(driver, pickle.dumps(()))  # ready
-    collect_at = time.monotonic() + COLLECT_S
+    garbage = Garbage()
+    arriving = select.poll()
+    arriving.register(driver, select.POLLIN)
     while True:
+        idle_s = garbage.idle_s
+        if not arriving.poll(None if idle_s is None else idle_s * 1e3):
+            garbage.when_idle()
         epoch: Epoch = pickle.loads(receive(driver))
+        trace_point("task.received")
         send(driver, pickle.dumps(task.run(epoch)))
-        if time.monotonic() > collect_at:  # between epochs, most likely
-            gc.collect()
-            collect_at = time.monotonic() + COLLECT_S
+        trace_point("task.reported")
+        garbage.after_epoch()
 
 
 class ResidentTask:
@@ -81,6 +87,7 @@ class ResidentTask:
         self._commits = CommitLog(common.deployment.storage)
         self._state: LastingState | None = None
         self._caught_up = CatchUp()
+        self._located: dict[Key, tuple[int, bytes]] = {}
 
     def run(self, epoch: Epoch) -> tuple[TaskReport, ...]:
         """Run all levels; return the reports that got here.  Raises EOFError or OSError where
@@ -88,16 +95,22 @@ class ResidentTask:
         """
         job = epoch.job(self._common)
         error = self._begun(job)
+        trace_point("task.begun")
         if error is not None:
             self._mesh.close()  # the others cannot go on without this task
             return (error,)
         received: list[Record] = []
         for level in range(job.levels - 1):
-            received = self._exchanged(job, level, self._given(job, level, received))
+            given = self._given(job, level, received)
+            trace_point("task.given")
+            received = self._exchanged(job, level, given)
+            trace_point("task.exchanged")
         last = job.levels - 1
         if self._index >= _width(job, last):
             return ()
-        return tuple(run_level(job, last, self._index, received, self._opened))
+        reports = tuple(run_level(job, last, self._index, received, self._opened, math.inf))
+        trace_point("task.ran")
+        return reports
 
     def _begun(self, job: BatchJob) -> TaskReport | None:
         """Bring the state to the commit that the epoch follows; return an error as a report."""
@@ -131,6 +144,7 @@ class ResidentTask:
             groups_of_task(self._index, self._common.tasks, plan.key_groups),
             self._common.steps,
             deployment.checkpoint_id,
+            self._located,
         )
         history = History(deployment.storage, (), committed, self._commits.read)
         caught_up = state.catch_up(history)
@@ -152,7 +166,7 @@ class ResidentTask:
         if self._index >= _width(job, level):
             return None
         given: list[list[Record]] = [[] for _ in range(job.tasks)]
-        for record in run_level(job, level, self._index, received, self._opened):
+        for record in run_level(job, level, self._index, received, self._opened, math.inf):
             given[record[0]].append(record)
         return given
 

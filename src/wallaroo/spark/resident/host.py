@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -25,7 +27,7 @@ from wallaroo.runtime.intake import plan_ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.resident.epochs import Epoch
 from wallaroo.runtime.resident.tasks import Losses, LostTaskError, ResidentTasks
-from wallaroo.runtime.resident.trigger import Looks
+from wallaroo.runtime.resident.trigger import Looks, Wakes
 from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.query import GONE, failure_of
 from wallaroo.spark.resident.job import GROUP, ResidentJob
@@ -33,6 +35,8 @@ from wallaroo.spark.session import is_local
 
 _log = logging.getLogger("wallaroo.run")
 ATTEMPTS = 3  # of an epoch whose tasks are lost
+SAMPLE_S = 0.25  # between epochs in which steps are timed, which costs as much as the events do
+CLOSE_S = 1.0  # for the thread that runs epochs, once its tasks are gone
 LOSSES_MAX, LOSSES_S = 10, 60.0  # of tasks, within these seconds
 ON_ONE_MACHINE = (
     "low latency needs all tasks on this machine: --latency low takes --master local[N] only in "
@@ -63,9 +67,11 @@ class ResidentHost:
             raise PeerError(ON_ONE_MACHINE.format(master=self._session.master))
         self._site: Site | None = None
         self._batches: Batches | None = None
+        self._wakes: Wakes | None = None
         self._generation: _Generation | None = None
         self._number = 0  # of generations
         self._tasks = 1
+        self._sample_at = 0.0
         self._losses = Losses(LOSSES_MAX, LOSSES_S)
         self._admitted = (0, True)  # events_max, is_held
         self._is_over = threading.Event()
@@ -97,10 +103,13 @@ class ResidentHost:
     def tasks(self, wanted: int) -> int:
         return self.tasks_max  # tasks stay, and own the same key groups as long as they do
 
+    def readers(self, wanted: int) -> int:
+        return min(wanted, self.tasks_max)
+
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         for attempt in range(ATTEMPTS):
             try:
-                return self._tasks_there(job).run(Epoch.of(job))
+                return self._tasks_there(job).run(self._epoch(job))
             except LostTaskError as error:
                 self._lose(job, error)
                 if attempt:  # a damaged view ends processes: it is made of the checkpoint again
@@ -110,6 +119,13 @@ class ResidentHost:
             "application ends them, or the system does for lack of memory (see its log). What was "
             "committed stays: run again to go on from there."
         )
+
+    def _epoch(self, job: BatchJob) -> Epoch:
+        now = time.monotonic()
+        is_sampled = now >= self._sample_at
+        if is_sampled:
+            self._sample_at = now + SAMPLE_S
+        return Epoch.of(replace(job, is_sampled=is_sampled))
 
     def _tasks_there(self, job: BatchJob) -> ResidentTasks:
         if self._generation is None:
@@ -162,6 +178,7 @@ class ResidentHost:
 
     def open(self, site: Site, enter: Enter) -> None:
         self._site = site
+        self._wakes = Wakes(site.wake)
         if not self._session.is_open:
             enter("starting Spark")
             self._session.open(site.scratch)
@@ -187,14 +204,16 @@ class ResidentHost:
     def _run_epochs(self) -> None:
         batches = self._batches
         assert batches is not None
+        wakes = self._wakes
+        assert wakes is not None
         logs = batches.setup.logs_by_name
-        looks = Looks()
+        looks = Looks(logs.values(), batches.setup.plan.has_time)
         while not self._is_over.is_set():
             events_max, is_held = self._admitted
             start = batches.ends
             ends = start if is_held else plan_ends(start, logs, events_max)
             if ends == start and (is_held or not batches.is_due):
-                self._is_over.wait(looks.pause_s())
+                wakes.wait(looks.pause_s())
             else:
                 looks.found()
                 batches.run(ends)
@@ -211,6 +230,11 @@ class ResidentHost:
 
     def admit(self, events_max: int, is_held: bool) -> None:
         self._admitted = (events_max, is_held)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._wakes is not None:
+            self._wakes.wake()
 
     def stuck(self, batch: int) -> tuple[str, ...]:
         assert self._site is not None
@@ -218,6 +242,7 @@ class ResidentHost:
 
     def finish(self, seconds: float) -> bool:
         self._is_over.set()
+        self._wake()
         self._thread.join(seconds)
         if not self._thread.is_alive():
             self.poll()
@@ -229,6 +254,7 @@ class ResidentHost:
 
     def interrupt(self) -> None:
         self._is_over.set()
+        self._wake()
         self._session.interrupt(GROUP)
 
     def close(self) -> None:
@@ -238,3 +264,8 @@ class ResidentHost:
         if generation is not None:
             generation.end()
         self._session.close()
+        self._wake()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_S)
+        if self._wakes is not None and not self._thread.is_alive():
+            self._wakes.close()

@@ -44,6 +44,7 @@ from wallaroo.sinks.tcp.egress.resume import ResumeStream
 from wallaroo.sinks.tcp.outbox import skip_command
 from wallaroo.sinks.tcp.progress import ProgressFile
 from wallaroo.sinks.tcp.queue import SendQueue
+from wallaroo.tracing import trace_point
 
 SLICE_BYTES = 128 * 1024  # per send: how long pings and the receiver's words may wait
 ACK_POLL_S = 0.01  # how often the kernel is asked for acknowledgements while some are missing
@@ -145,6 +146,7 @@ class Egress:
         if batch.batch <= released:
             self._pipe.send(released=released, accepted=self._queue.offset)
         elif self._queue.add(batch):
+            trace_point("egress.taken")
             self._record.note(
                 last_batch=batch.batch, last_commit=batch.commit.id, last_end=message["end"]
             )

@@ -1,17 +1,19 @@
 """The file source: lines or frames of files, from their beginning to their end.
 
-Where it runs: the configuration travels; the files are read by a feeder process of its own.
+Where it runs: the configuration travels; workers read the files, the driver and the planner only
+look for the places where events begin.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import ClassVar
 
 from wallaroo.framing import Framing
-from wallaroo.sources.feed import Feed
-from wallaroo.sources.file_feed import PAYLOAD_BYTES_MAX, FileFeed
-from wallaroo.sources.interface import Line, SourceConfig
+from wallaroo.sources.file.cutting import PAYLOAD_BYTES_MAX, cutter_of
+from wallaroo.sources.interface import FedBy, Line, SourceConfig
+from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
 
 
@@ -30,8 +32,11 @@ class FileSourceConfig(SourceConfig[Line]):
     ``path`` is a file, a folder (its files, without hidden ones and subfolders) or a pattern such
     as ``logs/*.jsonl.gz`` (``**`` for subfolders).  Several files are read in the order of their
     paths; a last line without a newline ends with its file.  Names that end with ``.gz`` are
-    decompressed.  Which files there are is looked up when the run starts: the next start reads new
-    files whose paths come after the last one read.
+    decompressed.  Workers read the files where they are: on a cluster, the path has to lead every
+    host to them.
+
+    Which files there are, and how long they are, is looked up when the run starts: the next start
+    reads what was appended to the last file and new files whose paths come after it.
 
     ``form="lines"``: every line, without its ``\n`` or ``\r\n``, is a payload, empty ones too
     unless ``skip_empty``.  The decoder's header does not matter then, and the default decoder makes
@@ -39,6 +44,7 @@ class FileSourceConfig(SourceConfig[Line]):
     """
 
     kind: ClassVar[str] = "file"
+    fed_by: ClassVar[FedBy] = FedBy.ITSELF
 
     name: str
     path: str
@@ -56,5 +62,10 @@ class FileSourceConfig(SourceConfig[Line]):
             return Framing(self.decoder.header_length(), self.decoder.length_fmt, PAYLOAD_BYTES_MAX)
         return Framing(max_size=PAYLOAD_BYTES_MAX)
 
-    def open_feed(self, resume: bytes) -> Feed:
-        return FileFeed(self, resume)
+    def open_log(self, context: LogContext) -> SourceLog:
+        framing = self.wire_framing if self.form == "frames" else None
+        cutter = cutter_of(framing, skips_empty=self.skip_empty)
+        # only a run opens it, and it imports what reads files over the network
+        from wallaroo.sources.file.log import FileLog, FileSource
+
+        return FileLog(FileSource(self.name, str(self.path), cutter), os.getcwd())

@@ -1,0 +1,202 @@
+"""What an event costs: CPU time of every process of a run, per event, beside the bare loop over the
+same functions.
+
+    python -m benchmarks.event_cost [--rounds N] [--events N] [--hosts ...] [--durable | --temporary]
+
+Market Spread and Word Count (an event is a word) from a full spool, on the micro-batch host and at
+low latency.  CPU time hardly changes where others work on the machine, the rate does; both are
+shown.  All contestants and the bare loop take turns, and a ratio is the median of each turn's own
+ratio.  ``benchmarks/event_steps.py`` shows where in the engine the time goes.
+
+Where it runs: the benchmark's process is the driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks import bare, loads, runs
+from benchmarks.machine import (
+    DURABLE,
+    Report,
+    add_modes,
+    cores,
+    median,
+    options,
+    settings_of,
+)
+from benchmarks.processes import OTHER, cpu_by_kind
+
+SHARE_WANTED = 0.55  # of cores x bare loop
+HOSTS = {"micro-batch": "normal", "resident": "low"}
+WARM_UP = 0.3  # of the events: batches have grown to their size by then
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run took behind its warm-up."""
+
+    events_per_s: float
+    cpu_us: dict[str, float]  # per event, by kind of process
+
+    @property
+    def total_us(self) -> float:
+        """Of all processes."""
+        return sum(self.cpu_us.values())
+
+
+@dataclass(slots=True)
+class Contest:
+    """One application on one host in one mode, round after round."""
+
+    costs: list[Cost] = field(default_factory=list)
+    bare_us: list[float] = field(default_factory=list)
+
+    def ratio(self) -> float:
+        """All CPU time per event as a multiple of the bare loop's."""
+        return median(
+            cost.total_us / bare_us for cost, bare_us in zip(self.costs, self.bare_us, strict=True)
+        )
+
+    def share(self) -> float:
+        """The rate, as a part of that of a bare loop on every core."""
+        return median(
+            cost.events_per_s * bare_us / 1e6 / cores()
+            for cost, bare_us in zip(self.costs, self.bare_us, strict=True)
+        )
+
+
+def main() -> int:
+    """Measure and report."""
+    args = _options()
+    loads.prepare()
+    report = Report("event_cost", settings_of(args))
+    workloads = {
+        "Market Spread": (bare.market_spread(), runs.market_spread, 1.0),
+        "Word Count": (bare.word_count(), _word_count, _words_per_line()),
+    }
+    chosen = {name: workloads[name] for name in workloads if name in args.applications}
+    contests: dict[tuple[str, str, str], Contest] = {
+        (name, host, mode): Contest()
+        for name in chosen
+        for host in args.hosts
+        for mode in args.modes
+    }
+    with loads.scratch(args.scratch) as folder, runs.spark(folder) as session:
+        for number in range(args.rounds):
+            for (name, host, mode), contest in contests.items():
+                workload, application, per_frame = chosen[name]
+                before_us = bare.bare_us(workload)
+                root = folder / f"{number}-{host}-{name}" if mode == DURABLE else None
+                cost = _measured(session, workload, application, per_frame, root, host, args)
+                contest.costs.append(cost)
+                contest.bare_us.append((before_us + bare.bare_us(workload)) / 2)
+                _say(name, host, mode, contest)
+    for (name, host, mode), contest in contests.items():
+        _conclude(report, f"{name}, {host}, {mode}", contest)
+    return report.finish(args.json)
+
+
+def _options() -> argparse.Namespace:
+    parser = options(__doc__)
+    add_modes(parser)
+    parser.add_argument("--rounds", type=int, default=3, help="default %(default)d")
+    parser.add_argument(
+        "--events", type=int, default=4_000_000, help="per run (default %(default)d)"
+    )
+    parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=list(HOSTS))
+    names = ("Market Spread", "Word Count")
+    parser.add_argument("--applications", nargs="+", choices=names, default=names)
+    parser.add_argument(
+        "--batch-time", type=float, default=0.5, help="as of `wallaroo run` (default %(default)g s)"
+    )
+    return parser.parse_args()
+
+
+def _measured(
+    session: SparkSession,
+    workload: bare.Workload,
+    application: Callable[[int], Any],
+    per_frame: float,
+    root: Path | None,
+    host: str,
+    args: argparse.Namespace,
+) -> Cost:
+    """Drain a full spool."""
+    frames = int(args.events / per_frame)
+    with loads.receiver() as port:
+        run = runs.new_run(
+            application(port),
+            session,
+            root,
+            batch_time_s=args.batch_time,
+            backlog_bytes_max=runs.ANY_BACKLOG,
+            latency=HOSTS[host],
+        )
+        each = frames // len(workload.inputs)
+        for source in workload.inputs:
+            loads.fill_spool(run.root, source.source, source.frames, each)
+        with runs.started(run):
+            runs.follow(run, runs.until_done(int(frames * WARM_UP)))
+            done, began, cpu = run.status().events_done, time.perf_counter(), cpu_by_kind()
+            runs.follow(run, runs.until_done(each * len(workload.inputs)))
+            seconds, spent = time.perf_counter() - began, cpu_by_kind()
+            events = (run.status().events_done - done) * per_frame
+    return Cost(
+        events / seconds,
+        {
+            kind: (spent[kind] - cpu.get(kind, 0.0)) / events * 1e6
+            for kind in spent
+            if kind != OTHER  # the receiver
+        },
+    )
+
+
+def _words_per_line() -> float:
+    text = (loads.EXAMPLES / "word_count" / "bill_of_rights.txt").read_bytes()
+    lines = [line for line in text.split(b"\n") if line]
+    import word_count as example  # type: ignore[import-not-found]  # found by loads.prepare()
+
+    return sum(len(example.split.function(line.decode())) for line in lines) / len(lines)
+
+
+def _word_count(port: int) -> Any:
+    import word_count as example
+
+    return example.application_setup(
+        ["--in", f"Split and Count@{loads.HOST}:0", "--out", f"{loads.HOST}:{port}"]
+    )
+
+
+def _say(name: str, host: str, mode: str, contest: Contest) -> None:
+    cost = contest.costs[-1]
+    kinds = ", ".join(f"{kind} {us:.2f}" for kind, us in cost.cpu_us.items() if us >= 0.005)
+    print(
+        f"{name}, {host}, {mode}: {cost.total_us:.2f} us CPU per event ({kinds}), "
+        f"{cost.total_us / contest.bare_us[-1]:.2f} x bare {contest.bare_us[-1]:.2f}; "
+        f"{cost.events_per_s:,.0f} events/s",
+        flush=True,
+    )
+
+
+def _conclude(report: Report, name: str, contest: Contest) -> None:
+    report.add(f"{name}: CPU per event", median(each.total_us for each in contest.costs), "us")
+    for kind in contest.costs[0].cpu_us:
+        spent_us = median(each.cpu_us.get(kind, 0.0) for each in contest.costs)
+        if spent_us >= 0.005:
+            report.add(f"{name}: {kind}", spent_us, "us")
+    report.add(f"{name}: CPU / bare loop", contest.ratio(), "", at_most=1 / SHARE_WANTED)
+    report.add(f"{name}: events/s", median(each.events_per_s for each in contest.costs), "")
+    report.add(f"{name}: share of cores x bare loop", contest.share(), "", at_least=SHARE_WANTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

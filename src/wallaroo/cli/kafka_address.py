@@ -1,0 +1,71 @@
+"""``kafka://HOST:PORT/TOPIC``: how the commands name a topic.
+
+Where it runs: terminals.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+
+from wallaroo.errors import PeerError
+
+SCHEME = "kafka://"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaAddress:
+    """A topic of a cluster, and options of librdkafka's for the way there."""
+
+    brokers: str
+    topic: str
+    options: dict[str, str] = field(default_factory=dict, repr=False)  # may hold a password
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.brokers}/{self.topic}"
+
+
+def is_kafka(text: str) -> bool:
+    """Whether a target names a topic rather than a port."""
+    return text.startswith(SCHEME)
+
+
+def kafka_address(text: str, options: list[str]) -> KafkaAddress:
+    """Read an address and options ``NAME=VALUE``.  Raises ValueError in words.
+
+    >>> print(kafka_address("kafka://a:9092,b:9092/words", []))
+    kafka://a:9092,b:9092/words
+    """
+    brokers, _, topic = text.removeprefix(SCHEME).partition("/")
+    ports = [broker.strip().rpartition(":")[2] for broker in brokers.split(",")]
+    if not topic or "/" in topic or not all(port.isdigit() for port in ports):
+        raise ValueError(f"{text!r} is not of the form {SCHEME}HOST:PORT[,HOST:PORT]/TOPIC.")
+    pairs = [option.partition("=") for option in options]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise ValueError(f"--kafka-option: {name!r} is not of the form NAME=VALUE.")
+    return KafkaAddress(brokers, topic, {name: value for name, _, value in pairs})
+
+
+def add_kafka_options(parser: argparse.ArgumentParser) -> None:
+    """Add what both directions have."""
+    parser.add_argument(
+        "--key-separator",
+        metavar="TEXT",
+        help="Kafka: a record is its key, TEXT and its value (default: values only)",
+    )
+    parser.add_argument(
+        "--kafka-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="Kafka: one of librdkafka's options, such as security.protocol=ssl",
+    )
+
+
+def missing_client(error: ImportError) -> PeerError:
+    """Make the error for a client library that is not installed."""
+    return PeerError(
+        f"Kafka needs confluent-kafka, which cannot be imported: {error}. Install it: pip install "
+        f"'wallaroo-spark[kafka]'."
+    )

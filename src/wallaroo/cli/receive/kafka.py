@@ -1,0 +1,133 @@
+"""Receiving the records of a Kafka topic.
+
+Where it runs: a process of its own.  It imports confluent-kafka, which is optional.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
+
+from wallaroo.cli.kafka_address import KafkaAddress
+from wallaroo.cli.receive.receiver import Totals
+from wallaroo.errors import PeerError
+from wallaroo.kafka_clients import (
+    error_of,
+    is_passing,
+    open_consumer,
+    sentence,
+    topic_partition,
+)
+
+RECORDS_MAX = 1000  # taken at once
+CONNECT_S = 10.0
+
+Line = Callable[[Any], bytes]  # a record as what is written
+
+
+class TopicReader:
+    """Reads all partitions of a topic; sees what is committed only."""
+
+    def __init__(self, address: KafkaAddress, *, from_end: bool):
+        self._address = address
+        self._consumer: Any = open_consumer(
+            address.brokers, address.options, isolation="read_committed", skips_lost=True
+        )
+        try:
+            self._partitions = self._find()
+        except BaseException:
+            self.close()
+            raise
+        start = OFFSET_END if from_end else OFFSET_BEGINNING
+        topic = address.topic
+        self._consumer.assign(
+            [topic_partition(topic, number, start) for number in self._partitions]
+        )
+        self._at_end: set[int] = set()
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether every partition was read to its end, when it was looked at last."""
+        return len(self._at_end) == len(self._partitions)
+
+    def read(self, wait_s: float, most: int) -> list[Any]:
+        """Return records that came, at most so many.  Raises PeerError where the brokers refuse."""
+        records = []
+        for message in self._consumer.consume(min(most, RECORDS_MAX), wait_s):
+            error = message.error()
+            if error is None:
+                self._at_end.discard(message.partition())
+                records.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._at_end.add(message.partition())
+            elif not is_passing(error):
+                raise PeerError(f"{self._address}: {sentence(error)}.")
+        return records
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+    def _find(self) -> list[int]:
+        address = self._address
+        try:
+            found = self._consumer.list_topics(address.topic, CONNECT_S).topics[address.topic]
+        except KafkaException as error:
+            raise PeerError(
+                f"cannot reach {address} within {CONNECT_S:g} s: {sentence(error_of(error))}. Is "
+                f"the broker running there?"
+            ) from None
+        if found.error is not None:
+            raise PeerError(
+                f"topic '{address.topic}' at {address.brokers}: {sentence(found.error)}."
+            )
+        return sorted(found.partitions)
+
+
+def receive_records(
+    reader: TopicReader,
+    out: BinaryIO | None,
+    totals: Totals,
+    *,
+    count: int,
+    until: float,
+    ends_at_end: bool,
+    flush_s: float,
+    separator: str | None = None,
+) -> bool:
+    """Write records, a line each, until there are ``count``, time is over, or, where that is asked
+    for, everything was read; whether that or the count was reached.
+    """
+    line = _line_of(separator)
+    while totals.messages < count:
+        records = reader.read(
+            min(flush_s, max(0.0, until - time.monotonic())), count - totals.messages
+        )
+        if records:
+            _note(totals, records)
+            if out is not None:
+                out.write(b"".join(map(line, records)))
+        if out is not None:
+            out.flush()
+        if ends_at_end and reader.is_at_end:
+            return True
+        if time.monotonic() >= until:
+            return False
+    return True
+
+
+def _note(totals: Totals, records: list[Any]) -> None:
+    totals.first_ns = totals.first_ns or time.time_ns()
+    totals.last_ns = time.time_ns()
+    totals.messages += len(records)
+    totals.bytes += sum(len(record.value() or b"") for record in records)
+
+
+def _line_of(separator: str | None) -> Line:
+    if separator is None:
+        return lambda record: (record.value() or b"") + b"\n"
+    divider = separator.encode()
+    return lambda record: b"%b%b%b\n" % (record.key() or b"", divider, record.value() or b"")

@@ -1,0 +1,60 @@
+"""When a resident task looks for cyclic garbage: Python's own schedule would stop an epoch for as
+long as a whole heap takes.
+
+Where it runs: worker, in a resident task.
+
+What is there when the first epoch begins stays, and is never looked at again.  Between epochs the
+young objects are collected where there are many; all others when no epoch is under way for a while,
+or, under a load that never ends, seldom.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+
+from wallaroo.tracing import trace_point
+
+YOUNG_MAX = 5_000  # objects; what epochs leave behind is mostly gone without a collection
+IDLE_S = 0.25  # without an epoch: then there is time for a whole collection
+EVERY_S = 10.0  # at most between two of them
+AT_LEAST_S = 300.0  # also under load
+OLD_EVERY = 16  # collections of the youngest for one of those that survived a few
+
+
+class Garbage:
+    """Collects by hand."""
+
+    def __init__(self) -> None:
+        gc.disable()
+        gc.collect()
+        gc.freeze()
+        self._collected_at = time.monotonic()
+        self._is_due = False  # whether there were epochs since
+        self._young = 0  # collections of young objects
+
+    def after_epoch(self) -> None:
+        """Collect what is young, where that is much."""
+        self._is_due = True
+        if gc.get_count()[0] > YOUNG_MAX:
+            self._young += 1
+            gc.collect(1 if self._young % OLD_EVERY == 0 else 0)
+        if time.monotonic() - self._collected_at > AT_LEAST_S:
+            self._collect()
+
+    @property
+    def idle_s(self) -> float | None:
+        """How long to wait for an epoch before ``when_idle`` is to be called; None: for ever."""
+        if not self._is_due:
+            return None
+        return max(IDLE_S, self._collected_at + EVERY_S - time.monotonic())
+
+    def when_idle(self) -> None:
+        """Collect everything: there is no epoch under way."""
+        self._collect()
+
+    def _collect(self) -> None:
+        gc.collect()
+        trace_point("task.collected")
+        self._is_due = False
+        self._collected_at = time.monotonic()

@@ -1,0 +1,1 @@
+"""The file source: files are read in place, by the workers."""

@@ -1,0 +1,39 @@
+"""Wakes a run that waits for its spools: a datagram after each publication, in place of looks many
+times a second.
+
+Where it runs: ingress and feeders.  ``WALLAROO_WAKE`` in the environment, set by the run that starts
+them, names the Unix socket of the run; without it nothing is sent.
+
+A datagram says nothing but that there may be something new, so one that is lost (a full buffer: the
+run has others to read; a run that ends) costs no more than the run's next look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+
+VARIABLE = "WALLAROO_WAKE"
+
+
+def waker(address: str) -> Callable[[], None]:
+    """Return what wakes the run at ``address``; nothing where that is empty."""
+    if not address:
+        return _wake_none
+    sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    sender.setblocking(False)
+
+    def wake() -> None:
+        with contextlib.suppress(OSError):
+            sender.sendto(b"\0", address)
+
+    return wake
+
+
+def _wake_none() -> None:
+    """Do nothing."""
+
+
+wake_run = waker(os.environ.get(VARIABLE, ""))

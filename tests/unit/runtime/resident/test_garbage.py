@@ -1,0 +1,75 @@
+"""When resident tasks look for cyclic garbage."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from wallaroo.runtime.resident import garbage
+from wallaroo.runtime.resident.garbage import IDLE_S, Garbage
+
+
+class Knot:
+    """An object that only a collection frees."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+@pytest.fixture(autouse=True)
+def own_schedule() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_garbage_of_epochs_goes_between_them_where_it_is_much() -> None:
+    collector = Garbage()
+    knot = Knot()
+    found = weakref.ref(knot)
+    del knot
+
+    collector.after_epoch()
+    assert found() is not None
+    for _ in range(garbage.YOUNG_MAX):
+        Knot()
+    collector.after_epoch()
+
+    assert found() is None
+
+
+def test_everything_is_collected_when_no_epoch_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = Garbage()
+    assert collector.idle_s is None
+    old = Knot()
+    found = weakref.ref(old)
+    collector.after_epoch()
+    gc.collect(1)  # it survives
+    del old
+
+    assert collector.idle_s is not None
+    assert collector.idle_s >= IDLE_S
+    collector.when_idle()
+
+    assert found() is None
+    assert collector.idle_s is None
+
+
+def test_everything_is_collected_now_and_then_under_a_load_that_never_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collector = Garbage()
+    old = Knot()
+    found = weakref.ref(old)
+    gc.collect(1)
+    del old
+
+    collector.after_epoch()
+    assert found() is not None
+    monkeypatch.setattr(garbage, "AT_LEAST_S", 0.0)
+    collector.after_epoch()
+
+    assert found() is None
