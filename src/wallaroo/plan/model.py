@@ -201,6 +201,19 @@ class Plan:
         return (*self.state_steps, *names)
 
     @property
+    def holds_ns(self) -> dict[int, int]:
+        """How far the watermark of each stage is behind that of the sources: as late as results of
+        the steps before it may come after their times.
+        """
+        holds: dict[int, int] = {}
+        for stage in sorted(self.stages, key=lambda stage: stage.level):
+            own = holds.setdefault(stage.id, 0) + sum(step.holds_ns for step in stage.steps)
+            if isinstance(stage.exit, ToExchange):
+                following = stage.exit.stage
+                holds[following] = max(holds.get(following, 0), own)
+        return holds
+
+    @property
     def state_level(self) -> int:
         """The first level with a state step; -1: none."""
         return min((stage.level for stage in self.stages if stage.state_steps), default=-1)

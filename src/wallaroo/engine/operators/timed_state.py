@@ -98,7 +98,7 @@ class _Work:
         if on_end is None:
             return
         time = self.site.time
-        time.event_ns = time.watermark_ns = time.reached_ns
+        time.event_ns = time.watermark_ns = self.site.reached_ns
         keys = {key for key in self.site.keys_of(self.step) if not self.state.is_dropped(key)}
         for key in sorted(keys | self.state.live.keys(), key=encode_key):
             self.call(key, None, lambda own: on_end.function(own, self.context))
@@ -207,7 +207,7 @@ class _Timed:
         clock_ns = self._site.time.clock_ns
         for due in self._store.due_processing.take(clock_ns):
             self._timers.taken(due.key, str(due.sub), True)
-            began_ns = self._site.time.reached_ns
+            began_ns = self._site.reached_ns
             self._call(due.key, str(due.sub), began_ns, began_ns)
             timers.write()
 
@@ -257,7 +257,8 @@ class _Timed:
         if on_expire is not None:
             expired_ns = used + self._step.timing.ttl_ns
             time = self._site.time
-            at_ns = expired_ns if self._step.expires_by_event_time else max(time.began_ns, 0)
-            time.fire_at(at_ns, time.began_ns)
+            began_ns = self._site.began_ns
+            at_ns = expired_ns if self._step.expires_by_event_time else max(began_ns, 0)
+            time.fire_at(at_ns, began_ns)
             work.call(key, "state that expired", lambda own: on_expire.function(own, work.context))
         work.state.drop(key)
