@@ -2,10 +2,10 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo bench faults partitions simulate scaling docs clean
+.PHONY: help setup test check demo bench faults partitions simulate endpoints scaling docs clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:  ## Make .venv with pinned versions; find or install Java 17
 	@scripts/setup
@@ -32,6 +32,9 @@ partitions: setup  ## Cut the network between hosts (namespaces, as root) under 
 
 simulate: setup  ## Simulate 10,000 histories with failing disks and processes (SIMULATE="--seeds 100000", "--points")
 	@PYTHONPATH=src $(PYTHON) -m tests.simulation $(or $(SIMULATE),--seeds 10000)
+
+endpoints: setup  ## Kill an application and the systems at its ends, Kafka and PostgreSQL, read what came out (ENDS="--faults 500")
+	@PYTHONPATH=src $(PYTHON) -m tests.endpoints $(or $(ENDS),--faults 500)
 
 scaling: setup  ## Grow, shrink and break a cluster under load, in all orders, compare with an oracle
 	@$(PYTHON) -m wallaroo verify --app sequence --changes pairs $(SCALING)

@@ -27,7 +27,7 @@ GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph 
 
 # What a pure package may know of this package.  Everything it imports must be listed here, or lie
 # outside of this package.
-_BELOW = ("errors", "steps", "framing", "context", "user_frames", "unpicklable")
+_BELOW = ("errors", "steps", "framing", "context", "user_frames", "unpicklable", "signatures")
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
     "framing": ("errors",),
@@ -106,6 +106,11 @@ LAZY = {
         "wallaroo.cli.receive.command",
         "wallaroo.cli.receive.kafka",
     ): "it needs confluent-kafka, which is optional",
+    (
+        "wallaroo.sources.files.config",
+        "wallaroo.sources.files.log",
+    ): "it imports Arrow, which takes long",
+    ("wallaroo.sources.files.config", "wallaroo.storage"): "it imports Arrow, which takes long",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",

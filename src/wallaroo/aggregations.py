@@ -24,6 +24,13 @@ from typing import Any, Generic, TypeVar
 from wallaroo.windows.aggregation import Aggregation, calls_of
 from wallaroo.windows.spec import Window
 
+# fmt: off
+__all__ = [
+    "Count", "Sum", "Mean", "Min", "Max", "Variance", "StandardDeviation", "TopN", "Collect",
+    "CombineOf", "combine_of",
+]
+# fmt: on
+
 Event = TypeVar("Event")
 Value = TypeVar("Value")
 Of = Callable[[Any], Any] | None

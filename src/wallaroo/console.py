@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 
 _owner: Callable[[str], None] | None = None
@@ -37,3 +38,24 @@ def write_lines(text: str, descriptor: int | None = None) -> None:
     else:
         sys.stderr.write(whole)
         sys.stderr.flush()
+
+
+class WholeLines:
+    """Cuts what is written into whole lines; half a line waits for its end.  Safe to share."""
+
+    def __init__(self) -> None:
+        self._half = ""
+        self._lock = threading.Lock()
+
+    def add(self, text: str) -> str:
+        """Return the whole lines that there are with ``text``; empty if there are none."""
+        with self._lock:
+            whole, newline, self._half = (self._half + text).rpartition("\n")
+        return whole + newline
+
+    def take_half(self) -> str:
+        """Return half a line that nothing follows, as a whole one; empty if there is none."""
+        with self._lock:
+            half = self._half
+            self._half = ""
+        return half and half + "\n"

@@ -259,6 +259,24 @@ def last_frame(framing: Framing, rest: bytes) -> bytes:
     return rest + b"\n" if rest and framing.is_lines else b""
 
 
+def end_of_frames(framing: Framing, frames: bytes, count: int) -> int:
+    r"""Return where the first ``count`` of these whole frames end.
+
+    >>> end_of_frames(Framing(1, "B"), b"\x01a\x02bc\x00", 2), end_of_frames(line_framing(), b"a\nbc\n", 1)
+    (5, 2)
+    """
+    end = 0
+    if framing.is_lines:
+        for _ in range(count):
+            end = frames.index(b"\n", end) + 1
+        return end
+    header = length_reader(framing)
+    unpack, header_bytes = header.unpack_from, header.size
+    for _ in range(count):
+        end += header_bytes + unpack(frames, end)[0]
+    return end
+
+
 def text_hint(framing: Framing, head: bytes) -> str:
     """Say what is probably wrong where a frame with a length begins with text.
 

@@ -9,7 +9,6 @@ be imported by name and travel by value.
 from __future__ import annotations
 
 import importlib
-import inspect
 import io
 import pickle
 import struct
@@ -21,6 +20,7 @@ from types import FunctionType
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from wallaroo.context import Context
+from wallaroo.signatures import takes_third
 
 In = TypeVar("In", contravariant=True)  # a step that takes more than it is given fits
 Out = TypeVar("Out", covariant=True)
@@ -270,24 +270,6 @@ class EventTime(Step, Generic[In]):
         )
 
 
-def _takes_context(function: Callable[..., Any]) -> bool:
-    """Whether a state computation's function has a third argument for the context: one that it
-    needs, or that is called ``context``.
-    """
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = [
-        each
-        for each in parameters
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(positional) < 3:
-        return False
-    return positional[2].default is inspect.Parameter.empty or positional[2].name == "context"
-
-
 class Callback:
     """A function besides a step's own one; it travels by reference, or by value if it must."""
 
@@ -349,7 +331,7 @@ class _Stateful(Step, Generic[S]):
         super().__init__(function, name, on_error)
         self.state_class = state
         self.timing = timing
-        self.takes_context = _takes_context(function)
+        self.takes_context = takes_third(function, "context")
         self.arity = 3 if self.takes_context else 2
 
     def initial_state(self) -> S:

@@ -228,14 +228,9 @@ def _key_place(is_pure: bool, key_at: Any) -> tuple[int, int] | None:
     """
     if key_at is None:
         return None
-    ends: tuple[Any, ...] = (key_at.start or 0, key_at.stop) if isinstance(key_at, slice) else ()
-    is_place = (
-        isinstance(key_at, slice)
-        and key_at.step in (None, 1)
-        and all(isinstance(end, int) for end in ends)
-        and 0 <= ends[0] < ends[1]
-    )
-    if not is_place:
+    begin, end = (key_at.start or 0, key_at.stop) if isinstance(key_at, slice) else (0, 0)
+    is_whole = isinstance(begin, int) and isinstance(end, int)
+    if not is_whole or not 0 <= begin < end or key_at.step not in (None, 1):
         what = f"key_at={key_at!r} is no place in a payload."
         fix = "Give the key's first byte and the one after its last: key_at=slice(12, 16)."
     elif not is_pure:
@@ -244,7 +239,7 @@ def _key_place(is_pure: bool, key_at: Any) -> tuple[int, int] | None:
             "Add pure=True if decoding a payload again gives an equal event and does nothing else."
         )
     else:
-        return ends[0], ends[1]
+        return int(begin), int(end)
     raise WallarooParameterError(Problem("@decoder", user_place(), what, fix))
 
 

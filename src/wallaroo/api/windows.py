@@ -27,8 +27,27 @@ Out = TypeVar("Out")
 EMPTY_WINDOWS_DEFAULT = 100  # of a key after its last event; then it is forgotten
 
 
+class _Windows:
+    """Windows of any kind, to be ended with ``over``."""
+
+    __slots__ = ()
+    spec: Any
+
+    def over(
+        self,
+        aggregation: type[Aggregation[In, Acc, Out]] | Aggregation[In, Acc, Out],
+        *,
+        name: str | None = None,
+        on_error: str = STOP,
+    ) -> WindowStep[In, Out]:
+        """Make the step: these windows over an aggregation's class, or an object of it.  ``name``
+        defaults to the aggregation's.
+        """
+        return _over(self.spec, aggregation, name, on_error)
+
+
 @dataclass(frozen=True, slots=True)
-class RangeWindows:
+class RangeWindows(_Windows):
     """Windows by event time; end it with ``over(YourAggregation)``.
 
     >>> import wallaroo
@@ -74,24 +93,12 @@ class RangeWindows:
         """Evaluate a key's empty windows, too: between its events, and ``at_most`` of them in a row."""
         return self._with("with_empty_windows", empty_limit=at_most)
 
-    def over(
-        self,
-        aggregation: type[Aggregation[In, Acc, Out]] | Aggregation[In, Acc, Out],
-        *,
-        name: str | None = None,
-        on_error: str = STOP,
-    ) -> WindowStep[In, Out]:
-        """Make the step: these windows over an aggregation's class, or an object of it.  ``name``
-        defaults to the aggregation's.
-        """
-        return _over(self.spec, aggregation, name, on_error)
-
     def _with(self, call: str, **options: Any) -> RangeWindows:
         return RangeWindows(replace(self.spec, **options), _once(self.given, call))
 
 
 @dataclass(frozen=True, slots=True)
-class CountWindows:
+class CountWindows(_Windows):
     """Windows of a number of events; end it with ``over(YourAggregation)``."""
 
     spec: CountWindowSpec
@@ -102,21 +109,9 @@ class CountWindows:
         given = _once(self.given, "with_timeout")
         return CountWindows(replace(self.spec, timeout_ns=timeout), given)
 
-    def over(
-        self,
-        aggregation: type[Aggregation[In, Acc, Out]] | Aggregation[In, Acc, Out],
-        *,
-        name: str | None = None,
-        on_error: str = STOP,
-    ) -> WindowStep[In, Out]:
-        """Make the step: these windows over an aggregation's class, or an object of it.  ``name``
-        defaults to the aggregation's.
-        """
-        return _over(self.spec, aggregation, name, on_error)
-
 
 @dataclass(frozen=True, slots=True)
-class SessionWindows:
+class SessionWindows(_Windows):
     """Windows that end where a key has no event for a while; end it with ``over(YourAggregation)``."""
 
     spec: SessionWindowSpec
@@ -134,18 +129,6 @@ class SessionWindows:
         """
         given = _once(self.given, "with_late_data_policy")
         return SessionWindows(replace(self.spec, policy=policy), given)
-
-    def over(
-        self,
-        aggregation: type[Aggregation[In, Acc, Out]] | Aggregation[In, Acc, Out],
-        *,
-        name: str | None = None,
-        on_error: str = STOP,
-    ) -> WindowStep[In, Out]:
-        """Make the step: these windows over an aggregation's class, or an object of it.  ``name``
-        defaults to the aggregation's.
-        """
-        return _over(self.spec, aggregation, name, on_error)
 
 
 def range_windows(range: int) -> RangeWindows:

@@ -13,6 +13,7 @@ from typing import Any
 
 from wallaroo.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
+from wallaroo.signatures import parameters_of, positional
 from wallaroo.steps import Decoder, Step
 from wallaroo.windows.step import WindowStep
 
@@ -77,21 +78,16 @@ def _plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _positional(function: Callable[..., Any]) -> tuple[int, float] | None:
-    """How many positional arguments a function needs and takes at most; None where Python cannot
-    tell.
+    """How many positional arguments a function needs and takes at most; None where Python does
+    not know.
     """
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
+    parameters = parameters_of(function)
+    if parameters is None:
         return None
-    positional = [
-        each
-        for each in parameters
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
-    needed = sum(each.default is each.empty for each in positional)
+    given = positional(parameters)
+    needed = sum(each.default is each.empty for each in given)
     is_open = any(each.kind is each.VAR_POSITIONAL for each in parameters)
-    return needed, float("inf") if is_open else len(positional)
+    return needed, float("inf") if is_open else len(given)
 
 
 def headers_are_readable(subject: Subject) -> Iterator[Problem]:

@@ -12,9 +12,8 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from wallaroo.check.subject import Subject, Used, title_of, used_steps
+from wallaroo.check.subject import Subject, Used, configs_of, title_of, used_steps
 from wallaroo.errors import Problem
-from wallaroo.graph.nodes import SinkNode, SourceNode
 from wallaroo.steps import Step, importable_module
 from wallaroo.unpicklable import name_unpicklable
 from wallaroo.windows.step import WindowStep
@@ -41,14 +40,7 @@ def configurations_can_be_pickled(subject: Subject) -> Iterator[Problem]:
         if _refusal(pickle.dumps, used.step) is not None
     }
     for node in subject.nodes:
-        configs = (
-            (node.config,)
-            if isinstance(node, SourceNode)
-            else node.sinks
-            if isinstance(node, SinkNode)
-            else ()
-        )
-        for config in configs:
+        for config in configs_of(node):
             if bad_steps & {
                 id(getattr(config, "decoder", None)),
                 id(getattr(config, "encoder", None)),

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from wallaroo.check.subject import Subject, title_of
+from wallaroo.check.subject import Subject, configs_of, title_of
 from wallaroo.errors import Problem
-from wallaroo.graph.nodes import SinkNode, SourceNode
+from wallaroo.graph.nodes import SourceNode
 
 PORT_MAX = 65535
 EVERYWHERE = frozenset(("", "0.0.0.0", "::", "*"))
@@ -47,14 +47,7 @@ class _Address:
 
 def _addresses(subject: Subject) -> Iterator[_Address]:
     for node in subject.nodes:
-        configs = (
-            (node.config,)
-            if isinstance(node, SourceNode)
-            else node.sinks
-            if isinstance(node, SinkNode)
-            else ()
-        )
-        for config in configs:
+        for config in configs_of(node):
             if (
                 hasattr(config, "host")
                 and hasattr(config, "port")

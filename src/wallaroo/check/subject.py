@@ -89,6 +89,16 @@ def title_of(node: Node) -> str:
             return "to_sink()"
 
 
+def configs_of(node: Node) -> tuple[Any, ...]:
+    """The configurations of sources and sinks that a node has."""
+    match node:
+        case SourceNode():
+            return (node.config,)
+        case SinkNode():
+            return tuple(node.sinks)
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Used:
     """A step where it is used; problems call it ``title``."""

@@ -9,12 +9,11 @@ import contextlib
 import resource
 import selectors
 import time
-from collections.abc import Callable
-from functools import partial
 
 from wallaroo.ingress.config import IngressConfig, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.connector.listener import ConnectorListener
+from wallaroo.ingress.listener import Listener, Surroundings
 from wallaroo.ingress.ports import Address
 from wallaroo.ingress.source_listener import SourceListener
 from wallaroo.processes.child import Parent
@@ -25,8 +24,6 @@ LITTLE_BYTES = 64 * 1024
 LOOK_S = 0.02  # between looks at a paused source's backlog
 LOOK_AFTER_S = 1.0
 
-Listener = SourceListener | ConnectorListener
-
 
 class Ingress:
     """Reads all sources of an application that listen into their spools."""
@@ -36,9 +33,15 @@ class Ingress:
         self._parent = parent
         self._selector = selectors.DefaultSelector()
         self._buffer = ReadBuffer()
-        self._listeners = [
-            _listener(source, config, self._selector, parent.look) for source in config.sources
-        ]
+        surroundings = Surroundings(
+            selector=self._selector,
+            is_stopping=parent.look,
+            is_durable=config.is_durable,
+            checkpoint=config.checkpoint,
+            backlog_bytes_max=config.backlog_bytes_max,
+            handshake_s=config.handshake_s,
+        )
+        self._listeners = [_listener(source, surroundings) for source in config.sources]
         for fileno in parent.filenos:
             self._selector.register(fileno, selectors.EVENT_READ, lambda buffer: self._look())
 
@@ -88,26 +91,10 @@ class Ingress:
         return 0
 
 
-def _listener(
-    source: IngressSource,
-    config: IngressConfig,
-    selector: selectors.BaseSelector,
-    is_stopping: Callable[[float], bool],
-) -> Listener:
-    kind = (
-        SourceListener
-        if source.connector is None
-        else partial(ConnectorListener, options=source.connector)
-    )
-    return kind(
-        source,
-        selector=selector,
-        is_durable=config.is_durable,
-        checkpoint=config.checkpoint,
-        backlog_bytes_max=config.backlog_bytes_max,
-        handshake_s=config.handshake_s,
-        is_stopping=is_stopping,
-    )
+def _listener(source: IngressSource, surroundings: Surroundings) -> Listener:
+    if source.connector is None:
+        return SourceListener(source, surroundings)
+    return ConnectorListener(source, source.connector, surroundings)
 
 
 def _allow_many_files() -> None:

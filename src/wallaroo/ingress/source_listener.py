@@ -15,103 +15,59 @@ import contextlib
 import selectors
 import socket
 import struct
-import sys
-import time
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from wallaroo.framing import FrameError, text_hint
 from wallaroo.ingress.acks import COUNT
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.connection import Connection, ReadBuffer
 from wallaroo.ingress.handshakes import Handshakes
-from wallaroo.ingress.ports import Address, Ports
-from wallaroo.ingress.source_store import open_store
+from wallaroo.ingress.listener import Listener, Surroundings
+from wallaroo.ingress.ports import Address
 from wallaroo.tls_sockets import Socket
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 
 
-class SourceListener:
+class SourceListener(Listener):
     """Reads one source's clients into its spool."""
 
-    def __init__(
-        self,
-        source: IngressSource,
-        selector: selectors.BaseSelector,
-        *,
-        is_durable: bool,
-        checkpoint: str,
-        backlog_bytes_max: int,
-        handshake_s: float,
-        is_stopping: Callable[[float], bool],
-    ):
-        self.source = source
-        self.is_changed = True  # something to publish
-        self.published_at = 0.0
-        self._selector = selector
-        self._store = open_store(
-            Path(source.folder),
-            is_durable=is_durable,
-            checkpoint=checkpoint,
-            backlog_bytes_max=backlog_bytes_max,
-            is_stopping=is_stopping,
-            log=self._log,
+    def __init__(self, source: IngressSource, surroundings: Surroundings):
+        super().__init__(source, surroundings)
+        self._handshakes = Handshakes(
+            self._selector, surroundings.handshake_s, self._begin_stream, self._log
         )
-        self._ports = Ports(source.name, source.host, selector, self._log, source.tls)
-        self._handshakes = Handshakes(selector, handshake_s, self._begin_stream, self._log)
         self._connections: dict[int, Connection] = {}
         # stream -> its connection and the count sent last
         self._acked: dict[bytes, tuple[Connection, int]] = {}
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether the backlog is at its bound and nothing is read."""
-        return self._store.is_paused
-
     def listen(self) -> tuple[Address, Address | None]:
-        """Open the ports; return their addresses.  Raises PeerError if one cannot be had."""
         address = self._ports.open(self.source.port, self._open)
         if self.source.ack_port is None:
             return address, None
         return address, self._ports.open(self.source.ack_port, self._handshakes.begin)
 
-    def publish(self) -> None:
-        """Make what was appended visible and, where durable, safe; then send the new counts to
-        acknowledged senders.
-        """
-        self._store.connections = len(self._connections)
-        self._store.publish()
-        self.published_at = time.monotonic()
-        self.is_changed = False
+    def _connected(self) -> int:
+        return len(self._connections)
+
+    def _answer_all(self) -> None:
         for stream, (connection, sent) in list(self._acked.items()):
             count = self._store.streams.counts.get(stream, 0)
             if count != sent:
                 self._acknowledge(stream, connection, count)
 
-    def look_at_backlog(self) -> None:
-        """Stop reading when the backlog is at its bound, go on when it is well below."""
-        is_at_bound = self._store.is_at_bound()
-        if is_at_bound is None or is_at_bound == self._store.is_paused:
-            return
-        self._store.is_paused = is_at_bound
-        self.is_changed = True
+    def _pause_all(self) -> None:
         for connection in self._connections.values():
-            if is_at_bound:
-                self._selector.unregister(connection.socket)
-            else:
-                self._watch(connection)
+            self._selector.unregister(connection.socket)
 
-    def look_after(self, now: float) -> None:
-        """Do what is due about once a second (``now``: monotonic)."""
+    def _resume_all(self) -> None:
+        for connection in self._connections.values():
+            self._watch(connection)
+
+    def _look_after_clients(self, now: float) -> None:
         self._handshakes.close_expired(now)
-        self.publish()
-        self._store.remove_consumed()
-        self._ports.retry()
 
     def close(self) -> None:
-        """Publish and close everything."""
         for connection in list(self._connections.values()):
             self._close(connection)
         self._handshakes.close()
@@ -210,6 +166,3 @@ class SourceListener:
             pass  # sent with the next publication
         except OSError as error:
             self._leave(connection, f": {error.strerror}")
-
-    def _log(self, what: str) -> None:
-        print(f"ingress: source '{self.source.name}': {what}", file=sys.stderr, flush=True)

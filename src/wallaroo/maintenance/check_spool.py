@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.maintenance.survey import Damage, Survey
 from wallaroo.spool.format import Boundary, Segment, folder_of, segments_of
+from wallaroo.spool.places import Place
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.state.layout import SPOOL
 
@@ -49,7 +50,7 @@ def _consequence(survey: Survey, folder: Path, end: int) -> str:
     offsets = survey.last.offsets if survey.last else {}
     names = [name for name in offsets if folder_of(folder.parent, name) == folder]
     name = names[0] if names else unquote(folder.name.removesuffix(SUFFIX))
-    if names and offsets[name][0] >= end:
+    if names and Place.of(offsets[name][0]).after >= end:
         return (
             f"Its events are processed. A rollback to a commit that would read them again is not "
             f"possible for source '{name}'; a run is not affected."

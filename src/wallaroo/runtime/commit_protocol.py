@@ -50,7 +50,7 @@ class BatchProtocol:
         self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
         self._housekeeping, self._logs, self._steps = housekeeping, logs, steps
         self.last, self._report = checkpoint.last, report
-        self._checkpoint_id = checkpoint.id
+        self._checkpoint = checkpoint
         housekeeping.report_to(report)
 
     def accepted(self, batch: int, attempt: Attempt) -> list[TaskReport]:
@@ -104,6 +104,7 @@ class BatchProtocol:
         """
         commit = self._made(batch, offsets, reports, watermarks)
         fault_point("commit.before")
+        self._checkpoint.require_lock()
         self._commits.publish(commit)
         fault_point("commit.after")
         self.last = commit
@@ -143,7 +144,7 @@ class BatchProtocol:
             },
             steps=self._steps,
             time_ms=time.time_ns() // 1_000_000,
-            checkpoint=self._checkpoint_id,
+            checkpoint=self._checkpoint.id,
             id=uuid.uuid4().hex,
             parent=self.last.id if self.last else "",
             watermarks=watermarks.to_json() if watermarks else {},

@@ -12,12 +12,15 @@ A host knows nothing of commits, sinks or user code, and the runtime knows nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from wallaroo.engine.report import TaskReport
+from wallaroo.metrics.status import WorkerStatus
 from wallaroo.runtime.batches import Batches, WarmUp
+from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.task_runner import TaskRunner
 
 Enter = Callable[[str], None]  # begins a phase of the start; raises where the run is to stop
@@ -85,3 +88,29 @@ class Host(TaskRunner, Protocol):
 
     def close(self) -> None:
         """Release everything."""
+
+
+class OnThisMachine:
+    """The members of a host whose tasks all run on this machine, and that only ever has them all."""
+
+    @property
+    def is_local(self) -> bool:
+        return True
+
+    @property
+    def serve_on(self) -> str | None:
+        return None
+
+    @property
+    def reachable_as(self) -> str:
+        return "127.0.0.1"
+
+    @property
+    def waiting_for(self) -> str:
+        return ""
+
+    def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
+        return ""
+
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        return ()

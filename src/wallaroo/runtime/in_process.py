@@ -7,16 +7,15 @@ there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from wallaroo.durable.refusals import refusal_of
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, WallarooError
-from wallaroo.metrics.status import WorkerStatus
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.feeding import run_levels
-from wallaroo.runtime.host import Enter, Site
+from wallaroo.runtime.host import Enter, OnThisMachine, Site
 from wallaroo.runtime.intake import plan_ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.task import run_level
@@ -24,7 +23,7 @@ from wallaroo.runtime.task import run_level
 IDLE_S = 0.005  # between looks at sources that have nothing new
 
 
-class InProcessRunner:
+class InProcessRunner(OnThisMachine):
     """A TaskRunner of a fixed number of tasks."""
 
     def __init__(self, tasks: int):
@@ -53,12 +52,6 @@ class InProcessRunner:
         run_levels([len(job.pieces), *(job.tasks for _ in range(1, job.levels))], run)
         return reports
 
-    def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
-        return ""
-
-    def workers(self) -> tuple[WorkerStatus, ...]:
-        return ()
-
 
 class InProcessHost(InProcessRunner):
     """A Host (see ``wallaroo.runtime.host``) whose thread plans one batch after the other."""
@@ -70,22 +63,6 @@ class InProcessHost(InProcessRunner):
         self._admitted = (0, True)  # events_max, is_held
         self._is_over = threading.Event()
         self._failure: BaseException | None = None
-
-    @property
-    def is_local(self) -> bool:
-        return True
-
-    @property
-    def serve_on(self) -> str | None:
-        return None
-
-    @property
-    def reachable_as(self) -> str:
-        return "127.0.0.1"
-
-    @property
-    def waiting_for(self) -> str:
-        return ""
 
     def open(self, site: Site, enter: Enter) -> None:
         pass

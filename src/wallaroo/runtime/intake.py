@@ -14,14 +14,26 @@ from wallaroo.sources.log import Position, SourceLog
 Ends = dict[str, Position]  # by source name
 
 
+# of a backlog, where a batch may take more than its bound: what is left waits for several batches
+# all the same
+BACKLOG_SHARE = 4
+
+
 def plan_ends(
-    start: Mapping[str, Position], logs: Mapping[str, SourceLog], events_max: int
+    start: Mapping[str, Position],
+    logs: Mapping[str, SourceLog],
+    events_max: int,
+    events_most: int = 0,
 ) -> Ends:
     """Return how far the next batch goes: as far as the logs do, or ``events_max`` events shared in
     proportion to the backlogs.
+
+    ``events_most``: how many it may be where several batches of ``events_max`` wait already.  Their
+    events are late anyway, and larger batches work them off sooner.
     """
     backlogs = {name: log.backlog(start[name]) for name, log in logs.items()}
     total = sum(backlogs.values())
+    events_max = max(events_max, min(events_most, total // BACKLOG_SHARE))
     ends: Ends = {}
     for name, log in logs.items():
         backlog = backlogs[name]

@@ -1,14 +1,16 @@
 """How much a batch takes: a backlog never becomes one giant batch.
 
 Where it runs: pure (driver).  A batch costs a fixed time and a time per event.  Tasks say how long
-they were busy: that, by event, is the time per event, and what is left of a batch's time is the
-fixed one (its median over the newest batches, so that a batch that waited for a lost host says
-nothing of the others).  The next batch is given what fits the target: at most twice what the last
-one was allowed, eight times where that took but a fraction of the target; at least a quarter,
-unless its tasks alone were busy for longer than the target.  The first batch is small and uses all
-cores: what an event costs is not known yet.  Where the fixed time alone is more than half of the
-target, half of the target is spent on events all the same: smaller batches would only make the
-backlog larger.
+they were busy: how that rises with the events is the time per event (a task has a time of its own,
+too: opening a connection, waiting for a broker), and what is left of a batch's time is the fixed
+one (its median over the newest batches, so that a batch that waited for a lost host says nothing of
+the others).  The next batch is given what fits the target: at most twice what the last one was
+allowed, eight times where that took but a fraction of the target; at least a quarter, unless its
+tasks alone were busy for longer than the target.  The first batch is small and uses all cores: what
+an event costs is not known yet.  Where the fixed time alone is more than half of the target, half of
+the target is spent on events all the same: smaller batches would only make the backlog larger; and
+small batches that are all alike are followed by one of twice the size, as only that shows whether
+it is the events that take long.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ EVENTS_MIN, EVENTS_MAX = 10, 4_000_000
 # reach the bound)
 FULL = 0.5
 WINDOW = 16  # batches
+ALIKE = 1.5  # batches that differ by less say nothing of what one more event costs
 TASK_S = 0.04  # of work: below this, one more task costs more than it saves
 RESIDENT_TASK_S = 0.003  # the same, where tasks are there already and only read
 # work per event, and how many measured ones it is worth
@@ -77,12 +80,25 @@ class Pacer:
         if events:
             self._took.append(Took(events, seconds, min(busy_s, seconds), tasks))
             if seconds > self._target_s or events >= FULL * self.events_max:
-                self.events_max = int(min(max(self._bound(), EVENTS_MIN), EVENTS_MAX))
+                bound = self._growth() if self._is_blind() else self._bound()
+                self.events_max = int(min(max(bound, EVENTS_MIN), EVENTS_MAX))
         return self.events_max
+
+    def _growth(self) -> float:
+        return GROWTH_MAX * self.events_max
+
+    def _is_blind(self) -> bool:
+        """Whether batches are small and all alike: what an event costs, and what a task costs without
+        any (a slow broker, say), cannot be told apart then.  One larger batch tells.
+        """
+        counts = [took.events for took in self._took]
+        is_small = len(counts) == WINDOW and self.events_max < EVENTS_FIRST
+        return is_small and max(counts) < ALIKE * min(counts)
 
     def _bound(self) -> float:
         newest = self._took[-1]
-        if newest.busy_s > self._target_s:  # events are slower than they were thought to be
+        on_events_s = newest.events * self._event_s()
+        if min(newest.busy_s, on_events_s) > self._target_s:  # events are slower than was thought
             return min(self._fits(), newest.events * self._target_s / newest.busy_s)
         is_quick = newest.seconds < QUICK * self._target_s
         most = (GROWTH_QUICK if is_quick else GROWTH_MAX) * self.events_max
@@ -90,6 +106,17 @@ class Pacer:
 
     def _fits(self) -> float:
         """Return how many events fit the target."""
-        event_s = sum(took.busy_s for took in self._took) / sum(took.events for took in self._took)
-        fixed_s = statistics.median(took.seconds - took.busy_s for took in self._took)
+        event_s = self._event_s()
+        fixed_s = statistics.median(took.seconds - event_s * took.events for took in self._took)
         return max(self._target_s - fixed_s, self._target_s / 2) / max(event_s, 1e-9)
+
+    def _event_s(self) -> float:
+        """Return what one more event costs: how the time of tasks rises with events, where batches
+        differ; else their time by event.
+        """
+        events = [float(took.events) for took in self._took]
+        busy = [took.busy_s for took in self._took]
+        by_event = sum(busy) / sum(events)
+        if max(events) < ALIKE * min(events):
+            return by_event
+        return min(max(statistics.linear_regression(events, busy).slope, 0.0), by_event)

@@ -14,7 +14,18 @@ from wallaroo.serdes.csv import Csv, CsvLine
 from wallaroo.serdes.json import Json
 from wallaroo.serdes.messagepack import MessagePack
 from wallaroo.serdes.protobuf import Protobuf
+from wallaroo.serdes.rows import row_decoder
 from wallaroo.serdes.serde import Serde
 from wallaroo.serdes.shapes import ShapeError
 
-__all__ = ["Avro", "Csv", "CsvLine", "Json", "MessagePack", "Protobuf", "Serde", "ShapeError"]
+__all__ = [
+    "Avro",
+    "Csv",
+    "CsvLine",
+    "Json",
+    "MessagePack",
+    "Protobuf",
+    "Serde",
+    "ShapeError",
+    "row_decoder",
+]

@@ -17,7 +17,7 @@ from wallaroo.serdes.shapes import reader_of, record_of
 class CsvLine(NamedTuple):
     """A line of a file whose first line names the columns."""
 
-    columns: tuple[str, ...]
+    header: bytes
     line: bytes
 
 
@@ -38,12 +38,13 @@ class CsvCodec(Codec):
         super().__init__(kind, columns, delimiter)
         self._columns = columns
         self._delimiter = delimiter
+        self._headers: dict[bytes, tuple[str, ...]] = {}
         self._read = None if kind is None else reader_of(kind, is_text=True)
 
     def decode(self, payload: bytes | CsvLine) -> Any:
         columns = self._columns
         if isinstance(payload, CsvLine):
-            columns = columns or payload.columns
+            columns = columns or self._named_by(payload.header)
             payload = payload.line
         if columns is None:
             raise ValueError("the columns are not known: give Csv(columns=(...))")
@@ -54,6 +55,12 @@ class CsvCodec(Codec):
             raise ValueError(f"the row has {len(values)} values for {len(columns)} columns")
         row = dict(zip(columns, values, strict=True))
         return row if self._read is None else self._read(row)
+
+    def _named_by(self, header: bytes) -> tuple[str, ...]:
+        known = self._headers.get(header)
+        if known is None:
+            known = self._headers[header] = tuple(row_of(str(header, "utf-8-sig"), self._delimiter))
+        return known
 
     def encode(self, event: Any) -> bytes:
         row = record_of(event)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from wallaroo.deferred import deferred
 
 if TYPE_CHECKING:
+    from wallaroo.sources.files.config import FilesSourceConfig
     from wallaroo.sources.interface import FedBy, SourceConfig
     from wallaroo.sources.iterator import At, IteratorSource
     from wallaroo.sources.kafka.config import KafkaSourceConfig
@@ -30,6 +31,7 @@ else:
     __getattr__ = deferred(
         __name__,
         {
+            "wallaroo.sources.files.config": ("FilesSourceConfig",),
             "wallaroo.sources.interface": ("FedBy", "SourceConfig"),
             "wallaroo.sources.kafka.config": ("KafkaSourceConfig",),
             "wallaroo.sources.kafka.records": ("KafkaRecord",),
@@ -55,6 +57,8 @@ __all__ = [
     "ReplayableSource", "PollingSource", "IteratorSource", "At", "PushSource", "Push",
     # a log of your own
     "SourceConfig", "FedBy", "SourceLog", "LogContext", "Position", "Head", "Range", "Records",
+    # many files, and objects
+    "FilesSourceConfig",
     # Kafka
     "KafkaSourceConfig", "KafkaRecord",
 ]

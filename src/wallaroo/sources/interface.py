@@ -76,7 +76,7 @@ class SourceConfig(ABC, Generic[Event]):
         # it imports what reads spools here and over the network
         from wallaroo.sources.spooled import open_spool
 
-        return open_spool(self.name, context, has_times=self.carries_times)
+        return open_spool(self.name, context, self.wire_framing, has_times=self.carries_times)
 
     def open_feed(self, resume: bytes) -> Feed:
         """Return what a feeder runs, continuing at ``resume`` (empty: from the start)."""

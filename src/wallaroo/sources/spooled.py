@@ -3,8 +3,10 @@
 Where it runs: the driver and the planner plan with the spool's files; workers read them, or ask the
 range server for them.
 
-A position's place is a byte of the spool, at a chunk's boundary.  Ranges are cut across partitions,
-which are connections: their events have one order.
+Batches and pieces end at chunks' boundaries (`spool.places`), unless these are far from where they
+should: then inside of a chunk, so that a chunk of slow events is neither the least that a batch
+takes nor one task's work.  Ranges are cut across partitions, which are connections: their events
+have one order.
 """
 
 from __future__ import annotations
@@ -12,19 +14,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import starmap
+from itertools import pairwise, starmap
 from pathlib import Path
 
 from wallaroo.errors import CheckpointError
+from wallaroo.framing import Framing, end_of_frames
 from wallaroo.range_server.client import RemoteSpool
 from wallaroo.sources.connector_notes import event_times
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 from wallaroo.spool.check import check_spool
 from wallaroo.spool.connections import read_open
-from wallaroo.spool.format import Boundary, Chunk, folder_of, segments_of
+from wallaroo.spool.format import CHUNK_HEADER, Boundary, Chunk, folder_of, segments_of
+from wallaroo.spool.places import Place
 from wallaroo.spool.reader import SpoolReader
 from wallaroo.spool.tail import read_released, write_tail
 
+NEAR = 0.5  # of the wanted step, or piece: a boundary that is not further off will do
 PARTITION = ""  # of ranges: all of them
 
 
@@ -37,6 +42,7 @@ class SpoolLog(SourceLog):
     checkpoint: str
     remote: RemoteSpool | None = None  # None: read the files
     has_times: bool = False  # chunks' notes hold the times of events
+    framing: Framing | None = None  # None: chunks are not cut
 
     def beginning(self) -> Position:
         return Position(0, 0)
@@ -52,17 +58,66 @@ class SpoolLog(SourceLog):
         )
 
     def advance(self, start: Position, events_max: int) -> Position:
-        return _position(SpoolReader(self.folder).advance(_boundary(start), events_max))
+        reader = SpoolReader(self.folder)
+        head = reader.head().position
+        first = _boundary(start)
+        if first.byte >= head.byte:
+            return start
+        wanted = start.events + events_max
+        below, above = reader.around(wanted, first, head)
+        is_near = below.byte > first.byte and below.events - start.events >= NEAR * events_max
+        if below == above or is_near:
+            return _position(below)
+        if self.framing is not None:
+            return _inside(below, above, wanted)
+        return _position(below if below.byte > first.byte else above)
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
-        parts = SpoolReader(self.folder).split(_boundary(start), _boundary(end), pieces)
-        return [[part] for part in starmap(_range, parts)]
+        reader = SpoolReader(self.folder)
+        head = reader.head().position
+        total = end.events - start.events
+        cuts = [start]
+        for number in range(1, pieces):
+            wanted = start.events + total * number // pieces
+            below, above = reader.around(wanted, _boundary(cuts[-1]), head)
+            nearest = below if wanted - below.events <= above.events - wanted else above
+            cut = _position(nearest)
+            is_near = abs(nearest.events - wanted) * pieces <= (1 - NEAR) * total
+            if self.framing is not None and not is_near:
+                cut = _inside(below, above, wanted)
+            if cuts[-1].events < cut.events < end.events:
+                cuts.append(cut)
+        if end.events > start.events:
+            cuts.append(end)
+        return [[part] for part in starmap(_range, pairwise(cuts))]
 
     def read(self, part: Range) -> Iterator[Records]:
         spool = self.remote or SpoolReader(self.folder)
-        for chunk in spool.chunks(Boundary(part.start), Boundary(part.end)):
+        low, high = Place.of(part.start), Place.of(part.end)
+        chunks = spool.chunks(Boundary(low.byte), Boundary(high.after))
+        if self.framing is not None and (low.skip or high.skip):
+            yield from self._read_inside(chunks, low, high, self.framing)
+            return
+        for chunk in chunks:
             times = partial(_times, chunk) if self.has_times else None
             yield Records(chunk.connection, chunk.receipt_ns, [], times, chunk.frames)
+
+    def _read_inside(
+        self, chunks: Iterator[Chunk], low: Place, high: Place, framing: Framing
+    ) -> Iterator[Records]:
+        """Yield the records of a range that begins or ends inside of a chunk."""
+        at = low.byte
+        for chunk in chunks:
+            first = low.skip if at == low.byte else 0
+            last = high.skip if high.skip and at == high.byte else chunk.events
+            frames = chunk.frames
+            if last < chunk.events:
+                frames = frames[: end_of_frames(framing, frames, last)]
+            if first:
+                frames = frames[end_of_frames(framing, frames, first) :]
+            times = partial(_times, chunk, first, last) if self.has_times else None
+            yield Records(chunk.connection, chunk.receipt_ns, [], times, frames)
+            at += CHUNK_HEADER.size + len(chunk.frames) + len(chunk.resume)
 
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
         """Return the connections that are closed and had their last event before the position."""
@@ -77,7 +132,8 @@ class SpoolLog(SourceLog):
         and still holds what follows it.
         """
         wanted = _boundary(position)
-        check_spool(self.folder, self.source, self.checkpoint, wanted)
+        reached = Boundary(Place.of(position.place).after, position.events)
+        check_spool(self.folder, self.source, self.checkpoint, reached)
         segments = segments_of(self.folder)
         head = SpoolReader(self.folder).head().position
         if wanted.byte < head.byte and (not segments or segments[0].start.byte > wanted.byte):
@@ -102,10 +158,12 @@ class SpoolLog(SourceLog):
         return True
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
-        return int(head.position.place) - int(position.place)
+        return Place.of(head.position.place).byte - Place.of(position.place).byte
 
 
-def open_spool(source: str, context: LogContext, *, has_times: bool = False) -> SpoolLog:
+def open_spool(
+    source: str, context: LogContext, framing: Framing | None = None, *, has_times: bool = False
+) -> SpoolLog:
     """Return the log of the spool of a source."""
     server = context.server
     remote = (
@@ -114,15 +172,15 @@ def open_spool(source: str, context: LogContext, *, has_times: bool = False) -> 
         else None
     )
     folder = folder_of(context.spool_root, source)
-    return SpoolLog(source, folder, context.checkpoint, remote, has_times)
+    return SpoolLog(source, folder, context.checkpoint, remote, has_times, framing)
 
 
-def _times(chunk: Chunk) -> Sequence[int]:
+def _times(chunk: Chunk, first: int = 0, last: int | None = None) -> Sequence[int]:
     """When the events of a connector's chunk happened: where its program does not say, when they were
     received.
     """
     times = [time_ms * 1_000_000 or chunk.receipt_ns for time_ms in event_times(chunk.resume)]
-    return times or [chunk.receipt_ns] * chunk.events
+    return (times or [chunk.receipt_ns] * chunk.events)[first:last]
 
 
 def _position(boundary: Boundary) -> Position:
@@ -130,8 +188,13 @@ def _position(boundary: Boundary) -> Position:
 
 
 def _boundary(position: Position) -> Boundary:
-    return Boundary(position.place, position.events)
+    """Where the position is, or where the chunk that it is in begins."""
+    return Place.of(position.place).boundary(position.events)
 
 
-def _range(low: Boundary, high: Boundary) -> Range:
-    return Range(PARTITION, low.byte, high.byte, high.events - low.events)
+def _inside(below: Boundary, above: Boundary, events: int) -> Position:
+    return Position(Place(below.byte, events - below.events, above.byte).stored, events)
+
+
+def _range(low: Position, high: Position) -> Range:
+    return Range(PARTITION, low.place, high.place, high.events - low.events)

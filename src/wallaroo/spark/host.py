@@ -107,7 +107,15 @@ class MicroBatchHost:
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         work = self._working
         context = self._session.context
-        return run_with_retries(context, job, work.cluster, work.cleaner, work.batches.abort)
+        assert self._site is not None
+        return run_with_retries(
+            context,
+            job,
+            work.cluster,
+            work.cleaner,
+            work.batches.abort,
+            self._site.scratch,
+        )
 
     def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
         move = self._working.cluster.batch_done(job, reports, seconds)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import logging
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from wallaroo.engine.report import TaskReport
+from wallaroo.runtime.block_files import through_files
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.task import run_level
 from wallaroo.spark.cluster.cluster import Cluster
@@ -34,18 +37,22 @@ def run_with_retries(
     cluster: Cluster,
     cleaner: ShuffleCleaner,
     abort: Callable[[int, Sequence[TaskReport]], None],
+    scratch: Path | None = None,
 ) -> list[TaskReport]:
     """Run a batch; again where Spark gave up on it because hosts went away, or used one that has
     not joined.  What such an attempt staged is dropped by ``abort``.
 
     On this host alone, it is run again once where workers crashed, without the view: a damaged one
     ends processes (SIGBUS), and is made of the checkpoint again.
+
+    ``scratch``: a folder of this host, for blocks on their way from task to task.
     """
     attempts = ATTEMPTS_LOCAL if cluster.is_local else ATTEMPTS
     for attempt in range(1, attempts + 1):
         is_last = attempt == attempts
         try:
-            reports = run_spark_job(context, job, cleaner, cluster.layout(job.tasks))
+            folder = scratch if cluster.is_local else None
+            reports = run_spark_job(context, job, cleaner, cluster.layout(job.tasks), folder)
         except Py4JJavaError as error:
             if is_last or (cluster.is_local and not _is_crash(error)):
                 raise
@@ -67,21 +74,39 @@ def _is_crash(error: Py4JJavaError) -> bool:
 
 
 def run_spark_job(
-    context: SparkContext, job: BatchJob, cleaner: ShuffleCleaner, layout: Layout | None = None
+    context: SparkContext,
+    job: BatchJob,
+    cleaner: ShuffleCleaner,
+    layout: Layout | None = None,
+    scratch: Path | None = None,
 ) -> list[TaskReport]:
-    """Run all levels of one batch as one Spark job; return the reports of all tasks.
+    """Run all levels of one batch as one Spark job; return the reports of all tasks.  Where there is
+    a ``scratch`` folder that all tasks see, large blocks go through files in it.
 
     Partitioning is never declared as preserved: Spark would take the next shuffle for done.
     """
     width = len(job.pieces)
+    folder = _blocks_folder(scratch) if job.levels > 1 else None
+    run = run_level if folder is None else partial(through_files, folder, run_level)
     base = layout.base(width) if layout else context.parallelize(range(width), width)
-    rows = base.mapPartitionsWithIndex(partial(run_level, job, 0))
+    rows = base.mapPartitionsWithIndex(partial(run, job, 0))
     shuffled: list[Any] = []
     for level in range(1, job.levels):
         shuffled.append(rows.partitionBy(job.tasks, own_task))
         placed = layout.anchored(shuffled[-1]) if layout else shuffled[-1]
-        rows = placed.mapPartitionsWithIndex(partial(run_level, job, level))
+        rows = placed.mapPartitionsWithIndex(partial(run, job, level))
     try:
         return list(rows.collect())
     finally:
         cleaner.forget(shuffled)
+        if folder is not None:
+            cleaner.remove(folder)
+
+
+def _blocks_folder(scratch: Path | None) -> str | None:
+    if scratch is None:
+        return None
+    try:
+        return tempfile.mkdtemp(prefix="blocks-", dir=scratch)
+    except OSError:  # Spark has other ways, and says what is wrong
+        return None

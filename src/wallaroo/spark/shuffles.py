@@ -7,6 +7,7 @@ where Spark's internals differ, its own way is left to work.
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -29,6 +30,11 @@ class ShuffleCleaner:
         session.
         """
         return None if self._is_closed else self._thread.submit(self._forget, shuffled)
+
+    def remove(self, folder: str) -> None:
+        """Remove a folder of blocks; one that is left goes with the session's scratch folder."""
+        if not self._is_closed:
+            self._thread.submit(shutil.rmtree, folder, ignore_errors=True)
 
     def _forget(self, shuffled: list[Any]) -> bool:
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 from wallaroo.durable.two_slots import read_two_slots
@@ -42,31 +41,6 @@ class SpoolReader:
         content = read_two_slots(self.folder / "head")
         return unpack_head(content) if content else Head()
 
-    def advance(self, start: Boundary, events_max: int) -> Boundary:
-        """Return the furthest boundary at most ``events_max`` events after ``start``; one chunk at
-        least, if there is one.
-        """
-        head = self.head().position
-        if start.byte >= head.byte:
-            return start
-        below, above = self._around(start.events + events_max, start, head)
-        return below if below.byte > start.byte else above
-
-    def split(self, start: Boundary, end: Boundary, pieces: int) -> list[tuple[Boundary, Boundary]]:
-        """Cut a range at chunk boundaries into at most ``pieces`` ranges of about as many events
-        each, none empty, in order.
-        """
-        cuts = [start]
-        for number in range(1, pieces):
-            wanted = start.events + (end.events - start.events) * number // pieces
-            below, above = self._around(wanted, cuts[-1], end)
-            nearest = below if wanted - below.events <= above.events - wanted else above
-            if cuts[-1].byte < nearest.byte < end.byte:
-                cuts.append(nearest)
-        if end.byte > start.byte:
-            cuts.append(end)
-        return list(pairwise(cuts))
-
     def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
         """Yield the chunks of a range in order, checked.  Raises CheckpointError, naming file and
         byte, for a corrupt one.
@@ -81,9 +55,9 @@ class SpoolReader:
         if low < high:
             yield from parts_of(self.folder, segments_of(self.folder), low, high)
 
-    def _around(self, events: int, start: Boundary, end: Boundary) -> tuple[Boundary, Boundary]:
-        """Return the last boundary with at most so many events and the next one, both within
-        start..end.
+    def around(self, events: int, start: Boundary, end: Boundary) -> tuple[Boundary, Boundary]:
+        """Return the last boundary with at most so many events before it and the next one, both
+        within start..end.
         """
         if events >= end.events:
             return end, end

@@ -69,6 +69,21 @@ class Checkpoint:
         """The identities of the batches that are there: what a sink compares its own with."""
         return self.commits.history(self.id)
 
+    def require_lock(self) -> None:
+        """Raise CheckpointError where the lock's file is not the one that is held: it was removed,
+        and another run may have locked the next one.
+        """
+        try:
+            is_held = os.path.samestat(os.stat(self.root / LOCK), os.fstat(self.lock.fileno()))
+        except FileNotFoundError:
+            is_held = False
+        if not is_held:
+            raise CheckpointError(
+                f"the lock of checkpoint {self.root} was removed while this run held it, so another "
+                f"run may be using the checkpoint. This run ends; nothing was committed since. See "
+                f"that no other one runs there, then run again."
+            )
+
     def release(self) -> None:
         """Give the lock back; again does nothing."""
         self.commits.close()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any, TextIO, cast
 
+from wallaroo.console import WholeLines
 from wallaroo.steps import Step
 from wallaroo.user_output.settings import LEVELS, SEPARATOR, UserOutput
 
@@ -79,22 +80,16 @@ class StepOutput(io.TextIOBase):
     def __init__(self, original: TextIO) -> None:
         super().__init__()
         self.original = original
-        self._half = ""
-        self._lock = threading.Lock()
+        self._lines = WholeLines()
 
     def write(self, text: str) -> int:
-        with self._lock:
-            whole, newline, self._half = (self._half + text).rpartition("\n")
-        if newline:
-            _send(whole + newline, sys._getframe(1))
+        if whole := self._lines.add(text):
+            _send(whole, sys._getframe(1))
         return len(text)
 
     def flush(self) -> None:
-        with self._lock:
-            half = self._half
-            self._half = ""
-        if half:
-            _send(half + "\n", sys._getframe(1))
+        if half := self._lines.take_half():
+            _send(half, sys._getframe(1))
 
     def writable(self) -> bool:
         return True

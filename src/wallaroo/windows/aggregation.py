@@ -5,11 +5,11 @@ Where it runs: everywhere.  Subclasses are the user's.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from wallaroo.signatures import takes_third
 from wallaroo.windows.spec import Window
 
 In = TypeVar("In", contravariant=True)
@@ -78,7 +78,7 @@ class Calls:
 def calls_of(aggregation: Any) -> Calls:
     """Bind an aggregation's methods."""
     output = aggregation.output
-    if not takes_window(output):
+    if not takes_third(output, "window"):
         output = _without_window(output)
     return Calls(_initial(aggregation), aggregation.update, aggregation.combine, output)
 
@@ -100,21 +100,3 @@ def _initial(aggregation: Any) -> Callable[[], Any]:
 
 def _without_window(output: Callable[[Any, Any], Any]) -> Output:
     return lambda key, accumulator, window: output(key, accumulator)
-
-
-def takes_window(output: Callable[..., Any]) -> bool:
-    """Whether ``output`` has a third argument for the window: one that it needs, or that is
-    called ``window``.
-    """
-    try:
-        parameters = inspect.signature(output).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = [
-        each
-        for each in parameters
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(positional) < 3:
-        return False
-    return positional[2].default is inspect.Parameter.empty or positional[2].name == "window"

@@ -37,6 +37,35 @@ def test_a_target_below_the_fixed_cost_does_not_starve_the_batches() -> None:
     assert min(events for events, _ in last) > 10 * EVENTS_MIN
 
 
+@pytest.mark.parametrize("waiting_s", [0.05, 0.3, 1.0])
+def test_a_task_that_waits_before_its_first_event_does_not_starve_the_batches(
+    waiting_s: float,
+) -> None:
+    """A broker that was held for seconds, and is slow afterwards: batches shrink, and grow again."""
+    noise = random.Random(1)
+    pacer = Pacer(0.5)
+    for number in range(300):
+        events = pacer.events_max
+        held_s = 4.0 if number in (20, 25) else 0.0
+        busy_s = (waiting_s + 1e-4 * events) * noise.uniform(0.8, 1.2) + held_s
+        pacer.batch_took(events, 0.4 + busy_s, busy_s, 2)
+    assert pacer.events_max > EVENTS_FIRST
+
+
+def test_events_that_are_slow_are_left_slow() -> None:
+    """Ten milliseconds an event: what is tried now and then takes twice the time, not more."""
+    noise = random.Random(1)
+    pacer = Pacer(1.0)
+    took = []
+    for _ in range(200):
+        busy_s = 0.01 * pacer.events_max * noise.uniform(0.9, 1.1)
+        took.append(0.2 + busy_s)
+        pacer.batch_took(pacer.events_max, 0.2 + busy_s, busy_s, 1)
+    settled_s = took[100:]
+    assert max(settled_s) < 3.0
+    assert sum(settled_s) / len(settled_s) < 1.3
+
+
 def test_batches_that_end_at_coarse_chunks_count_as_full() -> None:
     pacer = Pacer(1.0)
     pacer.events_max = 1_700

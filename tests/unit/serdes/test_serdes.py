@@ -129,7 +129,7 @@ def test_protobuf_messages_return() -> None:
 def test_csv_reads_texts_as_fields() -> None:
     orders = Csv(Order, columns=("id", "side", "price", "note"))
     assert orders.decoder.decode(b'7,buy,"1.5",') == Order(7, Side.BUY, 1.5)
-    line = CsvLine(("price", "id", "side"), b"2.0,8,sell")
+    line = CsvLine(b"\xef\xbb\xbfprice,id,side", b"2.0,8,sell")
     assert Csv(Order).decoder.decode(line) == Order(8, Side.SELL, 2.0)  # type: ignore[arg-type]
     assert Csv(columns=("a", "b")).decoder.decode(b'1,"x, ""y"""') == {"a": "1", "b": 'x, "y"'}
 

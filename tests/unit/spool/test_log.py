@@ -1,15 +1,12 @@
-"""The spool's law, on real files: what is appended and published is read, whole or not at all."""
+"""The spool's invariants, on real files: what is appended and published is read, whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import pickle
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.spool import (
@@ -72,7 +69,6 @@ def test_what_is_not_published_is_not_seen(tmp_path: Path) -> None:
 
 def test_a_new_spool_has_an_empty_head(tmp_path: Path) -> None:
     assert SpoolReader(tmp_path).head() == Head()
-    assert SpoolReader(tmp_path).advance(Boundary(), 10) == Boundary()
 
 
 def test_the_head_tells_what_the_writer_said(tmp_path: Path) -> None:
@@ -82,63 +78,6 @@ def test_the_head_tells_what_the_writer_said(tmp_path: Path) -> None:
     assert (head.is_ended, head.is_paused, head.connections, head.rejected) == (True, True, 4, 2)
     assert head.error == "é" * 400
     writer.close()
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=60),
-    segment_bytes_max=st.integers(1, 2000),
-    events_max=st.integers(0, 100),
-    pieces=st.integers(1, 9),
-)
-def test_advance_and_split_agree_with_counting(
-    tmp_path_factory: pytest.TempPathFactory,
-    sizes: list[int],
-    segment_bytes_max: int,
-    events_max: int,
-    pieces: int,
-) -> None:
-    folder = tmp_path_factory.mktemp("spool")
-    filled(folder, sizes, segment_bytes_max).close()
-    reader = SpoolReader(folder)
-    ends = [sum(sizes[:count]) for count in range(len(sizes) + 1)]
-    here = Boundary()
-    while here != reader.head().position:
-        there = reader.advance(here, events_max)
-        wanted = max(
-            end
-            for end in ends
-            if end <= here.events + events_max or end == ends[ends.index(here.events) + 1]
-        )
-        assert there.events == wanted
-        parts = reader.split(here, there, pieces)
-        assert len(parts) <= pieces
-        assert [parts[0][0], parts[-1][1]] == [here, there]
-        assert all(left[1] == right[0] for left, right in pairwise(parts))
-        assert all(low.events < high.events for low, high in parts)
-        assert (
-            sum(chunk.events for low, high in parts for chunk in reader.chunks(low, high))
-            == there.events - here.events
-        )
-        here = there
-    assert reader.advance(here, events_max) == here
-    assert reader.split(here, here, pieces) == []
-
-
-def test_split_is_even_by_events(tmp_path: Path) -> None:
-    filled(tmp_path, [12, 10, 10, 12]).close()
-    parts = SpoolReader(tmp_path).split(Boundary(), SpoolReader(tmp_path).head().position, 2)
-    assert [high.events - low.events for low, high in parts] == [22, 22]
-
-
-def test_a_large_log_is_cut_by_its_index(tmp_path: Path) -> None:
-    sizes = [50] * 20_000
-    filled(tmp_path, sizes, segment_bytes_max=400_000).close()
-    reader = SpoolReader(tmp_path)
-    assert reader.advance(Boundary(), 777_777).events == 777_750
-    for index in tmp_path.glob("*.index"):
-        index.write_bytes(b"garbage" * 100)
-    assert reader.advance(Boundary(), 777_777).events == 777_750
 
 
 def test_a_writer_continues_where_the_last_one_stopped(tmp_path: Path) -> None:

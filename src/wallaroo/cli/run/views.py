@@ -13,7 +13,6 @@ import contextlib
 import io
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -181,23 +180,17 @@ class LinesAbove(io.TextIOBase):
         super().__init__()
         self._original = original
         self._write_above = write_above
-        self._half = ""
-        self._lock = threading.Lock()
+        self._lines = console.WholeLines()
 
     def write(self, text: str) -> int:
-        with self._lock:
-            whole, newline, self._half = (self._half + text).rpartition("\n")
-        if newline:
-            self._write_above(whole + newline)
+        if whole := self._lines.add(text):
+            self._write_above(whole)
         return len(text)
 
     def finish(self) -> None:
         """Write half a line that nothing follows."""
-        with self._lock:
-            half = self._half
-            self._half = ""
-        if half:
-            self._write_above(half + "\n")
+        if half := self._lines.take_half():
+            self._write_above(half)
 
     def flush(self) -> None:
         """Whole lines are out already."""

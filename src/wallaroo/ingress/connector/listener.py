@@ -19,12 +19,10 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 from wallaroo.connector_protocol.worker import (
@@ -38,8 +36,8 @@ from wallaroo.framing import framer
 from wallaroo.ingress.acks import Streams as StoredStreams
 from wallaroo.ingress.config import ConnectorOptions, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
-from wallaroo.ingress.ports import Address, Ports
-from wallaroo.ingress.source_store import open_store
+from wallaroo.ingress.listener import Listener, Surroundings
+from wallaroo.ingress.ports import Address
 from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.tls_sockets import TlsSocket
 
@@ -63,86 +61,46 @@ class _Client:
     unsent: bytearray = field(default_factory=bytearray)
 
 
-class ConnectorListener:
+class ConnectorListener(Listener):
     """Reads one source's programs into its spool."""
 
     def __init__(
-        self,
-        source: IngressSource,
-        options: ConnectorOptions,
-        selector: selectors.BaseSelector,
-        *,
-        is_durable: bool,
-        checkpoint: str,
-        backlog_bytes_max: int,
-        handshake_s: float,
-        is_stopping: Callable[[float], bool],
+        self, source: IngressSource, options: ConnectorOptions, surroundings: Surroundings
     ):
-        self.source = source
-        self.is_changed = True  # something to publish
-        self.published_at = 0.0
+        super().__init__(source, surroundings, partial(StoredStreams, stream_in=stream_in))
         self._options = options
-        self._selector = selector
-        self._handshake_s = handshake_s
-        self._store = open_store(
-            Path(source.folder),
-            is_durable=is_durable,
-            checkpoint=checkpoint,
-            backlog_bytes_max=backlog_bytes_max,
-            is_stopping=is_stopping,
-            log=self._log,
-            streams_of=partial(StoredStreams, stream_in=stream_in),
-        )
+        self._handshake_s = surroundings.handshake_s
         self._streams = known_streams(self._store.streams.counts)
         self._frame = framer(source.framing)
-        self._ports = Ports(source.name, source.host, selector, self._log)
         self._clients: dict[int, _Client] = {}
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether the backlog is at its bound and nothing is read."""
-        return self._store.is_paused
-
     def listen(self) -> tuple[Address, Address | None]:
-        """Open the port; return its address.  Raises PeerError if it cannot be had."""
         return self._ports.open(self.source.port, self._open), None
 
-    def publish(self) -> None:
-        """Make what was appended visible and, where durable, safe; then answer the clients."""
-        self._store.connections = len(self._clients)
-        self._store.publish()
-        self.published_at = time.monotonic()
-        self.is_changed = False
+    def _connected(self) -> int:
+        return len(self._clients)
+
+    def _answer_all(self) -> None:
         for client in list(self._clients.values()):
             self._answer(client)
 
-    def look_at_backlog(self) -> None:
-        """Stop reading, and giving credits, when the backlog is at its bound; go on when it is well
-        below.
-        """
-        is_at_bound = self._store.is_at_bound()
-        if is_at_bound is None or is_at_bound == self._store.is_paused:
-            return
-        self._store.is_paused = is_at_bound
-        self.is_changed = True
+    def _pause_all(self) -> None:
+        """Give no credits, too."""
         for client in self._clients.values():
-            if is_at_bound:
-                client.session.pause()
-                self._selector.unregister(client.socket)
-            else:
-                client.session.resume()
-                self._watch(client)
+            client.session.pause()
+            self._selector.unregister(client.socket)
 
-    def look_after(self, now: float) -> None:
-        """Do what is due about once a second (``now``: monotonic)."""
+    def _resume_all(self) -> None:
+        for client in self._clients.values():
+            client.session.resume()
+            self._watch(client)
+
+    def _look_after_clients(self, now: float) -> None:
         for client in list(self._clients.values()):
             if client.session.state is State.CONNECTED and client.until < now:
                 self._reject(client, f"it sent no HELLO for {self._handshake_s:g} s")
             else:
                 client.session.beat()
-        self.publish()
-        self._store.remove_consumed()
-        self._ports.retry()
 
     def close(self) -> None:
         """Publish, acknowledge and close everything; clients connect again to the next run."""
@@ -165,7 +123,8 @@ class ConnectorListener:
             self._streams, options.cookie.encode(), options.max_credits, options.refill_credits
         )
         until = time.monotonic() + self._handshake_s
-        client = self._clients[number] = _Client(sock, peer, number, until, session)
+        client = _Client(sock, peer, number, until, session)
+        self._clients[number] = client
         self.is_changed = True
         if self._store.is_paused:
             session.pause()
@@ -267,9 +226,6 @@ class ConnectorListener:
             client.socket.recv(READ_BYTES)  # what is not read would overtake an ERROR as a reset
         client.socket.close()
         self.is_changed = True
-
-    def _log(self, what: str) -> None:
-        print(f"ingress: source '{self.source.name}': {what}", file=sys.stderr, flush=True)
 
 
 def _keep_alive(sock: socket.socket) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from wallaroo.sinks.staging import Staged
+from wallaroo.sinks.wrapped_encoder import WrappedEncoder
 from wallaroo.steps import Encoder
 
 HEAD = struct.Struct(">iiiH")
@@ -125,20 +126,11 @@ class _RecordFunction:
         return None if output is None else pack(output)
 
 
-class RecordEncoder(Encoder[Any]):
+class RecordEncoder(WrappedEncoder):
     """An encoder whose outputs leave as Kafka records; name and place are the user's."""
 
     def __init__(self, inner: Encoder[Any]):
-        super().__init__(_RecordFunction(inner.function), inner.step_name, inner.on_error)
-        self.inner = inner
-        self.__module__ = inner.__module__
-        self.__qualname__ = inner.__qualname__
-        self.__doc__ = inner.__doc__
-
-    @property
-    def place(self) -> str:
-        """``file:line`` of the user's function."""
-        return self.inner.place
+        super().__init__(_RecordFunction(inner.function), inner)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordEncoder, (self.inner,)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, overload
 from uuid import UUID
 
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.sinks.wrapped_encoder import WrappedEncoder
 from wallaroo.steps import ON_ERROR, STOP, Encoder, place_of
 
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -132,23 +133,14 @@ class _RowFunction:
         )
 
 
-class RowEncoder(Encoder[Any]):
+class RowEncoder(WrappedEncoder):
     """An encoder whose tuples leave as rows of the sink's columns; name and place are the
     user's.
     """
 
     def __init__(self, inner: Encoder[Any], columns: tuple[str, ...]):
-        super().__init__(_RowFunction(inner.function, columns), inner.step_name, inner.on_error)
-        self.inner = inner
+        super().__init__(_RowFunction(inner.function, columns), inner)
         self.columns = columns
-        self.__module__ = inner.__module__
-        self.__qualname__ = inner.__qualname__
-        self.__doc__ = inner.__doc__
-
-    @property
-    def place(self) -> str:
-        """``file:line`` of the user's function."""
-        return self.inner.place
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowEncoder, (self.inner, self.columns)

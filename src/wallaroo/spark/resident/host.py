@@ -10,7 +10,6 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +17,10 @@ from pyspark.sql import SparkSession
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
-from wallaroo.metrics.status import WorkerStatus
 from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.busy_workers import describe_workers
-from wallaroo.runtime.host import Enter, Site
+from wallaroo.runtime.host import Enter, OnThisMachine, Site
 from wallaroo.runtime.intake import plan_ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.resident.epochs import Epoch
@@ -57,7 +55,7 @@ class _Generation:
         self.job.wait()
 
 
-class ResidentHost:
+class ResidentHost(OnThisMachine):
     """See ``wallaroo.runtime.host.Host``."""
 
     def __init__(self, name: str, options: RunOptions, session: SparkSession | None):
@@ -77,22 +75,6 @@ class ResidentHost:
         self._is_over = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="wallaroo-epochs", daemon=True)
-
-    @property
-    def is_local(self) -> bool:
-        return True
-
-    @property
-    def serve_on(self) -> str | None:
-        return None
-
-    @property
-    def reachable_as(self) -> str:
-        return "127.0.0.1"
-
-    @property
-    def waiting_for(self) -> str:
-        return ""
 
     # -- the tasks of batches
 
@@ -168,12 +150,6 @@ class ResidentHost:
         except GONE:
             return False
 
-    def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
-        return ""
-
-    def workers(self) -> tuple[WorkerStatus, ...]:
-        return ()
-
     # -- life
 
     def open(self, site: Site, enter: Enter) -> None:
@@ -208,10 +184,13 @@ class ResidentHost:
         assert wakes is not None
         logs = batches.setup.logs_by_name
         looks = Looks(logs.values(), batches.setup.plan.has_time)
+        growth = self._options.batch_time_s / self._options.batch_target_s
         while not self._is_over.is_set():
             events_max, is_held = self._admitted
             start = batches.ends
-            ends = start if is_held else plan_ends(start, logs, events_max)
+            ends = (
+                start if is_held else plan_ends(start, logs, events_max, int(growth * events_max))
+            )
             if ends == start and (is_held or not batches.is_due):
                 wakes.wait(looks.pause_s())
             else:

@@ -6,14 +6,11 @@ it goes on where it was.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.unit.sinks.identities import commit_of, history_to
-from wallaroo.faults import fault_point
-from wallaroo.sinks.interface import WriteContext
+from tests.unit.sinks import killed_driver
 from wallaroo.sinks.kafka.config import KafkaSinkConfig
 
 TASKS = 2
@@ -28,32 +25,13 @@ def outputs_of(batch: int, task: int) -> list[tuple[str, str, int]]:
 
 def stage(config: KafkaSinkConfig, staging: Path, batch: int) -> list[Any]:
     """One batch's tokens, in output order."""
-    tokens = []
-    assert config.encoder is not None
-    for task in range(TASKS):
-        writer = config.writer(WriteContext("s", batch, task, "a", staging, True))
-        writer.write([config.encoder.function(output) for output in outputs_of(batch, task)])
-        tokens.append(writer.prepare())
-    return tokens
+    return killed_driver.stage(config, staging, batch, TASKS, outputs_of)
 
 
 def main(brokers: str, topic: str, delivery: str, folder: Path, batches: int) -> None:
     """Commit the batches that are missing."""
     config = KafkaSinkConfig(topic, brokers, delivery=delivery)
-    staging, commit_file = folder / "staging", folder / "commit.json"
-    committer = config.committer("s", staging, True)
-    last, tokens = json.loads(commit_file.read_text()) if commit_file.exists() else (-1, [])
-    committer.recover(history_to(last), tokens)
-    for batch in range(last + 1, batches):
-        tokens = stage(config, staging, batch)
-        partial = commit_file.with_suffix(".tmp")
-        partial.write_text(json.dumps([batch, tokens]))
-        fault_point("commit.before")
-        partial.rename(commit_file)
-        fault_point("commit.after")
-        committer.commit(commit_of(batch), tokens)
-    committer.close(DRAIN_SECONDS)
-    assert committer.status().pending_bytes == 0, committer.status()
+    killed_driver.commit_batches(config, folder, batches, stage, DRAIN_SECONDS)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,122 @@
+"""What listens for one source inside the ingress, whatever its protocol: its port, its spool.
+
+Where it runs: ingress.
+"""
+
+from __future__ import annotations
+
+import selectors
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallaroo.ingress.acks import Streams
+from wallaroo.ingress.config import IngressSource
+from wallaroo.ingress.ports import Address, Ports
+from wallaroo.ingress.source_store import open_store
+from wallaroo.spool import SpoolWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all listeners of an ingress have in common."""
+
+    selector: selectors.BaseSelector
+    is_stopping: Callable[[float], bool]
+    is_durable: bool
+    checkpoint: str
+    backlog_bytes_max: int
+    handshake_s: float
+
+
+class Listener(ABC):
+    """Reads one source's clients into its spool."""
+
+    def __init__(
+        self,
+        source: IngressSource,
+        surroundings: Surroundings,
+        streams_of: Callable[[SpoolWriter], Streams] = Streams,
+    ):
+        self.source = source
+        self.is_changed = True  # something to publish
+        self.published_at = 0.0
+        self._selector = surroundings.selector
+        self._store = open_store(
+            Path(source.folder),
+            is_durable=surroundings.is_durable,
+            checkpoint=surroundings.checkpoint,
+            backlog_bytes_max=surroundings.backlog_bytes_max,
+            is_stopping=surroundings.is_stopping,
+            log=self._log,
+            streams_of=streams_of,
+        )
+        self._ports = Ports(source.name, source.host, self._selector, self._log, source.tls)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the backlog is at its bound and nothing is read."""
+        return self._store.is_paused
+
+    @abstractmethod
+    def listen(self) -> tuple[Address, Address | None]:
+        """Open the ports; return their addresses, the second one for acknowledged senders.  Raises
+        PeerError if one cannot be had.
+        """
+
+    def publish(self) -> None:
+        """Make what was appended visible and, where durable, safe; then answer the clients."""
+        self._store.connections = self._connected()
+        self._store.publish()
+        self.published_at = time.monotonic()
+        self.is_changed = False
+        self._answer_all()
+
+    def look_at_backlog(self) -> None:
+        """Stop reading when the backlog is at its bound, go on when it is well below."""
+        is_at_bound = self._store.is_at_bound()
+        if is_at_bound is None or is_at_bound == self._store.is_paused:
+            return
+        self._store.is_paused = is_at_bound
+        self.is_changed = True
+        if is_at_bound:
+            self._pause_all()
+        else:
+            self._resume_all()
+
+    def look_after(self, now: float) -> None:
+        """Do what is due about once a second (``now``: monotonic)."""
+        self._look_after_clients(now)
+        self.publish()
+        self._store.remove_consumed()
+        self._ports.retry()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Publish and close everything."""
+
+    @abstractmethod
+    def _connected(self) -> int:
+        """Return how many clients are connected."""
+
+    @abstractmethod
+    def _answer_all(self) -> None:
+        """Send clients what is safe now."""
+
+    @abstractmethod
+    def _pause_all(self) -> None:
+        """Read no client."""
+
+    @abstractmethod
+    def _resume_all(self) -> None:
+        """Read all clients again."""
+
+    @abstractmethod
+    def _look_after_clients(self, now: float) -> None:
+        """Close clients that never said what they had to."""
+
+    def _log(self, what: str) -> None:
+        print(f"ingress: source '{self.source.name}': {what}", file=sys.stderr, flush=True)

@@ -1,0 +1,34 @@
+"""Rows: dicts, as a Parquet file or a database gives them, as values of a type.
+
+Where it runs: everywhere; pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from wallaroo.serdes.serde import STOP, Codec
+from wallaroo.serdes.shapes import reader_of
+from wallaroo.steps import Decoder
+
+Row = TypeVar("Row")
+
+
+class RowCodec(Codec):
+    """Dicts as values of a type."""
+
+    def __init__(self, kind: Any):
+        super().__init__(kind)
+        self._read = reader_of(kind)
+
+    def decode(self, payload: Any) -> Any:
+        return self._read(payload)
+
+    def encode(self, event: Any) -> bytes:
+        raise TypeError("a row has no payload")
+
+
+def row_decoder(kind: type[Row], *, on_error: str = STOP) -> Decoder[Row]:
+    """Return a decoder that makes rows (dicts) values of a type, a dataclass, say."""
+    name = f"decode row {kind.__name__}"
+    return Decoder(RowCodec(kind).decode, name, on_error=on_error, is_pure=True)

@@ -1,0 +1,45 @@
+"""What the signature of a user's function says.
+
+Where it runs: everywhere; pure.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    """Return a function's parameters; None where Python does not know them.
+
+    >>> [each.name for each in parameters_of(lambda key, *rest: key)]
+    ['key', 'rest']
+    """
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def positional(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Return those of which each takes one positional argument."""
+    return [
+        each
+        for each in parameters
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+
+
+def takes_third(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has a third argument: one that it needs, or that is called so.
+
+    >>> takes_third(lambda event, state, context=None: 0, "context")
+    True
+    >>> takes_third(lambda event, state, scale=2: 0, "context")
+    False
+    """
+    given = positional(parameters_of(function) or [])
+    if len(given) < 3:
+        return False
+    return given[2].default is inspect.Parameter.empty or given[2].name == name

@@ -1,0 +1,29 @@
+"""An encoder of a user's whose outputs a sink packs for its tasks.
+
+Where it runs: the configuration travels; encoders run in workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wallaroo.steps import Encoder
+
+
+class WrappedEncoder(Encoder[Any]):
+    """Calls ``function`` in the place of the user's encoder ``inner``; name and place are the
+    user's.  A subclass says how it is pickled.
+    """
+
+    def __init__(self, function: Callable[[Any], Any], inner: Encoder[Any]):
+        super().__init__(function, inner.step_name, inner.on_error)
+        self.inner = inner
+        self.__module__ = inner.__module__
+        self.__qualname__ = inner.__qualname__
+        self.__doc__ = inner.__doc__
+
+    @property
+    def place(self) -> str:
+        """``file:line`` of the user's function."""
+        return self.inner.place

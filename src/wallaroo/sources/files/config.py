@@ -1,0 +1,91 @@
+"""FilesSourceConfig: the lines or rows of many files, of a folder or of an object store.
+
+Where it runs: the configuration travels; the driver lists files, workers read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.framing import Framing
+from wallaroo.serdes.csv import Csv
+from wallaroo.sources.file.config import text
+from wallaroo.sources.files.forms import CSV, FORMS, LINES, PARQUET, form_of
+from wallaroo.sources.interface import Event, FedBy, SourceConfig
+from wallaroo.sources.log import LogContext, SourceLog
+from wallaroo.sources.replayable import as_it_is
+from wallaroo.steps import Decoder
+
+
+@dataclass(frozen=True, slots=True)
+class FilesSourceConfig(SourceConfig[Event]):
+    """Read all files of a folder, or that match a pattern (``**`` for subfolders), each once; exactly
+    once, and without a copy.
+
+    ``path`` is on a disk that workers see, too, or ``s3://bucket/key``.  Workers read files side by
+    side; order is kept within a file.  A file has to be complete when it appears under its name:
+    write it elsewhere, or under a name that begins with ``.``, and rename it.
+
+    ``form`` is ``"lines"`` (JSON lines, logs), ``"csv"`` (the first line names the columns) or
+    ``"parquet"``; by default what the path ends with.  The decoder gets a line (bytes), a
+    `wallaroo.serdes.CsvLine`, or a row (a dict); by default it makes a ``str`` or a dict.  Names
+    that end with ``.gz`` are decompressed.  With ``watch`` the source takes files that appear while
+    it runs, and never ends.
+
+    ``options`` are those of pyarrow's S3FileSystem: ``endpoint_override``, ``region``,
+    ``access_key``, ``secret_key``, ``scheme``; without them AWS's own environment decides.
+    """
+
+    kind: ClassVar[str] = "files"
+    fed_by: ClassVar[FedBy] = FedBy.ITSELF
+
+    name: str
+    path: str
+    decoder: Decoder[Event] = text  # type: ignore[assignment]  # and Event is str then
+    form: str = ""
+    watch: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        form = self.form or form_of(self.path)
+        if form not in FORMS:
+            raise self._wrong(
+                f"form={form!r} is unknown.", f"Choose one of {', '.join(map(repr, FORMS))}."
+            )
+        if self.options and not self.path.startswith("s3://"):
+            raise self._wrong("options are for s3:// only.", "Leave them out.")
+        if form == PARQUET and self.path.endswith(".gz"):
+            raise self._wrong("Parquet files are not gzipped as a whole.", "Name *.parquet.")
+        object.__setattr__(self, "form", form)
+        object.__setattr__(self, "options", dict(self.options))
+        if self.decoder is text and form != LINES:
+            rows: Any = Csv().decoder if form == CSV else as_it_is
+            object.__setattr__(self, "decoder", rows)
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        return WallarooParameterError(
+            Problem(f"FilesSourceConfig(name={self.name!r})", "", what, fix)
+        )
+
+    @property
+    def label(self) -> str:
+        return f"files {self.path}"
+
+    @property
+    def has_plain_payloads(self) -> bool:
+        return self.form == LINES
+
+    @property
+    def wire_framing(self) -> Framing:
+        return Framing()  # events need none
+
+    def open_log(self, context: LogContext) -> SourceLog:
+        # it imports Arrow, which takes long
+        from wallaroo.sources.files.log import FilesLog
+        from wallaroo.storage import Storage
+
+        storage = Storage(self.path, tuple(sorted(self.options.items())))
+        return FilesLog(self.name, storage, self.form, self.watch)

@@ -1,0 +1,226 @@
+"""Many files as one log.
+
+Where it runs: the driver and the planner list files, workers read ranges.
+
+A position's place is ``{"files": {name: [done, size]}, "gone": events}``: how far each file was
+read, in bytes, and about how many events were in files that are not there any more.
+
+The invariants:
+
+* A file does not change once it is there: one whose size is another than at the first look ends the
+  run, before anything more of it is read.
+* A file that was read to its end and is gone is forgotten.  One that is gone before ends the run.
+* A file that cannot be read in parts (it is compressed) is read in one batch, by one task.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.sources.files.reading import is_whole, records
+from wallaroo.sources.log import Head, Position, Range, Records, SourceLog
+from wallaroo.storage import Storage
+
+LOOK_S = 1.0  # how long a list of the files is good for
+EVENT_BYTES = 100  # how many bytes an event is taken for, to say how many are waiting
+PIECE_BYTES_MIN = 64 * 1024  # a smaller part of a file is not worth a task
+PATIENCE_S = 30.0  # at the start of a run, for a store that does not answer
+RETRY_S = 1.0
+
+Files = dict[str, list[int]]  # name -> [done, size]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The last list of files, in this process."""
+
+    sizes: dict[str, int]
+    at: float
+    error: str = ""
+
+
+class FilesLog(SourceLog):
+    """See the module's head."""
+
+    def __init__(
+        self,
+        source: str,
+        storage: Storage,
+        form: str,
+        is_watching: bool,
+        bound: dict[str, int] | None = None,
+    ):
+        """``bound`` are the files that a source that does not watch reads; the first look finds
+        them.
+        """
+        self._source = source
+        self._storage = storage
+        self._form = form
+        self._is_watching = is_watching
+        self._bound = bound
+        self._seen: _Seen | None = None
+        self._gone = 0  # events of files that are forgotten, as far as this process knows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self._source, self._storage, self._form, self._is_watching, self._bound)
+        return FilesLog, arguments
+
+    # -- planning ---------------------------------------------------------------------------------
+
+    def beginning(self) -> Position:
+        self._find_bound()
+        return _position({}, 0)
+
+    def require(self, position: Position) -> None:
+        """Raise PeerError where the place cannot be listed, or a file has changed."""
+        self._find_bound()
+        self._judged(position, self._sizes())
+        self._gone = int(position.place["gone"])
+
+    def head(self) -> Head:
+        sizes = self._sizes()
+        error = self._seen.error if self._seen is not None else ""
+        files = {name: [size, size] for name, size in sizes.items()}
+        return Head(_position(files, self._gone), is_ended=not self._is_watching, error=error)
+
+    def committed(self, position: Position, released: Position | None) -> None:
+        self._gone = int(position.place["gone"])
+
+    def advance(self, start: Position, events_max: int) -> Position:
+        """Go on file by file, in the order of their names."""
+        files = self._judged(start, self._sizes())
+        gone = int(start.place["gone"]) + sum(
+            _events(*state) for name, state in start.place["files"].items() if name not in files
+        )
+        left = max(PIECE_BYTES_MIN, events_max * EVENT_BYTES)
+        for name in sorted(files):
+            done, size = files[name]
+            if left <= 0:
+                break
+            step = size - done if is_whole(name) else min(left, size - done)
+            if step:
+                files[name] = [done + step, size]
+                left -= step
+        started = {name: state for name, state in files.items() if state[0]}
+        return _position(started, gone)
+
+    def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
+        """Cut at bytes; a record that lies across a cut belongs to where it begins."""
+        before: Files = start.place["files"]
+        parts = [
+            (name, before.get(name, [0, 0])[0], done)
+            for name, (done, _) in sorted(end.place["files"].items())
+        ]
+        parts = [part for part in parts if part[1] < part[2]]
+        total = sum(high - low for _, low, high in parts)
+        size = max(PIECE_BYTES_MIN, -(-total // pieces))
+        found: list[list[Range]] = []
+        room = 0
+        for name, start_at, high in parts:
+            low = start_at
+            while low < high:
+                if room <= 0:
+                    found.append([])
+                    room = size
+                middle = high if is_whole(name) else min(high, low + room)
+                found[-1].append(Range(name, low, middle, (middle - low) // EVENT_BYTES + 1))
+                room -= middle - low
+                low = middle
+        return found
+
+    def backlog_bytes(self, position: Position, head: Head) -> int:
+        done: Files = position.place["files"]
+        files: Files = head.position.place["files"]
+        return sum(size - done.get(name, [0, 0])[0] for name, (_, size) in files.items())
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def read(self, part: Range) -> Iterator[Records]:
+        """Yield a range's records.  Raises CheckpointError where the file is gone."""
+        try:
+            blocks = records(self._storage, self._form, part.partition, part.start, part.end)
+            for block in blocks:
+                yield Records(part.partition, time.time_ns(), block)
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"source '{self._source}': {part.partition} is gone and was not processed to its "
+                f"end. Put it back, then run again."
+            ) from error
+        except (OSError, ValueError) as error:  # Arrow's errors of files are ValueErrors
+            raise PeerError(
+                f"source '{self._source}': {part.partition} cannot be read: {_words(error)}. Nothing "
+                f"is lost: correct it, then run again."
+            ) from error
+
+    # -- the list of files ------------------------------------------------------------------------
+
+    def _find_bound(self) -> None:
+        """Look for the first time, patiently.  Raises PeerError where nothing answers."""
+        until = time.monotonic() + (PATIENCE_S if self._storage.is_s3 else 0.0)
+        while self._bound is None:
+            sizes = self._sizes()
+            assert self._seen is not None
+            if not self._seen.error:
+                self._bound = sizes
+            elif time.monotonic() >= until:
+                raise PeerError(
+                    f"Source '{self._source}': {self._seen.error}. Is the path right, and may it be "
+                    f"read?"
+                )
+            else:
+                time.sleep(RETRY_S)
+                self._seen = None
+
+    def _sizes(self) -> dict[str, int]:
+        if self._bound is not None and not self._is_watching:
+            return self._bound
+        seen = self._seen
+        now = time.monotonic()
+        if seen is not None and now - seen.at < LOOK_S:
+            return seen.sizes
+        try:
+            found = _Seen(self._storage.sizes(), now)
+        except OSError as error:
+            known = seen.sizes if seen is not None else {}
+            found = _Seen(known, now, f"{self._storage.path} cannot be listed: {_words(error)}")
+        self._seen = found
+        return found.sizes
+
+    def _judged(self, position: Position, sizes: dict[str, int]) -> Files:
+        """Return what there is to read, with how far it was read.  Raises PeerError where a file has
+        changed or is gone too early.
+        """
+        files: Files = {name: [0, size] for name, size in sizes.items()}
+        for name, (done, size) in position.place["files"].items():
+            if name in sizes and sizes[name] != size:
+                raise PeerError(
+                    f"Source '{self._source}': {name} had {size:,} bytes when it was found and has "
+                    f"{sizes[name]:,} now. A file has to be complete when it appears: write it under "
+                    f"another name, such as .{name.rpartition('/')[2]}, and rename it."
+                )
+            if name in sizes:
+                files[name] = [done, size]
+            elif done < size:
+                raise PeerError(
+                    f"Source '{self._source}': {name} is gone after {done:,} of {size:,} bytes were "
+                    f"read. Put it back, then run again."
+                )
+        return files
+
+
+def _position(files: Files, gone: int) -> Position:
+    place = {"files": dict(sorted(files.items())), "gone": gone}
+    return Position(place, gone + sum(_events(*state) for state in files.values()))
+
+
+def _events(done: int, size: int) -> int:
+    """Return about how many events were read of a file; more whenever more was read."""
+    return done // EVENT_BYTES + (done > 0) + (done == size)
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,128 @@
+"""Reading a range of a file: lines, rows of CSV, rows of Parquet.
+
+Where it runs: workers.
+
+The invariant: a record belongs to the range in which it begins; a Parquet row belongs where its row
+group begins.  So any cut of a file into ranges of bytes gives each record once, in order.  A
+compressed file is one range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from wallaroo.serdes.csv import CsvLine
+from wallaroo.sources.files.forms import CSV, LINES, PARQUET
+from wallaroo.storage import Storage
+
+BLOCK_BYTES = 1 << 20
+ROWS_MAX = 1024  # given on at a time
+GZ = ".gz"
+
+Blocks = Iterator[list[Any]]
+
+
+def is_whole(name: str) -> bool:
+    """Whether a file can be read from its beginning only."""
+    return name.endswith(GZ)
+
+
+def lines(file: Any, start: int, end: int) -> Iterator[list[bytes]]:
+    """Yield the lines that begin in a range of bytes, without their ends, block by block."""
+    at = max(0, start - 1)
+    file.seek(at)
+    rest = b""
+    is_aligned = start == 0
+    while block := file.read(BLOCK_BYTES):
+        part = rest + block
+        if not is_aligned:
+            newline = part.find(b"\n")
+            if newline < 0:
+                at += len(part)
+                continue
+            at += newline + 1
+            part = part[newline + 1 :]
+            is_aligned = True
+        if at >= end:
+            return
+        last = part.find(b"\n", max(0, end - 1 - at))
+        whole = part[: last + 1] if last >= 0 else part[: part.rfind(b"\n") + 1]
+        if whole:
+            yield [_without_end(line) for line in whole[:-1].split(b"\n")]
+        if last >= 0:
+            return
+        at += len(whole)
+        rest = part[len(whole) :]
+    if rest and is_aligned and at < end:
+        yield [_without_end(rest)]
+
+
+def _without_end(line: bytes) -> bytes:
+    return line[:-1] if line.endswith(b"\r") else line
+
+
+class _Unzipped:
+    """A compressed file as one that is read from its beginning."""
+
+    def __init__(self, file: Any):
+        self._stream = pa.CompressedInputStream(file, "gzip")
+
+    def seek(self, at: int) -> None:
+        assert at == 0, "a compressed file is read from its beginning"
+
+    def read(self, size: int) -> bytes:
+        found: bytes = self._stream.read(size)
+        return found
+
+
+def _lines_of(file: Any, name: str, start: int, end: int) -> Iterator[list[bytes]]:
+    if is_whole(name):
+        return lines(_Unzipped(file), 0, 1 << 62)
+    return lines(file, start, end)
+
+
+def _rows_of_csv(file: Any, name: str, start: int, end: int) -> Blocks:
+    header = None if start == 0 else next(lines(file, 0, 1))[0]
+    for block in _lines_of(file, name, start, end):
+        rows = block
+        if header is None:
+            header = block[0]
+            rows = block[1:]
+        found = [CsvLine(header, row) for row in rows if row]
+        if found:
+            yield found
+
+
+def _rows_of_parquet(file: Any, name: str, start: int, end: int) -> Blocks:
+    parquet = pq.ParquetFile(file)
+    groups = [
+        number
+        for number in range(parquet.num_row_groups)
+        if start <= _begins_at(parquet.metadata.row_group(number)) < end
+    ]
+    for number in groups:
+        for batch in parquet.iter_batches(ROWS_MAX, row_groups=[number]):
+            yield batch.to_pylist()
+
+
+def _begins_at(group: Any) -> int:
+    column = group.column(0)
+    places = (column.dictionary_page_offset, column.data_page_offset)
+    return min(int(place) for place in places if place)
+
+
+READERS: dict[str, Callable[[Any, str, int, int], Blocks]] = {
+    LINES: _lines_of,
+    CSV: _rows_of_csv,
+    PARQUET: _rows_of_parquet,
+}
+
+
+def records(storage: Storage, form: str, name: str, start: int, end: int) -> Blocks:
+    """Yield the records of a range of a file.  Raises OSError."""
+    with storage.open(name) as file:
+        yield from READERS[form](file, name, start, end)

@@ -1,0 +1,104 @@
+"""Folders of files and of objects behind one interface: what is there, and reading and writing it.
+
+Where it runs: driver and workers.  It imports Arrow.
+
+A path is a file, a folder, or a pattern, on a disk or in an S3-compatible object store
+(``s3://bucket/key``).  Names are whole paths, without the scheme.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pyarrow import fs
+
+S3 = "s3://"
+WILD = re.compile(r"[*?\[]")
+HIDDEN = (".", "_")  # names of files that are not finished, or not data
+CONNECT_S, REQUEST_S = 5.0, 30.0
+
+Options = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A place and the way there; picklable."""
+
+    path: str
+    options: Options = field(default=(), repr=False)  # may hold a password
+
+    @property
+    def is_s3(self) -> bool:
+        """Whether it is an object store rather than a disk."""
+        return self.path.startswith(S3)
+
+    @property
+    def root(self) -> str:
+        """The path without its scheme."""
+        if self.is_s3:
+            return self.path.removeprefix(S3).rstrip("/")
+        return str(Path(self.path).absolute())
+
+    @property
+    def system(self) -> Any:
+        """Arrow's file system, one per process."""
+        return _s3(self.options) if self.is_s3 else fs.LocalFileSystem()
+
+    def sizes(self) -> dict[str, int]:
+        """Return all files that there are and their sizes, without empty ones.  Raises OSError, FileNotFoundError where
+        there is neither file nor folder.
+        """
+        root = self.root
+        if WILD.search(root):
+            base = root[: WILD.search(root).start()].rpartition("/")[0]  # type: ignore[union-attr]
+            pattern = re.compile(translated(root))
+            return {
+                name: size for name, size in self._below(base).items() if pattern.fullmatch(name)
+            }
+        found = self.system.get_file_info(root)
+        if found.type == fs.FileType.File:
+            return {root: int(found.size)}
+        return self._below(root, is_deep=False)
+
+    def _below(self, folder: str, *, is_deep: bool = True) -> dict[str, int]:
+        selector = fs.FileSelector(folder or "/", recursive=is_deep)
+        return {
+            found.path: int(found.size)
+            for found in self.system.get_file_info(selector)
+            if found.type == fs.FileType.File
+            and found.size
+            and not found.base_name.startswith(HIDDEN)
+        }
+
+    def open(self, name: str) -> Any:
+        """Open a file for reading at any place."""
+        return self.system.open_input_file(name)
+
+    def write_object(self, name: str, content: bytes) -> None:
+        """Write an object of an object store: it appears whole, when this returns."""
+        with self.system.open_output_stream(name) as out:
+            out.write(content)
+
+
+@lru_cache(maxsize=8)
+def _s3(options: Options) -> Any:
+    own = {"connect_timeout": CONNECT_S, "request_timeout": REQUEST_S}
+    return fs.S3FileSystem(**{**own, **dict(options)})
+
+
+def translated(pattern: str) -> str:
+    """Return a regular expression for a pattern of paths.
+
+    >>> translated("in/**/*.csv")
+    'in/(?:.*/)?[^/]*\\\\.csv'
+    """
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern)
+    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return "".join(
+        known[part] if part in known else part if part.startswith("[") else re.escape(part)
+        for part in parts
+    )
