@@ -23,6 +23,7 @@ from wallaroo.engine.heads import (
     decode_keyed,
     decode_timed,
     emit_events,
+    emit_sided,
     emit_timed_events,
     ship_by_place,
 )
@@ -402,10 +403,13 @@ class Level:
         if known is not None:
             return known
         built = self._built[block.stage]
-        head = emit_timed_events(built.emit, built.time)
+        leave = self.plan.stages[block.origin].exit
+        assert isinstance(leave, ToExchange)
+        emit = built.emit if leave.side is None else emit_sided(leave.side, built.emit)
+        head = emit_timed_events(emit, built.time)
         if block.kind is Kind.FRAMES:
             decoder, failed = self._decoder_of(block)
-            head = decode_timed(decoder, built.emit, failed, built.time)
+            head = decode_timed(decoder, emit, failed, built.time)
         head = self._timed_heads[block.stage, block.origin] = fused(head)
         return head
 

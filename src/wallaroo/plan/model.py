@@ -63,6 +63,8 @@ class ToExchange:
     is_raw: bool = False
     # route by the key that the event came with (merged keyed streams meet before a state step)
     keeps_key: bool = False
+    # on arrival, events say that they are of this side of a join
+    side: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
