@@ -19,9 +19,10 @@ from tests.conformance.runners import LocalRunner, SparkRunner
 @pytest.fixture
 def spark_runner(spark_session: Any, monkeypatch: pytest.MonkeyPatch) -> SparkRunner:
     """Spark with batches and tasks so small that few lines make several of both."""
-    from wallaroo.runtime import pacing
+    from wallaroo.runtime import intake, pacing
 
     monkeypatch.setattr(pacing, "EVENTS_FIRST", 16)
+    monkeypatch.setattr(intake, "EVENTS_FIRST", 16)
     monkeypatch.setattr(pacing, "EVENTS_MIN", 16)
     monkeypatch.setattr(pacing, "TASK_S", 1e-5)
     return SparkRunner(spark_session)

@@ -17,9 +17,10 @@ from tests.conformance.apps import sessions, waiting
 from tests.conformance.cases import TIMED_LINES as LINES
 from tests.conformance.cases import per_key
 from wallaroo.options import RunOptions
-from wallaroo.runtime import commit_protocol, pacing
+from wallaroo.runtime import commit_protocol, intake, pacing
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.sources.file import scanner
 
 
 def new_run(application: wallaroo.Application, tasks: int = 3, **options: Any) -> Run:
@@ -37,6 +38,8 @@ def written(folder: Path) -> dict[str, list[str]]:
 @pytest.fixture
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing, "EVENTS_FIRST", 16)
+    monkeypatch.setattr(intake, "EVENTS_FIRST", 16)
+    monkeypatch.setattr(scanner, "MARK_BYTES", 128)
     monkeypatch.setattr(pacing, "EVENTS_MIN", 16)
 
 
