@@ -111,6 +111,8 @@ class Step:
     # whether it keeps ordered entries and what is due (``engine.ordered_entries``); then it is also
     # ``is_stateful``
     keeps_entries: bool = False
+    side: int | None = None  # of a join, which is all that it adds to events
+    holds_ns: int = 0  # by how much the watermark passes a result's time before it leaves
     uses_time: ClassVar[bool] = False  # whether it needs the times of events
     acts_at_end: bool = False  # whether it has something to do when all input has ended
     expires_by_event_time: bool = False  # if its state expires

@@ -55,6 +55,7 @@ class _Snapshot:
     def collect(self) -> Iterator[Metric]:
         yield from _run(self._status, self._details)
         yield from _sources(self._status)
+        yield from _times(self._status)
         yield from _sinks(self._status)
         yield from _batches(self._status, self._details)
         yield from _latency(self._details)
@@ -117,6 +118,24 @@ def _sources(status: RunStatus) -> Iterator[Metric]:
                  [((s.name,), s.connections) for s in sources])  # fmt: skip
     yield _gauge("source_paused", "1 while reading is paused, the backlog being at its bound.",
                  label, [((s.name,), float(s.is_paused)) for s in sources])  # fmt: skip
+
+
+def _times(status: RunStatus) -> Iterator[Metric]:
+    sources = [(s.name, s.time) for s in status.sources if s.time is not None]
+    steps = [(s.step, s.time) for s in status.step_times]
+    for label, times in ("source", sources), ("step", steps):
+        heard = [(name, t) for name, t in times if t.watermark is not None and t.lag_s is not None]
+        if heard:
+            yield _gauge(f"{label}_watermark_seconds", "Event time up to which nothing is "
+                         "expected any more, in unix time.", (label,),
+                         [((name,), t.watermark or 0.0) for name, t in heard])  # fmt: skip
+            yield _gauge(f"{label}_watermark_lag_seconds", "How far that is behind the clock.",
+                         (label,), [((name,), t.lag_s or 0.0) for name, t in heard])  # fmt: skip
+    if sources:
+        yield _gauge("source_partitions", "Partitions that may still give events.", ("source",),
+                     [((name,), t.partitions) for name, t in sources])  # fmt: skip
+        yield _gauge("source_partitions_idle", "Partitions that hold time back no longer.",
+                     ("source",), [((name,), t.idle) for name, t in sources])  # fmt: skip
 
 
 def _sinks(status: RunStatus) -> Iterator[Metric]:
