@@ -144,7 +144,7 @@ def test_the_keys_that_take_most_time_are_listed(
     assert took_ns == counted.steps[1].nanoseconds + counted.steps[2].nanoseconds
 
 
-def test_each_steps_own_time_is_told_apart(
+def test_each_steps_own_time_is_separate(
     application: Application, samples: list[StageSample]
 ) -> None:
     runner = LocalRunner(application.plan)
