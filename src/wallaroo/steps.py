@@ -27,12 +27,14 @@ Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
 
-STOP, SKIP, DEAD_LETTER = "stop", "skip", "dead-letter"
+STOP = "stop"
+SKIP = "skip"
+DEAD_LETTER = "dead-letter"
 ON_ERROR = (STOP, SKIP, DEAD_LETTER)  # what may become of an event whose function raises
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """``file:line`` of a function's definition, or ``""`` where Python cannot tell."""
+    """``file:line`` of a function's definition, or ``""`` where Python does not know."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
@@ -48,7 +50,15 @@ def importable_module(name: str) -> str:
     if spec is not None:
         return str(spec.name)
     file = getattr(main, "__file__", None)
-    return Path(file).stem if file else name
+    is_typed = not file or file.startswith("<")  # python reads a program from "<stdin>"
+    return name if is_typed else Path(str(file)).stem
+
+
+def is_session() -> bool:
+    """Whether ``__main__`` is typed in, a notebook or a prompt, so that no other process can import
+    it.
+    """
+    return importable_module("__main__") == "__main__"
 
 
 def resolve(module: str, qualname: str) -> Any:
@@ -60,14 +70,14 @@ def resolve(module: str, qualname: str) -> Any:
 
 
 def _is_found(thing: Any) -> bool:
-    """Whether the module and name of a step or function lead to it."""
+    """Whether the module and name of a step or function lead to it, in other processes too."""
     try:
         found: Any = sys.modules[thing.__module__]
         for part in thing.__qualname__.split("."):
             found = getattr(found, part)
     except (KeyError, AttributeError):
         return False
-    return found is thing
+    return found is thing and importable_module(thing.__module__) != "__main__"
 
 
 class _ByName(pickle.Pickler):
@@ -115,6 +125,7 @@ class Step:
     acts_at_end: bool = False  # whether it has something to do when all input has ended
     expires_by_event_time: bool = False  # if its state expires
     may_generate: ClassVar[bool] = False  # whether its function may be a generator
+    takes_blocks: ClassVar[bool] = False  # whether its function is called with many rows at once
 
     arity: int = 1  # with how many arguments its function is called
 
@@ -222,7 +233,7 @@ class Peek(Step, Generic[In]):
 
 
 def receipt_time(event: object) -> int:
-    """Stands for the time at which an event was received, which the runtime knows."""
+    """Means the time at which an event was received, which the runtime knows."""
     raise NotImplementedError
 
 
@@ -411,8 +422,8 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
     def on_timer(
         self, function: Callable[[S, Context, str], Any]
     ) -> Callable[[S, Context, str], Any]:
-        """Decorate the function that is called when a timer is due, with its name; it returns a list
-        of outputs.
+        """Decorate the function that is called when a timer is due, with its name; it returns a
+        list of outputs.
         """
         self._on_timer(function)
         return function

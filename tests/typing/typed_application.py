@@ -1,11 +1,15 @@
-"""What mypy makes of an application.  Not run: tests/typing/test_typing.py checks each line against its comment.
+"""What mypy makes of an application.  Not run: tests/typing/test_typing.py checks each line against
+its comment.
 
 ``# T: type`` is the type that mypy reveals on the line, ``# E: code`` an error it must find there.
 """
 
 from __future__ import annotations
 
-from typing import reveal_type
+from typing import Any, reveal_type
+
+import numpy as np
+import numpy.typing as npt
 
 import wallaroo
 
@@ -137,12 +141,18 @@ class Longest(wallaroo.Aggregation[str, list[str], bytes]):
 reveal_type(lines)  # T: Pipeline[str]
 reveal_type(numbers)  # T: Pipeline[int]
 reveal_type(untyped)  # T: Pipeline[Any]
-reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt")))  # T: Pipeline[str]
-reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt", skip_empty=True)))  # T: Pipeline[str]
-reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.msg", decode_number, "frames")))  # T: Pipeline[int]
-reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", Counting())))  # T: Pipeline[int]
-reveal_type(wallaroo.source("pairs", wallaroo.GenSourceConfig("pairs", Pairing())))  # T: Pipeline[tuple[str, int]]
-reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", UntypedCounting())))  # T: Pipeline[Any]
+# T: Pipeline[str]
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt")))
+# T: Pipeline[str]
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt", skip_empty=True)))
+# T: Pipeline[int]
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.msg", decode_number, "frames")))
+# T: Pipeline[int]
+reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", Counting())))
+# T: Pipeline[tuple[str, int]]
+reveal_type(wallaroo.source("pairs", wallaroo.GenSourceConfig("pairs", Pairing())))
+# T: Pipeline[Any]
+reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", UntypedCounting())))
 reveal_type(port_of(wallaroo.TCPSourceConfig("lines", "", 0, decode)))  # T: int
 
 reveal_type(decode)  # T: Decoder[str]
@@ -173,15 +183,19 @@ reveal_type(lines.key_by(word))  # T: KeyedPipeline[str, str]
 reveal_type(lines.key_by(word).to(count))  # T: KeyedPipeline[str, tuple[str, int]]
 reveal_type(lines.key_by(word).to(length).key_by(parity))  # T: KeyedPipeline[int, int]
 reveal_type(lines.key_by(word).to(repeat))  # T: KeyedPipeline[str, bytes]
-reveal_type(lines.key_by(word).to(wallaroo.range_windows(1).with_slide(1).over(Longest)))  # T: KeyedPipeline[str, bytes]
-reveal_type(lines.key_by(word).to(wallaroo.session_windows(1).over(Longest())))  # T: KeyedPipeline[str, bytes]
+# T: KeyedPipeline[str, bytes]
+reveal_type(lines.key_by(word).to(wallaroo.range_windows(1).with_slide(1).over(Longest)))
+# T: KeyedPipeline[str, bytes]
+reveal_type(lines.key_by(word).to(wallaroo.session_windows(1).over(Longest())))
 reveal_type(lines.collect())  # T: KeyedPipeline[str, str]
 reveal_type(lines.merge(numbers))  # T: Pipeline[str | int]
 reveal_type(lines.merge(numbers).to(show))  # T: Pipeline[str]
-reveal_type(lines.key_by(word).merge(numbers.key_by(parity)))  # T: KeyedPipeline[str | int, str | int]
+# T: KeyedPipeline[str | int, str | int]
+reveal_type(lines.key_by(word).merge(numbers.key_by(parity)))
 reveal_type(lines.key_by(word).merge(numbers))  # T: Pipeline[str | int]
 reveal_type(lines.key_by(word).to_sink(wallaroo.StdoutSinkConfig()))  # T: Pipeline[str]
-reveal_type(wallaroo.build_application("typed", lines.to_sink(wallaroo.StdoutSinkConfig())))  # T: Application
+# T: Application
+reveal_type(wallaroo.build_application("typed", lines.to_sink(wallaroo.StdoutSinkConfig())))
 reveal_type(wallaroo.seconds(3))  # T: int
 
 wallaroo.TCPSourceConfig("lines", "", 0, encode)  # E: arg-type
@@ -206,3 +220,65 @@ application = wallaroo.build_application("typed", lines.to_sink(wallaroo.StdoutS
 reveal_type(wallaroo.run(application, tasks=3).result())  # T: RunStatus
 wallaroo.run(application, taks=3)  # E: call-arg
 wallaroo.run(application, tasks="3")  # E: arg-type
+
+
+# Vectorized steps: rows with named columns are dicts to the per-event steps after them; functions of lists keep their types.
+Columns = npt.NDArray[np.float64]
+
+
+@wallaroo.batch_computation
+def scaled(rows: Columns) -> Columns:
+    return rows * 2
+
+
+@wallaroo.batch_computation
+def lengths(rows: list[str]) -> list[int]:
+    return [len(row) for row in rows]
+
+
+@wallaroo.batch_computation("scored", setup=Total, batch=16)
+def scored(rows: Columns, model: Total) -> Columns:
+    return rows
+
+
+@wallaroo.batch_key_extractor
+def keys(rows: Columns) -> Columns:
+    return rows
+
+
+@wallaroo.batch_state_computation("summed", state=[("sum", "f8")])
+def summed(rows: Columns, at: Columns, states: Columns) -> Columns:
+    return rows
+
+
+@wallaroo.computation
+def price_of(row: dict[str, Any]) -> float:
+    return float(row["price"])
+
+
+@wallaroo.batch_encoder
+def written(rows: Columns) -> list[bytes]:
+    return []
+
+
+@wallaroo.batch_decoder
+def many(payloads: list[bytes]) -> Columns:
+    return np.zeros(len(payloads))
+
+
+layout = wallaroo.fixed_layout([("price", "f8")])
+reveal_type(layout)  # T: BatchDecoder[dict[str, Any]]
+reveal_type(scaled)  # T: BatchComputation[Any, dict[str, Any]]
+reveal_type(lengths)  # T: BatchComputation[str, int]
+reveal_type(summed)  # T: BatchStateComputation[Any, Any, dict[str, Any]]
+blocks = wallaroo.source("blocks", wallaroo.TCPSourceConfig("blocks", "localhost", 0, layout))
+reveal_type(blocks)  # T: Pipeline[dict[str, Any]]
+reveal_type(blocks.to(scaled))  # T: Pipeline[dict[str, Any]]
+reveal_type(blocks.to(scaled).to(price_of))  # T: Pipeline[float]
+reveal_type(blocks.to(scored))  # T: Pipeline[Any]
+reveal_type(blocks.key_by(keys).to(summed))  # T: KeyedPipeline[Any, dict[str, Any]]
+blocks.to(lengths)  # E: arg-type
+blocks.to(summed)  # E: call-overload
+reveal_type(blocks.to(price_of).to(scaled))  # T: Pipeline[dict[str, Any]]
+wallaroo.TCPSinkConfig("localhost", 1, written)
+wallaroo.source("many", wallaroo.TCPSourceConfig("many", "localhost", 0, many))

@@ -18,7 +18,7 @@ from wallaroo.steps import Decoder, Step
 from wallaroo.windows.step import WindowStep
 
 HEADER_LENGTH_MAX = 8
-ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments"}
+ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments", 4: "four arguments"}
 
 
 def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:
@@ -62,6 +62,8 @@ def functions_return_at_once(subject: Subject) -> Iterator[Problem]:
 
 
 def _instead_of_yield(step: Step) -> str:
+    if step.takes_blocks:
+        return "Return all rows at once."
     if step.is_computation:
         return f"Make it a @wallaroo.{step.kind}_multi, or return a value."
     return "Return a value."
@@ -110,9 +112,9 @@ def _header(used: Used, length: Any, fmt: Any) -> Iterator[Problem]:
         size = struct.calcsize(fmt)
         numbers = struct.unpack(fmt, bytes(size))
     except (struct.error, TypeError) as error:
-        cure = "Give a struct format of one integer, such as '>I'."
+        fix = "Give a struct format of one integer, such as '>I'."
         yield Problem(
-            used.title, used.place, f"length_fmt {fmt!r} is not a struct format ({error}).", cure
+            used.title, used.place, f"length_fmt {fmt!r} is not a struct format ({error}).", fix
         )
         return
     if [type(number) for number in numbers] != [int]:

@@ -169,7 +169,8 @@ class DevRun:
             self._feeds[config.name] = _of_log(log)
         elif not isinstance(config, TCPSourceConfig):
             raise PeerError(
-                f"source '{config.name}' ({config.label}): `wallaroo dev` reads TCP ports, files and "
+                f"source '{config.name}' ({config.label}): `wallaroo dev` reads TCP ports, files "
+                f"and "
                 f"generators only. Run the application with `wallaroo run`, or test it with "
                 f"wallaroo.testing.run_local on values of your own."
             )
@@ -179,7 +180,7 @@ class DevRun:
             except OSError as error:
                 raise PeerError(
                     f"source '{config.name}' cannot listen on {config.host}:{config.port}: "
-                    f"{error.strerror}. Stop what listens there, or choose another port."
+                    f"{os.strerror(error.errno or 0)}. Stop what listens there, or choose another port."
                 ) from error
             self._closing.enter_context(server)
             accept = partial(self._accept, server, config)

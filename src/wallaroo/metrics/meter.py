@@ -145,7 +145,9 @@ class RunMeter:
                 self._latency.record(receipts, finished_ns)
 
     def tasks_done(self, reports: Sequence[TaskReport]) -> None:
-        """Count what the tasks of a committed batch did: events by stage, time by step, hot keys."""
+        """Count what the tasks of a committed batch did: events by stage, time by step, hot
+        keys.
+        """
         with self._lock:
             self._steps.batch_done(reports)
 
@@ -234,7 +236,9 @@ class RunMeter:
                 steps=self._steps.steps,
                 stage_events=dict(self._steps.stage_events),
                 edges=dict(self._steps.edges),
+                edge_bytes=dict(self._steps.edge_bytes),
                 hot_keys=self._steps.hot_keys(),
+                slow_keys=self._steps.slow_keys(),
                 group_events=dict(self._steps.group_events),
                 worker_loads=self._steps.workers,
                 state=self._state,

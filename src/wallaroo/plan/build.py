@@ -120,7 +120,7 @@ def ship_raw_frames(sketch: Sketch) -> Sketch:
             return stage
         source = plan.sources[stage.entry.source]
         decoder = source.decoder
-        if not source.config.has_plain_payloads:
+        if not source.config.has_plain_payloads or decoder.takes_blocks:
             return stage
         if decoder.is_pure:
             return replace(stage, exit=replace(leave, is_raw=True))
@@ -241,7 +241,9 @@ class _Cutter:
         return [*settled, self._exchange(waiting, _why_shuffled(waiting))]
 
     def _meet(self, branches: list[_Branch], node: Node) -> list[_Branch]:
-        """Bring all branches into one stage, which alone owns the state of the step that follows."""
+        """Bring all branches into one stage, which alone owns the state of the step that
+        follows.
+        """
         if len(branches) == 1 or all(branch.pending for branch in branches):
             return self._shuffle(branches)
         assert isinstance(node, StepNode)

@@ -22,11 +22,13 @@ from wallaroo.errors import PeerError
 from wallaroo.options import forbid_runs
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.stacks import listen
+from wallaroo.session import pack_session, unpack_session
 from wallaroo.sources.log import Range, SourceLog
 from wallaroo.state.commits import Commit
 from wallaroo.state.storage import LocalStorage
 from wallaroo.state.view_folders import use_view
 from wallaroo.steps import Step, pickle_by_name
+from wallaroo.tuning import DEFAULT, Tuning
 from wallaroo.user_output.settings import UserOutput
 
 
@@ -52,7 +54,9 @@ class Deployment:
     checkpoint_id: str
     is_durable: bool
     stacks: str = ""  # where tasks write their stacks when asked; "": nowhere
+    tuning: Tuning = DEFAULT
     user_output: UserOutput | None = None  # where what user code prints goes; None: as it is
+    session: bytes = b""  # classes of an interactive session (``wallaroo.session``)
 
     @staticmethod
     def of(
@@ -80,6 +84,7 @@ class Deployment:
             checkpoint_id,
             is_durable,
             stacks,
+            session=pack_session(),
         )
 
     @property
@@ -101,7 +106,8 @@ class Deployment:
 
 
 # environment of a worker: its name, and where it may keep views
-WORKER, VIEW_DIR = "WALLAROO_WORKER", "WALLAROO_VIEW_DIR"
+WORKER = "WALLAROO_WORKER"
+VIEW_DIR = "WALLAROO_VIEW_DIR"
 
 
 def worker_name() -> str:
@@ -156,6 +162,8 @@ def plan_of(deployment: Deployment) -> Plan:
             if path not in sys.path:
                 sys.path.insert(0, path)
         try:
+            if not deployment.is_in_driver:
+                unpack_session(deployment.session)
             _plans[deployment.plan_id] = pickle.loads(deployment.plan)
         except (ImportError, AttributeError) as error:
             raise PeerError(

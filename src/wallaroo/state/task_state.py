@@ -22,7 +22,7 @@ from wallaroo.state.records.commit import DeltaRef, SnapshotRef, packed_inline
 from wallaroo.state.storage import Storage
 from wallaroo.state.view import View
 
-SCANNED_AT_ONCE = 8  # entries, at first: one tells when something is due; then more each time
+SCANNED_AT_ONCE = 8  # entries, at first: one says when something is due; then more each time
 SCANNED_MAX = 8192
 LOCATED_MAX = 1 << 20  # keys whose group and bytes are kept
 NO_STORES: Mapping[str, StepStore] = MappingProxyType({})
@@ -92,8 +92,8 @@ def entry_changes(stores: Mapping[str, StepStore]) -> Iterator[tuple[str, Iterat
 
 
 class TaskState:
-    """Key groups [first, end) for one task; ``steps`` is the checkpoint's step table, ``checkpoint``
-    its id, ``located`` what one before it found out about keys.
+    """Key groups [first, end) for one task; ``steps`` is the checkpoint's step table,
+    ``checkpoint`` its id, ``located`` what one before it found out about keys.
     """
 
     def __init__(

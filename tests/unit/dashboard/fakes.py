@@ -101,18 +101,25 @@ class BusyRun:
 
     def _reports(self, events: int, words: int) -> list[TaskReport]:
         split = StageSample(
-            0, 512, (StepSample("decode", 512, 420_000), StepSample("split into words", 512, 2_100_000),
-                     StepSample("extract_word", 1024, 420_000)),
-        )  # fmt: skip
+            0,
+            512,
+            (
+                StepSample("decode", 512, 420_000),
+                StepSample("split into words", 512, 2_100_000),
+                StepSample("extract_word", 1024, 420_000),
+            ),
+        )
         keys = tuple((word, 90 // (place + 1)) for place, word in enumerate(WORDS))
         count = StageSample(
             1, 512, (StepSample("receive", 512, 60_000), StepSample("count word", 512, 310_000),
                      StepSample("encode", 512, 260_000)),
             keys, 512 - sum(number for _, number in keys),
             {group: 1 + group * 37 % 7 for group in range(128)},
+            tuple((word, 40_000 // (place + 1)) for place, word in enumerate(WORDS)),
         )  # fmt: skip
         return [
             TaskReport(0, task, "a", stage_events={0: events // 2}, edges={(0, 1): words // 2},
+                       edge_bytes={(0, 1): words * 9},
                        stage_samples=(split,), busy_ms=310, worker=f"worker-{task + 1}")
             for task in range(2)
         ] + [

@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from wallaroo.class_archive import archive_path, is_safe
+from wallaroo.class_archive import find_archive
 from wallaroo.cli.doctor.machine import (
     NEEDED,
     Finding,
@@ -157,8 +157,8 @@ def examine_java() -> Finding:
 def examine_archive() -> Finding:
     """Look for the archive of Spark's classes."""
     thing = "fast start"
-    path = archive_path(os.environ)
-    if path is not None and is_safe(path):
+    path = find_archive(os.environ)
+    if path is not None:
         return Finding(thing, Verdict.OK, f"classes of Spark in {path}")
     return Finding(
         thing,
@@ -206,10 +206,8 @@ def free_memory() -> int | None:
     system does not say.
     """
     available = memory_available(_text("/proc/meminfo"))
-    limit, used = (
-        _text("/sys/fs/cgroup/memory.max").strip(),
-        _text("/sys/fs/cgroup/memory.current").strip(),
-    )
+    limit = _text("/sys/fs/cgroup/memory.max").strip()
+    used = _text("/sys/fs/cgroup/memory.current").strip()
     if limit.isdecimal() and used.isdecimal():
         left = max(0, int(limit) - int(used))
         return left if available is None else min(available, left)
@@ -270,11 +268,11 @@ def examine_port(port: int, if_busy: Verdict) -> Finding:
     except PermissionError:
         return Finding(thing, if_busy, "needs special rights", "Choose a port above 1023.")
     except OSError as error:
-        cure = (
+        fix = (
             f"Right where a sink's receiver is running. Else end what listens there (ss -ltnp "
             f"'sport = :{port}')."
         )
-        return Finding(thing, if_busy, error.strerror or str(error), cure)
+        return Finding(thing, if_busy, error.strerror or str(error), fix)
     return Finding(thing, Verdict.OK, "free")
 
 
