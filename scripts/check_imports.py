@@ -128,6 +128,18 @@ LAZY = {
         "wallaroo.sources.files.log",
     ): "it imports Arrow, which takes long",
     ("wallaroo.sources.files.config", "wallaroo.storage"): "it imports Arrow, which takes long",
+    (
+        "wallaroo.sinks.rolling.config",
+        "wallaroo.sinks.rolling.committer",
+    ): "it imports Arrow, which takes long",
+    ("wallaroo.sinks.rolling.config", "wallaroo.storage"): "it imports Arrow, which takes long",
+    ("wallaroo.sinks.rolling.rows", "pyarrow"): "it takes long, and only rows need it",
+    (
+        "wallaroo.sources.http.config",
+        "wallaroo.sources.http.server",
+    ): "it imports an HTTP server, which only a feeder needs",
+    ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
+    ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
@@ -227,7 +239,7 @@ def complaints(item: Import) -> Iterator[str]:
         and not is_under(item.importer, "wallaroo.cli")
         and item.importer != "wallaroo.__main__"
     ):
-        yield "nobody imports the command line"
+        yield "the command line is imported by no module"
     if item.is_lazy and not any(
         item.importer == who and is_under(item.target, what) for who, what in LAZY
     ):
@@ -268,7 +280,9 @@ def cycles(edges: dict[str, set[str]]) -> Iterator[tuple[str, ...]]:
 
 
 def package_of(module: str, paths: dict[str, Path]) -> str:
-    """The folder that a module lies in, dotted; a module of the top level is a package by itself."""
+    """The folder that a module lies in, dotted; a module of the top level is a package by
+    itself.
+    """
     if paths[module].name == "__init__.py":
         return module
     parent = module.rpartition(".")[0]
@@ -290,7 +304,9 @@ def package_edges(edges: dict[str, set[str]], paths: dict[str, Path]) -> dict[st
 
 
 def graph_lines(edges: dict[str, set[str]]) -> list[str]:
-    """The graph of the top-level packages, lowest first: a line per package, and what it imports."""
+    """The graph of the top-level packages, lowest first: a line per package, and what it
+    imports.
+    """
     tops: dict[str, set[str]] = {}
     for package, targets in edges.items():
         top = _top(package)

@@ -83,9 +83,6 @@ def _checked(
         raise PipelineError(
             Problem(title, "", what, f"Choose 1 to {KEY_GROUPS_MAX}; 128 suits most.")
         )
-    if chosen.latency == "low" and (application.plan.has_time or application.plan.has_end):
-        what = "event time, timers, windows, ttl and on_end do not work at low latency yet."
-        raise PipelineError(Problem(title, "", what, "Leave --latency low (latency='low') away."))
     from wallaroo.preflight import check_before_spark
 
     check_before_spark(application.plan, chosen, has_session=session is not None)

@@ -27,12 +27,14 @@ Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
 
-STOP, SKIP, DEAD_LETTER = "stop", "skip", "dead-letter"
+STOP = "stop"
+SKIP = "skip"
+DEAD_LETTER = "dead-letter"
 ON_ERROR = (STOP, SKIP, DEAD_LETTER)  # what may become of an event whose function raises
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """``file:line`` of a function's definition, or ``""`` where Python cannot tell."""
+    """``file:line`` of a function's definition, or ``""`` where Python does not know."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
@@ -109,6 +111,8 @@ class Step:
     # whether it keeps ordered entries and what is due (``engine.ordered_entries``); then it is also
     # ``is_stateful``
     keeps_entries: bool = False
+    side: int | None = None  # of a join, which is all that it adds to events
+    holds_ns: int = 0  # by how much the watermark passes a result's time before it leaves
     uses_time: ClassVar[bool] = False  # whether it needs the times of events
     acts_at_end: bool = False  # whether it has something to do when all input has ended
     expires_by_event_time: bool = False  # if its state expires
@@ -221,7 +225,7 @@ class Peek(Step, Generic[In]):
 
 
 def receipt_time(event: object) -> int:
-    """Stands for the time at which an event was received, which the runtime knows."""
+    """Means the time at which an event was received, which the runtime knows."""
     raise NotImplementedError
 
 
@@ -410,8 +414,8 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
     def on_timer(
         self, function: Callable[[S, Context, str], Any]
     ) -> Callable[[S, Context, str], Any]:
-        """Decorate the function that is called when a timer is due, with its name; it returns a list
-        of outputs.
+        """Decorate the function that is called when a timer is due, with its name; it returns a
+        list of outputs.
         """
         self._on_timer(function)
         return function

@@ -8,6 +8,7 @@ A path is a file, a folder, or a pattern, on a disk or in an S3-compatible objec
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,7 +20,9 @@ from pyarrow import fs
 S3 = "s3://"
 WILD = re.compile(r"[*?\[]")
 HIDDEN = (".", "_")  # names of files that are not finished, or not data
-CONNECT_S, REQUEST_S = 5.0, 30.0
+CONNECT_S = 5.0
+REQUEST_S = 30.0
+CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 
 Options = tuple[tuple[str, Any], ...]
 
@@ -49,8 +52,8 @@ class Storage:
         return _s3(self.options) if self.is_s3 else fs.LocalFileSystem()
 
     def sizes(self) -> dict[str, int]:
-        """Return all files that there are and their sizes, without empty ones.  Raises OSError, FileNotFoundError where
-        there is neither file nor folder.
+        """Return all files that there are and their sizes, without empty ones.  Raises OSError,
+        FileNotFoundError where there is neither file nor folder.
         """
         root = self.root
         if WILD.search(root):
@@ -86,6 +89,9 @@ class Storage:
 
 @lru_cache(maxsize=8)
 def _s3(options: Options) -> Any:
+    if "endpoint_override" in dict(options):  # stores beside AWS often lack its newest checksums
+        for name in CHECKSUMS:
+            os.environ.setdefault(name, "when_required")
     own = {"connect_timeout": CONNECT_S, "request_timeout": REQUEST_S}
     return fs.S3FileSystem(**{**own, **dict(options)})
 

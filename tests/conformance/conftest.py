@@ -14,27 +14,27 @@ from typing import Any
 import pytest
 
 from tests.conformance.runners import LocalRunner, SparkRunner
+from wallaroo.tuning import Pace, Tuning
 
 
 @pytest.fixture
-def spark_runner(spark_session: Any, monkeypatch: pytest.MonkeyPatch) -> SparkRunner:
+def spark_runner(spark_session: Any) -> SparkRunner:
     """Spark with batches and tasks so small that few lines make several of both."""
-    from wallaroo.runtime import pacing
-
-    monkeypatch.setattr(pacing, "EVENTS_FIRST", 16)
-    monkeypatch.setattr(pacing, "EVENTS_MIN", 16)
-    monkeypatch.setattr(pacing, "TASK_S", 1e-5)
-    return SparkRunner(spark_session)
+    pace = Pace(events_first=16, events_min=16, task_s=1e-5)
+    return SparkRunner(spark_session, tuning=Tuning(pace))
 
 
 LOW_LATENCY = "spark, low latency"
-# of the tests that take a runner: state, shuffles, merges, several sinks, errors, dead letters
+# of the tests that take a runner: state, time, shuffles, merges, several sinks, errors, dead letters
 SAMPLE = (
     "state survives batches",
     "several key_by",
     "several sources and sinks",
     "merge of two keys",
     "state dropped",
+    "sessions by timers",
+    "sliding windows",
+    "outer join",
     "multi partition detector, depth 3",
     "blocks and events",
     "test_every_failed_event_is_one_dead_letter",

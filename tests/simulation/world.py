@@ -10,7 +10,7 @@ import random
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from wallaroo.sources.log import LogContext, SourceLog, from_stored
 from wallaroo.spool import folder_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.environments import close_environments
+from wallaroo.tuning import Tuning
 
 FRAME = struct.Struct(">I")
 STREAM = b"client"
@@ -50,7 +51,7 @@ FULL_RETRIES = 2
 
 @dataclass(slots=True)
 class Client:
-    """One sender of acknowledged messages: what it has, and what it was told is stored."""
+    """One sender of acknowledged messages: what it has, and what was acknowledged to it."""
 
     payloads: list[bytes]
     acknowledged: int = 0
@@ -135,7 +136,7 @@ class Attempts:
         return 3
 
     def tasks(self, wanted: int) -> int:
-        return self._chance.randint(1, 3)
+        return self._chance.choice((1, 1, 2, 2, 3))
 
     def readers(self, wanted: int) -> int:
         return self.tasks_max
@@ -161,19 +162,22 @@ class Attempts:
 
     def _task(self, job: BatchJob, level: int, task: int, records: list[Any]) -> list[Any]:
         """Run a task; where it runs twice, each consumer gets the records of either attempt."""
-        first = run_level(job, level, task, list(records))
+        first = run_level(job, level, task, list(records), collect_after_ms=FOREVER_S)
         if self._chance.random() > self._again:
             return list(first)
         luck = self._chance.random()
         if luck < 0.3:  # it dies in the middle; another one does its work
             next(first, None)
             first.close()  # type: ignore[attr-defined]
-            return list(run_level(job, level, task, list(records)))
+            return list(run_level(job, level, task, list(records), collect_after_ms=FOREVER_S))
         if luck < 0.6:  # it is slow: another one does its work, it goes on later
             next(first, None)
             self._late.append(first)
-            return list(run_level(job, level, task, list(records)))
-        one, other = list(first), list(run_level(job, level, task, list(records)))
+            return list(run_level(job, level, task, list(records), collect_after_ms=FOREVER_S))
+        one, other = (
+            list(first),
+            list(run_level(job, level, task, list(records), collect_after_ms=FOREVER_S)),
+        )
         batch, mixes = self._mixed
         if level + 1 == job.levels or mixes == MIXED_RETRIES - 1:
             return self._chance.choice((one, other))
@@ -199,6 +203,15 @@ class Attempts:
         return ()
 
 
+class SimulatedReleases:
+    """In place of `Releases`, which go by the clock."""
+
+    is_due = True
+
+    def note(self) -> None:
+        """Nothing."""
+
+
 class SimulatedEgress:
     """In place of `EgressProcess`: the egress's own loop, a turn at a time, over a connection to
     the simulated receiver.
@@ -216,6 +229,7 @@ class SimulatedEgress:
         self._config = config
         self._receive, self._pull, self._restart, _ = hooks
         self._egress: Egress | None = None
+        self._releases = SimulatedReleases()
         self._connection: SimulatedConnection | None = None
 
     def start(self) -> None:
@@ -227,6 +241,7 @@ class SimulatedEgress:
             record = ProgressFile(staging, self._config.is_durable)
             self.send(ready=True, acked=record.progress.acked)
             self._egress = Egress(self._config, record, self, lock)  # type: ignore[arg-type]
+            self._egress._releases = self._releases  # type: ignore[assignment]
             self._connection = None
 
     def restart(self) -> None:
@@ -251,6 +266,7 @@ class SimulatedEgress:
             if egress._queue.has_more():
                 egress._send(connection, chance.randint(1, 200))  # type: ignore[arg-type]
             connection.say()
+            self._releases.is_due = chance.random() < 0.5
             egress._read_receiver(connection)  # type: ignore[arg-type]
             egress._settle()
 
@@ -308,6 +324,13 @@ class SimulatedConnection:
         self._receiver.received += joined
         return len(joined)
 
+    send = sendmsg
+    has_rest = False
+    can_be_continued = False
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
     def recv(self, count: int) -> bytes:
         words, self._words = self._words[:count], self._words[count:]
         return words
@@ -330,7 +353,9 @@ class Driver:
         chance: random.Random,
         again: float,
         begin_ingress: Callable[[Checkpoint], None],
+        tuning: Tuning,
     ):
+        self._tuning = tuning
         self.process = Process("driver")
         self.checkpoint: Checkpoint | None = None
         self._system = system
@@ -359,20 +384,24 @@ class Driver:
             logs = tuple(self.logs.values())
             beginnings = {name: log.beginning() for name, log in self.logs.items()}
             view = str(checkpoint.view_root)
-            housekeeping = Housekeeping(checkpoint, plan.key_groups, RETAIN, FOREVER_S)
+            housekeeping = Housekeeping(
+                checkpoint, plan.key_groups, RETAIN, FOREVER_S, tuning=self._tuning
+            )
             protocol = BatchProtocol(
                 plan, checkpoint, self.committers, housekeeping, self.logs, (STEP,)
             )
             deployment = Deployment.of(plan, (), root, logs, view, checkpoint.id, True)
             self.batches = Batches(
-                BatchSetup(plan, deployment, (STEP,), logs, beginnings),
+                BatchSetup(
+                    plan, replace(deployment, tuning=self._tuning), (STEP,), logs, beginnings
+                ),
                 protocol=protocol,
                 housekeeping=housekeeping,
                 runner=self.runner,
                 accounts=Accounts(plan, RunMeter("simulated", 0.0)),
                 pacer=Pacer(1.0),
             )
-            if self._chance.random() < 0.5:
+            if self._chance.random() < 0.2:
                 self.batches.warm_up()
 
     def _open_sinks(self, checkpoint: Checkpoint) -> None:
@@ -382,7 +411,7 @@ class Driver:
             make_private(folder, is_durable=True)
             committer = self.committers[sink.name] = sink.config.committer(sink.name, folder, True)
             tokens = last.sinks.get(sink.name, []) if last else []
-            committer.recover(history_of(checkpoint), tokens)
+            committer.recover(history_of(checkpoint, sink.name), tokens)
 
     def step(self) -> bool:
         """Run a batch of what there is; False where there is nothing."""

@@ -45,7 +45,8 @@ def decode_and_ship_raw(
 ) -> Callable[[Payloads], None]:
     """Head of a source stage that is only a pure decoder: the payload travels, not the event."""
     extract = extractor.function
-    routes, route = exchange.routes, exchange.route
+    routes = exchange.routes
+    route = exchange.route
 
     def run(payloads: Payloads) -> None:
         for payload in payloads:
@@ -160,6 +161,15 @@ def decode_keyed(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Keyed:
                     emit(key, event)
 
     return run
+
+
+def emit_sided(side: int, emit: Emit) -> Emit:
+    """Let events say which side of a join they are of."""
+
+    def process(key: Any, event: Any) -> None:
+        emit(key, (side, event))
+
+    return process
 
 
 def emit_timed_events(emit: Emit, time: StageTime) -> Timed:

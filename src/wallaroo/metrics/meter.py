@@ -22,7 +22,7 @@ from wallaroo.metrics.flow import FlowMeter
 from wallaroo.metrics.history import History, Row, Totals
 from wallaroo.metrics.latency import RECEIPTS_MAX, WAITING_BATCHES_MAX, LatencyMeter, Receipts
 from wallaroo.metrics.progress import Moved, Phase, Recovery, RunProgress
-from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus, WorkerStatus
+from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus, StepTime, WorkerStatus
 from wallaroo.metrics.steps import StepMeter
 
 __all__ = ["RECEIPTS_MAX", "WAITING_BATCHES_MAX", "RunMeter"]
@@ -94,6 +94,11 @@ class RunMeter:
         with self._lock:
             self._progress.moves.append(Moved(time.time(), text))
 
+    def set_step_times(self, times: tuple[StepTime, ...]) -> None:
+        """Note where time is in each state step."""
+        with self._lock:
+            self._progress.step_times = times
+
     def set_damaged(self, files: Mapping[str, str]) -> None:
         """Note which files of the checkpoint were found damaged, and what is wrong with each."""
         damaged = tuple(f"{file}: {what}" for file, what in [*files.items()])
@@ -140,7 +145,9 @@ class RunMeter:
                 self._latency.record(receipts, finished_ns)
 
     def tasks_done(self, reports: Sequence[TaskReport]) -> None:
-        """Count what the tasks of a committed batch did: events by stage, time by step, hot keys."""
+        """Count what the tasks of a committed batch did: events by stage, time by step, hot
+        keys.
+        """
         with self._lock:
             self._steps.batch_done(reports)
 
@@ -219,6 +226,7 @@ class RunMeter:
                 doing_s=self._progress.doing_s(now),
                 running_at=self._progress.running_at,
                 damaged=self._progress.damaged,
+                step_times=self._progress.step_times,
             )
 
     def details(self) -> RunDetails:

@@ -10,7 +10,6 @@ import ast
 import json
 import random
 import re
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -20,57 +19,11 @@ from wallaroo.verify.applications.dead_letters import IN_DECODER, IN_STATE, PASS
 from wallaroo.verify.applications.dice import EVENT as NUMBER
 from wallaroo.verify.applications.market_spread import ORDER, ORDER_TYPE, QUOTE, QUOTE_TYPE
 from wallaroo.verify.applications.sequence import EVENT, WINDOW
+from wallaroo.verify.case import KEYS, Case, State
 from wallaroo.verify.ledger import Faults, Ledger
+from wallaroo.verify.window_case import Windows
 
-KEYS = 300
-
-State = dict[Any, Any]  # key -> what its state object must hold
-
-
-class Case(ABC):
-    """One application with its input and its oracle."""
-
-    module: ClassVar[str]
-    sources: ClassVar[tuple[str, ...]]
-    has_files: ClassVar[bool] = False  # whether the output goes to files as well
-    has_letters: ClassVar[bool] = False  # whether events fail
-
-    def __init__(self, seed: int):
-        self._chances = {source: random.Random(f"{seed} {source}") for source in self.sources}
-
-    @abstractmethod
-    def payloads(self, source: str, count: int) -> list[bytes]:
-        """Make the next events of a source.  Sources may be asked from different threads."""
-
-    @abstractmethod
-    def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        """Hold the output against everything made so far; return how many outputs there were."""
-
-    def judge_letters(self, letters: Iterable[bytes], faults: Faults) -> int:
-        """Hold the dead letters against everything made so far; return how many there were."""
-        count = 0
-        for letter in letters:
-            count += 1
-            faults.note("wrong", f"a dead letter of an application that has none: {letter!r}")
-        return count
-
-    @abstractmethod
-    def state(self) -> State:
-        """What each key's state must hold in the end."""
-
-    @abstractmethod
-    def facts(self, state: Any) -> Any:
-        """What a state object holds, to be compared with ``state()``."""
-
-    def judge_state(self, states: Iterable[tuple[Any, Any]], faults: Faults) -> None:
-        """Hold the final state objects, by key, against the oracle's."""
-        expected = self.state()
-        found = {key: self.facts(state) for key, state in states}
-        for key in expected.keys() | found.keys():
-            if expected.get(key) != found.get(key):
-                faults.note(
-                    "wrong_state", f"{key!r} is {found.get(key)}, must be {expected.get(key)}"
-                )
+__all__ = ["CASES", "Case", "State"]
 
 
 class Sequence(Case):
@@ -86,7 +39,9 @@ class Sequence(Case):
         self._counts: Counter[int] = Counter()
 
     def payloads(self, source: str, count: int) -> list[bytes]:
-        chance, counts, made = self._chances[source], self._counts, []
+        chance = self._chances[source]
+        counts = self._counts
+        made = []
         for _ in range(count):
             key = int(KEYS * chance.random() ** 2)  # some keys often, some seldom
             counts[key] += 1
@@ -94,7 +49,8 @@ class Sequence(Case):
         return made
 
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        ledger, count = Ledger(faults), 0
+        ledger = Ledger(faults)
+        count = 0
         for line in lines:
             count += 1
             found = self._LINE.fullmatch(line)
@@ -128,7 +84,8 @@ class WordCount(Case):
         self._counts: Counter[str] = Counter()
 
     def payloads(self, source: str, count: int) -> list[bytes]:
-        chance, made = self._chances[source], []
+        chance = self._chances[source]
+        made = []
         for _ in range(count):
             words = [f"w{int(KEYS * chance.random() ** 2)}" for _ in range(chance.randrange(6))]
             self._counts.update(words)
@@ -136,7 +93,8 @@ class WordCount(Case):
         return made
 
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        ledger, count = Ledger(faults), 0
+        ledger = Ledger(faults)
+        count = 0
         for line in lines:
             count += 1
             word, _, number = line.decode("utf-8", "replace").partition(" ")
@@ -267,16 +225,20 @@ class DeadLetters(Case):
         self._counts: Counter[tuple[int, int]] = Counter()  # (place, key)
 
     def payloads(self, source: str, count: int) -> list[bytes]:
-        chance, counts, made = self._chances[source], self._counts, []
+        chance = self._chances[source]
+        counts = self._counts
+        made = []
         for _ in range(count):
-            key, draw = int(KEYS * chance.random() ** 2), chance.random()
+            key = int(KEYS * chance.random() ** 2)
+            draw = chance.random()
             place = 1 + int(draw / self.FAILING) if draw < self.FAILING * len(STEPS) else PASSES
             counts[place, key] += 1
             made.append(READING.pack(place, key, counts[place, key]))
         return made
 
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        ledger, count = Ledger(faults), 0
+        ledger = Ledger(faults)
+        count = 0
         for line in lines:
             count += 1
             found = self._LINE.fullmatch(line)
@@ -291,7 +253,8 @@ class DeadLetters(Case):
         return count
 
     def judge_letters(self, letters: Iterable[bytes], faults: Faults) -> int:
-        ledger, count = Ledger(faults), 0
+        ledger = Ledger(faults)
+        count = 0
         for line in letters:
             count += 1
             try:
@@ -350,7 +313,8 @@ class Dice(Case):
         return [NUMBER.pack(number) for number in range(first, self._made + 1)]
 
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        came, count = bytearray(self._made + 1), 0
+        came = bytearray(self._made + 1)
+        count = 0
         for line in lines:
             count += 1
             number = int(line) if line.isdigit() else 0
@@ -387,4 +351,5 @@ CASES: dict[str, type[Case]] = {
     "market_spread": MarketSpread,
     "dead_letters": DeadLetters,
     "dice": Dice,
+    "windows": Windows,
 }

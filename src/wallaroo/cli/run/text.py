@@ -18,6 +18,7 @@ from wallaroo.metrics.status import (
     RunStatus,
     SinkLine,
     SourceStatus,
+    TimeStatus,
     WorkerStatus,
 )
 
@@ -124,13 +125,23 @@ def _sources(sources: tuple[SourceStatus, ...]) -> RenderableType:
             "events in": f"{source.events_in:,}",
             "done": f"{source.events_done:,}",
             "backlog": f"{source.backlog_events:,}",
+            **({"watermark": _watermark(source.time)} if source.time is not None else {}),
             "": Text(_source_note(source), style="yellow"),
         }
         for source in sources
     ]
     return _Fitting(
-        rows, words=("source", ""), whole=("at",), droppable=("connections", "done", "at")
+        rows,
+        words=("source", ""),
+        whole=("at",),
+        droppable=("connections", "done", "at", "watermark"),
     )
+
+
+def _watermark(time: TimeStatus) -> str:
+    """How far a source's time is behind the clock, and which partition it waits for."""
+    lag = "none yet" if time.lag_s is None else f"{duration(max(0.0, time.lag_s))} behind"
+    return " ".join(filter(None, (lag, time.held_by and f"({time.held_by})")))
 
 
 class _Fitting:
@@ -277,7 +288,8 @@ def log_line(status: RunStatus) -> str:
         f"in {status.events_in_per_s:,.0f}/s, done {status.events_done_per_s:,.0f}/s, out "
         f"{status.outputs_per_s:,.0f}/s",
         f"backlog {events:,} events ({size(size_bytes)})",
-        f"{counted(status.batches, 'batch', 'batches')}, last {milliseconds(status.batch_ms)}, median "
+        f"{counted(status.batches, 'batch', 'batches')}, last {milliseconds(status.batch_ms)}, "
+        f"median "
         f"{milliseconds(status.batch_ms_median)}",
     ]
     facts += [
