@@ -74,7 +74,11 @@ def _checked(
             Problem(title, "", what, "Put the call under: if __name__ == '__main__':")
         )
     _refuse_unknown(changes)
-    if problems := tuple(interactive_problems(application.plan.steps)):
+    if problems := tuple(
+        interactive_problems(
+            application.plan.steps, [source.config for source in application.plan.sources]
+        )
+    ):
         raise PipelineError(*problems)
     application.check_dead_letters()
     chosen = replace(options or RunOptions(), **changes)

@@ -296,6 +296,7 @@ class Task:
             due_ns=self._level.due_ns() if self._level.stores else None,
             stage_events=self._tally.stage_events,
             edges=self._tally.edges,
+            edge_bytes=self._tally.edge_bytes,
             stage_samples=tuple(self._tally.samples),
         )
 
