@@ -44,7 +44,9 @@ def through_files(
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(OpenFiles())
         filing = stack.enter_context(Filing(Path(folder, uuid.uuid4().hex)))
-        for record in run(job, level, index, _taken(records, opened)):
+        # what a task of level 0 is given is no blocks, but what Spark starts it with
+        given = _taken(records, opened) if level else records
+        for record in run(job, level, index, given):
             yield _given(record, filing)
 
 

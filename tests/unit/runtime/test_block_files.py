@@ -22,6 +22,7 @@ def block(number: int, size: int) -> Block:
     return Block(1, 0, 0, number, 7, 3, bytes([number]) * size)
 
 
+STARTED_WITH = [1]  # by Spark, at level 0
 GIVEN = [
     (0, block(1, FILED_BYTES_MIN)),
     (1, block(2, 10)),
@@ -31,7 +32,7 @@ GIVEN = [
 
 
 def producer(job: Any, level: int, index: int, records: Iterable[Any]) -> Iterator[Any]:
-    assert (job, level, index, list(records)) == ("job", 0, 1, [])
+    assert (job, level, index, list(records)) == ("job", 0, 1, STARTED_WITH)
     yield from GIVEN
 
 
@@ -41,7 +42,7 @@ def consumer(job: Any, level: int, index: int, records: Iterable[Any]) -> Iterat
 
 
 def produced(folder: Path) -> list[Any]:
-    return list(through_files(str(folder), producer, "job", 0, 1, []))
+    return list(through_files(str(folder), producer, "job", 0, 1, STARTED_WITH))
 
 
 def test_blocks_arrive_as_they_were(tmp_path: Path) -> None:
