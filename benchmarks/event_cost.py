@@ -1,7 +1,8 @@
 """What an event costs: CPU time of every process of a run, per event, beside the bare loop over the
 same functions.
 
-    python -m benchmarks.event_cost [--rounds N] [--events N] [--hosts ...] [--durable | --temporary]
+    python -m benchmarks.event_cost [--rounds N] [--events N] [--hosts ...] [--durable |
+    --temporary]
 
 Market Spread and Word Count (an event is a word) from a full spool, on the micro-batch host and at
 low latency; ``--hosts in-process`` needs no Spark.  CPU time hardly changes where others work on the machine, the rate does; both are

@@ -24,7 +24,7 @@ class CommitId:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was committed (`NO_BATCH` stands for the state before the first)."""
+        """Whether anything was committed (`NO_BATCH` means the state before the first)."""
         return self.batch > NO_BATCH
 
     def to_json(self) -> dict[str, str | int]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict
 from wallaroo.errors import WallarooError
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.tls import TLS
+from wallaroo.tuning import Tuning
 
 if TYPE_CHECKING:
     from wallaroo.metrics.status import RunStatus
@@ -81,6 +82,8 @@ class RunOptions:
     one (in ``run.json``) elsewhere."""
     allow_incompatible: bool = False
     """Go on with a checkpoint of a changed application, dropping what no longer fits."""
+    tuning: Tuning = field(default_factory=Tuning, repr=False)
+    """Figures that decide how fast something is, never what comes out (``wallaroo.tuning``)."""
 
     @property
     def batch_target_s(self) -> float:
@@ -120,6 +123,7 @@ class RunChanges(TypedDict, total=False):
     status_address: tuple[str, int] | None
     status_token: str
     allow_incompatible: bool
+    tuning: Tuning
 
 
 class RunHandle(Protocol):

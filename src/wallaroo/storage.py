@@ -19,7 +19,8 @@ from pyarrow import fs
 S3 = "s3://"
 WILD = re.compile(r"[*?\[]")
 HIDDEN = (".", "_")  # names of files that are not finished, or not data
-CONNECT_S, REQUEST_S = 5.0, 30.0
+CONNECT_S = 5.0
+REQUEST_S = 30.0
 
 Options = tuple[tuple[str, Any], ...]
 
@@ -49,8 +50,8 @@ class Storage:
         return _s3(self.options) if self.is_s3 else fs.LocalFileSystem()
 
     def sizes(self) -> dict[str, int]:
-        """Return all files that there are and their sizes, without empty ones.  Raises OSError, FileNotFoundError where
-        there is neither file nor folder.
+        """Return all files that there are and their sizes, without empty ones.  Raises OSError,
+        FileNotFoundError where there is neither file nor folder.
         """
         root = self.root
         if WILD.search(root):

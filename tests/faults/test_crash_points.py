@@ -78,7 +78,7 @@ NEEDED = [
 LEFT_BEHIND = {
     # output of an attempt, and its spool's index
     "outbox.sync_folder:2": ["outbox.orphan", "spool.rebuild_index", "storage.delete"],
-    "storage.rename:6": ["storage.delete"],  # deltas of an attempt that nobody committed
+    "storage.rename:6": ["storage.delete"],  # deltas of an attempt that was never committed
     "outbox.pending.rename:1": ["outbox.pending.orphan"],  # half of the pending list's file
     "file.rename:1": ["file.orphan"],  # half of a file of output
 }
@@ -86,7 +86,7 @@ LEFT_BEHIND = {
 
 @dataclass(frozen=True)
 class Found:
-    """What a finished run left: everything that somebody outside can see."""
+    """What a finished run left: everything that can be seen from outside."""
 
     received: bytes
     files: bytes
@@ -137,7 +137,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Counte
 def test_the_undisturbed_run_passes_every_kind_of_point(
     undisturbed: tuple[Found, Counter[str]],
 ) -> None:
-    """Without this, a fault point that nobody passes any more would leave the next tests green."""
+    """Without this, a fault point that is never passed any more would leave the next tests
+    green.
+    """
     found, points = undisturbed
     assert [name for name in NEEDED if not points[name]] == []
     assert (

@@ -10,7 +10,7 @@ import random
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from wallaroo.sources.log import LogContext, SourceLog, from_stored
 from wallaroo.spool import folder_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.environments import close_environments
+from wallaroo.tuning import Tuning
 
 FRAME = struct.Struct(">I")
 STREAM = b"client"
@@ -50,7 +51,7 @@ FULL_RETRIES = 2
 
 @dataclass(slots=True)
 class Client:
-    """One sender of acknowledged messages: what it has, and what it was told is stored."""
+    """One sender of acknowledged messages: what it has, and what was acknowledged to it."""
 
     payloads: list[bytes]
     acknowledged: int = 0
@@ -330,7 +331,9 @@ class Driver:
         chance: random.Random,
         again: float,
         begin_ingress: Callable[[Checkpoint], None],
+        tuning: Tuning,
     ):
+        self._tuning = tuning
         self.process = Process("driver")
         self.checkpoint: Checkpoint | None = None
         self._system = system
@@ -359,13 +362,17 @@ class Driver:
             logs = tuple(self.logs.values())
             beginnings = {name: log.beginning() for name, log in self.logs.items()}
             view = str(checkpoint.view_root)
-            housekeeping = Housekeeping(checkpoint, plan.key_groups, RETAIN, FOREVER_S)
+            housekeeping = Housekeeping(
+                checkpoint, plan.key_groups, RETAIN, FOREVER_S, tuning=self._tuning
+            )
             protocol = BatchProtocol(
                 plan, checkpoint, self.committers, housekeeping, self.logs, (STEP,)
             )
             deployment = Deployment.of(plan, (), root, logs, view, checkpoint.id, True)
             self.batches = Batches(
-                BatchSetup(plan, deployment, (STEP,), logs, beginnings),
+                BatchSetup(
+                    plan, replace(deployment, tuning=self._tuning), (STEP,), logs, beginnings
+                ),
                 protocol=protocol,
                 housekeeping=housekeeping,
                 runner=self.runner,

@@ -1,7 +1,7 @@
 """The order of calls that makes a batch happen: attempt, accept, commit, release.
 
-Where it runs: driver.  The invariants are at the head of ``state.commits``; here is the one place that
-keeps it, whatever runs the tasks.
+Where it runs: driver.  The invariants are at the head of ``state.commits``; here is the one place
+that keeps it, whatever runs the tasks.
 """
 
 from __future__ import annotations
@@ -47,9 +47,14 @@ class BatchProtocol:
         steps: tuple[str, ...],
         report: Callable[[str], None] = lambda line: None,
     ):
-        self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
-        self._housekeeping, self._logs, self._steps = housekeeping, logs, steps
-        self.last, self._report = checkpoint.last, report
+        self._plan = plan
+        self._commits = checkpoint.commits
+        self._committers = committers
+        self._housekeeping = housekeeping
+        self._logs = logs
+        self._steps = steps
+        self.last = checkpoint.last
+        self._report = report
         self._checkpoint = checkpoint
         housekeeping.report_to(report)
 

@@ -20,9 +20,7 @@ from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.commits import Commit
 from wallaroo.state.layout import DELTAS, SNAPSHOTS
 from wallaroo.state.snapshots import oldest_needed
-
-SWEEP_EVERY = 16  # batches between two looks at the folders
-SWEEP_S = 5.0  # between them where batches come every few milliseconds
+from wallaroo.tuning import DEFAULT, Tuning
 
 
 def _never(name: str) -> bool:
@@ -42,7 +40,9 @@ class Housekeeping:
         retain: int,
         scrub_interval_s: float = INTERVAL_S,
         is_frequent: bool = False,
+        tuning: Tuning = DEFAULT,
     ):
+        self._tuning = tuning
         self._is_frequent = is_frequent
         self._sweep_at = 0.0
         self._checkpoint = checkpoint
@@ -77,12 +77,12 @@ class Housekeeping:
         """Note a commit; sweep and scrub now and then."""
         self._retained.append(commit)
         self._scrub.look(tuple(self._retained), self._report)
-        if commit.batch % SWEEP_EVERY == 0 and time.monotonic() >= self._sweep_at:
+        if commit.batch % self._tuning.sweep_every == 0 and time.monotonic() >= self._sweep_at:
             self._sweep(is_running=True)
 
     def _sweep(self, is_running: bool) -> None:
         if self._is_frequent:
-            self._sweep_at = time.monotonic() + SWEEP_S
+            self._sweep_at = time.monotonic() + self._tuning.sweep_s
         fault_point("housekeeping.sweep")
         self._remove_unneeded(is_running and self._is_frequent)
         fault_point("housekeeping.swept")

@@ -31,6 +31,7 @@ from typing import Any, ClassVar
 from wallaroo.errors import CheckpointError
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.steps import Encoder
+from wallaroo.tuning import DEFAULT
 
 SENT_AT_MAX = 64  # batches whose time of leaving a status keeps
 CANNOT_FOLLOW = "what it has sent cannot be taken back"
@@ -47,6 +48,7 @@ class WriteContext:
     # a directory for this sink beside the checkpoint (shared between workers and driver); it exists
     staging: Path
     is_durable: bool  # whether what prepare() returns must survive a power cut (fsync)
+    inline_bytes_max: int = DEFAULT.inline_bytes_max  # what may ride in the token
 
 
 class SinkWriter(ABC):

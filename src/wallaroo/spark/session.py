@@ -94,7 +94,8 @@ def is_local(master: str) -> bool:
 def is_loopback(master: str) -> bool:
     """Whether a master is on this very host, and so everything else is.
 
-    >>> is_loopback("local[*]"), is_loopback("spark://127.0.0.1:7077"), is_loopback("spark://host:7077"), is_loopback("yarn")
+    >>> masters = ("local[*]", "spark://127.0.0.1:7077", "spark://host:7077", "yarn")
+    >>> tuple(map(is_loopback, masters))
     (True, True, False, False)
     """
     host = master.partition("://")[2].rpartition(":")[0]
@@ -163,7 +164,8 @@ def _put_in_front(settings: dict[str, str], name: str, options: str) -> None:
     last one.
 
     >>> settings = {"driver": "-Xss2m"}
-    >>> _put_in_front(settings, "driver", "-Xss1m"), _put_in_front(settings, "executor", "-Xss1m"), settings
+    >>> given = [_put_in_front(settings, who, "-Xss1m") for who in ("driver", "executor")]
+    >>> (*given, settings)
     (None, None, {'driver': '-Xss1m -Xss2m', 'executor': '-Xss1m'})
     """
     settings[name] = f"{options} {settings.get(name, '')}".rstrip()

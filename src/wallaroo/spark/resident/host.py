@@ -35,7 +35,9 @@ _log = logging.getLogger("wallaroo.run")
 ATTEMPTS = 3  # of an epoch whose tasks are lost
 SAMPLE_S = 0.25  # between epochs in which steps are timed, which costs as much as the events do
 CLOSE_S = 1.0  # for the thread that runs epochs, once its tasks are gone
-LOSSES_MAX, LOSSES_S = 10, 60.0  # of tasks, within these seconds
+# of tasks, within these seconds
+LOSSES_MAX = 10
+LOSSES_S = 60.0
 ON_ONE_MACHINE = (
     "low latency needs all tasks on this machine: --latency low takes --master local[N] only in "
     "this version, not '{master}'. Leave --latency low away, or name a local master."
