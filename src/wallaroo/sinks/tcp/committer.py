@@ -4,9 +4,9 @@ Where it runs: driver.
 
 The invariants:
 
-* A batch is handed to the egress first (latency) and listed as pending before ``commit`` returns.
-  If the driver dies in between, the checkpoint's last commit still has the tokens, and ``recover``
-  hands the batch over again; the egress's own record says how much of it had left.
+* A batch is handed to the egress at once, and listed as pending only where it has not left when
+  the checkpoint is about to forget its commit.  Until then the commit has the tokens: if the driver
+  dies, ``recover`` hands the batch over again; the egress's own record says how much of it had left.
 * Offsets are fixed by order alone (a batch begins where the one before it ended), so both runs mean
   the same bytes.
 * Nothing in the outbox is used, changed or removed before `outbox.look_into` has found it to belong
@@ -38,6 +38,7 @@ from wallaroo.sinks.tcp.egress.pipe import EgressConfig, Message
 from wallaroo.sinks.tcp.outbox import look_into
 from wallaroo.sinks.tcp.process import EgressProcess, Patience
 from wallaroo.sinks.tcp.progress import begin_progress, read_progress
+from wallaroo.tls_sockets import client_context
 
 READY_S = 60.0  # a new process on a crowded machine
 _LOG = logging.getLogger(__name__)
@@ -50,6 +51,8 @@ class OutboxCommitter(SinkCommitter):
         self._config = config
         self._patience = patience or Patience()
         self._staging = Path(config.staging)
+        if config.tls is not None:
+            client_context(config.tls)  # files that cannot be used are reported at the start
         make_private(self._staging, is_durable=config.is_durable)
         self._list = PendingList(self._staging, config.is_durable)
         self._state = threading.Condition()
@@ -76,10 +79,11 @@ class OutboxCommitter(SinkCommitter):
             begin_progress(self._staging, found.progress, self._config.is_durable)
         for batch in found.released:
             self._list.remove(batch)
-        if found.unlisted is not None:
-            self._list.add(found.unlisted)
+        for batch in found.unlisted:
+            self._list.add(batch)
         with self._state:
             self._backlog = found.backlog(history.last.batch)
+            self._backlog.note_listed()
             self._left = found.progress.acked
             self._status.committed_batch = self._backlog.committed
             self._backlog.start_again()
@@ -105,9 +109,12 @@ class OutboxCommitter(SinkCommitter):
                 return
             self._backlog.add(batch)
         egress.wake()
-        with self._state:
-            if commit.batch in self._backlog:  # else it has left already
-                self._list.add(batch)
+
+    def retain_from(self, batch: int) -> None:
+        """List what has not left of earlier batches."""
+        with self._state:  # else one could leave in the midst of it
+            for late in self._backlog.take_unlisted(batch):
+                self._list.add(late)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""
@@ -210,7 +217,10 @@ class OutboxCommitter(SinkCommitter):
     def _note_released(self, last: int) -> None:
         for batch in self._backlog.take_released(last):
             self._note_sent(batch.batch, 0)
-            self._list.remove(batch)
+            if self._backlog.is_listed(batch):
+                self._list.remove(batch)
+            else:
+                remove_staged(self._staging, batch.tokens)
         if not self._backlog:
             self._left = self._backlog.sent_end
 

@@ -6,6 +6,7 @@ Where it runs: driver.  All tasks are on this machine (docs/decisions/0017).
 
 from __future__ import annotations
 
+import gc
 import logging
 import shutil
 import threading
@@ -170,6 +171,8 @@ class ResidentHost(OnThisMachine):
             warm_up = batches.warm_up()
         except GONE as error:
             raise failure_of(None, error) from error
+        gc.collect()
+        gc.freeze()  # what is there by now stays: a collection in an epoch need not look at it
         self._thread.start()
         return warm_up
 
@@ -193,7 +196,7 @@ class ResidentHost(OnThisMachine):
             ends = (
                 start if is_held else plan_ends(start, logs, events_max, int(growth * events_max))
             )
-            if ends == start:
+            if ends == start and (is_held or not batches.is_due):
                 wakes.wait(looks.pause_s())
             else:
                 looks.found()
@@ -250,3 +253,4 @@ class ResidentHost(OnThisMachine):
             self._thread.join(CLOSE_S)
         if self._wakes is not None and not self._thread.is_alive():
             self._wakes.close()
+        gc.unfreeze()

@@ -19,6 +19,7 @@ The invariants:
   ended its own (`ending` has the bounds), records, and exits.  It keeps the outbox's lock
   meanwhile, so the next run's first byte comes after this connection's last one.  What is not
   acknowledged when it gives up is dropped from the connection, and the next run sends it again.
+* What is released is on disk first: the committer removes what named it.
 * What a receiver's kernel acknowledged and its process never read is lost if that process dies;
   with ``is_resuming`` it is not: exactly once.
 """
@@ -49,6 +50,30 @@ from wallaroo.tracing import trace_point
 SLICE_BYTES = 128 * 1024  # per send: how long pings and the receiver's words may wait
 ACK_POLL_S = 0.01  # how often the kernel is asked for acknowledgements while some are missing
 IDLE_POLL_S = 0.5
+# between two times at which what the receiver has is put on disk, then released: commits, which
+# have that output, too, are retained for longer
+RELEASE_S = 0.25
+
+
+class Releases:
+    """When the next release is due."""
+
+    def __init__(self) -> None:
+        self._due_at = 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """Return the seconds until then."""
+        return max(0.0, self._due_at - time.monotonic())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is due now."""
+        return not self.seconds_left
+
+    def note(self) -> None:
+        """Note a release."""
+        self._due_at = time.monotonic() + RELEASE_S
 
 
 class Egress:
@@ -61,7 +86,8 @@ class Egress:
         self._reports = Reports(pipe, lock, f"{config.host}:{config.port}")
         self._acked = record.progress.acked
         self._queue = SendQueue(self._acked, record.progress.released_end, self._load)
-        self._dialer = Dialer(config.host, config.port)
+        self._dialer = Dialer(config.host, config.port, config.tls)
+        self._releases = Releases()
         self._connection: Connection | None = None
         self._resume = ResumeStream()  # of the connection, where the receiver resumes
         self._ending: Ending | None = None  # of the connection, once it is to end
@@ -114,9 +140,11 @@ class Egress:
             events = self._wanted(self._connection)
             if events or not self._connection.has_ended:  # both ended: poll would not wait
                 poll.register(self._connection.sock, events)
-            is_counting = not self._config.is_resuming and not self._queue.is_empty()
+            is_counting = not self._config.is_resuming and self._acked < self._queue.offset
             if is_counting or self._ending is not None:
                 timeout = ACK_POLL_S
+            elif not self._queue.is_empty():
+                timeout = min(timeout, self._releases.seconds_left)
         elif self._is_started:
             timeout = min(timeout, self._dialer.seconds_left())
         return poll.poll(timeout * 1000)
@@ -127,7 +155,8 @@ class Egress:
             return events
         is_greeting = self._config.is_resuming and connection.start < 0
         has_more = self._queue.rest_of_output() if self._ending else self._queue.has_more()
-        return events | (select.POLLOUT if has_more and not is_greeting else 0)
+        has_more = bool(has_more and not is_greeting) or connection.has_rest
+        return events | (select.POLLOUT if has_more else 0)
 
     def _handle_commands(self) -> None:
         for message in self._pipe.receive():
@@ -220,7 +249,7 @@ class Egress:
         connection.begin(self._queue.offset)
         self._record.note(local_port=connection.sock.getsockname()[1])
         fault_point("egress.hand_over")
-        if self._config.handover_fd >= 0 and connection.is_counted:
+        if self._config.handover_fd >= 0 and connection.can_be_continued:
             connection.hand_over(self._config.handover_fd)
             self._pipe.send(handed_over=True)
 
@@ -252,7 +281,8 @@ class Egress:
                 self._leave("ended")
                 return
             self._ending = Ending(now)
-        if not connection.has_ended and not self._queue.rest_of_output():
+        is_all_sent = not self._queue.rest_of_output() and not connection.has_rest
+        if not connection.has_ended and is_all_sent:
             fault_point("egress.half_close")
             connection.half_close()
         missing = self._queue.offset - self._acked
@@ -274,7 +304,7 @@ class Egress:
 
     def _read_receiver(self, connection: Connection) -> None:
         try:
-            chunk = connection.sock.recv(1 << 16)
+            chunk = connection.recv(1 << 16)
         except BlockingIOError:
             return
         except OSError as error:
@@ -346,12 +376,13 @@ class Egress:
             self._begin(connection)
         views = self._queue.views(limit)
         if not views:
+            connection.flush()
             return
         if self._queue.batch > self._record.progress.begun_batch:
             self._record.note(begun_batch=self._queue.batch)
         fault_point("egress.send")
         try:
-            count = connection.sock.sendmsg(views)
+            count = connection.send(views)
         except BlockingIOError:
             return
         except OSError as error:
@@ -373,11 +404,10 @@ class Egress:
         known = self._record.progress
         # a resuming receiver has to agree to what was skipped before that is forgotten
         may_release = has_begun or not self._config.is_resuming
-        released = self._queue.release(self._acked) if may_release else []
+        is_due = self._releases.is_due or self._must_end()
+        released = self._queue.release(self._acked) if may_release and is_due else []
         if not released:
-            self._record.note(
-                max(0, self._acked - known.acked), accepted=self._queue.offset, acked=self._acked
-            )
+            self._record.note_place(self._queue.offset, self._acked)
             if self._queue.has_more():
                 self._reports.place(self._queue.offset)
             return
@@ -389,6 +419,7 @@ class Egress:
             skipped=known.skipped + sum(batch.skipped_bytes for batch in released),
         )
         self._record.sync()
+        self._releases.note()
         fault_point("egress.release")
         self._pipe.send(released=released[-1].batch, accepted=self._queue.offset)
 
