@@ -22,7 +22,7 @@ from wallaroo.state.records.commit import DeltaRef, SnapshotRef, packed_inline
 from wallaroo.state.storage import Storage
 from wallaroo.state.view import View
 
-SCANNED_AT_ONCE = 8  # entries, at first: one tells when something is due; then more each time
+SCANNED_AT_ONCE = 8  # entries, at first: one says when something is due; then more each time
 SCANNED_MAX = 8192
 LOCATED_MAX = 1 << 20  # keys whose group and bytes are kept
 NO_STORES: Mapping[str, StepStore] = MappingProxyType({})

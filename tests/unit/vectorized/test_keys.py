@@ -1,4 +1,5 @@
-"""Keys of columns are the keys that the per-event path would see, and live where it would put them."""
+"""Keys of columns are the keys that the per-event path would see, and live where it would put
+them."""
 
 from __future__ import annotations
 

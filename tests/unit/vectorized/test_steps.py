@@ -1,5 +1,5 @@
-"""Vectorized steps in applications: what they are given, what they return, and what becomes of rows that
-they refuse.
+"""Vectorized steps in applications: what they are given, what they return, and what becomes of rows
+that they refuse.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Operators of vectorized steps, and of the borders between blocks and events.
 
-Where it runs: pure (in workers).  What is called once per block may take its time; nothing here is called
-once per event but where blocks become events, and events blocks.
+Where it runs: pure (in workers).  What is called once per block may take its time; nothing here is
+called once per event but where blocks become events, and events blocks.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Where it runs: pure (in workers).
 
-What is stored of a key is the pickle of a dict of its row's fields, as of any state object: so it can be
-looked at without numpy, and fields may come and go.  Pickles of one dtype differ in their values
-only, if no field's length varies: they are then written and read column by column, through a dtype
-that describes the pickle.
+What is stored of a key is the pickle of a dict of its row's fields, as of any state object: so it
+can be looked at without numpy, and fields may come and go.  Pickles of one dtype differ in their
+values only, if no field's length varies: they are then written and read column by column, through a
+dtype that describes the pickle.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class RowPickle:
         return list(packed.view(f"V{self.dtype.itemsize}").tolist())
 
     def loads(self, raw: list[bytes], into: Array) -> bool:
-        """Read pickles into rows; return False, and read nothing, where one is not of this dtype."""
+        """Read pickles into rows; return False, and read nothing, where one is not of this
+        dtype."""
         size = self.dtype.itemsize
         if any(len(each) != size for each in raw):
             return False
@@ -120,7 +121,8 @@ def _value_of(dtype: np.dtype[Any]) -> tuple[bytes, str, bytes] | None:
 
 
 class StateTable(KeyedState):
-    """``at`` brings the states of keys in; ``states`` has a row, or an object, for each key touched."""
+    """``at`` brings the states of keys in; ``states`` has a row, or an object, for each key
+    touched."""
 
     step: BatchStateComputation[Any, Any, Any]
 
@@ -206,7 +208,8 @@ class StateTable(KeyedState):
             blame(self.step, f"state of key {shorten(self._keys[number])}", error)
 
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
-        """Yield key and pickled state of every touched key whose bytes differ from what was stored."""
+        """Yield key and pickled state of every touched key whose bytes differ from what was
+        stored."""
         keys = self._coder.keys
         for number, raw in enumerate(self._pickled()):
             if raw != self._was[number]:
