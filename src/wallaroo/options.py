@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 KEY_GROUPS_MAX = 32_768  # the view keeps a group's number in two bytes
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
-EPOCH_TIME_S = 0.05  # of a batch at low latency: larger ones take no less time per event
+# of commits at low latency, at least: an egress puts on disk what has left several times a second,
+# and until then the commit is the only list of it
+RETAINED_FREQUENT = 128
+EPOCH_TIME_S = 0.05  # of a batch at low latency; larger ones for a backlog only
 
 Latency = Literal["normal", "low"]
 
@@ -90,6 +93,11 @@ class RunOptions:
         """How long a batch of a backlog may take."""
         is_low = self.latency == "low"
         return min(self.batch_time_s, EPOCH_TIME_S) if is_low else self.batch_time_s
+
+    @property
+    def retained(self) -> int:
+        """How many commits stay at least."""
+        return max(self.retain_commits, RETAINED_FREQUENT if self.latency == "low" else 1)
 
     @property
     def batch_deadline_s(self) -> float:

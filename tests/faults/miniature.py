@@ -119,7 +119,7 @@ def open_sinks(plan: Plan, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
         folder.mkdir(parents=True, exist_ok=True)
         committers[sink.name] = sink.config.committer(sink.name, folder, True)
         tokens = last.sinks.get(sink.name, []) if last else []
-        committers[sink.name].recover(history_of(checkpoint), tokens)
+        committers[sink.name].recover(history_of(checkpoint, sink.name), tokens)
     return committers
 
 

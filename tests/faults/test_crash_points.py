@@ -72,14 +72,12 @@ NEEDED = [
     "egress.sent",
     "egress.progress",
     "egress.fsync",
-    "outbox.pending.sync_folder",
 ]
 # What only a restart passes, by the crash that leaves it something to clean up.
 LEFT_BEHIND = {
     # output of an attempt, and its spool's index
     "outbox.sync_folder:2": ["outbox.orphan", "spool.rebuild_index", "storage.delete"],
     "storage.rename:6": ["storage.delete"],  # deltas of an attempt that was never committed
-    "outbox.pending.rename:1": ["outbox.pending.orphan"],  # half of the pending list's file
     "file.rename:1": ["file.orphan"],  # half of a file of output
 }
 
@@ -252,6 +250,15 @@ def test_a_crash_during_the_recovery_changes_nothing(
     check_restarts(
         crashed("commit.after:1"), [(f"{name}:1", f"{name}:2") for name in sorted(points)], expected
     )
+
+
+def test_a_crash_while_output_is_listed_that_only_its_commit_named_changes_nothing(
+    crashed: Callable[[str], Path], undisturbed: tuple[Found, Counter[str]]
+) -> None:
+    """A restart lists what waits; half of a list's file is removed by the next one."""
+    steps = ["write", "fsync", "rename", "sync_folder", "published"]
+    plans = [(f"outbox.pending.{step}:1", "outbox.pending.orphan:1") for step in steps]
+    check_restarts(crashed("commit.after:1"), [*plans], undisturbed[0])
 
 
 @pytest.mark.parametrize("first", LEFT_BEHIND)

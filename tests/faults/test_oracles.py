@@ -229,7 +229,7 @@ def test_a_schedule_is_the_same_for_a_seed_and_has_every_kind() -> None:
 def test_processes_are_known_by_their_command_and_place() -> None:
     """A worker is a fork of the daemon; the daemon itself is none."""
     java = Process(2, 1, ("/usr/bin/java", "-cp", "x"))
-    daemon = Process(3, 2, ("python", "-m", "pyspark.daemon", "pyspark.worker"))
+    daemon = Process(3, 2, ("python", "-m", "wallaroo.spark.worker_daemon", "pyspark.worker"))
     worker = Process(4, 3, daemon.command)
     assert kind_of(java, None) is Kind.JVM
     assert kind_of(daemon, java) is None

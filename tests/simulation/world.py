@@ -200,6 +200,15 @@ class Attempts:
         return ()
 
 
+class SimulatedReleases:
+    """In place of `Releases`, which go by the clock."""
+
+    is_due = True
+
+    def note(self) -> None:
+        """Nothing."""
+
+
 class SimulatedEgress:
     """In place of `EgressProcess`: the egress's own loop, a turn at a time, over a connection to
     the simulated receiver.
@@ -217,6 +226,7 @@ class SimulatedEgress:
         self._config = config
         self._receive, self._pull, self._restart, _ = hooks
         self._egress: Egress | None = None
+        self._releases = SimulatedReleases()
         self._connection: SimulatedConnection | None = None
 
     def start(self) -> None:
@@ -228,6 +238,7 @@ class SimulatedEgress:
             record = ProgressFile(staging, self._config.is_durable)
             self.send(ready=True, acked=record.progress.acked)
             self._egress = Egress(self._config, record, self, lock)  # type: ignore[arg-type]
+            self._egress._releases = self._releases  # type: ignore[assignment]
             self._connection = None
 
     def restart(self) -> None:
@@ -252,6 +263,7 @@ class SimulatedEgress:
             if egress._queue.has_more():
                 egress._send(connection, chance.randint(1, 200))  # type: ignore[arg-type]
             connection.say()
+            self._releases.is_due = chance.random() < 0.5
             egress._read_receiver(connection)  # type: ignore[arg-type]
             egress._settle()
 
@@ -389,7 +401,7 @@ class Driver:
             make_private(folder, is_durable=True)
             committer = self.committers[sink.name] = sink.config.committer(sink.name, folder, True)
             tokens = last.sinks.get(sink.name, []) if last else []
-            committer.recover(history_of(checkpoint), tokens)
+            committer.recover(history_of(checkpoint, sink.name), tokens)
 
     def step(self) -> bool:
         """Run a batch of what there is; False where there is nothing."""

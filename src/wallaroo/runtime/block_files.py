@@ -45,7 +45,8 @@ def through_files(
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(OpenFiles())
         filing = stack.enter_context(Filing(Path(folder, uuid.uuid4().hex)))
-        for record in run(job, level, index, _taken(records, opened)):
+        taken = _taken(records, opened) if level else records  # level 0 gets no blocks
+        for record in run(job, level, index, taken):
             yield _given(record, filing)
 
 

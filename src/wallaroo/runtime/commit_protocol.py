@@ -29,9 +29,9 @@ MIXED_RETRIES = 3
 Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
 
 
-def history_of(checkpoint: Checkpoint) -> CommitHistory:
-    """Return the commits that ``checkpoint`` retains, as sinks know them."""
-    return checkpoint.history
+def history_of(checkpoint: Checkpoint, sink: str) -> CommitHistory:
+    """Return the commits that ``checkpoint`` retains, as one sink knows them."""
+    return checkpoint.commits.history(checkpoint.id, sink)
 
 
 class BatchProtocol:
@@ -116,6 +116,8 @@ class BatchProtocol:
         end_phase("commit")
         for name, tokens in commit.sinks.items():
             self._committers[name].commit(commit.identity, tokens)
+        for committer in self._committers.values():
+            committer.retain_from(self._housekeeping.oldest_after(commit))
         fault_point("commit.sinks")
         self._housekeeping.committed(commit)
         # a retained commit keeps the input after it

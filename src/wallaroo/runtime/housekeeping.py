@@ -60,6 +60,11 @@ class Housekeeping:
         """The oldest retained commit; only after the first commit."""
         return self._retained[0]
 
+    def oldest_after(self, commit: Commit) -> int:
+        """Return the number of the oldest commit that is retained once ``commit`` is noted."""
+        kept = [*self._retained, commit] if len(self._retained) < 2 else self._retained
+        return kept[len(self._retained) == self._retain].batch
+
     def newest(self, count: int) -> tuple[Commit, ...]:
         """Return the newest commits, oldest first."""
         return tuple(self._retained)[-count:]

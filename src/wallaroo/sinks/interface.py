@@ -102,8 +102,9 @@ class SinkCommitter(ABC):
 
         ``tokens`` are those of ``history.last``, which may be the state before the first commit
         (``history.last.exists`` is false).  They are empty too where this sink had no output in
-        that commit, or was not part of the application then.  A committer whose ``commit`` returns
-        before the output left keeps its own list of earlier commits.
+        that commit, or was not part of the application then.  ``history.tokens`` has those of all
+        retained commits.  A committer whose ``commit`` returns before the output left keeps its own
+        list of earlier commits, at the latest when it is asked to `retain_from` a later one.
 
         Raises CheckpointError or PeerError, with nothing changed, where the target holds output of
         another checkpoint, or of a commit that is not in ``history``.
@@ -114,6 +115,11 @@ class SinkCommitter(ABC):
         """Make a committed batch's output visible; again for the same commit does nothing.
 
         May return before the output left (an outbox); must keep order.
+        """
+
+    def retain_from(self, batch: int) -> None:  # noqa: B027  # only a sink that relies on commits has to act
+        """Commits before ``batch`` are forgotten when this returns: ``history.tokens`` of the next
+        ``recover`` may lack theirs.  Called after each ``commit``.
         """
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:  # noqa: B027  # doing nothing is allowed

@@ -58,6 +58,10 @@ SETTINGS = {
 }
 
 
+ON_THIS_MACHINE = {
+    # a worker is forked with everything imported (half a second of computing each)
+    "spark.python.daemon.module": "wallaroo.spark.worker_daemon",
+}
 ON_CLUSTERS = {
     "spark.executor.memory": "1g",  # of the JVM; Python workers come on top
     # a worker that leaves finishes its tasks and takes no more; else it is ended after 30 s
@@ -126,7 +130,7 @@ def open_session(
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (package, os.environ.get("PYTHONPATH", "")))
     )
-    own = {"spark.local.dir": str(scratch)} if is_local(master) else ON_CLUSTERS
+    own = {"spark.local.dir": str(scratch), **ON_THIS_MACHINE} if is_local(master) else ON_CLUSTERS
     chosen = {**SETTINGS, **own, **dict(settings)}
     # the whole heap from the start: otherwise it grows to its bound over minutes, which looks like
     # a leak and may fail at 3 a.m.

@@ -160,11 +160,13 @@ class CommitLog:
                 raise CheckpointError(f"{problem} {WAYS_OUT}")
             before = commit
 
-    def history(self, checkpoint: str) -> CommitHistory:
-        """Return the identities of the batches that are there (edits have no output), for sinks."""
+    def history(self, checkpoint: str, sink: str = "") -> CommitHistory:
+        """Return the identities of the batches that are there (edits have no output), for sinks;
+        with the tokens of one of them.
+        """
         commits = map(self.read, self.batches())
-        seen = dict.fromkeys(commit.emitted for commit in commits)
-        return CommitHistory(checkpoint, tuple(seen))
+        seen = {commit.emitted: tuple(commit.sinks.get(sink, ())) for commit in commits}
+        return CommitHistory(checkpoint, tuple(seen), tuple(seen.values()))
 
     # -- writing, by the one run or command that holds the checkpoint
 

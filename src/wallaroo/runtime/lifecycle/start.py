@@ -165,7 +165,7 @@ def _parts(
     housekeeping = Housekeeping(
         checkpoint,
         plan.key_groups if steps else 0,  # without state no commit needs the one before it
-        options.retain_commits,
+        options.retained,
         is_frequent=is_frequent,
         tuning=options.tuning,
     )

@@ -6,6 +6,7 @@ Where it runs: driver.  All tasks are on this machine (docs/decisions/0017).
 
 from __future__ import annotations
 
+import gc
 import logging
 import shutil
 import threading
@@ -170,6 +171,8 @@ class ResidentHost(OnThisMachine):
             warm_up = batches.warm_up()
         except GONE as error:
             raise failure_of(None, error) from error
+        gc.collect()
+        gc.freeze()  # what is there by now stays: a collection in an epoch need not look at it
         self._thread.start()
         return warm_up
 
@@ -250,3 +253,4 @@ class ResidentHost(OnThisMachine):
             self._thread.join(CLOSE_S)
         if self._wakes is not None and not self._thread.is_alive():
             self._wakes.close()
+        gc.unfreeze()
