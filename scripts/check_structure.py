@@ -8,6 +8,7 @@ what they test lies.
   ones.
 * No statement assigns several values to several targets (``a, b = 1, 2``); taking a result apart is
   fine.
+* Every path that ARCHITECTURE.md names is there.
 * Every folder of ``tests/unit`` has its namesake in the package, or is listed with its reason.
 
 Where it runs: a check.  Reads files as text; imports nothing of the package.
@@ -16,6 +17,7 @@ Where it runs: a check.  Reads files as text; imports nothing of the package.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,7 @@ PACKAGE = ROOT / "src" / "wallaroo"
 ATTRIBUTES_MAX = 12
 ARGUMENTS_MAX = 10
 POSITIONAL_MAX = 8
+NAMED = re.compile(r"`([\w/.]+/[\w/.]*|[\w/]+\.py)(?:`| )")  # a path on a page
 # Classes that may have more attributes: why.
 LARGE = {
     "engine.level.Level": "builds the stages of a level and feeds them: to be divided into the two",
@@ -152,6 +155,15 @@ def misplaced(tests: Path, package: Path) -> Iterator[str]:
             yield f"tests/unit/{part}: nothing in the package is called so"
 
 
+def missing(root: Path, page: str) -> Iterator[str]:
+    """Paths that a page names, and that are neither in the package nor in the checkout."""
+    for found in sorted(set(NAMED.findall(page))):
+        path = found.rstrip("/")
+        places = (root / "src" / "wallaroo", root)
+        if not any((p / path).exists() or any(p.glob(f"{path}-*")) for p in places):
+            yield f"ARCHITECTURE.md: there is no {found}"
+
+
 def check(root: Path) -> list[str]:
     """Everything wrong below a checkout's root, a line each."""
     package = root / "src" / "wallaroo"
@@ -159,6 +171,9 @@ def check(root: Path) -> list[str]:
     for path in sorted(package.rglob("*.py")):
         name = ".".join(path.relative_to(package).with_suffix("").parts)
         wrong += complaints(name, ast.parse(path.read_text(encoding="utf-8"), str(path)))
+    page = root / "ARCHITECTURE.md"
+    if page.exists():
+        wrong += missing(root, page.read_text(encoding="utf-8"))
     return [*wrong, *misplaced(root / "tests" / "unit", package)]
 
 

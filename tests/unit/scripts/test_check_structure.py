@@ -46,6 +46,12 @@ def test_folders_of_tests_have_a_namesake(tmp_path: Path) -> None:
     assert wrong.startswith("tests/unit/motor: ")
 
 
+def test_paths_of_the_page_are_there(tmp_path: Path) -> None:
+    (tmp_path / "src" / "wallaroo" / "engine").mkdir(parents=True)
+    (wrong,) = check_structure.missing(tmp_path, "`engine/` and `engine/gone.py` of `a`")
+    assert wrong == "ARCHITECTURE.md: there is no engine/gone.py"
+
+
 def test_the_package_keeps_its_structure() -> None:
     assert check_structure.check(check_structure.ROOT) == []
 
