@@ -37,6 +37,7 @@ LARGE = {
     "ingress.source_store.SourceStore": "what a source's head shows, and where it comes from",
     "runtime.resident.lasting_state.LastingState": "layers of one state and its refresh",
     "runtime.task.Task": "one task",
+    "sinks.tcp.egress.loop.Egress": "one connection, from its making to its end",
     "sinks.queued_committer.QueuedCommitter": "base of committers with a thread of their own",
     "spark.resident.host.ResidentHost": "one host's life",
     "spool.writer.SpoolWriter": "one spool's open files and positions",
