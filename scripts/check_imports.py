@@ -27,12 +27,22 @@ GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph 
 
 # What a pure package may know of this package.  Everything it imports must be listed here, or lie
 # outside of this package.
-_BELOW = ("errors", "steps", "framing", "context", "user_frames", "unpicklable", "signatures")
+_BELOW = (
+    "errors",
+    "steps",
+    "framing",
+    "context",
+    "user_frames",
+    "unpicklable",
+    "signatures",
+    "vectorized",
+)
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
     "framing": ("errors",),
     "graph": (*_BELOW, "graph"),
     "windows": (*_BELOW, "windows"),
+    "vectorized": _BELOW,
     "joins": (*_BELOW, "windows", "joins"),
     "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows", "joins"),
     "plan": (*_BELOW, *_CONFIGS, "graph", "check", "plan", "windows"),
@@ -98,6 +108,13 @@ LAZY = {
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
+    ("wallaroo.engine.level", "wallaroo.engine.columns"): "only vectorized steps need numpy",
+    ("wallaroo.engine.stage", "wallaroo.engine.columns"): "the same",
+    ("wallaroo.engine.columns.rows", "polars"): "only steps that ask for its frames need it",
+    ("wallaroo.check.batches", "numpy"): "only states of a numpy dtype need it",
+    ("wallaroo.testing.block_step", "wallaroo.engine.columns"): "only vectorized steps need numpy",
+    ("wallaroo.api.batch", "numpy"): "import wallaroo stays fast: only vectorized steps need it",
+    ("wallaroo.api.batch", "wallaroo.vectorized"): "the same",
     (
         "wallaroo.cli.send.command",
         "wallaroo.cli.send.kafka",
@@ -111,6 +128,18 @@ LAZY = {
         "wallaroo.sources.files.log",
     ): "it imports Arrow, which takes long",
     ("wallaroo.sources.files.config", "wallaroo.storage"): "it imports Arrow, which takes long",
+    (
+        "wallaroo.sinks.rolling.config",
+        "wallaroo.sinks.rolling.committer",
+    ): "it imports Arrow, which takes long",
+    ("wallaroo.sinks.rolling.config", "wallaroo.storage"): "it imports Arrow, which takes long",
+    ("wallaroo.sinks.rolling.rows", "pyarrow"): "it takes long, and only rows need it",
+    (
+        "wallaroo.sources.http.config",
+        "wallaroo.sources.http.server",
+    ): "it imports an HTTP server, which only a feeder needs",
+    ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
+    ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",

@@ -27,7 +27,7 @@ PACKAGE = ROOT / "src" / "wallaroo"
 ATTRIBUTES_MAX = 12
 ARGUMENTS_MAX = 10
 POSITIONAL_MAX = 8
-NAMED = re.compile(r"`([\w/.]+/[\w/.]*|[\w/]+\.py)(?:`| )")  # a path on a page
+NAMED = re.compile(r"`(\w[\w/.]*/[\w/.]*)(?:`| )")  # a path on a page
 # Classes that may have more attributes: why.
 LARGE = {
     "engine.level.Level": "builds the stages of a level and feeds them: to be divided into the two",

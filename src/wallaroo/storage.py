@@ -8,6 +8,7 @@ A path is a file, a folder, or a pattern, on a disk or in an S3-compatible objec
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,6 +22,7 @@ WILD = re.compile(r"[*?\[]")
 HIDDEN = (".", "_")  # names of files that are not finished, or not data
 CONNECT_S = 5.0
 REQUEST_S = 30.0
+CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 
 Options = tuple[tuple[str, Any], ...]
 
@@ -87,6 +89,9 @@ class Storage:
 
 @lru_cache(maxsize=8)
 def _s3(options: Options) -> Any:
+    if "endpoint_override" in dict(options):  # stores beside AWS often lack its newest checksums
+        for name in CHECKSUMS:
+            os.environ.setdefault(name, "when_required")
     own = {"connect_timeout": CONNECT_S, "request_timeout": REQUEST_S}
     return fs.S3FileSystem(**{**own, **dict(options)})
 

@@ -33,6 +33,7 @@ SAMPLE = (
     "merge of two keys",
     "state dropped",
     "multi partition detector, depth 3",
+    "blocks and events",
     "test_every_failed_event_is_one_dead_letter",
     "test_state_that_cannot_be_stored",
 )

@@ -23,7 +23,7 @@ from wallaroo.engine.operators.exits import (
 )
 from wallaroo.engine.operators.interface import Emit, Operator, Site, StageTime, no_keys
 from wallaroo.engine.operators.outputs import as_text
-from wallaroo.engine.operators.table import build_operator
+from wallaroo.engine.operators.table import OPERATORS, build_operator
 from wallaroo.engine.ordered_entries import StepStore
 from wallaroo.plan.model import COLLECT_KEY, Plan, SourceEntry, Stage, ToExchange, ToSinks
 from wallaroo.steps import Encoder, EventTime, Step
@@ -64,6 +64,15 @@ class BuiltStage:
                 operator.end()
 
 
+def operator_of(step: Step, site: Site) -> Operator:
+    """Build the operator for a step, or for a border between events and blocks."""
+    if type(step) in OPERATORS:
+        return build_operator(step, site)
+    from wallaroo.engine.columns import operators
+
+    return operators.OPERATORS[type(step)](step, site)
+
+
 def build_stage(
     stage: Stage,
     states: dict[str, KeyedState],
@@ -90,7 +99,7 @@ def build_stage(
             keys_of,
             policy(step.tolerant()) if isinstance(step, EventTime) else None,
         )
-        operator = build_operator(step, site)
+        operator = operator_of(step, site)
         emit = around(operator.process, place) if around else operator.process
         built.insert(0, operator)
     return BuiltStage(

@@ -68,7 +68,7 @@ class Feeder:
         too.
         """
         is_ended = False
-        reported = ""
+        reported = problem = ""
         try:
             while not self._parent.look():
                 run = self._feed.next_run()
@@ -79,6 +79,9 @@ class Feeder:
                     self._append(run.frames, run.events, run.resume)
                     if run.stored is not None:
                         run.stored()
+                if run.problem != problem:
+                    problem = run.problem
+                    self._writer.report(problem)
                 self._wait()
                 if run.pause_s:
                     self._rest(run.pause_s)

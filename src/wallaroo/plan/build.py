@@ -118,7 +118,7 @@ def ship_raw_frames(sketch: Sketch) -> Sketch:
             return stage
         source = plan.sources[stage.entry.source]
         decoder = source.decoder
-        if not source.config.has_plain_payloads:
+        if not source.config.has_plain_payloads or decoder.takes_blocks:
             return stage
         if decoder.is_pure:
             return replace(stage, exit=replace(leave, is_raw=True))

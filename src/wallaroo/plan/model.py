@@ -170,6 +170,11 @@ class Plan:
         return any(step.keeps_entries or step.acts_at_end for step in self._placed_steps)
 
     @property
+    def has_blocks(self) -> bool:
+        """Whether a step takes whole blocks of rows."""
+        return any(step.takes_blocks for step in self.steps)
+
+    @property
     def _placed_steps(self) -> tuple[Step, ...]:
         return tuple(step for stage in self.stages for step in stage.steps)
 

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from wallaroo.sinks.kafka.records import KafkaOutput
     from wallaroo.sinks.postgres.config import PostgresSinkConfig
     from wallaroo.sinks.postgres.rows import copy_row, row_encoder
+    from wallaroo.sinks.redis.config import RedisSinkConfig
+    from wallaroo.sinks.rolling.config import RollingSinkConfig
     from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
 else:
     __getattr__ = deferred(
@@ -69,6 +71,8 @@ else:
             "wallaroo.sinks.kafka.records": ("KafkaOutput",),
             "wallaroo.sinks.postgres.config": ("PostgresSinkConfig",),
             "wallaroo.sinks.postgres.rows": ("copy_row", "row_encoder"),
+            "wallaroo.sinks.redis.config": ("RedisSinkConfig",),
+            "wallaroo.sinks.rolling.config": ("RollingSinkConfig",),
             "wallaroo.sinks.staging": (
                 "StagedWriter",
                 "read_staged",
@@ -88,6 +92,10 @@ __all__ = [
     "StagedWriter", "read_staged", "remove_staged", "remove_orphans",
     # a function of your own
     "FunctionSinkConfig",
+    # Redis
+    "RedisSinkConfig",
+    # files by size and time, and objects
+    "RollingSinkConfig",
     # PostgreSQL
     "PostgresSinkConfig", "row_encoder", "copy_row",
     # Kafka

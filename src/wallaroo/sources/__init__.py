@@ -19,6 +19,7 @@ from wallaroo.deferred import deferred
 
 if TYPE_CHECKING:
     from wallaroo.sources.files.config import FilesSourceConfig
+    from wallaroo.sources.http.config import HTTPSourceConfig
     from wallaroo.sources.interface import FedBy, SourceConfig
     from wallaroo.sources.iterator import At, IteratorSource
     from wallaroo.sources.kafka.config import KafkaSourceConfig
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
     from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
     from wallaroo.sources.polling import PollingSource
     from wallaroo.sources.push import Push, PushSource
+    from wallaroo.sources.redis.config import RedisSourceConfig
+    from wallaroo.sources.redis.entry import RedisEntry
     from wallaroo.sources.replayable import ReplayableSource
 else:
     __getattr__ = deferred(
         __name__,
         {
             "wallaroo.sources.files.config": ("FilesSourceConfig",),
+            "wallaroo.sources.http.config": ("HTTPSourceConfig",),
             "wallaroo.sources.interface": ("FedBy", "SourceConfig"),
             "wallaroo.sources.kafka.config": ("KafkaSourceConfig",),
             "wallaroo.sources.kafka.records": ("KafkaRecord",),
@@ -46,6 +50,8 @@ else:
             "wallaroo.sources.polling": ("PollingSource",),
             "wallaroo.sources.iterator": ("At", "IteratorSource"),
             "wallaroo.sources.push": ("Push", "PushSource"),
+            "wallaroo.sources.redis.config": ("RedisSourceConfig",),
+            "wallaroo.sources.redis.entry": ("RedisEntry",),
             "wallaroo.sources.replayable": ("ReplayableSource",),
         },
     )
@@ -59,6 +65,10 @@ __all__ = [
     "SourceConfig", "FedBy", "SourceLog", "LogContext", "Position", "Head", "Range", "Records",
     # many files, and objects
     "FilesSourceConfig",
+    # webhooks
+    "HTTPSourceConfig",
+    # Redis
+    "RedisSourceConfig", "RedisEntry",
     # Kafka
     "KafkaSourceConfig", "KafkaRecord",
 ]

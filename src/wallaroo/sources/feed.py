@@ -17,6 +17,7 @@ class Run(NamedTuple):
     resume: bytes
     pause_s: float = 0.0  # before the next look
     stored: Callable[[], None] | None = None  # called when the frames are on disk
+    problem: str = ""  # why nothing comes at the moment, for the status
 
 
 class Feed(Protocol):

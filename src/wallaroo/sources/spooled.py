@@ -55,6 +55,7 @@ class SpoolLog(SourceLog):
             head.is_paused,
             head.connections,
             head.rejected,
+            head.error,
         )
 
     def advance(self, start: Position, events_max: int) -> Position:

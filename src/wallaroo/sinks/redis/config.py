@@ -1,0 +1,79 @@
+"""RedisSinkConfig: outputs as entries of a Redis stream, or as fields of a hash; exactly once.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.redis.entries import packing
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.steps import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSinkConfig(SinkConfig):
+    """Append outputs to a stream, or put them into a hash; each exactly once, in order.
+
+    For ``stream`` the encoder returns a dict of fields, or a value (bytes, str), which becomes the
+    field ``value``.  For ``hash`` it returns ``(field, value)``; a value of None removes the field.
+
+    A commit is one transaction (MULTI), with its identity in the hash ``ledger``: as durable as the
+    server is (``appendonly yes``, ``appendfsync always``).  ``max_length`` keeps about that many
+    entries of the stream.  While the server is away output waits in the outbox.  One server, or a
+    primary with replicas; not Redis Cluster.  Needs redis where the driver runs: ``pip install
+    'wallaroo-spark[redis]'``.
+    """
+
+    kind: ClassVar[str] = "redis"
+
+    url: str = field(repr=False)  # may hold a password
+    encoder: Encoder[Any] | None = None
+    stream: str = ""
+    hash: str = ""
+    max_length: int | None = None
+    ledger: str = "wallaroo:ledger"
+
+    def __post_init__(self) -> None:
+        if bool(self.stream) == bool(self.hash):
+            raise self._wrong("stream and hash are two ways.", "Name one of them.")
+        if self.max_length is not None and (self.hash or self.max_length < 1):
+            raise self._wrong(
+                f"max_length={self.max_length!r} cannot be kept.",
+                "Give a number of entries of a stream, or leave it out.",
+            )
+        inner: Any = self.encoder
+        if inner is None or isinstance(inner, Encoder):
+            object.__setattr__(self, "encoder", packing(inner, is_hash=bool(self.hash)))
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        name = self.stream or self.hash
+        return WallarooParameterError(Problem(f"RedisSinkConfig({name!r})", "", what, fix))
+
+    @property
+    def label(self) -> str:
+        return f"redis stream {self.stream}" if self.stream else f"redis hash {self.hash}"
+
+    @property
+    def target(self) -> str:
+        return self.stream or self.hash
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        try:
+            # it imports redis, which is optional
+            from wallaroo.sinks.redis.committer import Place, open_committer
+        except ImportError as error:
+            raise PeerError(
+                f"Sink '{sink}' ({self.label}) needs redis, which cannot be imported: {error}. "
+                f"Install it where the driver runs: pip install 'wallaroo-spark[redis]'."
+            ) from error
+        place = Place(self.url, sink, self.stream, self.hash, self.max_length, self.ledger)
+        return open_committer(place, staging, is_durable)

@@ -1,0 +1,311 @@
+"""The committer of rolling output: a thread that gathers committed batches and writes them as
+files.
+
+Where it runs: driver.
+
+The invariants:
+
+* What a file holds is decided once: ``roll.json`` in the outbox names the last batch of the next
+  file, and is on disk, in durable mode, before the file is written.  After a crash the same batches
+  are written under the same name, so a file is written again but never twice.
+* A file's name says which batches it holds, who wrote it (checkpoint and sink) and the commit of
+  its last batch.  A name that says something else than the checkpoint's history is refused.
+* Batches are forgotten after ``roll.json`` says that their file is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.durable.whole_file import USER_FILE, write_whole
+from wallaroo.errors import CheckpointError, PeerError, WallarooError
+from wallaroo.faults import fault_point
+from wallaroo.identity import CommitId
+from wallaroo.sinks.file.committer import make_folder
+from wallaroo.sinks.file.directory import writer_of
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.rolling.files import Content, as_gzip, as_lines, as_parquet
+from wallaroo.sinks.staging import Staged
+from wallaroo.sinks.target_record import note_left
+from wallaroo.storage import Storage
+
+ROLL = "roll.json"
+PART = re.compile(r"part-(\d{12,})-(\d{12,})-([0-9a-f]{12})-([^.]+)(\..*)")
+# what of an object store's answers does not pass by itself
+LASTING = (
+    "ACCESS_DENIED",
+    "NO_SUCH_BUCKET",
+    "INVALID_ACCESS_KEY_ID",
+    "SIGNATURE_DOES_NOT_MATCH",
+    "HTTP status 403",
+    "HTTP status 404",
+)
+PASSING_ON_DISK = (errno.ENOSPC, errno.EDQUOT)
+RETRY_S = 1.0
+
+
+class PlaceError(Exception):
+    """Files cannot be written or listed; ``args`` hold the words and whether that passes."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether trying again can help."""
+        return bool(self.args[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Where files go, what they are made of and what they are called."""
+
+    sink: str
+    storage: Storage
+    suffix: str
+    content: Content
+    is_durable: bool
+
+    def name(self, batch: PendingBatch) -> str:
+        """Return the name of the file of some batches; ``start`` is the first one's number."""
+        commit = batch.commit
+        writer = writer_of(commit.checkpoint, self.sink)
+        return f"part-{batch.start:012d}-{commit.batch:012d}-{writer}-{commit.id}{self.suffix}"
+
+    def names(self) -> list[str]:
+        """Return the names of all files that are there."""
+        try:
+            return [name.rpartition("/")[2] for name in self.storage.sizes()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._error(error) from error
+
+    def write(self, name: str, content: bytes) -> None:
+        """Make a file appear, whole; the same file again changes nothing."""
+        fault_point("rolling.write")
+        try:
+            if self.storage.is_s3:
+                self.storage.write_object(f"{self.storage.root}/{name}", content)
+            else:
+                self._write_file(Path(self.storage.root), name, content)
+        except OSError as error:
+            raise self._error(error) from error
+
+    def _write_file(self, folder: Path, name: str, content: bytes) -> None:
+        make_folder(folder, self.is_durable)
+        write_whole(
+            folder / name, content, is_durable=self.is_durable, points="rolling", mode=USER_FILE
+        )
+
+    def _error(self, error: OSError) -> PlaceError:
+        words = " ".join(str(error).split())
+        if self.storage.is_s3:
+            return PlaceError(words, not any(lasting in words for lasting in LASTING))
+        return PlaceError(words, error.errno in PASSING_ON_DISK)
+
+
+class PartsSession(Session):
+    """Writes parts for one checkpoint."""
+
+    def __init__(self, parts: Parts, checkpoint: str):
+        self._parts = parts
+        self._checkpoint = checkpoint
+
+    def last(self) -> CommitId:
+        """Return the commit of the newest part.  Raises PeerError where another checkpoint's or
+        sink's parts are there.
+        """
+        writer = writer_of(self._checkpoint, self._parts.sink)
+        newest = CommitId(self._checkpoint)
+        for name in self._parts.names():
+            found = PART.fullmatch(name)
+            if found is not None and found[3] == writer:
+                if int(found[2]) > newest.batch:
+                    newest = CommitId(self._checkpoint, int(found[2]), found[4])
+            elif name.startswith("part-"):
+                raise PeerError(
+                    f"{self._parts.storage.path} holds output of another checkpoint or sink "
+                    f"({name}). Nothing was changed. Move it to another place, or choose another "
+                    f"path."
+                )
+        return newest
+
+    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        self._parts.write(self._parts.name(batch), self._parts.content(parts))
+        fault_point("rolling.put")
+        return True
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class PartsSystem(System):
+    """A folder, or a prefix of an object store."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (PlaceError,)
+    ways_on: ClassVar[str] = (
+        "Use the newer checkpoint; or move the output to another place, and this sink goes on "
+        "there."
+    )
+
+    def __init__(self, parts: Parts):
+        self._parts = parts
+
+    @property
+    def target(self) -> str:
+        return self._parts.storage.path
+
+    def connect(self, checkpoint: str) -> Session:
+        return PartsSession(self._parts, checkpoint)
+
+    def waiting_for(self, error: Exception) -> str:
+        assert isinstance(error, PlaceError)
+        return f"{self.target} ({error})" if error.is_passing else ""
+
+    def pause_s(self, error: Exception) -> float:
+        return RETRY_S
+
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        return PeerError(
+            f"Sink '{self._parts.sink}' cannot write to {self.target}: {error}. Nothing is lost: "
+            f"committed output waits in {staging}. Correct the path, its permissions or options, "
+            f"then run again."
+        )
+
+
+class RollingCommitter(QueuedCommitter):
+    """Puts several batches at once: all that wait, when they are large or old enough."""
+
+    def __init__(self, parts: Parts, staging: Path, roll_bytes: int, roll_s: float):
+        super().__init__(
+            parts.sink,
+            PartsSystem(parts),
+            staging,
+            is_durable=parts.is_durable,
+            points="rolling",
+        )
+        self._roll_bytes = roll_bytes
+        self._roll_s = roll_s
+        self._waits_since: float | None = None  # since when output waits
+        self._rolled: int | None = None  # the last batch of the file in hand
+        self._is_resumed = False  # whether an earlier run's roll was looked at
+        self._is_flushing = False
+
+    def backlog(self) -> int:
+        """Bytes that are due; what waits for more is no backlog."""
+        pending = super().backlog()
+        with self._state:
+            return pending if self._is_due() else 0
+
+    def close(self, drain_seconds: float) -> None:
+        """Write what waits, then stop."""
+        with self._state:
+            self._is_flushing = True
+            self._state.notify_all()
+        super().close(drain_seconds)
+
+    def _next(self) -> PendingBatch | None:
+        if not self._is_resumed:
+            self._resume()
+        with self._state:
+            while not self._is_closing and not self._is_due():
+                self._state.wait(self._wait_s())
+            self._in_hand = None if self._is_closing else self._gathered()
+            in_hand = self._in_hand
+        if in_hand is not None and self._rolled is None:
+            self._note(in_hand.batch, is_written=False)
+            self._rolled = in_hand.batch
+        return in_hand
+
+    def _left(self, batch: PendingBatch, is_new: bool) -> None:
+        fault_point("rolling.left")
+        self._note(batch.batch, is_written=True)
+        with self._state:
+            self._forget(batch.commit)
+            self._status.outputs += batch.outputs
+            self._status.note_sent(batch.batch, time.time_ns())
+            self._waits_since = time.monotonic() if self._pending else None
+            self._state.notify_all()
+
+    def _is_due(self) -> bool:
+        """Whether what waits is to be written now."""
+        if not self._pending:
+            self._waits_since = None
+            return False
+        if self._waits_since is None:
+            self._waits_since = time.monotonic()
+        is_old = time.monotonic() - self._waits_since >= self._roll_s
+        is_large = self._pending_bytes() >= self._roll_bytes
+        return is_large or is_old or self._is_flushing or self._rolled is not None
+
+    def _wait_s(self) -> float | None:
+        if self._waits_since is None:
+            return None
+        return max(0.0, self._waits_since + self._roll_s - time.monotonic())
+
+    def _gathered(self) -> PendingBatch:
+        """Return all that waits, or what the file in hand holds, as one batch of many."""
+        numbers = sorted(
+            number for number in self._pending if self._rolled is None or number <= self._rolled
+        )
+        batches = [self._pending[number] for number in numbers]
+        return PendingBatch(
+            batches[-1].commit,
+            numbers[0],
+            sum(batch.bytes for batch in batches),
+            sum(batch.outputs for batch in batches),
+            tuple(token for batch in batches for token in batch.tokens),
+        )
+
+    def _forget(self, commit: CommitId) -> None:
+        note_left(self._staging, commit)
+        for number in sorted(self._pending):
+            if number <= commit.batch:
+                self._list.remove(self._pending.pop(number))
+        self._rolled = None
+        self._note_committed()
+
+    # -- what is decided --------------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        """Finish what an earlier run decided: write the file, or forget what it holds."""
+        self._is_resumed = True
+        try:
+            fields: dict[str, Any] = json.loads((self._staging / ROLL).read_text(encoding="utf-8"))
+            last = int(fields["last"])
+            is_written = bool(fields["is_written"])
+        except FileNotFoundError:
+            return
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{self._staging / ROLL} cannot be used ({error}), so which output is in a file is "
+                f"unknown. Restore it from a backup."
+            ) from error
+        with self._state:
+            waiting = [number for number in self._pending if number <= last]
+            if is_written and waiting:
+                self._forget(self._pending[max(waiting)].commit)
+            elif waiting:
+                self._rolled = last
+
+    def _note(self, last: int, *, is_written: bool) -> None:
+        content = json.dumps({"last": last, "is_written": is_written}).encode()
+        write_whole(
+            self._staging / ROLL, content, is_durable=self._is_durable, points="rolling.decided"
+        )
+
+
+def content_of(columns: dict[str, Any] | None, *, is_compressed: bool) -> tuple[str, Content]:
+    """Return the suffix of files and what makes their content."""
+    if columns is not None:
+        return ".parquet", as_parquet(columns)
+    return (".jsonl.gz", as_gzip) if is_compressed else (".jsonl", as_lines)

@@ -1,0 +1,55 @@
+"""The content of a part: lines, or a Parquet file.
+
+Where it runs: driver.  It imports Arrow.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from wallaroo.sinks.rolling.rows import arrow_type, unpacked
+from wallaroo.sinks.staging import Staged
+
+Content = Callable[[Iterable[Staged]], bytes]
+
+
+def outputs_of(part: Staged) -> Iterator[memoryview]:
+    """Yield a staged part's outputs."""
+    for start, end in pairwise((0, *part.ends())):
+        yield part.body[start:end]
+
+
+def as_lines(parts: Iterable[Staged]) -> bytes:
+    """Put a newline after each output."""
+    return b"".join(bytes(output) + b"\n" for part in parts for output in outputs_of(part))
+
+
+def as_gzip(parts: Iterable[Staged]) -> bytes:
+    """The same, compressed; the same bytes every time."""
+    return gzip.compress(as_lines(parts), compresslevel=6, mtime=0)
+
+
+def as_parquet(columns: dict[str, Any]) -> Content:
+    """Return what makes a Parquet file of rows."""
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in columns.items()])
+
+    def content(parts: Iterable[Staged]) -> bytes:
+        out = pa.BufferOutputStream()
+        with pq.ParquetWriter(out, schema) as writer:
+            for part in parts:
+                rows = unpacked(outputs_of(part))
+                arrays = [
+                    pa.array(values, field.type)
+                    for values, field in zip(zip(*rows, strict=True), schema, strict=True)
+                ]
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+        made: Any = out.getvalue()
+        return bytes(made)
+
+    return content

@@ -1,0 +1,117 @@
+"""Rows for Parquet: what an encoder returned, checked against the columns and packed in the worker,
+unpacked by the committer.
+
+Where it runs: workers and driver; pure.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from wallaroo.serdes.shapes import fields_of, shown
+from wallaroo.steps import Encoder
+
+
+def _same(event: Any) -> Any:
+    return event
+
+
+class _Pack:
+    """The user's function followed by packing; introspection sees the user's."""
+
+    def __init__(self, function: Callable[[Any], Any], columns: dict[str, Any]):
+        self.__wrapped__ = function
+        self._columns = columns
+        self._names = tuple(columns)
+        self._checks: list[Callable[[Any], Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Pack, (self.__wrapped__, self._columns)
+
+    def __call__(self, event: Any) -> bytes | None:
+        output = self.__wrapped__(event)
+        if output is None:
+            return None
+        values = self._values(output)
+        checks = self._checks or self._checked()
+        for name, check, value in zip(self._names, checks, values, strict=True):
+            try:
+                check(value)
+            except (ValueError, TypeError, ArithmeticError) as error:
+                raise ValueError(f"column '{name}': {shown(value)}: {error}") from None
+        return pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
+
+    def _values(self, output: Any) -> tuple[Any, ...]:
+        row = fields_of(output)
+        row = output if row is None else row
+        if isinstance(row, dict):
+            lacking = [name for name in self._names if name not in row]
+            if lacking:
+                raise ValueError(f"the row has no {', '.join(map(repr, lacking))}")
+            return tuple(row[name] for name in self._names)
+        if isinstance(row, tuple) and len(row) == len(self._names):
+            return row
+        raise ValueError(
+            f"a row must be a dict, a dataclass or a tuple of {len(self._names)} values, this one "
+            f"is "
+            f"{shown(output)}"
+        )
+
+    def _checked(self) -> list[Callable[[Any], Any]]:
+        # Arrow takes long to import, and only those who write rows need it
+        import pyarrow
+
+        types = [arrow_type(kind) for kind in self._columns.values()]
+        self._checks = [partial(pyarrow.scalar, type=kind) for kind in types]
+        return self._checks
+
+
+class RowPacker:
+    """Makes the encoder of a sink of rows."""
+
+    def __init__(self, inner: Encoder[Any] | None, columns: dict[str, Any]):
+        self._inner = inner
+        self._columns = columns
+
+    def problem(self) -> str:
+        """Return what is wrong with the columns; empty where nothing is."""
+        for name, kind in self._columns.items():
+            try:
+                arrow_type(kind)
+            except (ValueError, TypeError):
+                return f"column '{name}' has the type {kind!r}, which Arrow does not know."
+        return ""
+
+    def encoder(self) -> Any:
+        """Return the encoder; what is none is a problem that the build reports."""
+        inner: Any = self._inner
+        if inner is None:
+            return Encoder(_Pack(_same, self._columns), "row")
+        if not isinstance(inner, Encoder):
+            return inner
+        if isinstance(inner.function, _Pack):  # a copy of a configuration
+            return inner
+        return Encoder(_Pack(inner.function, self._columns), inner.step_name, inner.on_error)
+
+
+def arrow_type(kind: Any) -> Any:
+    """Return Arrow's type of a name, or the type that was given.  Raises ValueError or
+    TypeError.
+    """
+    # Arrow takes long to import, and only those who write rows need it
+    import pyarrow
+
+    return kind if isinstance(kind, pyarrow.DataType) else pyarrow.type_for_alias(kind)
+
+
+def unpacked(packed: Iterable[memoryview]) -> list[tuple[Any, ...]]:
+    """Return the rows of staged outputs."""
+    return [pickle.loads(row) for row in packed]

@@ -1,0 +1,1 @@
+"""Events that HTTP clients post."""

@@ -1,0 +1,104 @@
+"""A real S3 server for tests: S3Proxy over a folder, on loopback.
+
+Where it runs: tests.  S3Proxy is a server of the S3 protocol in production use (signatures, ranges,
+multipart uploads); what it stores lies in files.  The artifacts come from
+`scripts/setup-test-servers`, which copies them to ``.servers/s3`` with Maven.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wallaroo.local_cluster.hosts import free_ports
+
+ARTIFACTS = Path(__file__).resolve().parents[2] / ".servers" / "s3"
+KEY, SECRET = "tests", "secret-of-tests"
+START_S_MAX = 60.0
+PROPERTIES = """\
+s3proxy.endpoint=http://127.0.0.1:{port}
+s3proxy.authorization=aws-v2-or-v4
+s3proxy.identity={key}
+s3proxy.credential={secret}
+jclouds.provider=filesystem-nio2
+jclouds.filesystem.basedir={folder}/data
+jclouds.identity=none
+jclouds.credential=none
+"""
+QUIET = "<configuration><root level='OFF'/></configuration>"
+
+
+@dataclass(slots=True)
+class S3Server:
+    """A server; its data survive `kill` and `start`."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What clients need."""
+        return {
+            "endpoint_override": f"127.0.0.1:{self.port}",
+            "scheme": "http",
+            "region": "us-east-1",
+            "access_key": KEY,
+            "secret_key": SECRET,
+        }
+
+    def start(self) -> None:
+        """Start; return when it answers."""
+        (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        (self.folder / "logback.xml").write_text(QUIET)
+        text = PROPERTIES.format(port=self.port, key=KEY, secret=SECRET, folder=self.folder)
+        (self.folder / "s3.properties").write_text(text)
+        java = os.environ.get("JAVA_HOME")
+        options = ["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    f"{java}/bin/java" if java else "java",
+                    *options,
+                    f"-Dlogback.configurationFile={self.folder}/logback.xml",
+                    *("-cp", f"{ARTIFACTS}/*", "org.gaul.s3proxy.Main"),
+                    *("--properties", str(self.folder / "s3.properties")),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        until = time.monotonic() + START_S_MAX
+        while True:
+            assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1.0).close()
+                return
+            except OSError:
+                assert time.monotonic() < until, "the server does not start"
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextmanager
+def running_s3(folder: Path) -> Iterator[S3Server]:
+    """A server for as long as the context lasts."""
+    (port,) = free_ports(1)
+    server = S3Server(folder, port)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
