@@ -3,8 +3,8 @@ with ``WALLAROO_TRACE``, or reads a trace, and says what the slow epochs waited 
 
     python -m benchmarks.epoch_trace [--rate 5000] [--seconds 15] [--read FILE] [--slow-ms 50]
 
-A step's time is given with what of it the thread computed, and what of it it was ready to and had no
-core: on a crowded machine, a step is only as slow as what is left without the latter.
+A step's time is given with what of it the thread computed, and what of it it was ready to and had
+no core: on a crowded machine, a step is only as slow as what is left without the latter.
 
 Where it runs: the benchmark's process, which is the driver.
 """
@@ -182,7 +182,8 @@ def story(epoch: Epoch, points: Sequence[Point], step_ms: float = STEP_MS) -> st
         step = Took.between(last, point)
         if step.ms >= step_ms:
             lines.append(
-                f"  at {(point.ns - began) / 1e6:8.1f}: {step.ms:8.1f} (cpu {step.computed:.1f}, no "
+                f"  at {(point.ns - began) / 1e6:8.1f}: {step.ms:8.1f} (cpu {step.computed:.1f}, "
+                f"no "
                 f"core {step.waited:.1f})  {_plain(last.name)} - {_plain(point.name)}   "
                 f"({point.thread} of {point.process})"
             )

@@ -1,12 +1,15 @@
 """What an event costs: CPU time of every process of a run, per event, beside the bare loop over the
 same functions.
 
-    python -m benchmarks.event_cost [--rounds N] [--events N] [--hosts ...] [--durable | --temporary]
+    python -m benchmarks.event_cost [--rounds N] [--events N] [--hosts ...] [--durable |
+    --temporary]
 
 Market Spread and Word Count (an event is a word) from a full spool, on the micro-batch host and at
-low latency.  CPU time hardly changes where others work on the machine, the rate does; both are
+low latency; ``--hosts in-process`` needs no Spark.  CPU time hardly changes where others work on the machine, the rate does; both are
 shown.  All contestants and the bare loop take turns, and a ratio is the median of each turn's own
-ratio.  ``benchmarks/event_steps.py`` shows where in the engine the time goes.
+ratio.  ``benchmarks/event_steps.py`` shows where in the engine the time goes.  ``--bytewax PYTHON``
+names a Python in which Bytewax is installed (``benchmarks/peers/requirements.txt``): it then takes
+turns, too, in its best configuration, one process on one core.
 
 Where it runs: the benchmark's process is the driver.
 """
@@ -14,9 +17,12 @@ Where it runs: the benchmark's process is the driver.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +32,7 @@ from pyspark.sql import SparkSession
 from benchmarks import bare, loads, runs
 from benchmarks.machine import (
     DURABLE,
+    BenchmarkError,
     Report,
     add_modes,
     cores,
@@ -34,9 +41,15 @@ from benchmarks.machine import (
     settings_of,
 )
 from benchmarks.processes import OTHER, cpu_by_kind
+from wallaroo.runtime.in_process import InProcessHost
 
 SHARE_WANTED = 0.55  # of cores x bare loop
-HOSTS = {"micro-batch": "normal", "resident": "low"}
+PEER_WANTED = 2.5  # times the rate of Bytewax
+PEER_S_MAX = 300.0
+IN_PROCESS = "in-process"  # without Spark: the least that everything around the engine costs
+HOSTS = {"micro-batch": "normal", "resident": "low", IN_PROCESS: "normal"}
+DEFAULT_HOSTS = ("micro-batch", "resident")
+TASKS = 2  # in process, one after the other
 WARM_UP = 0.3  # of the events: batches have grown to their size by then
 
 
@@ -81,17 +94,24 @@ def main() -> int:
     report = Report("event_cost", settings_of(args))
     workloads = {
         "Market Spread": (bare.market_spread(), runs.market_spread, 1.0),
-        "Word Count": (bare.word_count(), _word_count, _words_per_line()),
+        "Word Count": (bare.word_count(), runs.word_count, _words_per_line()),
     }
     chosen = {name: workloads[name] for name in workloads if name in args.applications}
+    peers: dict[str, list[Cost]] = {name: [] for name in chosen if args.bytewax}
     contests: dict[tuple[str, str, str], Contest] = {
         (name, host, mode): Contest()
         for name in chosen
         for host in args.hosts
         for mode in args.modes
     }
-    with loads.scratch(args.scratch) as folder, runs.spark(folder) as session:
+    needs_spark = any(host != IN_PROCESS for host in args.hosts)
+    with (
+        loads.scratch(args.scratch) as folder,
+        runs.spark(folder) if needs_spark else nullcontext() as session,
+    ):
         for number in range(args.rounds):
+            for name, costs in peers.items():
+                costs.append(_bytewax(args.bytewax, name, args.events))
             for (name, host, mode), contest in contests.items():
                 workload, application, per_frame = chosen[name]
                 before_us = bare.bare_us(workload)
@@ -100,8 +120,11 @@ def main() -> int:
                 contest.costs.append(cost)
                 contest.bare_us.append((before_us + bare.bare_us(workload)) / 2)
                 _say(name, host, mode, contest)
+    for name, costs in peers.items():
+        report.add(f"{name}, Bytewax: CPU per event", median(each.total_us for each in costs), "us")
+        report.add(f"{name}, Bytewax: events/s", median(each.events_per_s for each in costs), "")
     for (name, host, mode), contest in contests.items():
-        _conclude(report, f"{name}, {host}, {mode}", contest)
+        _conclude(report, f"{name}, {host}, {mode}", contest, peers.get(name, []))
     return report.finish(args.json)
 
 
@@ -112,9 +135,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--events", type=int, default=4_000_000, help="per run (default %(default)d)"
     )
-    parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=list(HOSTS))
+    parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=DEFAULT_HOSTS)
     names = ("Market Spread", "Word Count")
     parser.add_argument("--applications", nargs="+", choices=names, default=names)
+    parser.add_argument("--bytewax", metavar="PYTHON", help="of an environment that has Bytewax")
     parser.add_argument(
         "--batch-time", type=float, default=0.5, help="as of `wallaroo run` (default %(default)g s)"
     )
@@ -122,7 +146,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measured(
-    session: SparkSession,
+    session: SparkSession | None,
     workload: bare.Workload,
     application: Callable[[int], Any],
     per_frame: float,
@@ -137,6 +161,7 @@ def _measured(
             application(port),
             session,
             root,
+            InProcessHost(TASKS) if host == IN_PROCESS else None,
             batch_time_s=args.batch_time,
             backlog_bytes_max=runs.ANY_BACKLOG,
             latency=HOSTS[host],
@@ -168,14 +193,6 @@ def _words_per_line() -> float:
     return sum(len(example.split.function(line.decode())) for line in lines) / len(lines)
 
 
-def _word_count(port: int) -> Any:
-    import word_count as example
-
-    return example.application_setup(
-        ["--in", f"Split and Count@{loads.HOST}:0", "--out", f"{loads.HOST}:{port}"]
-    )
-
-
 def _say(name: str, host: str, mode: str, contest: Contest) -> None:
     cost = contest.costs[-1]
     kinds = ", ".join(f"{kind} {us:.2f}" for kind, us in cost.cpu_us.items() if us >= 0.005)
@@ -187,7 +204,21 @@ def _say(name: str, host: str, mode: str, contest: Contest) -> None:
     )
 
 
-def _conclude(report: Report, name: str, contest: Contest) -> None:
+def _bytewax(python: str, name: str, events: int) -> Cost:
+    """One run of the peer, in its own Python."""
+    command = [python, "-m", "benchmarks.peers.bytewax_flow", name, str(events)]
+    done = subprocess.run(
+        command, cwd=loads.ROOT, capture_output=True, text=True, timeout=PEER_S_MAX, check=False
+    )
+    if done.returncode != 0:
+        raise BenchmarkError(f"Bytewax did not run: {done.stderr.strip()}")
+    took = json.loads(done.stdout)
+    per_event = took["cpu_s"] / took["events"] * 1e6
+    print(f"{name}, Bytewax: {per_event:.2f} us CPU per event", flush=True)
+    return Cost(took["events"] / took["seconds"], {"Bytewax": per_event})
+
+
+def _conclude(report: Report, name: str, contest: Contest, peer: list[Cost]) -> None:
     report.add(f"{name}: CPU per event", median(each.total_us for each in contest.costs), "us")
     for kind in contest.costs[0].cpu_us:
         spent_us = median(each.cpu_us.get(kind, 0.0) for each in contest.costs)
@@ -196,6 +227,12 @@ def _conclude(report: Report, name: str, contest: Contest) -> None:
     report.add(f"{name}: CPU / bare loop", contest.ratio(), "", at_most=1 / SHARE_WANTED)
     report.add(f"{name}: events/s", median(each.events_per_s for each in contest.costs), "")
     report.add(f"{name}: share of cores x bare loop", contest.share(), "", at_least=SHARE_WANTED)
+    if peer:
+        pairs = list(zip(contest.costs, peer, strict=True))
+        rates = median(own.events_per_s / other.events_per_s for own, other in pairs)
+        report.add(f"{name}: rate / Bytewax", rates, "times", at_least=PEER_WANTED)
+        costs = median(cores() * other.total_us / own.total_us for own, other in pairs)
+        report.add(f"{name}: the same by CPU time on all cores", costs, "times", PEER_WANTED)
 
 
 if __name__ == "__main__":

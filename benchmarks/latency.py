@@ -3,8 +3,8 @@
     python -m benchmarks.latency [--rate 10000] [--seconds 60] [--durable | --temporary]
 
 Receipt is when the bytes came out of the ingress' socket; output is when the batch's output was
-given to the sink's socket, or, for a batch without output, its commit. The figures begin anew after
-the warm-up. The slower of the two streams is the one that counts.
+given to the sink's socket, or, for a batch without output, its commit. The figures begin again
+after the warm-up. The slower of the two streams is the one that counts.
 
 Where it runs: the benchmark's process is the driver.
 """

@@ -41,7 +41,7 @@ class Machine:
     python: str
     java: str
     pyspark: str
-    load: float  # of the last minute when the benchmark began: above 0.5 somebody else was working
+    load: float  # of the last minute when the benchmark began: above 0.5 other work was going on
 
     @classmethod
     def here(cls) -> Machine:
@@ -285,7 +285,7 @@ def _distribution() -> str:
 def _java() -> str:
     home = os.environ.get("JAVA_HOME")
     try:
-        told = subprocess.run(
+        asked = subprocess.run(
             [f"{home}/bin/java" if home else "java", "-version"],
             capture_output=True,
             text=True,
@@ -293,7 +293,7 @@ def _java() -> str:
         )
     except OSError:
         return UNKNOWN
-    words = told.stderr.split('"')
+    words = asked.stderr.split('"')
     return words[1] if len(words) > 1 else UNKNOWN
 
 

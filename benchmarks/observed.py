@@ -15,7 +15,6 @@ from unittest import mock
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.runtime import commit_protocol as protocol
-from wallaroo.runtime import pacing
 from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.commit_protocol import BatchProtocol
 from wallaroo.runtime.housekeeping import Housekeeping
@@ -24,6 +23,7 @@ from wallaroo.runtime.rebalance import Move
 from wallaroo.spark import jobs
 from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.state.commits import CommitLog
+from wallaroo.tuning import Pace, Tuning
 
 PHASES = ("plan", "job", "accept", "commit", "sinks", "housekeeping", "account", "between")
 _TIMED: tuple[tuple[Any, str, str], ...] = (  # (owner, function, what its time is called)
@@ -46,7 +46,7 @@ class Seen:
     job: BatchJob
     reports: tuple[TaskReport, ...]
     began: float  # time.perf_counter() when Spark called
-    ended: float  # when it was done, sinks told
+    ended: float  # when it was done, sinks included
     # seconds by name, of PHASES; "between": since the batch before had ended
     phases: dict[str, float]
     move: Move | None
@@ -143,11 +143,6 @@ def _phases(spent: dict[str, float]) -> dict[str, float]:
     }
 
 
-@contextmanager
-def batches_of(events: int) -> Iterator[None]:
+def batches_of(events: int) -> Tuning:
     """Every batch takes exactly so many events, where the spool has chunks that add up to that."""
-    with (
-        mock.patch.object(pacing, "EVENTS_FIRST", events),
-        mock.patch.object(pacing, "EVENTS_MAX", events),
-    ):
-        yield
+    return Tuning(Pace(events_first=events, events_max=events))

@@ -119,11 +119,12 @@ def _measure(
         session,
         root,
         is_sticky=is_sticky,
+        tuning=batches_of(args.touched),
         batch_time_s=60.0,
         backlog_bytes_max=runs.ANY_BACKLOG,
     )
     loads.fill_spool(root, SOURCE, frames, frames.events)
-    with batches_of(args.touched), observed() as seen, runs.started(run):
+    with observed() as seen, runs.started(run):
         runs.follow(run, runs.until_done(frames.events))
     return outcome_of(seen[making + WARM_UP :], KEY_GROUPS_DEFAULT)
 

@@ -14,6 +14,7 @@ KINDS = (  # what a command line holds -> kind; the first that fits
     ("wallaroo.ingress", "ingress"),
     ("wallaroo.sinks.tcp.egress", "egress"),
     ("pyspark.daemon", "python workers"),
+    ("wallaroo.spark.worker_daemon", "python workers"),
     ("pyspark/daemon", "python workers"),
     ("pyspark", "planner"),
 )

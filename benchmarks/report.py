@@ -20,7 +20,7 @@ from benchmarks.machine import Figure, Machine, number, table
 
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")
-# what is measured of clusters stands where it is used
+# what is measured of clusters is where it is used
 SCALING = Path(__file__).parents[1] / "docs" / "scaling.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 

@@ -22,6 +22,8 @@ from benchmarks.machine import Machine
 SHORT: dict[str, tuple[str, ...]] = {
     "market_spread": ("--rounds", "2", "--events", "6000000", "--plain-batches", "4"),
     "word_count": ("--rounds", "2", "--words", "12000000"),
+    "event_steps": (),
+    "event_cost": ("--rounds", "1", "--events", "4000000"),
     "live_tcp": ("--seconds", "60"),
     "latency": ("--seconds", "30"),
     "state_size": ("--batches", "10"),

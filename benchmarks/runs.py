@@ -18,6 +18,7 @@ from benchmarks.loads import HOST, ORDERS, QUOTES, module_folders
 from benchmarks.machine import BenchmarkError
 from wallaroo.metrics.status import RunStatus
 from wallaroo.options import RunOptions
+from wallaroo.runtime.host import Host
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spark import host
 from wallaroo.spark.session import open_session
@@ -72,8 +73,21 @@ def market_spread(out_port: int) -> Any:
     )
 
 
+def word_count(out_port: int) -> Any:
+    """The example application, on free ports."""
+    import word_count as example  # type: ignore[import-not-found]  # found by loads.prepare()
+
+    return example.application_setup(
+        ["--in", f"Split and Count@{HOST}:0", "--out", f"{HOST}:{out_port}"]
+    )
+
+
 def new_run(
-    application: Any, session: SparkSession, checkpoint: Path | None = None, **changes: Any
+    application: Any,
+    session: SparkSession | None,
+    checkpoint: Path | None = None,
+    own_host: Host | None = None,
+    **changes: Any,
 ) -> Run:
     """A run that has not started, whose checkpoint folder is laid out, so that its spool may be
     filled.
@@ -81,7 +95,10 @@ def new_run(
     options = RunOptions(
         checkpoint=checkpoint, log_level="error", module_paths=module_folders(), **changes
     )
-    run = host.new_run(application, options, session)
+    if own_host is None:
+        run = host.new_run(application, options, session)
+    else:
+        run = Run(application, options, own_host)
     open_checkpoint(run.root, checkpoint is not None).release()
     return run
 

@@ -170,9 +170,15 @@ def _measure(
     root = folder / f"checkpoint-{tasks}-{levels}-{wait_ms}"
     events = tasks * (WARM_UP + batches)
     run = runs.new_run(
-        _application(out_port, levels), session, root, tasks=tasks, key_groups=max(128, tasks), batch_time_s=60.0,
+        _application(out_port, levels),
+        session,
+        root,
+        tasks=tasks,
+        tuning=batches_of(tasks),
+        key_groups=max(128, tasks),
+        batch_time_s=60.0,
         backlog_bytes_max=runs.ANY_BACKLOG,
-    )  # fmt: skip
+    )
     loads.fill_spool(root, SOURCE, _frames(events, wait_ms), events)
     spent: list[tuple[float, float]] = []
 
@@ -180,7 +186,7 @@ def _measure(
         if len(seen) in (WARM_UP, WARM_UP + batches):
             spent.append((cpu_s(driver_pids(session)), cpu_s(executor_pids(cluster))))
 
-    with batches_of(tasks), observed(look) as seen, runs.started(run):
+    with observed(look) as seen, runs.started(run):
         runs.follow(run, runs.until_done(events))
     # the first one behind the warm-up pays for looking at the processor time
     counted = seen[WARM_UP + 1 :]

@@ -8,9 +8,9 @@ A batch of ``levels`` levels with ``tasks`` tasks each costs beside the work of 
     t = a + b * levels + c * levels * tasks + d * levels * tasks^2
 
 ``a``: planning, commit, Spark's own round; ``b``: a Spark stage; ``c``: to plan, send and account
-for a task; ``d``: what every task tells every task of the next level (a marker each, a size in
+for a task; ``d``: what every task sends every task of the next level (a marker each, a size in
 Spark's map of the shuffle). No cost is negative: a term that a fit would make negative is left out,
-and the others are fitted anew. Measurements are weighted by 1/t^2: errors count in proportion.
+and the others are fitted again. Measurements are weighted by 1/t^2: errors count in proportion.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def _sizes(tasks: int, levels: int) -> tuple[float, float, float, float]:
 
 def fit(points: Sequence[Point]) -> Model:
     """Return the model with the least squared relative errors and no negative term, of the terms
-    that the points tell apart.
+    that the points distinguish.
     """
-    used = _told_apart(points)
+    used = _distinguishable(points)
     while True:
         found = _least_squares(points, used)
         negative = [number for number in used if found[number] < 0]
@@ -74,7 +74,7 @@ def fit(points: Sequence[Point]) -> Model:
         used.remove(min(negative, key=lambda number: found[number] * sizes[number]))
 
 
-def _told_apart(points: Sequence[Point]) -> list[int]:
+def _distinguishable(points: Sequence[Point]) -> list[int]:
     tasks, levels = len({point.tasks for point in points}), len({point.levels for point in points})
     return [
         0,
@@ -108,7 +108,7 @@ def _least_squares(points: Sequence[Point], used: Sequence[int]) -> list[float]:
 
 
 def _solved(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Gauss with pivots.  Raises ValueError where the measurements do not tell the terms apart."""
+    """Gauss with pivots.  Raises ValueError where the measurements do not distinguish the terms."""
     size = len(right)
     rows = [[*line, value] for line, value in zip(matrix, right, strict=True)]
     for at in range(size):

@@ -15,7 +15,7 @@ BENCHMARKS = ("placement", "moving", "scale_out")  # in the order of the page
 
 
 def markdown(reports: Iterable[tuple[str, dict[str, Any]]]) -> str:
-    """Return what stands between the page's marks; ``reports`` are (form, report)."""
+    """Return what is between the page's marks; ``reports`` are (form, report)."""
     by_name = {report["benchmark"]: (form, report) for form, report in reports}
     sections = [_section(*by_name[name]) for name in BENCHMARKS if name in by_name]
     missing = [name for name in BENCHMARKS if name not in by_name]
@@ -43,7 +43,8 @@ def _section(form: str, report: dict[str, Any]) -> str:
 def pivoted(figures: Sequence[Figure]) -> list[str]:
     """Return one table for all rows that have the same columns, in order of their first figure.
 
-    >>> rows = [Figure("two: time", 2.0, "s"), Figure("two: size", 5.0, "MB"), Figure("six: time", 6.0, "s"), Figure("six: size", 9.0, "MB")]
+    >>> rows = [Figure("two: time", 2.0, "s"), Figure("two: size", 5.0, "MB")]
+    >>> rows += [Figure("six: time", 6.0, "s"), Figure("six: size", 9.0, "MB")]
     >>> print(*pivoted(rows))
     | | time, s | size, MB |
     |---|---:|---:|
@@ -60,8 +61,16 @@ def pivoted(figures: Sequence[Figure]) -> list[str]:
     tables: dict[tuple[str, ...], list[str]] = {}
     for row, cells in rows.items():
         tables.setdefault(tuple(cells), []).append(f"| {' | '.join([row, *cells.values()])} |")
-    return ["\n".join([f"| {' | '.join(['', *columns])} |".replace("|  |", "| |"), _rule(len(columns)), *lines])
-            for columns, lines in tables.items()]  # fmt: skip
+    return [
+        "\n".join(
+            [
+                f"| {' | '.join(['', *columns])} |".replace("|  |", "| |"),
+                _rule(len(columns)),
+                *lines,
+            ]
+        )
+        for columns, lines in tables.items()
+    ]
 
 
 def _rule(columns: int) -> str:

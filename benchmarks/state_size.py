@@ -31,8 +31,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks import loads, runs
 from benchmarks.machine import Report, median, options, settings_of
+from benchmarks.observed import batches_of
 from benchmarks.processes import Memory, memory_by_kind
-from wallaroo.runtime import pacing
 from wallaroo.runtime.batches import Batches, WarmUp
 
 RATIO_WANTED = 1.5
@@ -110,9 +110,14 @@ def _measure(
     touched = _touched(keys, args.touched, args.batches + WARM_UP + 1)
     loads.fill_spool(root, SOURCE, touched, touched.events)
     shutil.rmtree(root / "view")
-    with _batches_of(args.touched), _recovery_timed() as took:
+    with _recovery_timed() as took:
         again = runs.new_run(
-            application, session, root, batch_time_s=60.0, backlog_bytes_max=runs.ANY_BACKLOG
+            application,
+            session,
+            root,
+            tuning=batches_of(args.touched),
+            batch_time_s=60.0,
+            backlog_bytes_max=runs.ANY_BACKLOG,
         )
         with runs.started(again):
             batches = runs.follow(again, runs.until_done(touched.events))
@@ -148,18 +153,6 @@ def _touched(keys: int, touched: int, batches: int) -> loads.Frames:
     return _frames(
         [key for _ in range(batches) for key in chance.sample(range(keys), min(touched, keys))]
     )
-
-
-@contextmanager
-def _batches_of(events: int) -> Iterator[None]:
-    """Every batch takes exactly so many events: the question is not what a batch should take, but
-    how long this one takes.
-    """
-    with (
-        mock.patch.object(pacing, "EVENTS_FIRST", events),
-        mock.patch.object(pacing, "EVENTS_MAX", events),
-    ):
-        yield
 
 
 @contextmanager

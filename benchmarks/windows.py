@@ -2,11 +2,11 @@
 
     python benchmarks/windows.py [--events 1000000] [--rounds 3]
 
-Events have times over some seconds, 1,000 keys, and 1 % of them are up to a second out of order; the
-watermark follows a second behind.  Both sides are given decoded events with their times, in batches
-of 100,000, and take turns in one process; the medians of the rounds are compared.  What is measured is
-the operator with its entries: what is read, written and pickled at each batch's end.  Decoding and
-shuffling are not in it.
+Events have times over some seconds, 1,000 keys, and 1 % of them are up to a second out of order;
+the watermark follows a second behind.  Both sides are given decoded events with their times, in
+batches of 100,000, and take turns in one process; the medians of the rounds are compared.  What is
+measured is the operator with its entries: what is read, written and pickled at each batch's end.
+Decoding and shuffling are not in it.
 """
 
 from __future__ import annotations

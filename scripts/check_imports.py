@@ -222,7 +222,7 @@ def complaints(item: Import) -> Iterator[str]:
         and not is_under(item.importer, "wallaroo.cli")
         and item.importer != "wallaroo.__main__"
     ):
-        yield "nobody imports the command line"
+        yield "the command line is imported by no module"
     if item.is_lazy and not any(
         item.importer == who and is_under(item.target, what) for who, what in LAZY
     ):
@@ -263,7 +263,9 @@ def cycles(edges: dict[str, set[str]]) -> Iterator[tuple[str, ...]]:
 
 
 def package_of(module: str, paths: dict[str, Path]) -> str:
-    """The folder that a module lies in, dotted; a module of the top level is a package by itself."""
+    """The folder that a module lies in, dotted; a module of the top level is a package by
+    itself.
+    """
     if paths[module].name == "__init__.py":
         return module
     parent = module.rpartition(".")[0]
@@ -285,7 +287,9 @@ def package_edges(edges: dict[str, set[str]], paths: dict[str, Path]) -> dict[st
 
 
 def graph_lines(edges: dict[str, set[str]]) -> list[str]:
-    """The graph of the top-level packages, lowest first: a line per package, and what it imports."""
+    """The graph of the top-level packages, lowest first: a line per package, and what it
+    imports.
+    """
     tops: dict[str, set[str]] = {}
     for package, targets in edges.items():
         top = _top(package)

@@ -1,4 +1,4 @@
-"""An application of one, two or three levels whose events cost nothing, or a wait that stands for
+"""An application of one, two or three levels whose events cost nothing, or a wait in place of
 work.
 
 An event that waits holds its task, not a core: so many tasks can be had on few cores as a cluster
@@ -68,7 +68,7 @@ def encode_key(event: tuple[int, int]) -> bytes:
 
 
 def application_setup(args: list[str]) -> object:
-    """Build it: ``--levels N`` stands in front of what all applications take."""
+    """Build it: ``--levels N`` comes before what all applications take."""
     levels = int(args[args.index("--levels") + 1])
     name, host, port = wallaroo.tcp_parse_input_addrs(args)[0]
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]

@@ -33,7 +33,9 @@ HEADER_BYTES = 4
 SYMBOL_IN_ORDER, SYMBOL_IN_QUOTE = slice(16, 20), slice(5, 9)  # of a frame with its header
 ROWS_PER_ARROW_BATCH = 10_000  # Spark's default for what it sends to Python
 SETTINGS = {
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",

@@ -1,7 +1,7 @@
 """Classic Word Count: the word count in Wallaroo's API of 2017.
 
-Computations, state builders, partition functions and codecs are classes.  The state is partitioned by
-a word's first letter: 26 letters and ``!`` for everything else.
+Computations, state builders, partition functions and codecs are classes.  The state is partitioned
+by a word's first letter: 26 letters and ``!`` for everything else.
 """
 
 import string

@@ -2,7 +2,7 @@
 
 Two streams meet: orders, and the market's best bids and offers (NBBO).  Each symbol keeps its
 latest quote.  Where bid and offer are far apart, the symbol is in reject state, and every order for
-it is answered with a rejection; all other orders pass without a word.  A symbol that nobody has
+it is answered with a rejection; all other orders pass without a word.  A symbol that no message has
 quoted yet is in reject state as well.
 """
 

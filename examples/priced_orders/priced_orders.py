@@ -1,7 +1,7 @@
 """Priced orders: give each order the newest quote of its symbol at the order's time.
 
-Orders and quotes come from two files, each in the order of its own times.  An order waits until both
-sources have passed its time; so its price does not depend on which file is read faster.
+Orders and quotes come from two files, each in the order of its own times.  An order waits until
+both sources have passed its time; so its price does not depend on which file is read faster.
 """
 
 from __future__ import annotations

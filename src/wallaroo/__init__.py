@@ -122,14 +122,18 @@ __all__ = [
     # build
     "source", "Pipeline", "KeyedPipeline", "build_application", "Application", "ApplicationBuilder",
     # steps
-    "computation", "computation_multi", "state_computation", "state_computation_multi", "key_extractor", "decoder", "encoder",
-    "Context", "Step", "Computation", "ComputationMulti", "StateComputation", "StateComputationMulti", "KeyExtractor", "Decoder", "Encoder",
+    "computation", "computation_multi", "state_computation", "state_computation_multi",
+    "key_extractor", "decoder", "encoder",
+    "Context", "Step", "Computation", "ComputationMulti", "StateComputation",
+    "StateComputationMulti", "KeyExtractor", "Decoder", "Encoder",
     "OctetDecoder", "OctetEncoder",
     # sources and sinks
-    "TCPSourceConfig", "TLS", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig", "FileSinkConfig", "StdoutSinkConfig",
+    "TCPSourceConfig", "TLS", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig",
+    "FileSinkConfig", "StdoutSinkConfig",
     "tcp_parse_input_addrs", "tcp_parse_output_addrs",
     # windows
-    "Aggregation", "range_windows", "count_windows", "session_windows", "RangeWindows", "CountWindows", "SessionWindows",
+    "Aggregation", "range_windows", "count_windows", "session_windows", "RangeWindows",
+    "CountWindows", "SessionWindows",
     "Window", "Firing", "WindowStep",
     # time spans
     "nanoseconds", "microseconds", "milliseconds", "seconds", "minutes", "hours",
@@ -138,11 +142,13 @@ __all__ = [
     # run
     "run", "RunOptions", "RunHandle",
     # errors
-    "WallarooError", "PipelineError", "WallarooParameterError", "NotYetError", "UserCodeError", "PeerError", "CheckpointError",
+    "WallarooError", "PipelineError", "WallarooParameterError", "NotYetError",
+    "UserCodeError", "PeerError", "CheckpointError",
     "InternalError", "Problem",
     # Kafka
     "KafkaSourceConfig", "KafkaSinkConfig", "DefaultKafkaSourceCLIParser",
-    "DefaultKafkaSinkCLIParser", "CustomKafkaSourceCLIParser", "CustomKafkaSinkCLIParser", "kafka_parse_source_options",
+    "DefaultKafkaSinkCLIParser", "CustomKafkaSourceCLIParser", "CustomKafkaSinkCLIParser",
+    "kafka_parse_source_options",
     "kafka_parse_sink_options", "partition",
 ]
 # fmt: on

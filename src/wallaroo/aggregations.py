@@ -2,8 +2,9 @@
 
 Where it runs: everywhere.
 
-Where an aggregation takes ``of``, that is a function from an event to the value that counts; without
-it the event itself is the value.  All can be combined, so they work with sliding windows and sessions.
+Where an aggregation takes ``of``, that is a function from an event to the value that counts;
+without it the event itself is the value.  All can be combined, so they work with sliding windows
+and sessions.
 
 >>> from wallaroo.aggregations import Count, Mean, combine_of
 >>> both = combine_of(n=Count(), mean=Mean())
@@ -188,8 +189,8 @@ class StandardDeviation(Variance):
 
 
 class TopN(_Named, Generic[Event]):
-    """The ``n`` events with the greatest values of ``by``, greatest first; of equal ones, those that
-    came first.
+    """The ``n`` events with the greatest values of ``by``, greatest first; of equal ones, those
+    that came first.
     """
 
     def __init__(self, n: int, by: Of = None):

@@ -16,17 +16,17 @@ class WallarooError(Exception):
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that keeps a pipeline from running: which step, where it was written, what is
-    wrong, and the cure.
+    wrong, and the fix.
     """
 
     step: str
     place: str
     what: str
-    cure: str
+    fix: str
 
     def __str__(self) -> str:
         at = f" ({self.place})" if self.place else ""
-        return f"{self.step}{at}: {self.what} {self.cure}".rstrip()
+        return f"{self.step}{at}: {self.what} {self.fix}".rstrip()
 
 
 class PipelineError(WallarooError):

@@ -5,8 +5,8 @@ Where it runs: everywhere that writes durable files.  ``WALLAROO_FAULT="name:nth
 process with SIGKILL when it passes the named point for the nth time (from 1);
 ``WALLAROO_FAULT="name:nth:ACTION"`` does something else there (see ``wallaroo.broken_calls``).
 ``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so that a test can find
-out which there are.  ``WALLAROO_FAULT_ORDERS=FOLDER`` takes orders while the process runs: a file in
-FOLDER that is named as the point holds an action, and the first process that passes the point
+out which there are.  ``WALLAROO_FAULT_ORDERS=FOLDER`` takes orders while the process runs: a file
+in FOLDER that is named as the point holds an action, and the first process that passes the point
 removes the file and does it.  Where none of them is set, points are trace points
 (``wallaroo.tracing``), if those are asked for; otherwise ``fault_point`` does nothing.  The choice
 is made once, at import.

@@ -94,11 +94,17 @@ def frame_walker(framing: Framing) -> FrameWalker:
     """
     if framing.is_lines:
         return _line_walker(framing.max_size)
-    header, size_max = length_reader(framing), framing.max_size
-    unpack, header_bytes = header.unpack_from, header.size
+    header = length_reader(framing)
+    size_max = framing.max_size
+    unpack = header.unpack_from
+    header_bytes = header.size
 
     def walk(buffer: Buffer, start: int, end: int) -> tuple[int, int]:
-        position, frames, alike, last, stretch = start, 0, 0, -1, _STRETCH_FRAMES_MIN
+        position = start
+        frames = 0
+        alike = 0
+        last = -1
+        stretch = _STRETCH_FRAMES_MIN
         limit = end - header_bytes
         while position <= limit:
             length = unpack(buffer, position)[0]
@@ -110,7 +116,8 @@ def frame_walker(framing: Framing) -> FrameWalker:
             position = following
             frames += 1
             if length != last:
-                last, alike = length, 0
+                last = length
+                alike = 0
                 continue
             alike += 1
             if alike == _ALIKE:
@@ -147,12 +154,17 @@ def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
     if framing.is_lines:
         return _split_lines
     header = length_reader(framing)
-    unpack, header_bytes = header.unpack_from, header.size
+    unpack = header.unpack_from
+    header_bytes = header.size
 
     def split(frames: bytes) -> list[bytes]:
         payloads: list[bytes] = []
         append = payloads.append
-        position, alike, last, stretch, end = 0, 0, -1, _STRETCH_FRAMES_MIN, len(frames)
+        position = 0
+        alike = 0
+        last = -1
+        stretch = _STRETCH_FRAMES_MIN
+        end = len(frames)
         limit = end - header_bytes
         while position <= limit:
             length = unpack(frames, position)[0]
@@ -168,14 +180,16 @@ def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
                 )
             append(frames[body:position])
             if length != last:
-                last, alike = length, 0
+                last = length
+                alike = 0
                 continue
             alike += 1
             if alike == _ALIKE:
                 stride = header_bytes + length
                 tried = min(stretch, (end - position) // stride)
                 more = _run(frames, position, stride, header_bytes, tried)
-                body, position = position + header_bytes, position + more * stride
+                body = position + header_bytes
+                position = position + more * stride
                 payloads += [
                     frames[at : at + length] for at in range(body, position + header_bytes, stride)
                 ]
@@ -197,7 +211,8 @@ def framer(framing: Framing) -> Callable[[bytes], bytes]:
     """
     if framing.is_lines:
         return _line_framer(framing.max_size)
-    header, size_max = length_reader(framing), framing.max_size
+    header = length_reader(framing)
+    size_max = framing.max_size
     # a format may read more than the length
     others = (0,) * (len(header.unpack(bytes(header.size))) - 1)
 
@@ -262,8 +277,10 @@ def last_frame(framing: Framing, rest: bytes) -> bytes:
 def end_of_frames(framing: Framing, frames: bytes, count: int) -> int:
     r"""Return where the first ``count`` of these whole frames end.
 
-    >>> end_of_frames(Framing(1, "B"), b"\x01a\x02bc\x00", 2), end_of_frames(line_framing(), b"a\nbc\n", 1)
-    (5, 2)
+    >>> end_of_frames(Framing(1, "B"), b"\x01a\x02bc\x00", 2)
+    5
+    >>> end_of_frames(line_framing(), b"a\nbc\n", 1)
+    2
     """
     end = 0
     if framing.is_lines:
@@ -271,7 +288,8 @@ def end_of_frames(framing: Framing, frames: bytes, count: int) -> int:
             end = frames.index(b"\n", end) + 1
         return end
     header = length_reader(framing)
-    unpack, header_bytes = header.unpack_from, header.size
+    unpack = header.unpack_from
+    header_bytes = header.size
     for _ in range(count):
         end += header_bytes + unpack(frames, end)[0]
     return end
@@ -339,7 +357,8 @@ def _bad_line(size_max: int) -> str:
 
 def _run(buffer: Buffer, start: int, stride: int, header_bytes: int, tried: int) -> int:
     """Count how many of the next frames carry the header of the frame before ``start``."""
-    more, end = tried, start + tried * stride
+    more = tried
+    end = start + tried * stride
     before = start - stride
     for column in range(header_bytes):
         heads = buffer[start + column : end : stride]

@@ -9,7 +9,9 @@ checkpoint at hand, or it is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 NO_BATCH = -1
 
@@ -24,7 +26,7 @@ class CommitId:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was committed (`NO_BATCH` stands for the state before the first)."""
+        """Whether anything was committed (`NO_BATCH` means the state before the first)."""
         return self.batch > NO_BATCH
 
     def to_json(self) -> dict[str, str | int]:
@@ -39,14 +41,29 @@ class CommitId:
 
 @dataclass(frozen=True, slots=True)
 class CommitHistory:
-    """The commits that a checkpoint retains, oldest first; ``last`` is what a run goes on from."""
+    """The commits that a checkpoint retains, oldest first; ``last`` is what a run goes on from.
+    ``tokens`` are those of one sink in each of them, where the history is made for a sink.
+    """
 
     checkpoint: str
     retained: tuple[CommitId, ...] = ()
+    tokens: tuple[Sequence[Any], ...] = field(default=(), compare=False)
 
     @property
     def last(self) -> CommitId:
         return self.retained[-1] if self.retained else CommitId(self.checkpoint)
+
+    def outputs_after(self, batch: int) -> Iterator[tuple[CommitId, Sequence[Any]]]:
+        """Yield the retained commits after ``batch``, each with the sink's tokens, oldest first.
+
+        >>> commits = CommitId("c", 4, "x"), CommitId("c", 5, "y")
+        >>> line = CommitHistory("c", commits, (["a"], ["b"]))
+        >>> [(commit.batch, tokens) for commit, tokens in line.outputs_after(4)]
+        [(5, ['b'])]
+        """
+        for commit, tokens in zip(self.retained, self.tokens, strict=bool(self.tokens)):
+            if commit.batch > batch:
+                yield commit, tokens
 
     def contains(self, commit: CommitId) -> bool:
         """Whether ``commit`` belongs to this history.

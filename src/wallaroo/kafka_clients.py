@@ -22,13 +22,14 @@ from wallaroo.errors import PeerError
 LOGGER = logging.getLogger("wallaroo.kafka")
 REQUEST_S_MAX = 10.0  # for an answer to a question about metadata or offsets
 # librdkafka sleeps this long when its queue is full; with its default of 1000 ms a worker that is
-# faster than a queue's refill stands still (measured: a factor of five)
+# faster than a queue's refill does not move (measured: a factor of five)
 FETCH_BACKOFF_MS = 5
 QUEUE_KBYTES = 16 * 1024  # fetched ahead, per consumer
 QUEUE_MESSAGES_MIN = 100_000
 UNUSED_GROUP = "wallaroo-unused"  # the client wants a group; nothing is committed to this one
 # times that the protocol gives a meaning of their own (ListOffsets request)
-FIRST, NEXT = -2, -1
+FIRST = -2
+NEXT = -1
 
 # what goes away by itself: the client tries again, and a run waits
 PASSING = frozenset(

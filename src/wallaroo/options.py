@@ -15,13 +15,17 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict
 from wallaroo.errors import WallarooError
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.tls import TLS
+from wallaroo.tuning import Tuning
 
 if TYPE_CHECKING:
     from wallaroo.metrics.status import RunStatus
 
 KEY_GROUPS_MAX = 32_768  # the view keeps a group's number in two bytes
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
-EPOCH_TIME_S = 0.05  # of a batch at low latency: larger ones take no less time per event
+# of commits at low latency, at least: an egress puts on disk what has left several times a second,
+# and until then the commit is the only list of it
+RETAINED_FREQUENT = 128
+EPOCH_TIME_S = 0.05  # of a batch at low latency; larger ones for a backlog only
 
 Latency = Literal["normal", "low"]
 
@@ -81,12 +85,19 @@ class RunOptions:
     one (in ``run.json``) elsewhere."""
     allow_incompatible: bool = False
     """Go on with a checkpoint of a changed application, dropping what no longer fits."""
+    tuning: Tuning = field(default_factory=Tuning, repr=False)
+    """Figures that decide how fast something is, never what comes out (``wallaroo.tuning``)."""
 
     @property
     def batch_target_s(self) -> float:
         """How long a batch of a backlog may take."""
         is_low = self.latency == "low"
         return min(self.batch_time_s, EPOCH_TIME_S) if is_low else self.batch_time_s
+
+    @property
+    def retained(self) -> int:
+        """How many commits stay at least."""
+        return max(self.retain_commits, RETAINED_FREQUENT if self.latency == "low" else 1)
 
     @property
     def batch_deadline_s(self) -> float:
@@ -120,6 +131,7 @@ class RunChanges(TypedDict, total=False):
     status_address: tuple[str, int] | None
     status_token: str
     allow_incompatible: bool
+    tuning: Tuning
 
 
 class RunHandle(Protocol):

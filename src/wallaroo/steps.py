@@ -27,12 +27,14 @@ Out = TypeVar("Out", covariant=True)
 S = TypeVar("S")
 K = TypeVar("K", bound="str | bytes | int", covariant=True)
 
-STOP, SKIP, DEAD_LETTER = "stop", "skip", "dead-letter"
+STOP = "stop"
+SKIP = "skip"
+DEAD_LETTER = "dead-letter"
 ON_ERROR = (STOP, SKIP, DEAD_LETTER)  # what may become of an event whose function raises
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """``file:line`` of a function's definition, or ``""`` where Python cannot tell."""
+    """``file:line`` of a function's definition, or ``""`` where Python does not know."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
@@ -220,7 +222,7 @@ class Peek(Step, Generic[In]):
 
 
 def receipt_time(event: object) -> int:
-    """Stands for the time at which an event was received, which the runtime knows."""
+    """Means the time at which an event was received, which the runtime knows."""
     raise NotImplementedError
 
 
@@ -409,8 +411,8 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
     def on_timer(
         self, function: Callable[[S, Context, str], Any]
     ) -> Callable[[S, Context, str], Any]:
-        """Decorate the function that is called when a timer is due, with its name; it returns a list
-        of outputs.
+        """Decorate the function that is called when a timer is due, with its name; it returns a
+        list of outputs.
         """
         self._on_timer(function)
         return function

@@ -21,7 +21,8 @@ S3 = "s3://"
 WILD = re.compile(r"[*?\[]")
 HIDDEN = (".", "_")  # names of files that are not finished, or not data
 CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
-CONNECT_S, REQUEST_S = 5.0, 30.0
+CONNECT_S = 5.0
+REQUEST_S = 30.0
 
 Options = tuple[tuple[str, Any], ...]
 
@@ -51,8 +52,8 @@ class Storage:
         return _s3(self.options) if self.is_s3 else fs.LocalFileSystem()
 
     def sizes(self) -> dict[str, int]:
-        """Return all files that there are and their sizes, without empty ones.  Raises OSError, FileNotFoundError where
-        there is neither file nor folder.
+        """Return all files that there are and their sizes, without empty ones.  Raises OSError,
+        FileNotFoundError where there is neither file nor folder.
         """
         root = self.root
         if WILD.search(root):

@@ -36,7 +36,8 @@ def _load(context: ssl.SSLContext, tls: TLS) -> None:
             context.load_verify_locations(tls.ca)
     except (ssl.SSLError, OSError) as error:
         raise PeerError(
-            f"TLS: {', '.join(files)} cannot be used: {_reason(error)}. Are they PEM files, and does "
+            f"TLS: {', '.join(files)} cannot be used: {_reason(error)}. Are they PEM files, and "
+            f"does "
             f"the key belong to the certificate?"
         ) from error
 

@@ -1,10 +1,10 @@
 """Trace points: named places whose time is written down, to find out where an epoch spends it.
 
-Where it runs: everywhere.  ``WALLAROO_TRACE=FILE`` has every process of a run append a line for each
-point that it passes, with tabs between: monotonic nanoseconds; nanoseconds that the thread computed,
-and that it was ready to and had no core (Linux; else 0); process, thread, name.  Fault points
-(``wallaroo.faults``) are among them.  Without that variable nothing is written; the choice is made
-once, at import.  `python -m benchmarks.epoch_trace` reads the file.
+Where it runs: everywhere.  ``WALLAROO_TRACE=FILE`` has every process of a run append a line for
+each point that it passes, with tabs between: monotonic nanoseconds; nanoseconds that the thread
+computed, and that it was ready to and had no core (Linux; else 0); process, thread, name.  Fault
+points (``wallaroo.faults``) are among them.  Without that variable nothing is written; the choice
+is made once, at import.  `python -m benchmarks.epoch_trace` reads the file.
 """
 
 from __future__ import annotations

@@ -333,50 +333,147 @@ def _timed(outputs: Outputs) -> None:
 
 CASES = (
     Case(
-        "running totals", shapes.running_totals, {"in": ["a b a", "", "b a  c", "a"] * 3},
+        "running totals",
+        shapes.running_totals,
+        {"in": ["a b a", "", "b a  c", "a"] * 3},
         ordered_per_key(out=counted_by(["a", "b", "a", "b", "a", "c", "a"] * 3, str)),
     ),
     _bill_of_rights(),
     Case("sessions by timers", sessions.one_step, {"in": TIMED_LINES}, _timed),
-    Case("state survives batches", values.state_survives, {"in": LINES}, ordered_per_key(
-        out=[f"{line} {line.rpartition(' ')[2]}" for line in totals(LINES)])),
+    Case(
+        "state survives batches",
+        values.state_survives,
+        {"in": LINES},
+        ordered_per_key(out=[f"{line} {line.rpartition(' ')[2]}" for line in totals(LINES)]),
+    ),
     several_keys_case(),
     Case("unkeyed", shapes.unkeyed, {"in": LINES}, in_any_order(*(line + "!" for line in LINES))),
-    Case("collect in front of a state step", shapes.collected, {"in": LINES}, exactly(
-        *(f"{line}! {number}" for number, line in enumerate(LINES, 1)))),
-    Case("collect without state", shapes.collected_without_state, {"in": LINES}, exactly(*(line + "!" for line in LINES))),
-    Case("merge", shapes.merged, {"left": LEFT, "right": RIGHT}, counted((first_word, LEFT), (first_word, RIGHT))),
+    Case(
+        "collect in front of a state step",
+        shapes.collected,
+        {"in": LINES},
+        exactly(*(f"{line}! {number}" for number, line in enumerate(LINES, 1))),
+    ),
+    Case(
+        "collect without state",
+        shapes.collected_without_state,
+        {"in": LINES},
+        exactly(*(line + "!" for line in LINES)),
+    ),
+    Case(
+        "merge",
+        shapes.merged,
+        {"left": LEFT, "right": RIGHT},
+        counted((first_word, LEFT), (first_word, RIGHT)),
+    ),
     _merges_of_merges(),
-    Case("merge of two keys", shapes.keyed_on_both_sides, {"left": LEFT, "right": RIGHT},
-         counted((first_word, LEFT), (length_of_first_word, [line + "!" for line in RIGHT]))),
-    Case("unbalanced merge", shapes.unbalanced, {"deep": LEFT, "plain": RIGHT},
-         counted((first_word, totals(LEFT)), (first_word, RIGHT))),
-    Case("keyed streams meet", shapes.keyed_streams_meet, {"left": LEFT, "right": RIGHT},
-         counted((first_word, totals(LEFT)), (first_word, [line + "!" for line in RIGHT]))),
+    Case(
+        "merge of two keys",
+        shapes.keyed_on_both_sides,
+        {"left": LEFT, "right": RIGHT},
+        counted((first_word, LEFT), (length_of_first_word, [line + "!" for line in RIGHT])),
+    ),
+    Case(
+        "unbalanced merge",
+        shapes.unbalanced,
+        {"deep": LEFT, "plain": RIGHT},
+        counted((first_word, totals(LEFT)), (first_word, RIGHT)),
+    ),
+    Case(
+        "keyed streams meet",
+        shapes.keyed_streams_meet,
+        {"left": LEFT, "right": RIGHT},
+        counted((first_word, totals(LEFT)), (first_word, [line + "!" for line in RIGHT])),
+    ),
     _several_sinks(),
-    Case("one source is empty", shapes.merged, {"left": LEFT, "right": []}, counted((first_word, LEFT))),
-    Case("a stateless step used three times", shapes.stateless_step_twice, {"in": LINES}, ordered_per_key(
-        out=[f"{line[:line.rindex(' ')]}!! {line.rpartition(' ')[2]}!" for line in totals(LINES)])),
-    Case("no encoder", shapes.no_encoder, {"in": LINES}, in_any_order(*(line + "!" for line in LINES))),
-    Case("None filters everywhere", values.none_filters, {"in": FILTERED}, ordered_per_key(
-        out=[f"{key} {number} {number + 1}" for number in (1, 3, 5) for key in "kl"])),
+    Case(
+        "one source is empty",
+        shapes.merged,
+        {"left": LEFT, "right": []},
+        counted((first_word, LEFT)),
+    ),
+    Case(
+        "a stateless step used three times",
+        shapes.stateless_step_twice,
+        {"in": LINES},
+        ordered_per_key(
+            out=[
+                f"{line[: line.rindex(' ')]}!! {line.rpartition(' ')[2]}!" for line in totals(LINES)
+            ]
+        ),
+    ),
+    Case(
+        "no encoder",
+        shapes.no_encoder,
+        {"in": LINES},
+        in_any_order(*(line + "!" for line in LINES)),
+    ),
+    Case(
+        "None filters everywhere",
+        values.none_filters,
+        {"in": FILTERED},
+        ordered_per_key(
+            out=[f"{key} {number} {number + 1}" for number in (1, 3, 5) for key in "kl"]
+        ),
+    ),
     _several_outputs(),
-    Case("keys of every kind", values.keys_of_every_kind, {"in": KEYS * 3}, ordered_per_key(out=counted_by(KEYS * 3, str))),
-    Case("random keys", values.random_keys, {"in": LINES}, in_any_order(*(f"{line} 1" for line in LINES))),
+    Case(
+        "keys of every kind",
+        values.keys_of_every_kind,
+        {"in": KEYS * 3},
+        ordered_per_key(out=counted_by(KEYS * 3, str)),
+    ),
+    Case(
+        "random keys",
+        values.random_keys,
+        {"in": LINES},
+        in_any_order(*(f"{line} 1" for line in LINES)),
+    ),
     _state_as_output(values.state_as_output, "state as output", is_collected=False),
-    _state_as_output(values.state_as_output_collected, "state as output, collected", is_collected=True),
-    Case("empty payloads", values.empty_payloads, {"in": ["", "a", "", "", "b"] * 4}, ordered_per_key(
-        out=[f"bytes:0 {n}" for n in range(1, 13)] + [f"bytes:1 {n}" for n in range(1, 9)])),
-    Case("empty events and outputs", values.empty_outputs, {"in": ["", "a", "", "b"] * 5}, in_any_order(*["", "a", "", "b"] * 5)),
+    _state_as_output(
+        values.state_as_output_collected, "state as output, collected", is_collected=True
+    ),
+    Case(
+        "empty payloads",
+        values.empty_payloads,
+        {"in": ["", "a", "", "", "b"] * 4},
+        ordered_per_key(
+            out=[f"bytes:0 {n}" for n in range(1, 13)] + [f"bytes:1 {n}" for n in range(1, 9)]
+        ),
+    ),
+    Case(
+        "empty events and outputs",
+        values.empty_outputs,
+        {"in": ["", "a", "", "b"] * 5},
+        in_any_order(*["", "a", "", "b"] * 5),
+    ),
     _hooks("own packing, raw frames", hooks.raw_frames),
     _hooks("own packing, events", hooks.own_events),
-    Case("plain functions", shapes.plain_functions, {"in": ["x1 y x2", "x3", "", "x1"] * 2}, ordered_per_key(
-        out=["X1 1!", "X3 1!", "X1 2!", "X1 3!", "X3 2!", "X1 4!"])),
-    Case("one object, emitted again and again", mutable.reused_object, {"in": LINES}, ordered_per_key(out=totals(LINES))),
-    Case("events share an object", mutable.shared_object, {"in": LINES}, in_any_order(*(f"{line} 1" for line in LINES))),
-    Case("a decoder that is not deterministic", mutable.random_decoder, {"in": LINES}, in_any_order(
-        *(f"{line} True 1" for line in LINES))),
+    Case(
+        "plain functions",
+        shapes.plain_functions,
+        {"in": ["x1 y x2", "x3", "", "x1"] * 2},
+        ordered_per_key(out=["X1 1!", "X3 1!", "X1 2!", "X1 3!", "X3 2!", "X1 4!"]),
+    ),
+    Case(
+        "one object, emitted again and again",
+        mutable.reused_object,
+        {"in": LINES},
+        ordered_per_key(out=totals(LINES)),
+    ),
+    Case(
+        "events share an object",
+        mutable.shared_object,
+        {"in": LINES},
+        in_any_order(*(f"{line} 1" for line in LINES)),
+    ),
+    Case(
+        "a decoder that is not deterministic",
+        mutable.random_decoder,
+        {"in": LINES},
+        in_any_order(*(f"{line} True 1" for line in LINES)),
+    ),
     dropped_state_case(is_multi=False),
     dropped_state_case(is_multi=True),
     *(detector_case(depth) for depth in (1, 2, 3)),
-)  # fmt: skip
+)

@@ -14,17 +14,14 @@ from typing import Any
 import pytest
 
 from tests.conformance.runners import LocalRunner, SparkRunner
+from wallaroo.tuning import Pace, Tuning
 
 
 @pytest.fixture
-def spark_runner(spark_session: Any, monkeypatch: pytest.MonkeyPatch) -> SparkRunner:
+def spark_runner(spark_session: Any) -> SparkRunner:
     """Spark with batches and tasks so small that few lines make several of both."""
-    from wallaroo.runtime import pacing
-
-    monkeypatch.setattr(pacing, "EVENTS_FIRST", 16)
-    monkeypatch.setattr(pacing, "EVENTS_MIN", 16)
-    monkeypatch.setattr(pacing, "TASK_S", 1e-5)
-    return SparkRunner(spark_session)
+    pace = Pace(events_first=16, events_min=16, task_s=1e-5)
+    return SparkRunner(spark_session, tuning=Tuning(pace))
 
 
 LOW_LATENCY = "spark, low latency"

@@ -14,6 +14,7 @@ from wallaroo import run
 from wallaroo.api.application import Application
 from wallaroo.options import Latency
 from wallaroo.testing import run_local
+from wallaroo.tuning import DEFAULT, Tuning
 
 Build = Callable[[Path, Path], Application]
 Lines = Mapping[str, Sequence[bytes]]
@@ -44,6 +45,7 @@ class SparkRunner:
 
     session: Any
     latency: Latency = "normal"
+    tuning: Tuning = DEFAULT
 
     def __call__(
         self, build: Build, lines: Lines, batches: list[int] | None = None
@@ -58,6 +60,7 @@ class SparkRunner:
                 session=self.session,
                 module_paths=(REPOSITORY,),
                 latency=self.latency,
+                tuning=self.tuning,
             )
             if not handle.wait(RUN_S_MAX):
                 handle.stop()

@@ -55,10 +55,10 @@ def test_every_failed_event_is_one_dead_letter_and_all_others_arrive(runner: Any
         (step_of(event), event) for event in BAD
     )
     for letter in letters:
-        assert letter["error"] == f"ValueError: told to fail in {letter['step']}"
+        assert letter["error"] == f"ValueError: asked to fail in {letter['step']}"
         assert letter["application"] == "tolerant"
         assert letter["batch"] >= 0
-        assert letter["traceback"].endswith(f"ValueError: told to fail in {letter['step']}\n")
+        assert letter["traceback"].endswith(f"ValueError: asked to fail in {letter['step']}\n")
         before_the_shuffle = letter["step"] in ("decode", "compute", "compute multi", "extract")
         assert letter.get("source") == ("in" if before_the_shuffle else None)
         assert letter.get("key") == (None if before_the_shuffle else event_of(letter)[-1:])

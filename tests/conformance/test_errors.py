@@ -37,7 +37,7 @@ def test_a_step_that_raises_is_named_with_its_line_and_event(step: str, runner: 
     error = failure(runner, failing.every_kind, b"fine", b"fail %s." % step.encode(), b"fine")
 
     assert error.step == step
-    assert error.cause == f"ValueError: told to fail in {step}"
+    assert error.cause == f"ValueError: asked to fail in {step}"
     in_the_function_called = f"{SOURCE}:{_line_of('raise ValueError')}"
     assert error.place in (place_of(step), in_the_function_called)
     assert place_of(step).rpartition(":")[2] in error.trace

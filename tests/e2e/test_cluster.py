@@ -35,7 +35,8 @@ def encode(text):
 def application_setup(args):
     lines = wallaroo.source("Lines", wallaroo.FileSourceConfig("Lines", "INPUT"))
     sink = wallaroo.FileSinkConfig("OUTPUT", encode)
-    return wallaroo.build_application("Shipped", lines.key_by(key).to(count).to(where).to_sink(sink))
+    counted = lines.key_by(key).to(count).to(where)
+    return wallaroo.build_application("Shipped", counted.to_sink(sink))
 
 
 @wallaroo.key_extractor

@@ -66,7 +66,7 @@ class Running:
                 assert self.process.poll() is None, (
                     f"wallaroo run ended with {self.process.returncode}"
                 )
-                assert time.monotonic() < deadline, f"nobody listens for {source}"
+                assert time.monotonic() < deadline, f"no process listens for {source}"
                 time.sleep(0.05)
 
     def outputs(self, count: int) -> list[bytes]:

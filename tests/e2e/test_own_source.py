@@ -19,7 +19,7 @@ from wallaroo.spark.host import new_run
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
 EVENTS, MORE = 20_000, 500
-DAEMON = "pyspark.daemon"
+DAEMON = "wallaroo.spark.worker_daemon"
 
 
 def test_workers_and_the_planner_are_killed_and_every_number_comes_once(

@@ -169,8 +169,8 @@ def newest(folder: Path) -> int:
 def changes_of(text: str) -> dict[str, tuple[int, int]]:
     """The counts of every changed word, old and new."""
     found = {}
-    for sign, word, told in re.findall(r"^([+~]) 'count' '(\w+)'  (.*)$", text, re.MULTILINE):
-        numbers = [int(number) for number in re.findall(r"\d+", told)]
+    for sign, word, shown in re.findall(r"^([+~]) 'count' '(\w+)'  (.*)$", text, re.MULTILINE):
+        numbers = [int(number) for number in re.findall(r"\d+", shown)]
         found[word] = (0, numbers[0]) if sign == "+" else (numbers[0], numbers[1])
     return found
 
@@ -249,10 +249,10 @@ def _check_diff(folder: Path, start: int) -> bool:
     looks += [look(folder, "export", "--json", "--commit", str(at)) for at in (start, end)]
     if any("no longer retained" in done.stderr for done in looks):
         return False
-    told, old, new = (
+    shown, old, new = (
         changes_of(looks[0].stdout),
         exported(looks[1].stdout),
         exported(looks[2].stdout),
     )
-    assert told == {word: (old[word], new[word]) for word in new if new[word] != old[word]}
+    assert shown == {word: (old[word], new[word]) for word in new if new[word] != old[word]}
     return True

@@ -161,7 +161,8 @@ def verify(ends: str, faults: int, seconds: float, rate: float, seed: int, folde
     print("  " + ", ".join(f"{name} {count}" for name, count in sorted(trial.done.items())))
     print(f"  events {feeding.sent:,}  outputs {outputs:,}")
     print(f"  lost {found.lost:,}  duplicated {found.duplicated:,}  out of order "
-          f"{found.out_of_order:,}  wrong {found.wrong:,}  wrong state {found.wrong_state:,}")  # fmt: skip
+          f"{found.out_of_order:,}  wrong {found.wrong:,}  wrong state "
+          f"{found.wrong_state:,}")  # fmt: skip
     for line in [*found.examples, *trial.unexplained]:
         print(f"  {line}")
     print(f"  verdict: {'exactly once' if is_clean else 'NOT exactly once'}", flush=True)

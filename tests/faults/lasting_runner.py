@@ -1,6 +1,6 @@
 """Tasks whose state stays open from batch to batch, as at low latency, one after the other in this
-process; the thread that brings a view up to date is a call, so that the same points are passed every
-time.
+process; the thread that brings a view up to date is a call, so that the same points are passed
+every time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wallaroo.state.task_state import TaskState
 
 
 class CalledRefresh:
-    """Stands in for a ``Refresh``."""
+    """In place of a ``Refresh``."""
 
     def __init__(self, work: Callable[[], Refreshed], background: Background):
         self._done = work()
@@ -41,8 +41,6 @@ class LastingRunner(InProcessRunner):
 
     def __init__(self, tasks: int):
         super().__init__(tasks)
-        lasting_state.REFRESH_S = 0.0
-        lasting_state.TURNS_PER_REFRESH = 1
         lasting_state.Refresh = CalledRefresh  # type: ignore[misc, assignment]
         self._states: dict[int, LastingState] = {}
 
@@ -83,4 +81,4 @@ class LastingRunner(InProcessRunner):
             log = CommitLog(deployment.storage)
             return state, state.catch_up(History(deployment.storage, (), committed, log.read))
 
-        return LastingState(plan.key_groups, deployment.storage, open_at)
+        return LastingState(plan.key_groups, deployment.storage, open_at, deployment.tuning)

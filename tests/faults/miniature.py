@@ -17,7 +17,6 @@ from tests.faults.lasting_runner import LastingRunner
 from wallaroo.framing import framer
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.plan.model import Plan
-from wallaroo.runtime import housekeeping as sweeping
 from wallaroo.runtime.accounts import Accounts
 from wallaroo.runtime.batches import Batches, BatchSetup
 from wallaroo.runtime.commit_protocol import BatchProtocol, history_of
@@ -26,12 +25,11 @@ from wallaroo.runtime.in_process import InProcessRunner
 from wallaroo.runtime.intake import plan_ends
 from wallaroo.runtime.job import Deployment
 from wallaroo.runtime.pacing import Pacer
-from wallaroo.sinks import staging
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import LogContext
 from wallaroo.spool import SpoolWriter, folder_of
-from wallaroo.state import commits, snapshots
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
+from wallaroo.tuning import Tuning
 from wallaroo.verify.applications import sequence
 from wallaroo.verify.cases import Sequence
 
@@ -40,6 +38,7 @@ KEY_GROUPS, TASKS = 2, 2
 # something to delete
 RETAIN = 1
 BATCHES, CHUNKS_PER_BATCH, EVENTS_PER_CHUNK = 2, 2, 40
+TUNING = Tuning(snapshot_every=1, sweep_every=1, sweep_s=0.0, refresh_s=0.0, turns_per_refresh=1)
 SOURCE, STEP, SEED = "Sequence", "slide window", 5
 
 
@@ -51,28 +50,37 @@ def main(folder: Path, port: int) -> None:
     fill(spool, plan)
     log = plan.sources[0].config.open_log(LogContext(checkpoint.root / "spool", checkpoint.id))
     committers = open_sinks(plan, checkpoint)
-    snapshots.SNAPSHOT_EVERY = sweeping.SWEEP_EVERY = 1
     is_low = os.environ.get("MINIATURE_LATENCY") == "low"
     if is_low:
-        checkpoint.commits.append_from_here()
-        commits.RUN_BYTES_MAX = sweeping.SWEEP_S = 0  # a run for each commit, so that some go
-    housekeeping = Housekeeping(checkpoint, KEY_GROUPS, RETAIN, is_frequent=is_low)
+        checkpoint.commits.append_from_here(0)  # a run for each commit, so that some go
+    housekeeping = Housekeeping(checkpoint, KEY_GROUPS, RETAIN, is_frequent=is_low, tuning=TUNING)
     protocol = BatchProtocol(plan, checkpoint, committers, housekeeping, {SOURCE: log}, (STEP,))
     view = str(checkpoint.view_root)
     deployment = Deployment.of(plan, (), checkpoint.root, (log,), view, checkpoint.id, True)
-    batches = Batches(
-        BatchSetup(plan, deployment, (STEP,), (log,), {SOURCE: log.beginning()}),
-        protocol=protocol,
-        housekeeping=housekeeping,
-        runner=LastingRunner(TASKS) if is_low else InProcessRunner(TASKS),
-        accounts=Accounts(plan, RunMeter("miniature", 0.0)),
-        pacer=Pacer(1.0),
-    )
+    runner = LastingRunner(TASKS) if is_low else InProcessRunner(TASKS)
+
+    def batches_with(inline_bytes_max: int) -> Batches:
+        tuning = replace(TUNING, inline_bytes_max=inline_bytes_max)
+        return Batches(
+            BatchSetup(
+                plan,
+                replace(deployment, tuning=tuning),
+                (STEP,),
+                (log,),
+                {SOURCE: log.beginning()},
+            ),
+            protocol=protocol,
+            housekeeping=housekeeping,
+            runner=runner,
+            accounts=Accounts(plan, RunMeter("miniature", 0.0)),
+            pacer=Pacer(1.0),
+        )
+
     parts = 2 if is_low else 1
     events_max = CHUNKS_PER_BATCH * EVENTS_PER_CHUNK // parts
     for batch in range(protocol.last.batch + 1 if protocol.last else 0, BATCHES * parts):
         # output in files, output in the commit, by turns
-        staging.INLINE_BYTES_MAX = batch % 2 * 4096
+        batches = batches_with(batch % 2 * 4096)
         batches.run(plan_ends(batches.ends, {SOURCE: log}, events_max))
     for committer in committers.values():
         committer.close(10.0)
@@ -111,7 +119,7 @@ def open_sinks(plan: Plan, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
         folder.mkdir(parents=True, exist_ok=True)
         committers[sink.name] = sink.config.committer(sink.name, folder, True)
         tokens = last.sinks.get(sink.name, []) if last else []
-        committers[sink.name].recover(history_of(checkpoint), tokens)
+        committers[sink.name].recover(history_of(checkpoint, sink.name), tokens)
     return committers
 
 

@@ -17,9 +17,9 @@ from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.state import snapshots
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.commits import Commit
+from wallaroo.tuning import Tuning
 
 LINES = 200
 # what a hash, an encoding or a comparison may take for another key
@@ -106,17 +106,15 @@ def expected(*ranges: range) -> dict[Any, int]:
     return dict(Counter(KEYS[event % len(KEYS)] for values in ranges for event in values))
 
 
-def test_awkward_keys_are_kept_apart_in_deltas_snapshots_and_views(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_awkward_keys_are_kept_apart_in_deltas_snapshots_and_views(tmp_path: Path) -> None:
     """Also where the view is built again from the log, with a large value among them."""
-    monkeypatch.setattr(snapshots, "SNAPSHOT_EVERY", 2)
+    tuning = Tuning(snapshot_every=2)
     write(tmp_path, "A", 0, LINES)
-    finish(run_of(tmp_path, ("A",)))
+    finish(run_of(tmp_path, ("A",), tuning=tuning))
     assert counts(tmp_path) == expected(range(LINES))
     shutil.rmtree(tmp_path / "state" / "view")
     write(tmp_path, "A", LINES, LINES)
-    finish(run_of(tmp_path, ("A",)))
+    finish(run_of(tmp_path, ("A",), tuning=tuning))
     assert counts(tmp_path) == expected(range(2 * LINES))
     answers = [tuple(map(int, text.split())) for text in (tmp_path / "out.txt").open()]
     assert sorted(event for event, _ in answers) == list(range(2 * LINES))

@@ -72,21 +72,19 @@ NEEDED = [
     "egress.sent",
     "egress.progress",
     "egress.fsync",
-    "outbox.pending.sync_folder",
 ]
 # What only a restart passes, by the crash that leaves it something to clean up.
 LEFT_BEHIND = {
     # output of an attempt, and its spool's index
     "outbox.sync_folder:2": ["outbox.orphan", "spool.rebuild_index", "storage.delete"],
-    "storage.rename:6": ["storage.delete"],  # deltas of an attempt that nobody committed
-    "outbox.pending.rename:1": ["outbox.pending.orphan"],  # half of the pending list's file
+    "storage.rename:6": ["storage.delete"],  # deltas of an attempt that was never committed
     "file.rename:1": ["file.orphan"],  # half of a file of output
 }
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a finished run left: everything that somebody outside can see."""
+    """What a finished run left: everything that can be seen from outside."""
 
     received: bytes
     files: bytes
@@ -137,7 +135,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Counte
 def test_the_undisturbed_run_passes_every_kind_of_point(
     undisturbed: tuple[Found, Counter[str]],
 ) -> None:
-    """Without this, a fault point that nobody passes any more would leave the next tests green."""
+    """Without this, a fault point that is never passed any more would leave the next tests
+    green.
+    """
     found, points = undisturbed
     assert [name for name in NEEDED if not points[name]] == []
     assert (
@@ -250,6 +250,15 @@ def test_a_crash_during_the_recovery_changes_nothing(
     check_restarts(
         crashed("commit.after:1"), [(f"{name}:1", f"{name}:2") for name in sorted(points)], expected
     )
+
+
+def test_a_crash_while_output_is_listed_that_only_its_commit_named_changes_nothing(
+    crashed: Callable[[str], Path], undisturbed: tuple[Found, Counter[str]]
+) -> None:
+    """A restart lists what waits; half of a list's file is removed by the next one."""
+    steps = ["write", "fsync", "rename", "sync_folder", "published"]
+    plans = [(f"outbox.pending.{step}:1", "outbox.pending.orphan:1") for step in steps]
+    check_restarts(crashed("commit.after:1"), [*plans], undisturbed[0])
 
 
 @pytest.mark.parametrize("first", LEFT_BEHIND)

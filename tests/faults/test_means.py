@@ -101,7 +101,7 @@ def _pass_points(**environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_fault_point_kills_at_the_pass_that_was_named(tmp_path: Path) -> None:
-    """And nowhere else; a log of points tells how often each is passed."""
+    """And nowhere else; a log of points says how often each is passed."""
     log = tmp_path / "points"
     assert _pass_points(WALLAROO_FAULT="b:2").returncode == -signal.SIGKILL
     assert _pass_points(WALLAROO_FAULT="b:3").stdout == "through\n"

@@ -25,7 +25,7 @@ from wallaroo.verify.applications import word_count
 
 @dataclass
 class Recorder(SinkCommitter):
-    """Remembers what it was told."""
+    """Remembers what it was given."""
 
     committed: list[list[Any]] = field(default_factory=list)
     aborted: list[list[Any]] = field(default_factory=list)
@@ -95,7 +95,7 @@ def test_a_batch_that_mixes_two_attempts_is_dropped_and_run_again(scene: Scene) 
     assert next(iter(commit.sinks.values())) == ["second0", "second1"]
 
 
-def test_a_report_of_an_attempt_that_nobody_read_is_refused_as_well(scene: Scene) -> None:
+def test_a_report_of_an_attempt_that_was_never_read_is_refused_as_well(scene: Scene) -> None:
     """Both consumers agree, but the producer's report that counts is another attempt's: its events
     would be miscounted.
     """

@@ -98,7 +98,7 @@ def swapped(outputs: list[bytes]) -> list[bytes]:
 
 
 def invented(outputs: list[bytes]) -> list[bytes]:
-    return [*outputs, b"nobody 1 1"]
+    return [*outputs, b"unknown 1 1"]
 
 
 Spoiler = Callable[[list[bytes]], list[bytes]]
@@ -126,7 +126,7 @@ SPOILT: list[tuple[str, Spoiler, str]] = [
 
 
 @pytest.mark.parametrize(("name", "spoil", "kind"), SPOILT)
-def test_spoilt_output_is_told_by_its_kind(name: str, spoil: Spoiler, kind: str) -> None:
+def test_spoilt_output_is_reported_by_its_kind(name: str, spoil: Spoiler, kind: str) -> None:
     """One line lost, doubled, moved or invented is found."""
     case, run = undisturbed(name)
     assert getattr(judged(case, spoil(lines(run))), kind) > 0
@@ -166,7 +166,7 @@ SPOILT_LETTERS: list[tuple[Spoiler, str]] = [
 
 
 @pytest.mark.parametrize(("spoil", "kind"), SPOILT_LETTERS)
-def test_spoilt_letters_are_told_by_their_kind(spoil: Spoiler, kind: str) -> None:
+def test_spoilt_letters_are_reported_by_their_kind(spoil: Spoiler, kind: str) -> None:
     """One letter lost, doubled, invented or of another step is found."""
     case, run = undisturbed("dead_letters")
     assert getattr(judged_letters(case, spoil(letters_of(run))), kind) > 0
@@ -203,7 +203,7 @@ def test_lanes_that_counted_another_number_of_events_are_found(gone: int) -> Non
 
 @pytest.mark.parametrize("name", KEYED)
 def test_wrong_state_is_found(name: str) -> None:
-    """A key's state that is another key's, or is missing, is told."""
+    """A key's state that is another key's, or is missing, is reported."""
     case, run = undisturbed(name)
     states = list(run.state(STEPS[name]).items())
     faults = Faults()
@@ -229,7 +229,7 @@ def test_a_schedule_is_the_same_for_a_seed_and_has_every_kind() -> None:
 def test_processes_are_known_by_their_command_and_place() -> None:
     """A worker is a fork of the daemon; the daemon itself is none."""
     java = Process(2, 1, ("/usr/bin/java", "-cp", "x"))
-    daemon = Process(3, 2, ("python", "-m", "pyspark.daemon", "pyspark.worker"))
+    daemon = Process(3, 2, ("python", "-m", "wallaroo.spark.worker_daemon", "pyspark.worker"))
     worker = Process(4, 3, daemon.command)
     assert kind_of(java, None) is Kind.JVM
     assert kind_of(daemon, java) is None

@@ -15,7 +15,7 @@ def points() -> Iterator[str]:
 
 
 def test_every_fault_point_is_named_where_processes_are_killed() -> None:
-    """A point added to a path that no test takes would be passed by nobody, and every crash test
+    """A point added to a path that no test takes would never be passed, and every crash test
     stay green.
     """
     this = Path(__file__)

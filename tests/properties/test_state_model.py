@@ -22,9 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from wallaroo.engine.keys import Key, decode_key, encode_key, group_of, groups_of_task
-from wallaroo.runtime import housekeeping
 from wallaroo.runtime.housekeeping import Housekeeping
-from wallaroo.state import snapshots
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.delta import latest
@@ -32,6 +30,7 @@ from wallaroo.state.environments import close_environments
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups, in_force
 from wallaroo.state.task_state import TaskState
+from wallaroo.tuning import Tuning
 
 KEY_GROUPS, SNAPSHOT_EVERY, SWEEP_EVERY, RETAIN, COMMITS_SENT = 8, 4, 2, 3, 2
 STEPS = ("totals", "windows")
@@ -62,15 +61,13 @@ tasks_count = st.integers(min_value=1, max_value=5)
 
 
 @pytest.fixture(autouse=True)
-def _short_rotation(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(snapshots, "SNAPSHOT_EVERY", SNAPSHOT_EVERY)
-    monkeypatch.setattr(housekeeping, "SWEEP_EVERY", SWEEP_EVERY)
+def _environments() -> Iterator[None]:
     yield
     close_environments()
 
 
 class _Changes:
-    """Stands in for a KeyedState at the end of a batch."""
+    """In place of a KeyedState at the end of a batch."""
 
     def __init__(self, entries: list[tuple[Key, bytes | None]]):
         self._entries = entries
@@ -94,7 +91,9 @@ class StateOfACheckpoint(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.checkpoint: Checkpoint = open_checkpoint(self.folder / "checkpoint", is_durable=False)
-        self.housekeeping = Housekeeping(self.checkpoint, KEY_GROUPS, RETAIN)
+        self.housekeeping = Housekeeping(
+            self.checkpoint, KEY_GROUPS, RETAIN, tuning=Tuning(sweep_every=SWEEP_EVERY)
+        )
         self.last = self.checkpoint.last
 
     @property
@@ -168,7 +167,10 @@ class StateOfACheckpoint(RuleBasedStateMachine):
             deltas += [delta] if delta else []
             if self.batch >= 0:
                 written += state.write_snapshots(
-                    due_groups(batch, KEY_GROUPS), self.batch, attempt, self.checkpoint.storage
+                    due_groups(batch, KEY_GROUPS, SNAPSHOT_EVERY),
+                    self.batch,
+                    attempt,
+                    self.checkpoint.storage,
                 )
             state.close()
         return deltas, written

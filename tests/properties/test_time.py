@@ -1,5 +1,5 @@
-"""Event time in one process: any cut into batches, any number of tasks and any crash give the results
-of one undisturbed run.
+"""Event time in one process: any cut into batches, any number of tasks and any crash give the
+results of one undisturbed run.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ class Totals:
             kinds[name.split(":")[0]] += count
         lines = [
             f"{self.runs:,} histories in {seconds:.0f} s ({self.runs / seconds * 60:,.0f} a "
-            f"minute): {self.lives:,} starts, {self.batches:,} batches, {self.steps:,} system calls",
+            f"minute): {self.lives:,} starts, {self.batches:,} batches, {self.steps:,} system "
+            f"calls",
             "faults injected: "
             + (", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common()) or "none"),
         ]

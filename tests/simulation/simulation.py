@@ -9,7 +9,7 @@ that the history has to come to its end, and then:
 
 * each sink holds what the model says, per key in order: nothing lost, doubled, reordered, wrong;
 * the state of every key is the model's;
-* what clients were told is stored was never lost (checked at every start of the ingress);
+* what was acknowledged to clients was never lost (checked at every start of the ingress);
 * a start was refused, or a process ended with an error, only where a fault had been injected since
   the start before, and with an error that blames the outside, not this program.
 
@@ -48,10 +48,8 @@ from wallaroo.durable.refusals import refusal_of
 from wallaroo.errors import CheckpointError, InternalError, WallarooError
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.plan.model import Plan as WallarooPlan
-from wallaroo.runtime import housekeeping
-from wallaroo.sinks import staging
-from wallaroo.state import snapshots
 from wallaroo.state.checkpoint import Checkpoint
+from wallaroo.tuning import DEFAULT, Tuning
 
 FAULTY_LIVES_MAX = 4
 MESSAGES = (4, 16)  # per source
@@ -118,6 +116,7 @@ class Simulation:
         self._driver: Driver | None = None
         self._ingress: Ingress | None = None
         self._egress: SimulatedEgress | None = None
+        self._tuning = DEFAULT
         self._verdict = Verdict()
         self._clock_ns = BEGAN_NS
         self._boot = 0
@@ -144,14 +143,16 @@ class Simulation:
 
         self._system.between = self._between
         chance = self._chance
+        self._tuning = Tuning(
+            inline_bytes_max=chance.choice((0, 60, 16384)),
+            snapshot_every=chance.choice((1, 2, 5)),
+            sweep_every=chance.choice((1, 3)),
+        )
         with (
             mock.patch.object(uuid, "uuid4", identity),
             mock.patch.object(time, "time_ns", self._now),
             mock.patch("wallaroo.state.view_folders.boot_id", self._boot_id),
             mock.patch("wallaroo.sinks.tcp.committer.EgressProcess", self._new_egress),
-            mock.patch.object(staging, "INLINE_BYTES_MAX", chance.choice((0, 60, 16384))),
-            mock.patch.object(snapshots, "SNAPSHOT_EVERY", chance.choice((1, 2, 5))),
-            mock.patch.object(housekeeping, "SWEEP_EVERY", chance.choice((1, 3))),
         ):
             self._system.install()
             try:
@@ -210,6 +211,7 @@ class Simulation:
             self._chance,
             self._chance.choice((0.0, 0.3)),
             self._begin_ingress,
+            self._tuning,
         )
         self._driver.start()
 
@@ -398,10 +400,10 @@ class Simulation:
         )
 
     def _places(self) -> str:
-        told = {name: client.acknowledged for name, client in self._clients.items()}
+        acknowledged = {name: client.acknowledged for name, client in self._clients.items()}
         batches = self._driver.batches if self._driver else None
         return (
-            f"acknowledged {told}, committed {batches.ends if batches else None}, received "
+            f"acknowledged {acknowledged}, committed {batches.ends if batches else None}, received "
             f"{len(self._receiver.received)} of {self._expected_bytes} bytes"
         )
 

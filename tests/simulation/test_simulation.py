@@ -36,7 +36,9 @@ def test_histories_of_many_seeds_end_as_the_model_says() -> None:
 
 
 def test_a_history_that_fails_at_a_chosen_call_ends_as_the_model_says() -> None:
-    """Some of the calls of a small history, each with one fault, or with a death and a power cut."""
+    """Some of the calls of a small history, each with one fault, or with a death and a power
+    cut.
+    """
     totals = run_all(of_points(POINTS_OF), jobs=os.cpu_count() or 1)
     assert totals.problems == []
     assert totals.runs > 100

@@ -10,7 +10,7 @@ import random
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from wallaroo.sources.log import LogContext, SourceLog, from_stored
 from wallaroo.spool import folder_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.environments import close_environments
+from wallaroo.tuning import Tuning
 
 FRAME = struct.Struct(">I")
 STREAM = b"client"
@@ -50,7 +51,7 @@ FULL_RETRIES = 2
 
 @dataclass(slots=True)
 class Client:
-    """One sender of acknowledged messages: what it has, and what it was told is stored."""
+    """One sender of acknowledged messages: what it has, and what was acknowledged to it."""
 
     payloads: list[bytes]
     acknowledged: int = 0
@@ -199,6 +200,15 @@ class Attempts:
         return ()
 
 
+class SimulatedReleases:
+    """In place of `Releases`, which go by the clock."""
+
+    is_due = True
+
+    def note(self) -> None:
+        """Nothing."""
+
+
 class SimulatedEgress:
     """In place of `EgressProcess`: the egress's own loop, a turn at a time, over a connection to
     the simulated receiver.
@@ -216,6 +226,7 @@ class SimulatedEgress:
         self._config = config
         self._receive, self._pull, self._restart, _ = hooks
         self._egress: Egress | None = None
+        self._releases = SimulatedReleases()
         self._connection: SimulatedConnection | None = None
 
     def start(self) -> None:
@@ -227,6 +238,7 @@ class SimulatedEgress:
             record = ProgressFile(staging, self._config.is_durable)
             self.send(ready=True, acked=record.progress.acked)
             self._egress = Egress(self._config, record, self, lock)  # type: ignore[arg-type]
+            self._egress._releases = self._releases  # type: ignore[assignment]
             self._connection = None
 
     def restart(self) -> None:
@@ -251,6 +263,7 @@ class SimulatedEgress:
             if egress._queue.has_more():
                 egress._send(connection, chance.randint(1, 200))  # type: ignore[arg-type]
             connection.say()
+            self._releases.is_due = chance.random() < 0.5
             egress._read_receiver(connection)  # type: ignore[arg-type]
             egress._settle()
 
@@ -330,7 +343,9 @@ class Driver:
         chance: random.Random,
         again: float,
         begin_ingress: Callable[[Checkpoint], None],
+        tuning: Tuning,
     ):
+        self._tuning = tuning
         self.process = Process("driver")
         self.checkpoint: Checkpoint | None = None
         self._system = system
@@ -359,13 +374,17 @@ class Driver:
             logs = tuple(self.logs.values())
             beginnings = {name: log.beginning() for name, log in self.logs.items()}
             view = str(checkpoint.view_root)
-            housekeeping = Housekeeping(checkpoint, plan.key_groups, RETAIN, FOREVER_S)
+            housekeeping = Housekeeping(
+                checkpoint, plan.key_groups, RETAIN, FOREVER_S, tuning=self._tuning
+            )
             protocol = BatchProtocol(
                 plan, checkpoint, self.committers, housekeeping, self.logs, (STEP,)
             )
             deployment = Deployment.of(plan, (), root, logs, view, checkpoint.id, True)
             self.batches = Batches(
-                BatchSetup(plan, deployment, (STEP,), logs, beginnings),
+                BatchSetup(
+                    plan, replace(deployment, tuning=self._tuning), (STEP,), logs, beginnings
+                ),
                 protocol=protocol,
                 housekeeping=housekeeping,
                 runner=self.runner,
@@ -382,7 +401,7 @@ class Driver:
             make_private(folder, is_durable=True)
             committer = self.committers[sink.name] = sink.config.committer(sink.name, folder, True)
             tokens = last.sinks.get(sink.name, []) if last else []
-            committer.recover(history_of(checkpoint), tokens)
+            committer.recover(history_of(checkpoint, sink.name), tokens)
 
     def step(self) -> bool:
         """Run a batch of what there is; False where there is nothing."""

@@ -1,4 +1,5 @@
-"""What mypy makes of an application.  Not run: tests/typing/test_typing.py checks each line against its comment.
+"""What mypy makes of an application.  Not run: tests/typing/test_typing.py checks each line against
+its comment.
 
 ``# T: type`` is the type that mypy reveals on the line, ``# E: code`` an error it must find there.
 """
@@ -137,12 +138,18 @@ class Longest(wallaroo.Aggregation[str, list[str], bytes]):
 reveal_type(lines)  # T: Pipeline[str]
 reveal_type(numbers)  # T: Pipeline[int]
 reveal_type(untyped)  # T: Pipeline[Any]
-reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt")))  # T: Pipeline[str]
-reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt", skip_empty=True)))  # T: Pipeline[str]
-reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.msg", decode_number, "frames")))  # T: Pipeline[int]
-reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", Counting())))  # T: Pipeline[int]
-reveal_type(wallaroo.source("pairs", wallaroo.GenSourceConfig("pairs", Pairing())))  # T: Pipeline[tuple[str, int]]
-reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", UntypedCounting())))  # T: Pipeline[Any]
+# T: Pipeline[str]
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt")))
+# T: Pipeline[str]
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.txt", skip_empty=True)))
+# T: Pipeline[int]
+reveal_type(wallaroo.source("file", wallaroo.FileSourceConfig("file", "in.msg", decode_number, "frames")))
+# T: Pipeline[int]
+reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", Counting())))
+# T: Pipeline[tuple[str, int]]
+reveal_type(wallaroo.source("pairs", wallaroo.GenSourceConfig("pairs", Pairing())))
+# T: Pipeline[Any]
+reveal_type(wallaroo.source("counted", wallaroo.GenSourceConfig("counted", UntypedCounting())))
 reveal_type(port_of(wallaroo.TCPSourceConfig("lines", "", 0, decode)))  # T: int
 
 reveal_type(decode)  # T: Decoder[str]
@@ -173,15 +180,19 @@ reveal_type(lines.key_by(word))  # T: KeyedPipeline[str, str]
 reveal_type(lines.key_by(word).to(count))  # T: KeyedPipeline[str, tuple[str, int]]
 reveal_type(lines.key_by(word).to(length).key_by(parity))  # T: KeyedPipeline[int, int]
 reveal_type(lines.key_by(word).to(repeat))  # T: KeyedPipeline[str, bytes]
-reveal_type(lines.key_by(word).to(wallaroo.range_windows(1).with_slide(1).over(Longest)))  # T: KeyedPipeline[str, bytes]
-reveal_type(lines.key_by(word).to(wallaroo.session_windows(1).over(Longest())))  # T: KeyedPipeline[str, bytes]
+# T: KeyedPipeline[str, bytes]
+reveal_type(lines.key_by(word).to(wallaroo.range_windows(1).with_slide(1).over(Longest)))
+# T: KeyedPipeline[str, bytes]
+reveal_type(lines.key_by(word).to(wallaroo.session_windows(1).over(Longest())))
 reveal_type(lines.collect())  # T: KeyedPipeline[str, str]
 reveal_type(lines.merge(numbers))  # T: Pipeline[str | int]
 reveal_type(lines.merge(numbers).to(show))  # T: Pipeline[str]
-reveal_type(lines.key_by(word).merge(numbers.key_by(parity)))  # T: KeyedPipeline[str | int, str | int]
+# T: KeyedPipeline[str | int, str | int]
+reveal_type(lines.key_by(word).merge(numbers.key_by(parity)))
 reveal_type(lines.key_by(word).merge(numbers))  # T: Pipeline[str | int]
 reveal_type(lines.key_by(word).to_sink(wallaroo.StdoutSinkConfig()))  # T: Pipeline[str]
-reveal_type(wallaroo.build_application("typed", lines.to_sink(wallaroo.StdoutSinkConfig())))  # T: Application
+# T: Application
+reveal_type(wallaroo.build_application("typed", lines.to_sink(wallaroo.StdoutSinkConfig())))
 reveal_type(wallaroo.seconds(3))  # T: int
 
 wallaroo.TCPSourceConfig("lines", "", 0, encode)  # E: arg-type

@@ -223,8 +223,8 @@ def decoder(
 
 
 def _key_place(is_pure: bool, key_at: Any) -> tuple[int, int] | None:
-    """Return where in a payload its event's key is; raise WallarooParameterError for what is no such
-    place.
+    """Return where in a payload its event's key is; raise WallarooParameterError for what is no
+    such place.
     """
     if key_at is None:
         return None

@@ -4,8 +4,8 @@ Where it runs: driver, while an application is built.
 
 A pipeline is a value: every call returns a new pipeline and leaves the one it was called on as it
 was.  Nothing is checked here; all that is wrong is reported together by ``build_application``.  The
-classes tell mypy what flows: ``Pipeline[T]`` carries events of type ``T``, ``KeyedPipeline[K, T]``
-carries them with a key, and only it takes state steps.
+classes let mypy know what flows: ``Pipeline[T]`` carries events of type ``T``, ``KeyedPipeline[K,
+T]`` carries them with a key, and only it takes state steps.
 """
 
 from __future__ import annotations
@@ -155,9 +155,9 @@ class Pipeline(Generic[T]):
         max_ahead: int = MAX_AHEAD,
         on_error: str = STOP,
     ) -> Self:
-        """Give every event the time that ``extractor`` says: an aware datetime, seconds as float, or
-        nanoseconds as int; without an extractor, the time of its receipt.  It goes before the first
-        ``key_by``.
+        """Give every event the time that ``extractor`` says: an aware datetime, seconds as float,
+        or nanoseconds as int; without an extractor, the time of its receipt.  It goes before the
+        first ``key_by``.
 
         The watermark of a source is the newest time so far less ``delay``: by so much events may be
         out of order without being late.  A source of which nothing came for ``idle_after`` holds
@@ -365,11 +365,12 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         name: str = "dedupe",
         on_error: str = STOP,
     ) -> Self:
-        """Drop an event if one of its key with the same ``by(event)`` went on within ``within`` of its
-        time; without ``by`` all events of a key are alike.
+        """Drop an event if one of its key with the same ``by(event)`` went on within ``within`` of
+        its time; without ``by`` all events of a key are alike.
 
         An event that is more than ``within`` behind the watermark is late and dropped, too; with
-        ``on_error="skip"`` it is counted as well, with ``"dead-letter"`` it goes to the dead letters.
+        ``on_error="skip"`` it is counted as well, with ``"dead-letter"`` it goes to the dead
+        letters.
         """
         step: Any = Dedupe(by or whole_event, name, on_error, JoinSpec(within), user_place())
         return type(self)(StepNode(self._node, step, user_place()))
@@ -383,8 +384,8 @@ def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:
 
 
 def _joined(left: Pipeline[Any], right: Any, step: Step) -> KeyedPipeline[Any, Any]:
-    """A merge whose events say which side they are from, and the step that joins them; what is wrong
-    with ``right`` is left to the checks.
+    """A merge whose events say which side they are from, and the step that joins them; what is
+    wrong with ``right`` is left to the checks.
     """
     place = user_place()
     check_on_error(step.kind, step.on_error)

@@ -3,8 +3,8 @@
 Where it runs: driver, while an application is built.
 
 A builder is a value: every call returns a new one.  Spans are whole nanoseconds, as
-``wallaroo.seconds(1)`` gives them.  What is wrong is reported by ``build_application``, all together;
-only an option given twice is refused at once, as in Wallaroo.
+``wallaroo.seconds(1)`` gives them.  What is wrong is reported by ``build_application``, all
+together; only an option given twice is refused at once, as in Wallaroo.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ class RangeWindows(_Windows):
         return self._with("with_allowed_lateness", lateness_ns=lateness, corrected_ns=every)
 
     def with_empty_windows(self, at_most: int = EMPTY_WINDOWS_DEFAULT) -> RangeWindows:
-        """Evaluate a key's empty windows, too: between its events, and ``at_most`` of them in a row."""
+        """Evaluate a key's empty windows, too: between its events, and ``at_most`` of them in a
+        row.
+        """
         return self._with("with_empty_windows", empty_limit=at_most)
 
     def _with(self, call: str, **options: Any) -> RangeWindows:
@@ -112,7 +114,9 @@ class CountWindows(_Windows):
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows(_Windows):
-    """Windows that end where a key has no event for a while; end it with ``over(YourAggregation)``."""
+    """Windows that end where a key has no event for a while; end it with
+    ``over(YourAggregation)``.
+    """
 
     spec: SessionWindowSpec
     given: frozenset[str] = frozenset()

@@ -110,9 +110,9 @@ def _header(used: Used, length: Any, fmt: Any) -> Iterator[Problem]:
         size = struct.calcsize(fmt)
         numbers = struct.unpack(fmt, bytes(size))
     except (struct.error, TypeError) as error:
-        cure = "Give a struct format of one integer, such as '>I'."
+        fix = "Give a struct format of one integer, such as '>I'."
         yield Problem(
-            used.title, used.place, f"length_fmt {fmt!r} is not a struct format ({error}).", cure
+            used.title, used.place, f"length_fmt {fmt!r} is not a struct format ({error}).", fix
         )
         return
     if [type(number) for number in numbers] != [int]:

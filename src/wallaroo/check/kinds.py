@@ -35,7 +35,7 @@ def computations_in_to(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(StepNode):
         if not (isinstance(node.step, Step) and node.step.is_computation):
             what = f"to() was given {_described(node.step)} instead of a computation."
-            yield Problem(title_of(node), node.place, what, _cure(node.step, "computation"))
+            yield Problem(title_of(node), node.place, what, _fix(node.step, "computation"))
 
 
 def key_extractors_in_key_by(subject: Subject) -> Iterator[Problem]:
@@ -43,7 +43,7 @@ def key_extractors_in_key_by(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(KeyByNode):
         if not isinstance(node.extractor, KeyExtractor):
             what = f"key_by() was given {_described(node.extractor)} instead of a key extractor."
-            yield Problem(title_of(node), node.place, what, _cure(node.extractor, "key_extractor"))
+            yield Problem(title_of(node), node.place, what, _fix(node.extractor, "key_extractor"))
 
 
 def configurations_at_the_ends(subject: Subject) -> Iterator[Problem]:
@@ -77,7 +77,7 @@ def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
         decoder = getattr(node.config, "decoder", None)
         if isinstance(node.config, SourceConfig) and not isinstance(decoder, Decoder):
             what = f"Its decoder is {_described(decoder)}."
-            yield Problem(title_of(node), node.place, what, _cure(decoder, "decoder"))
+            yield Problem(title_of(node), node.place, what, _fix(decoder, "decoder"))
     for node in subject.of(SinkNode):
         for config in node.sinks:
             encoder = getattr(config, "encoder", None)
@@ -87,7 +87,7 @@ def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
                 and not isinstance(encoder, Encoder)
             ):
                 what = f"The encoder of sink {type(config).__name__} is {_described(encoder)}."
-                yield Problem(title_of(node), node.place, what, _cure(encoder, "encoder"))
+                yield Problem(title_of(node), node.place, what, _fix(encoder, "encoder"))
 
 
 def generators_generate(subject: Subject) -> Iterator[Problem]:
@@ -97,17 +97,15 @@ def generators_generate(subject: Subject) -> Iterator[Problem]:
             continue
         generator = node.config.gen_instance
         if inspect.isclass(generator):
-            what, cure = (
-                f"Its generator is the class {generator.__name__}, not an object.",
-                f"Write {generator.__name__}().",
-            )
-            yield Problem(title_of(node), node.place, what, cure)
+            what = f"Its generator is the class {generator.__name__}, not an object."
+            fix = f"Write {generator.__name__}()."
+            yield Problem(title_of(node), node.place, what, fix)
             continue
         for method in ("initial_value", "apply"):
             if not callable(getattr(generator, method, None)):
                 what = f"Its generator, a {type(generator).__name__}, has no method {method}()."
-                cure = "A generator has initial_value() and apply(value); None ends it."
-                yield Problem(title_of(node), node.place, what, cure)
+                fix = "A generator has initial_value() and apply(value); None ends it."
+                yield Problem(title_of(node), node.place, what, fix)
 
 
 def _described(thing: Any) -> str:
@@ -121,7 +119,7 @@ def _described(thing: Any) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def _cure(thing: Any, wanted: str) -> str:
+def _fix(thing: Any, wanted: str) -> str:
     if isinstance(thing, Step):
         return BELONGS.get(thing.kind, IN_TO)
     if inspect.isclass(thing) and any(base.__name__ == "Aggregation" for base in thing.__mro__):

@@ -122,7 +122,10 @@ def _stored(used: Used, state: type[Any], serialize: Callable[[Any], bytes]) -> 
         return
     error = _refusal(serialize, made[0])
     if error is not None:
-        what = f"Its state, a {state.__name__}, cannot be stored: {name_unpicklable(made[0], error, serialize)}."
+        what = (
+            f"Its state, a {state.__name__}, cannot be stored: "
+            f"{name_unpicklable(made[0], error, serialize)}."
+        )
         yield Problem(used.title, used.place, what, "Keep only picklable values in the state.")
 
 

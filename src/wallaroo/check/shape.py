@@ -62,7 +62,8 @@ def has_sinks(subject: Subject) -> Iterator[Problem]:
 def merges_are_alike(subject: Subject) -> Iterator[Problem]:
     """One side fresh from ``key_by`` and the other not: the key would be lost or missing."""
     for node in subject.of(MergeNode):
-        left, right = ends_in_key(node.left), ends_in_key(node.right)
+        left = ends_in_key(node.left)
+        right = ends_in_key(node.right)
         if left != right:
             keyed, other = (node.left, node.right) if left else (node.right, node.left)
             what = (
@@ -92,11 +93,11 @@ def state_is_keyed(subject: Subject) -> Iterator[Problem]:
             what = "It keeps state, and no key_by() or collect() comes before it" + _on_which_side(
                 node, keyed
             )
-            cure = (
+            fix = (
                 "Put key_by(your_key_extractor) there for one state per key, or collect() for "
                 "one state of all events."
             )
-            yield Problem(title_of(node), node.place, what, cure)
+            yield Problem(title_of(node), node.place, what, fix)
 
 
 def _on_which_side(node: Node, keyed: frozenset[Node]) -> str:
@@ -131,8 +132,8 @@ def streams_are_not_split(subject: Subject) -> Iterator[Problem]:
                 f"It is read {times} times: pipelines that start from it are merged, and a "
                 f"stream cannot be split."
             )
-            cure = (
+            fix = (
                 "Merge it once; where one event has several results, return them from a "
                 "computation_multi."
             )
-            yield Problem(title_of(node), node.place, what, cure)
+            yield Problem(title_of(node), node.place, what, fix)

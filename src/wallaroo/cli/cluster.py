@@ -23,9 +23,10 @@ from wallaroo.errors import PeerError
 from wallaroo.local_cluster.cluster import LEAVE_S, MEMORY_DEFAULT, LocalCluster
 from wallaroo.local_cluster.hosts import MASTER_HOST
 from wallaroo.local_cluster.state import command, default_folder
-from wallaroo.local_cluster.status import ClusterStatus, WorkerStanding
+from wallaroo.local_cluster.status import ClusterStatus, WorkerStatus
 
-WORKERS_DEFAULT, WORKERS_MAX = 2, 200
+WORKERS_DEFAULT = 2
+WORKERS_MAX = 200
 _MEMORY = re.compile(r"[1-9]\d*[mMgG]")
 HOW = {
     "finished": "its executors finished what they had",
@@ -259,7 +260,7 @@ def _need_java() -> None:
     """Raise PeerError with the doctor's sentence where Spark would find no Java."""
     java = examine_java()
     if java.verdict is Verdict.FAIL:
-        raise PeerError(f"Spark needs Java: {java.seen}. {java.cure}")
+        raise PeerError(f"Spark needs Java: {java.seen}. {java.fix}")
 
 
 def _workers_text(status: ClusterStatus) -> str:
@@ -277,7 +278,7 @@ def _say_if_hosts_are_shared(status: ClusterStatus) -> None:
         )
 
 
-def _executors(worker: WorkerStanding) -> str:
+def _executors(worker: WorkerStatus) -> str:
     return (
         ", ".join(
             f"{executor.application} ({executor.memory_mb} MiB)" for executor in worker.executors

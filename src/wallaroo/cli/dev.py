@@ -169,7 +169,8 @@ class DevRun:
             self._feeds[config.name] = _of_log(log)
         elif not isinstance(config, TCPSourceConfig):
             raise PeerError(
-                f"source '{config.name}' ({config.label}): `wallaroo dev` reads TCP ports, files and "
+                f"source '{config.name}' ({config.label}): `wallaroo dev` reads TCP ports, files "
+                f"and "
                 f"generators only. Run the application with `wallaroo run`, or test it with "
                 f"wallaroo.testing.run_local on values of your own."
             )

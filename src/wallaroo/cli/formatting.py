@@ -70,6 +70,7 @@ def spread(counts: Sequence[int]) -> str:
     >>> spread([64, 64]), spread([42, 43, 43]), spread([1])
     ('64 key groups each', '42 to 43 key groups each', '1 key group each')
     """
-    least, most = min(counts), max(counts)
+    least = min(counts)
+    most = max(counts)
     number = f"{least}" if least == most else f"{least} to {most}"
     return f"{number} key group{'' if most == 1 else 's'} each"

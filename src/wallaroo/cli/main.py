@@ -38,7 +38,11 @@ from wallaroo.cli.send import command as send
 from wallaroo.cli.state import command as state
 from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
 
-EXIT_FAILED, EXIT_PIPELINE, EXIT_USER_CODE, EXIT_OUR_MISTAKE, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
+EXIT_FAILED = 1
+EXIT_PIPELINE = 2
+EXIT_USER_CODE = 3
+EXIT_OUR_MISTAKE = 70
+EXIT_INTERRUPTED = 130
 COMMANDS = (
     new,
     dev,

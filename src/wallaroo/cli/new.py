@@ -64,7 +64,10 @@ def application_setup(args):
     return wallaroo.build_application("$name", counts)
 '''
 
-TEST = '''"""Runs the application in this process, without Spark: `python $name/test_$name.py`, or pytest."""
+TEST = '''"""Runs the application in this process, without Spark.
+
+Run it with `python $name/test_$name.py`, or pytest.
+"""
 
 from wallaroo.testing import run_local
 

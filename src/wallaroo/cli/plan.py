@@ -23,7 +23,8 @@ from wallaroo.plan.json import Verdict
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.sinks.file.config import FileSinkConfig
 
-COMPATIBLE, INCOMPATIBLE = 0, 1
+COMPATIBLE = 0
+INCOMPATIBLE = 1
 
 
 def add_parser(subparsers: Any) -> None:

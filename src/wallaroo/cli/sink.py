@@ -49,7 +49,8 @@ def skip_command(arguments: argparse.Namespace) -> int:
     try:
         staging = _outbox(root, arguments.sink)
         commit, tokens = _commit(checkpoint, arguments.sink, arguments.batch)
-        skipped = skip_batch(staging, commit, tokens)
+        history = checkpoint.commits.history(checkpoint.id, arguments.sink)
+        skipped = skip_batch(staging, commit, tokens, history=history)
     finally:
         checkpoint.release()
     print(described(skipped, arguments.sink))

@@ -114,7 +114,8 @@ def parse_target_and_query(words: list[str]) -> tuple[str | None, str | None]:
     """Return where and what to ask.  Raises PipelineError for a word that is neither, or for two of
     a kind.
 
-    >>> parse_target_and_query(["127.0.0.1:4000", "partition-query"]), parse_target_and_query(["partition"]), parse_target_and_query([])
+    >>> lines = (["127.0.0.1:4000", "partition-query"], ["partition"], [])
+    >>> tuple(map(parse_target_and_query, lines))
     (('127.0.0.1:4000', 'partition'), (None, 'partition'), (None, None))
     """
     where: list[str] = []

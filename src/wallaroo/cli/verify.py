@@ -42,7 +42,8 @@ def add_parser(subparsers: Any) -> None:
         "verify",
         allow_abbrev=False,
         help="kill an application's processes under load and compare with an oracle",
-        description="Run an application under load, kill its processes at random moments, start it again with the same command, "
+        description="Run an application under load, kill its processes at random moments, start "
+        "it again with the same command, "
         "and hold input, output and state against an oracle.",
     )
     add = parser.add_argument
@@ -65,14 +66,16 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="SOURCE=FILE",
-        help="for an application of your own without an oracle: a source's messages, one to a line, sent "
+        help="for an application of your own without an oracle: a source's messages, one to a "
+        "line, sent "
         "again and again; output and state are compared with those of a run without faults",
     )
     add(
         "--key",
         default="",
         metavar="REGEX",
-        help="with --input: what of an output line is its key; its outputs are then compared in order",
+        help="with --input: what of an output line is its key; its outputs are then compared in "
+        "order",
     )
     add(
         "--kills",
@@ -116,9 +119,16 @@ def add_parser(subparsers: Any) -> None:
         metavar="DIR",
         help="work in this new folder and keep it (default: a temporary one, gone if all is well)",
     )
-    add("--changes", type=changes_of, default=(), metavar="CHANGE,...",
-        help="run on a cluster of this machine that changes so instead of killing single processes: "
-        f"{', '.join(CHANGES)}; 'pairs': every order of two of the first four; 'failures': all the others")  # fmt: skip
+    add(
+        "--changes",
+        type=changes_of,
+        default=(),
+        metavar="CHANGE,...",
+        help="run on a cluster of this machine that changes so instead of killing single "
+        "processes: "
+        f"{', '.join(CHANGES)}; 'pairs': every order of two of the first four; 'failures': all "
+        f"the others",
+    )
     add(
         "--workers",
         type=int,
@@ -137,10 +147,14 @@ def add_parser(subparsers: Any) -> None:
         type=deeds_of,
         default=(Deed.KILL,),
         metavar="DEED,...",
-        help="what is done, --kills times: kill; hold (stopped for seconds, then continued); stop (the "
-        "driver: a clean stop, then a new start); enospc, eio, torn (a write of the protocol fails so, "
-        "or is cut in half by a death); clock (it jumps); flip (a bit of a file, between two starts); "
-        "all of these (default: kill); or partition, alone: hosts that hear nothing of each other, with "
+        help="what is done, --kills times: kill; hold (stopped for seconds, then continued); "
+        "stop (the "
+        "driver: a clean stop, then a new start); enospc, eio, torn (a write of the protocol "
+        "fails so, "
+        "or is cut in half by a death); clock (it jumps); flip (a bit of a file, between two "
+        "starts); "
+        "all of these (default: kill); or partition, alone: hosts that hear nothing of each "
+        "other, with "
         "executors in network namespaces, as root",
     )
     add(

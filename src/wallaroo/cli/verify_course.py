@@ -76,7 +76,8 @@ def _compare_with_undisturbed(
         ended = reference.run().ended_by_itself
         out.flush()
     result.ended_by_itself += [f"without faults: {end}" for end in ended]
-    found, expected = disturbed.case, reference.case
+    found = disturbed.case
+    expected = reference.case
     assert isinstance(found, Observed)
     assert isinstance(expected, Observed)
     differences = Faults()
@@ -98,7 +99,8 @@ def verify_scaling(
     """Verify one application in ``folder`` on a cluster that changes; workers have ``cores`` cores
     each.
     """
-    output, say = folder / "output", _nothing if is_quiet else _say
+    output = folder / "output"
+    say = _nothing if is_quiet else _say
     with (
         output.open("wb") as out,
         Receiver(out=out, is_keeping=False, is_resuming=True) as receiver,
@@ -124,7 +126,8 @@ def verify_partitions(
     """Verify one application in ``folder`` on hosts between which the network fails for times
     between these.
     """
-    output, say = folder / "output", _nothing if is_quiet else _say
+    output = folder / "output"
+    say = _nothing if is_quiet else _say
     with Hosts(workers) as hosts:
 
         def receiver() -> Receiver:

@@ -269,7 +269,8 @@ def _notify_ack(reader: _Reader) -> Frame:
 
 
 def _message(reader: _Reader) -> Frame:
-    stream, number = reader.number(U64), reader.number(U64)
+    stream = reader.number(U64)
+    number = reader.number(U64)
     event_time = reader.number(I64)
     key = reader.short()
     return Message(stream, number, event_time, key, reader.take(reader.rest()))

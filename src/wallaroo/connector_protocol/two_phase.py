@@ -1,4 +1,5 @@
-"""The two-phase commit between a worker and a sink program: messages inside MESSAGE frames of stream 0.
+"""The two-phase commit between a worker and a sink program: messages inside MESSAGE frames of
+stream 0.
 
 Where it runs: everywhere; pure.
 

@@ -4,19 +4,20 @@ Where it runs: the ingress; pure.
 
 The invariants of a session:
 
-* A connection is in one of four states, and `_HANDLERS` says which frames each may get.  Anything else
-  is answered with ERROR, and nothing after it is looked at.
+* A connection is in one of four states, and `_HANDLERS` says which frames each may get.  Anything
+  else is answered with ERROR, and nothing after it is looked at.
 * A frame after the handshake costs the client one credit; a client without credits that sends a
   message is in error.  Wallaroo's own client announces streams without looking at its credits, and
-  pays nothing for the end of a stream: a NOTIFY may be on credit, and every end of a stream allows a
-  message more.  Credits are refilled when they fall to ``refill`` or below, and none are given while
-  `is_paused`: what a client may send then is bounded by what it was given before.
-* A client tries a refused stream again when it gets an ACK: `beat` sends one where nothing else does.
+  pays nothing for the end of a stream: a NOTIFY may be on credit, and every end of a stream allows
+  a message more.  Credits are refilled when they fall to ``refill`` or below, and none are given
+  while `is_paused`: what a client may send then is bounded by what it was given before.
+* A client tries a refused stream again when it gets an ACK: `beat` sends one where nothing else
+  does.
 * A stream has one owner among all connections.  A message of a stream that the connection does not
-  own is an error.  Ids of a stream rise; a message whose id was seen before is dropped silently: that
-  is how a client that rewinds too far loses and doubles nothing.
-* An ACK is only sent for what `acknowledge` was called with: the host calls it when the messages are
-  durable.
+  own is an error.  Ids of a stream rise; a message whose id was seen before is dropped silently:
+  that is how a client that rewinds too far loses and doubles nothing.
+* An ACK is only sent for what `acknowledge` was called with: the host calls it when the messages
+  are durable.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A message that is new: the host stores it.  An empty payload is no event, but its id counts."""
+    """A message that is new: the host stores it.  An empty payload is no event, but its id
+    counts.
+    """
 
     stream: int
     id: int

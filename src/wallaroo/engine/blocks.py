@@ -34,7 +34,8 @@ class Block(NamedTuple):
     events: int
     packed: bytes  # keys and values, two lists of equal length
     kind: Kind = Kind.VALUES  # how to read them
-    # the events' times, and the watermark of its source before each (``pack_times``), where the plan
+    # the events' times, and the watermark of its source before each (``pack_times``), where the
+    # plan
     # has event time; of a block of level 0 as its producer alone knows it
     times: bytes | None = None
     watermarks: bytes = b""
@@ -52,8 +53,8 @@ def pack_times(times_ns: Iterable[int]) -> bytes:
 
 
 def with_floors(block: Block, floors_ns: Mapping[str, int], has_receipt_times: bool) -> Block:
-    """Return the block with no watermark below that of its partition in ``floors_ns``, nor time where
-    times are those of receipt.
+    """Return the block with no watermark below that of its partition in ``floors_ns``, nor time
+    where times are those of receipt.
     """
     if block.times is None:
         return block
@@ -113,6 +114,7 @@ class Marker(NamedTuple):
     producer: int
     attempt: str
     reports: tuple[Any, ...]
-    # producer of level 0 -> source -> what it has heard of it; passed on from level to level.  Empty
+    # producer of level 0 -> source -> what it has heard of it; passed on from level to level.
+    # Empty
     # without event time
     heard: Mapping[int, Mapping[int, Any]] = {}

@@ -47,7 +47,9 @@ class Failures:
     def __init__(self, application: str, batch: int, write: Callable[[Letter], None] | None):
         self.counts: Tally = {}
         self.samples: list[Sample] = []
-        self._application, self._batch, self._write = application, batch, write
+        self._application = application
+        self._batch = batch
+        self._write = write
 
     def policy(self, step: Step, source: str = "") -> OnError:
         """Return what is done with an event for which ``step`` raised; ``source`` is where it came

@@ -33,8 +33,11 @@ from typing import Any, TypeVar
 
 from wallaroo.user_frames import PACKAGE
 
+# the file that stack traces name, with a number: within the engine where files are distinguished by path
+FUSED = "<fused>/wallaroo/engine/"
 NEXT = "emit"  # what closures call the next one
-# of a chain that becomes one function: Python bounds how deep loops and blocks may lie in each other
+# of a chain that becomes one function: Python bounds how deep loops and blocks may lie in each
+# other
 DEPTH_MAX = 12
 _FORBIDDEN = (
     ast.Return,
@@ -195,7 +198,7 @@ def _made(codes: tuple[CodeType, ...]) -> _Made:
         "    return run\n",
     ]
     source = "\n".join(parts)
-    name = f"<fused {'+'.join(code.co_name for code in codes)} {next(_numbers)}>"
+    name = f"{FUSED}{next(_numbers)}"
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
     scope: dict[str, Any] = {"__name__": __name__}
     exec(compile(source, name, "exec"), scope)

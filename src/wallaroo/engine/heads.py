@@ -45,7 +45,8 @@ def decode_and_ship_raw(
 ) -> Callable[[Payloads], None]:
     """Head of a source stage that is only a pure decoder: the payload travels, not the event."""
     extract = extractor.function
-    routes, route = exchange.routes, exchange.route
+    routes = exchange.routes
+    route = exchange.route
 
     def run(payloads: Payloads) -> None:
         for payload in payloads:

@@ -11,7 +11,9 @@ from typing import Any
 
 Key = str | bytes | int
 
-_STR, _BYTES, _INT = b"s", b"b", b"i"
+_STR = b"s"
+_BYTES = b"b"
+_INT = b"i"
 
 
 def normalize_key(key: Any) -> Key:
@@ -54,7 +56,8 @@ def decode_key(encoded: bytes) -> Key:
     >>> [decode_key(encode_key(key)) for key in ("é", b"x", -3)]
     ['é', b'x', -3]
     """
-    tag, rest = encoded[:1], encoded[1:]
+    tag = encoded[:1]
+    rest = encoded[1:]
     if tag == _STR:
         return rest.decode("utf-8", "surrogatepass")
     return rest if tag == _BYTES else int(rest)

@@ -277,7 +277,9 @@ class Level:
     def _begin_receipt(
         self, source: int, receipt_ms: int, partition: str | int, times: Times | None
     ) -> StageTime:
-        """Give what follows the time of its receipt; an extractor, or the records, may replace it."""
+        """Give what follows the time of its receipt; an extractor, or the records, may
+        replace it.
+        """
         _, how = self._source_times[source]
         self._partitions[source].turn(ONE if how.is_receipt else str(partition))
         time = self._times[self._stage_of[source]]

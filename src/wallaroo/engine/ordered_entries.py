@@ -1,5 +1,5 @@
-"""Ordered entries of one step in one task of one batch: any number of values per key, each stored by
-itself, and what is due at which time.
+"""Ordered entries of one step in one task of one batch: any number of values per key, each stored
+by itself, and what is due at which time.
 
 Where it runs: pure (in workers).
 
@@ -102,8 +102,8 @@ class Groups(NamedTuple):
 
 
 class Entries:
-    """Values by key and sub.  ``live`` holds the ones touched so far, by (key, sub): a step may look
-    there first.
+    """Values by key and sub.  ``live`` holds the ones touched so far, by (key, sub): a step may
+    look there first.
 
     A value may be changed in place after ``get`` or ``put``: it is packed at the batch's end.
     """
@@ -204,7 +204,9 @@ class Due(NamedTuple):
 
 
 class DueIndex:
-    """What is due when: rows of (time, key, sub), found in the order of time, then key, then sub."""
+    """What is due when: rows of (time, key, sub), found in the order of time, then key, then
+    sub.
+    """
 
     def __init__(self, reader: EntryReader, groups: Groups):
         self._reader = reader

@@ -9,8 +9,8 @@ changing one makes every checkpoint unreadable.
   subs.
 * What is due is stored under ``due_key``: in the order of time, then key, then sub.
 
-A key of more than ``KEY_BYTES_MAX`` bytes is represented by its digest; the entry's value then begins
-with the key itself (``join_key``), as nothing else could say which one it was.
+A key of more than ``KEY_BYTES_MAX`` bytes is represented by its digest; the entry's value then
+begins with the key itself (``join_key``), as nothing else could say which one it was.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _unescape(encoded: bytes, at: int) -> tuple[bytes, int]:
 
 
 def key_prefix(key: bytes) -> bytes:
-    """Return what the stored keys of all entries of an encoded key begin with, and those of no other
-    key.
+    """Return what the stored keys of all entries of an encoded key begin with, and those of no
+    other key.
     """
     if len(key) <= KEY_BYTES_MAX:
         return _LENGTH.pack(len(key)) + key

@@ -31,7 +31,9 @@ CLASSES_MAX = 16
 _PROTOCOL = 3
 _MARSHAL_VERSION = 2
 KEYS_AGAIN = None, None  # in the place of a ``ValueColumn``'s list and stream
-_BEGIN_LIST, _END_LIST, _POP = b"\x80\x03](", b"e.", b"0"
+_BEGIN_LIST = b"\x80\x03]("
+_END_LIST = b"e."
+_POP = b"0"
 
 
 class Kind(Enum):

@@ -1,15 +1,15 @@
-"""Watermarks by partition within a batch: what a producer of level 0 hears, and what that means once
-all producers are known.
+"""Watermarks by partition within a batch: what a producer of level 0 hears, and what that means
+once all producers are known.
 
 Where it runs: pure (in workers; the driver computes the same).
 
 Invariants:
 
-* A partition's watermark at one of its events is the greatest event time before it in the partition,
-  less the delay.  A producer that begins in the middle of a partition knows only its own part: what
-  the producers before it have heard is added after the shuffle (``settled``).
-* A source with an order over all its partitions (a spool holds its connections' events as they came)
-  may gain partitions at any event.  A new one begins at the least watermark of the others *at
+* A partition's watermark at one of its events is the greatest event time before it in the
+  partition, less the delay.  A producer that begins in the middle of a partition knows only its own
+  part: what the producers before it have heard is added after the shuffle (``settled``).
+* A source with an order over all its partitions (a spool holds its connections' events as they
+  came) may gain partitions at any event.  A new one begins at the least watermark of the others *at
   that place of the log*: so it does not matter where a batch was cut.
 """
 
@@ -58,7 +58,8 @@ def settled(known: Known, heard: Mapping[int, SourceHeard]) -> Settled:
     >>> parts = {0: SourceHeard({"a": 40}), 1: SourceHeard({"a": 30}), 2: SourceHeard({"a": 80})}
     >>> settled(Known(10, {"a": 10}, frozenset("a")), parts).floors
     {0: {'a': 10}, 1: {'a': 40}, 2: {'a': 40}}
-    >>> settled(Known(10), {0: SourceHeard({"a": 40, "b": 40}, (("a", {}), ("b", {"a": 25})))}).floors
+    >>> heard = SourceHeard({"a": 40, "b": 40}, (("a", {}), ("b", {"a": 25})))
+    >>> settled(Known(10), {0: heard}).floors
     {0: {'a': 10, 'b': 25}}
     """
     least = known.least

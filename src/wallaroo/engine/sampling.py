@@ -67,7 +67,9 @@ class StageTimer:
 
     def around(self, emit: Emit, place: int) -> Emit:
         """Measure an operator, or the output (the place after the last one)."""
-        clock, calls, inclusive_ns = self._clock, self._calls, self._inclusive_ns
+        clock = self._clock
+        calls = self._calls
+        inclusive_ns = self._inclusive_ns
 
         def timed(key: Any, event: Any) -> None:
             began = clock()

@@ -15,7 +15,8 @@ from wallaroo.engine.operators.interface import StageTime
 from wallaroo.engine.ordered_entries import DueIndex, StepStore
 from wallaroo.engine.ordered_keys import TIME_MAX
 
-_EVENT, _PROCESSING = "event", "processing"
+_EVENT = "event"
+_PROCESSING = "processing"
 TIME_LIMIT = 1 << 62
 
 

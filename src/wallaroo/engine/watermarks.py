@@ -7,9 +7,9 @@ Invariants of event time (docs/decisions/0015):
 * The watermark of a partition at one of its events is the greatest event time *before* it in the
   partition, minus the delay; never less than the watermark of its source, nor of all, when the
   batch began.  It travels with the event.  It does not depend on where the input was cut.
-* The watermark of a source, after a batch, is the least one of its partitions that are not idle, and
-  of all the least one of the sources that are not idle.  Neither ever falls.  So no event carries a
-  watermark below what an earlier batch has let pass.
+* The watermark of a source, after a batch, is the least one of its partitions that are not idle,
+  and of all the least one of the sources that are not idle.  Neither ever falls.  So no event
+  carries a watermark below what an earlier batch has let pass.
 * Sources that are all idle let it run on with the clock.  Idleness is decided by the batch's one
   reading of the clock, which the commit keeps; which partitions have ended, and which are new, is
   decided before the batch begins.
@@ -247,8 +247,8 @@ def is_idle(how: SourceTime, mark: SourceMark | PartitionMark, clock_ns: int) ->
 
 
 def wakes_at_ns(marks: Watermarks, sources: SourceTimes) -> int:
-    """Return at which reading of the clock a batch without input would fire something; TIME_MAX where
-    none would.
+    """Return at which reading of the clock a batch without input would fire something; TIME_MAX
+    where none would.
     """
     return min(marks.due_processing_ns, _event_time_wakes(marks, sources))
 

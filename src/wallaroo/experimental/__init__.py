@@ -1,5 +1,5 @@
-"""Wallaroo's connectors: configurations for applications, and what source and sink programs are built
-of.
+"""Wallaroo's connectors: configurations for applications, and what source and sink programs are
+built of.
 
 Where it runs: driver and workers; source and sink programs.
 """
@@ -34,13 +34,15 @@ from wallaroo.sources.connector import SourceConnectorConfig
 __all__ = [
     # in an application
     "SourceConnectorConfig", "SinkConnectorConfig",
-    "stream_message_decoder", "stream_message_encoder", "octet_message_decoder", "octet_message_encoder",
+    "stream_message_decoder", "stream_message_encoder", "octet_message_decoder",
+    "octet_message_encoder",
     # in a source program
     "AtLeastOnceSourceConnector", "MultiSourceConnector", "SourceConnector", "Stream",
     "BaseSource", "BaseIter", "FramedFileReader", "ThrottledFileReader",
     # in a sink program
     "SinkConnector",
     # in both
-    "parse_connector_args", "ConnectorError", "ProtocolError", "connector_wire_messages", "connectors",
+    "parse_connector_args", "ConnectorError", "ProtocolError", "connector_wire_messages",
+    "connectors",
 ]
 # fmt: on

@@ -7,8 +7,9 @@ The invariants:
 
 * Callbacks, and ``__next__``, are called by the connector's thread, one at a time.
 * A message is sent only for a stream that the application has opened, and while there are credits.
-* When the connection is lost every stream is closed and what was not sent is dropped; after it is made
-  again every stream is announced again, and its program goes on after the point that it is given.
+* When the connection is lost every stream is closed and what was not sent is dropped; after it is
+  made again every stream is announced again, and its program goes on after the point that it is
+  given.
 """
 
 from __future__ import annotations
@@ -176,7 +177,8 @@ class AtLeastOnceSourceConnector:
         """
         if not isinstance(msg, cwm.Message | cwm.Notify | cwm.EosMessage | cwm.Error):
             raise ProtocolError(
-                f"Can only send message types {{Notify, Message, EosMessage, Error}}. Received {msg}"
+                f"Can only send message types {{Notify, Message, EosMessage, Error}}. Received "
+                f"{msg}"
             )
         if isinstance(msg, cwm.Message) and not self._is_open(msg.stream_id):
             raise ProtocolError(

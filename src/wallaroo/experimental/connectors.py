@@ -243,7 +243,8 @@ class MultiSourceConnector(AtLeastOnceSourceConnector, BaseIter):
         feed = self._feeds.get(stream.id)
         if feed is None:
             raise ConnectorError(
-                f"Stream {stream} was opened for unknown source. Please use the add_source interface."
+                f"Stream {stream} was opened for unknown source. Please use the add_source "
+                f"interface."
             )
         if stream.point_of_ref != feed.source.point_of_ref():
             feed.source.reset(stream.point_of_ref)

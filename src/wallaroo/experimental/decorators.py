@@ -2,8 +2,8 @@
 
 Where it runs: driver and workers, when the application's module is imported; connector programs.
 
-The payload is inside of the protocol's frames, so a decoder gets it and an encoder returns it without
-any header.
+The payload is inside of the protocol's frames, so a decoder gets it and an encoder returns it
+without any header.
 """
 
 from __future__ import annotations

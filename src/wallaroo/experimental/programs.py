@@ -122,7 +122,8 @@ class SourceConnector:
 
     def close(self) -> None:
         """Wait until everything is safe, and disconnect."""
-        sender, self._sender = self._sender, None
+        sender = self._sender
+        self._sender = None
         if sender is not None:
             atexit.unregister(self.close)
             sender.finish()

@@ -67,7 +67,8 @@ def read_config(path: Path) -> IngressConfig:
 
 
 def _source(fields: dict[str, Any]) -> IngressSource:
-    tls, connector = fields["tls"], fields["connector"]
+    tls = fields["tls"]
+    connector = fields["connector"]
     built = {
         "framing": Framing(**fields["framing"]),
         "tls": TLS(**tls) if tls else None,

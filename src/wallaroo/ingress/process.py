@@ -1,5 +1,6 @@
 """Starts, watches and stops the processes around the spools: one ingress for all TCP sources, one
-feeder per source with a feed (generators, polling sources), and, on a cluster, one range server for the executors.
+feeder per source with a feed (generators, polling sources), and, on a cluster, one range server for
+the executors.
 
 Where it runs: driver.
 """
@@ -53,11 +54,9 @@ LOOK_S = 0.05
 START_TRIES = 5  # of a process that is killed while it starts
 PORT_TRIES_S = 5.0  # a killed process's port may be taken for a moment
 # what a child runs
-INGRESS, FEEDER, RANGES = (
-    "wallaroo.ingress",
-    "wallaroo.ingress.feeder",
-    "wallaroo.range_server.server",
-)
+INGRESS = "wallaroo.ingress"
+FEEDER = "wallaroo.ingress.feeder"
+RANGES = "wallaroo.range_server.server"
 # sources that the ingress reads
 LISTENING = (TCPSourceConfig, SourceConnectorConfig)
 
@@ -113,9 +112,9 @@ class Feeders:
         second port per TCP source, ``ack_ports`` for the sources named there, at these ports.
         ``serve_on`` starts a range server on this host's address, which serves
         ``RemoteSpool(range_address, range_secret, source)``; ``serve_port`` 0: any free one;
-        ``serve_tls``: with TLS.  Spools of another checkpoint than the one with this id are refused.  ``handshake_s``: how
-        long a sender of an acknowledged stream may take to name its stream.
-        A process that shows no sign of life for ``hung_s`` is killed and started again;
+        ``serve_tls``: with TLS.  Spools of another checkpoint than the one with this id are
+        refused.  ``handshake_s``: how long a sender of an acknowledged stream may take to name its
+        stream. A process that shows no sign of life for ``hung_s`` is killed and started again;
         ``is_stopping`` ends the waiting for processes to be ready.  ``wake`` names a Unix socket
         that gets a datagram after each publication (``spool.waking``); empty: none does.
 

@@ -83,7 +83,8 @@ def _compared(root: Path, commit: int | None, new: str) -> Finding:
     try:
         old = file.read_text()
         comparison = compare(old, new)
-        before, after = json.loads(old), json.loads(new)
+        before = json.loads(old)
+        after = json.loads(new)
         has_same_groups = before["key_groups"] == after["key_groups"]
         lost = frozenset(
             name for name, was in before["states"].items() if after["states"].get(name) != was

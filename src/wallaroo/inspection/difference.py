@@ -33,6 +33,7 @@ def changes(old: StateAt, new: StateAt, step: str | None = None) -> Iterator[Cha
         before = old.group(group) if group < old.groups else {}
         after = new.group(group) if group < new.groups else {}
         for name, key in sorted(before.keys() | after.keys()):
-            was, now = before.get((name, key)), after.get((name, key))
+            was = before.get((name, key))
+            now = after.get((name, key))
             if was != now and step in (None, name):
                 yield Change(name, shown_key(name, key, now or was or b""), was, now)

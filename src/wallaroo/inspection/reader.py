@@ -222,7 +222,8 @@ class CheckpointReader:
         )
 
     def _readable_commits(self) -> dict[int, Commit]:
-        log, commits = CommitLog(self._storage), {}
+        log = CommitLog(self._storage)
+        commits = {}
         for batch in log.batches():
             try:
                 commits[batch] = log.read(batch)

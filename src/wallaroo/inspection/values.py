@@ -33,7 +33,9 @@ from typing import Any, ClassVar
 
 DEPTH_MAX = 100  # levels of nesting that are shown
 _STAND_INS_MAX = 4096  # classes kept between two values: an application has few
-_PROTOCOL, _STOP = b"\x80", b"."  # a pickle of protocol 2 or newer begins and ends so
+# a pickle of protocol 2 or newer begins and ends so
+_PROTOCOL = b"\x80"
+_STOP = b"."
 
 
 class Packed(bytes):

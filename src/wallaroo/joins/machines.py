@@ -7,8 +7,8 @@ tasks:
 
 * An event is late by its time and by the watermark of its partition before it, and by nothing else.
   Late events have no results.
-* What is kept of an event goes when the watermark says that no event that is not late can meet it any
-  more.
+* What is kept of an event goes when the watermark says that no event that is not late can meet it
+  any more.
 * What one event alone decides is emitted with it; what depends on events that do not come, when the
   watermark has passed them.
 """
@@ -196,8 +196,8 @@ def _place(kept: list[Any]) -> tuple[int, int]:
 class DedupeMachine(_Machine):
     """The state of a key: for each distinct value, the times of the events that went on.
 
-    An event that is further behind the watermark than the span is late.  So times are kept for twice
-    the span.
+    An event that is further behind the watermark than the span is late.  So times are kept for
+    twice the span.
     """
 
     def _empty(self) -> Any:

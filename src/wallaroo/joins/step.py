@@ -17,8 +17,10 @@ from wallaroo.steps import STOP, Computation, Step
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
 
-LEFT, RIGHT = 0, 1
-INNER, OUTER = "inner", "outer"
+LEFT = 0
+RIGHT = 1
+INNER = "inner"
+OUTER = "outer"
 # for each way to join, the sides of which events without a partner have results
 HOW: dict[str, tuple[int, ...]] = {
     INNER: (),

@@ -220,7 +220,9 @@ def split_wire(wire: bytes, framing: Framing) -> list[bytes]:
     """Cut whole frames apart, keeping their headers.  Raises ValueError for a half frame at the
     end.
     """
-    walk, at, frames = frame_walker(framing), 0, []
+    walk = frame_walker(framing)
+    at = 0
+    frames = []
     end, _ = walk(wire, 0, len(wire))
     if end != len(wire):
         raise ValueError(f"the last frame is not whole: {len(wire) - end} bytes after byte {end}")

@@ -2,7 +2,7 @@
 with a loopback host of its own.
 
 Where it runs: a terminal, a test.  The object holds nothing but the folder: every command reads the
-record anew, so that several terminals may command one cluster.
+record again, so that several terminals may command one cluster.
 
     with LocalCluster.start(tmp_path, workers=2) as cluster:  # leaving it stops everything
         run_application(cluster.url)
@@ -46,7 +46,7 @@ FIX = "End that, or start a new cluster with another --port PORT."
 
 
 class LocalCluster:
-    """The cluster of a folder.  Every method raises PeerError with the cure where something outside
+    """The cluster of a folder.  Every method raises PeerError with the fix where something outside
     is not as it must be.
     """
 
@@ -258,7 +258,7 @@ class LocalCluster:
             raise PeerError(
                 f"The cluster in {self.folder} is not running: it ended without "
                 f"{self._command('stop')}, as when the machine "
-                f"is started anew. {self._command('start')} starts one."
+                f"is started again. {self._command('start')} starts one."
             )
 
     def _refuse_without_master(self, record: Record) -> None:
@@ -300,7 +300,8 @@ class LocalCluster:
         started: list[WorkerRecord] = []
         try:
             for number in numbers:
-                name, host = state.worker_name(number), self._places.host_of_worker(number)
+                name = state.worker_name(number)
+                host = self._places.host_of_worker(number)
                 record = self._record()
                 child = self._daemons.start_worker(
                     name, host, cores, memory, record.url, self._wrapper(number)

@@ -19,7 +19,8 @@ from typing import Any
 from wallaroo.errors import PeerError
 
 # environment of daemons and of all that they start
-CLUSTER_MARK, WORKER_MARK = "WALLAROO_CLUSTER", "WALLAROO_WORKER"
+CLUSTER_MARK = "WALLAROO_CLUSTER"
+WORKER_MARK = "WALLAROO_WORKER"
 # Both idle most of the time: the small collector and the quick compiler halve their start and save
 # 30 MB of each (docs/cluster.md).
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -44,7 +45,7 @@ SETTINGS = {
     "spark.decommission.enabled": "true",
     "spark.worker.decommission.signal": DECOMMISSION_SIGNAL,
 }
-# Executors use the same file: their work is not told in detail.
+# Executors use the same file: their work is not logged in detail.
 LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -61,7 +62,7 @@ logger.native.level = error
 
 
 class PortTakenError(PeerError):
-    """Somebody else listens on a port that a daemon was to have."""
+    """Another program listens on a port that a daemon was to have."""
 
 
 def find_spark() -> Path:
@@ -127,7 +128,8 @@ class Daemons:
         the command that runs it at its place.
         """
         settings = {**SETTINGS, "spark.worker.idPattern": f"{name}.%s.%s.%d"}
-        work, local = self.folder / "work" / name, self.folder / "local" / name
+        work = self.folder / "work" / name
+        local = self.folder / "local" / name
         arguments = (
             "--host",
             host,
@@ -168,7 +170,9 @@ class Daemons:
         environment: dict[str, str],
         wrapped: Wrap = as_it_is,
     ) -> subprocess.Popen[bytes]:
-        spark, conf, log = find_spark(), self.folder / "conf", self.log(name)
+        spark = find_spark()
+        conf = self.folder / "conf"
+        log = self.log(name)
         conf.mkdir(exist_ok=True)
         log.parent.mkdir(exist_ok=True)
         (conf / "log4j2.properties").write_text(LOG4J, encoding="utf-8")
@@ -200,11 +204,11 @@ class Daemons:
         }
 
     def ended_early(self, name: str) -> PeerError:
-        """What to tell of a daemon that ended before it was of use."""
+        """What to say of a daemon that ended before it was of use."""
         said = _tail(self.log(name), self._begins.get(name, 0))
         if "BindException" in said or "Address already in use" in said:
             return PortTakenError(
-                f"The {name} did not start: somebody else listens on its port. Choose another "
+                f"The {name} did not start: another program listens on its port. Choose another "
                 f"with --port PORT."
             )
         if (

@@ -65,7 +65,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the master's host on which nobody listens now; all different.  Somebody may be
+    """Ports of the master's host that are free now; all different.  Another program may be
     faster in taking one.
     """
     servers = [socket.create_server((MASTER_HOST, 0)) for _ in range(count)]

@@ -3,7 +3,7 @@ started.
 
 Where it runs: a terminal, a test.
 
-A decommissioned Worker gets no new executors, and each of its executors is told, through the
+A decommissioned Worker gets no new executors, and each of its executors is informed, through the
 driver, to take no new tasks and to end when it has none; the Worker's own process stays for ever,
 so it is ended here when its last executor is gone.
 """
@@ -41,7 +41,7 @@ def let_leave(
 ) -> str:
     """Decommission a worker, wait for its executors, and end it; return how it went.
 
-    Raises PeerError where there is no Master to tell it to the applications.
+    Raises PeerError where there is no Master to inform the applications.
     """
     if not processes.is_running(worker.process):
         # executors end with their worker by themselves, if they can

@@ -1,4 +1,4 @@
-"""How a cluster stands: what the Master and the Workers say of themselves at their web pages'
+"""The status of a cluster: what the Master and the Workers say of themselves at their web pages'
 ``/json/``.
 
 Where it runs: a terminal, a test.  Asking changes nothing.
@@ -16,7 +16,9 @@ from urllib.parse import urlsplit
 from wallaroo.local_cluster.hosts import MASTER_HOST
 
 ANSWER_S = 5.0
-ALIVE, DECOMMISSIONED = "ALIVE", "DECOMMISSIONED"  # Spark's words
+# Spark's words
+ALIVE = "ALIVE"
+DECOMMISSIONED = "DECOMMISSIONED"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@ that commands take.
 
 Where it runs: a terminal, a test.
 
-The law: a process is on record before anybody waits for it, and a record goes only after its
+Invariant: a process is on record before it is waited for, and a record goes only after its
 process has ended.  The file is replaced in one piece.  A folder that holds files but no record is
-never written to: it is somebody else's.
+never written to: it belongs to another user or program.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Record:
     port: int = 0  # the Master's; kept when it is started again
     ui_port: int = 0
     master_host: str = MASTER_HOST
-    next_number: int = 1  # numbers are not used twice: a name stands for one folder of state
+    next_number: int = 1  # numbers are not used twice: a name means one folder of state
     master: Process | None = None
     workers: tuple[WorkerRecord, ...] = ()
 
@@ -149,7 +149,7 @@ def is_ours(folder: Path) -> bool:
 
 
 def prepare(folder: Path) -> None:
-    """Make a folder for a cluster.  Raises PeerError where it cannot be made, or is somebody
+    """Make a folder for a cluster.  Raises PeerError where it cannot be made, or is another
     else's.
     """
     try:
@@ -189,7 +189,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def _lock_file(folder: Path) -> BinaryIO:
     try:
-        # somebody may have removed it from under a running cluster
+        # it may have been removed from under a running cluster
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return open(folder / LOCK, "wb")
     except OSError as error:
@@ -202,7 +202,8 @@ def _lock_file(folder: Path) -> BinaryIO:
 def _from_json(fields: dict[str, Any]) -> Record:
     if fields.pop("format") != FORMAT:
         raise ValueError("another version's format")
-    master, workers = fields.pop("master"), fields.pop("workers")
+    master = fields.pop("master")
+    workers = fields.pop("workers")
     return Record(
         **fields,
         master=Process(**master) if master else None,

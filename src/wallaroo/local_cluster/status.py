@@ -1,4 +1,4 @@
-"""How a cluster stands, for a person and for ``--json``: what is on record, whether it runs, and
+"""The status of a cluster, for a person and for ``--json``: what is on record, whether it runs, and
 what Spark says of it.
 
 Where it runs: a terminal, a test.
@@ -15,7 +15,7 @@ from wallaroo.processes.table import is_running
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerStanding:
+class WorkerStatus:
     """A worker."""
 
     name: str
@@ -36,7 +36,7 @@ class ClusterStatus:
     page: str  # the Master's web page
     pid: int  # the Master's
     state: str  # the Master's: "alive", "recovering", "silent" (runs and does not answer), "dead"
-    workers: tuple[WorkerStanding, ...]
+    workers: tuple[WorkerStatus, ...]
     applications: tuple[str, ...]  # those that the Master knows
 
 
@@ -56,13 +56,14 @@ def look(folder: Path, record: Record) -> ClusterStatus:
     )
 
 
-def _standing(worker: WorkerRecord, view: MasterView | None) -> WorkerStanding:
-    state, executors = "dead", None
+def _standing(worker: WorkerRecord, view: MasterView | None) -> WorkerStatus:
+    state = "dead"
+    executors = None
     if is_running(worker.process):
         known = view.worker(worker.name) if view else None
         state = known.state.lower() if known else "unknown"
         executors = ask_worker(known.page) if known else None
-    return WorkerStanding(
+    return WorkerStatus(
         worker.name,
         worker.host,
         worker.cores,

@@ -22,7 +22,7 @@ LOST = (
 
 
 def check_outputs(survey: Survey) -> Iterator[Damage]:
-    """Read every pending list, and the staged output that it or the last commit names."""
+    """Read every pending list, and the staged output that it or a retained commit names."""
     for folder in sorted(path for path in (survey.root / OUTBOX).glob("*") if path.is_dir()):
         for path in sorted(folder.glob("pending/*.json")):
             try:
@@ -33,8 +33,8 @@ def check_outputs(survey: Survey) -> Iterator[Damage]:
                 continue
             survey.note("pending batches", path.stat().st_size if path.exists() else 0)
             yield from _check_staged(survey, folder, pending.tokens, path)
-        tokens = survey.last.sinks.get(folder.name, []) if survey.last else []
-        yield from _check_staged(survey, folder, tokens, None)
+        for commit in survey.commits.values():
+            yield from _check_staged(survey, folder, commit.sinks.get(folder.name, []), None)
 
 
 def _check_staged(

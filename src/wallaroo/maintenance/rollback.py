@@ -136,7 +136,9 @@ def _require_state(checkpoint: Checkpoint, to: int) -> None:
 
 
 def _positions(logs: Logs, commit: Commit) -> dict[str, Position]:
-    """Return where every source goes back to; one that is newer than the commit to its beginning."""
+    """Return where every source goes back to; one that is newer than the commit to its
+    beginning.
+    """
     known = from_stored(commit.offsets)
     return {name: known.get(name) or log.beginning() for name, log in logs.items()}
 

@@ -52,7 +52,8 @@ class LatencyMeter:
         folded = {pipeline: _folded(sorted(some)) for pipeline, some in receipts.items()}
         self._waiting.append(_Waiting(batch, folded))
         if len(self._waiting) > WAITING_BATCHES_MAX:
-            oldest, younger = self._waiting.popleft(), self._waiting.popleft()
+            oldest = self._waiting.popleft()
+            younger = self._waiting.popleft()
             self._waiting.appendleft(_joined(oldest, younger))
 
     def output_left(self, batch: int, at_ns: int) -> None:

@@ -140,7 +140,9 @@ class RunMeter:
                 self._latency.record(receipts, finished_ns)
 
     def tasks_done(self, reports: Sequence[TaskReport]) -> None:
-        """Count what the tasks of a committed batch did: events by stage, time by step, hot keys."""
+        """Count what the tasks of a committed batch did: events by stage, time by step, hot
+        keys.
+        """
         with self._lock:
             self._steps.batch_done(reports)
 

@@ -236,7 +236,9 @@ class _Cutter:
         return [*settled, self._exchange(waiting, _why_shuffled(waiting))]
 
     def _meet(self, branches: list[_Branch], node: Node) -> list[_Branch]:
-        """Bring all branches into one stage, which alone owns the state of the step that follows."""
+        """Bring all branches into one stage, which alone owns the state of the step that
+        follows.
+        """
         if len(branches) == 1 or all(branch.pending for branch in branches):
             return self._shuffle(branches)
         assert isinstance(node, StepNode)

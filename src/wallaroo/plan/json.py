@@ -125,7 +125,8 @@ def compare(old: str, new: str) -> Comparison:
     """Say whether a checkpoint made under the plan ``old`` can be continued under ``new`` (both
     texts from ``dumps``).
     """
-    before, after = json.loads(old), json.loads(new)
+    before = json.loads(old)
+    after = json.loads(new)
     if before == after:
         return Comparison(Verdict.SAME)
     if before.get("format") != after.get("format"):
@@ -215,7 +216,8 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     for name, kind in after["steps"].items():
         if before["steps"].get(name, kind) != kind:
             yield f"Step '{name}' was a {before['steps'][name]} and is a {kind} now."
-    was, now = before.get("on_error", {}), after.get("on_error", {})
+    was = before.get("on_error", {})
+    now = after.get("on_error", {})
     for name in sorted({*was, *now}):
         if was.get(name, STOP) != now.get(name, STOP):
             yield (
@@ -229,6 +231,7 @@ def _moved_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
         now = after["sinks"].get(name, {})
         if "target" in was and "target" in now and was["target"] != now["target"]:
             yield (
-                f"Sink '{name}' wrote to {was['target']} and writes to {now['target']} now: what it "
+                f"Sink '{name}' wrote to {was['target']} and writes to {now['target']} now: what "
+                f"it "
                 f"has written stays where it is, and output from here on goes to the new place."
             )

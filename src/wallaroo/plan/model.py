@@ -10,9 +10,9 @@ Invariants of a plan:
   every exchange feeds exactly one stage: ``stages[i].id == i``.
 * An *exchange* is named by the stage after it.  Several stages may exit into one exchange (a
   merge); each has its own key extractor.
-* ``level`` is 0 for source stages and one more than the deepest stage before it for the others.  The
-  stages of one level run as one Spark stage; a block for a stage of a later level passes through
-  the levels between unchanged.
+* ``level`` is 0 for source stages and one more than the deepest stage before it for the others.
+  The stages of one level run as one Spark stage; a block for a stage of a later level passes
+  through the levels between unchanged.
 * After an exchange every event comes with its key.  The key was extracted before the
   exchange, once, and travels with the event.
 * A merge without a shuffle after it is not a stage: the steps after it are copied into each of

@@ -24,7 +24,9 @@ from typing import Any
 
 from wallaroo.errors import CheckpointError, WallarooError
 
-EXIT_PEER, EXIT_USER = 2, 3  # something outside is wrong; the user's code raised
+# something outside is wrong; the user's code raised
+EXIT_PEER = 2
+EXIT_USER = 3
 HEARTBEAT = "WALLAROO_HEARTBEAT"  # in the environment: a descriptor
 BEAT_S = 0.5  # between two bytes
 

@@ -1,6 +1,6 @@
 """The environment of a child that runs this package.
 
-Where it runs: whoever starts one.
+Where it runs: every process that starts one.
 """
 
 from __future__ import annotations

@@ -39,7 +39,9 @@ Address = tuple[str, int]
 
 RETRY_S_MAX = 5.0  # without a new chunk: several times what starting the server again takes
 RECEIVE_S_MAX = 30.0  # for the next bytes of a range: the server gives every reader its turn
-PAUSE_S, PAUSE_S_MAX = 0.02, 0.25  # between tries, doubled each time
+# between tries, doubled each time
+PAUSE_S = 0.02
+PAUSE_S_MAX = 0.25
 WINDOW_BYTES = 512 * 1024  # received before chunks are yielded
 
 
@@ -51,24 +53,29 @@ class RemoteSpool:
     secret: bytes = field(repr=False)
     source: str
     certificate: str = field(default="", repr=False)  # the server's, PEM; empty: without TLS
+    retry_s: float = RETRY_S_MAX
+    window_bytes: int = WINDOW_BYTES
 
     def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
         """Yield the chunks of a range in order, checked.
 
         Raises CheckpointError where a local reader would, and PeerError if the server stays away
-        for ``RETRY_S_MAX`` or is another run's.
+        for ``retry_s`` or is another run's.
         """
-        low, high, patience = start.byte, end.byte, _Patience(self.address)
+        low = start.byte
+        high = end.byte
+        patience = _Patience(self.address, self.retry_s)
         folder = folder_of(Path(), self.source).name
         while low < high:
             link = _idle.pop((self.address, self.secret), None)
             is_whole = False
             try:
                 if link is None:
-                    link = _Link(self.address, self.secret, self.certificate, patience.begin())
+                    link = _Link(self, patience.begin())
                 link.ask(folder, low, high)
-                yield from parse_chunks(link.window, low, high, self._damaged, WINDOW_BYTES)
-                low, is_whole = high, True
+                yield from parse_chunks(link.window, low, high, self._damaged, self.window_bytes)
+                low = high
+                is_whole = True
             except OSError as error:
                 if link is not None and link.byte > low:
                     low = link.byte  # everything below has been yielded
@@ -106,15 +113,16 @@ def _keep(spool: RemoteSpool, link: _Link) -> None:
 class _Patience:
     """How long a reader goes on without a new chunk."""
 
-    def __init__(self, address: Address):
+    def __init__(self, address: Address, retry_s: float):
         self._address = address
+        self._retry_s = retry_s
         self._until: float | None = None
         self._pause_s = 0.0
 
     def begin(self) -> float:
         """Return until when (monotonic) a new connection may take to be made."""
         if self._until is None:
-            self._until = time.monotonic() + RETRY_S_MAX
+            self._until = time.monotonic() + self._retry_s
         return self._until
 
     def renew(self) -> None:
@@ -130,7 +138,7 @@ class _Patience:
             host, port = self._address
             raise PeerError(
                 f"spool ranges cannot be read from {host}:{port} ({error.strerror or error}), "
-                f"tried again for {RETRY_S_MAX:.0f} s. "
+                f"tried again for {self._retry_s:.0f} s. "
                 f"See that the driver is running and that {socket.gethostname()} may open "
                 f"connections to this port of its host."
             ) from None
@@ -141,13 +149,14 @@ class _Patience:
 class _Link:
     """One connection to a range server, both sides proved."""
 
-    def __init__(self, address: Address, secret: bytes, certificate: str, until: float):
-        """Connect until a time (monotonic), with TLS where ``certificate`` names the server's.
-         Raises OSError if that fails, PeerError if it is not
-        this run's server.
+    def __init__(self, spool: RemoteSpool, until: float):
+        """Connect until a time (monotonic), with TLS where the certificate names the server's.
+        Raises OSError if that fails, PeerError if it is not this run's server.
         """
+        address = spool.address
+        certificate = spool.certificate
         self._address = address
-        self._buffer = bytearray(WINDOW_BYTES)
+        self._buffer = bytearray(spool.window_bytes)
         self._piece = b""
         self.byte = 0  # everything of the log below it has been handed on
         self._socket = socket.create_connection(
@@ -156,7 +165,7 @@ class _Link:
         try:
             if certificate:
                 self._socket = pinned_context(certificate).wrap_socket(self._socket)
-            self._authenticate(secret)
+            self._authenticate(spool.secret)
         except BaseException:
             self.close()
             raise
@@ -185,7 +194,8 @@ class _Link:
         self._piece = rest
         if len(self._buffer) < count:
             self._buffer = bytearray(count)
-        view, at = memoryview(self._buffer)[:count], len(rest)
+        view = memoryview(self._buffer)[:count]
+        at = len(rest)
         view[:at] = rest
         self._fill(view[at:])
         self._piece = bytes(view)

@@ -67,6 +67,9 @@ class RangeConfig:
     port: int  # 0: any free one
     secret: str = field(repr=False)  # hexadecimal
     tls: TLS | None = None
+    connections_max: int = CONNECTIONS_MAX
+    tick_s: float = TICK_S
+    authentication_s: float = AUTHENTICATION_S_MAX
 
 
 def write_range_config(config: RangeConfig, path: Path) -> None:
@@ -94,7 +97,10 @@ class RangeServer:
         self._context = server_context(config.tls) if config.tls is not None else None
         self._selector = selectors.DefaultSelector()
         self._sessions: dict[int, Session] = {}
-        self._connections_max = _connections_max()
+        self._connections_max = _connections_max(config.connections_max)
+        self._tick_s = config.tick_s
+        self._authentication_s = config.authentication_s
+        self._listener: socket.socket | None = None
         self._has_reported_full = False
         for fileno in parent.filenos:
             self._selector.register(fileno, EVENT_READ, parent.look)
@@ -103,31 +109,33 @@ class RangeServer:
         """Open the port; return its address.  Raises PeerError if it cannot be had."""
         host, port = self._bind_to
         try:
-            self._listener = socket.create_server((host, port), backlog=LISTEN_BACKLOG)
+            listener = socket.create_server((host, port), backlog=LISTEN_BACKLOG)
         except OSError as error:
             raise PeerError(
                 f"spool ranges cannot be served on {host}:{port}: {error.strerror or error}. "
                 "Name an address of this host that executors reach, and a port that no other "
                 "program uses (0: any)."
             ) from None
-        self._listener.setblocking(False)
-        self._selector.register(self._listener, EVENT_READ, self._accept)
-        return host, self._listener.getsockname()[1]
+        listener.setblocking(False)
+        self._listener = listener
+        self._selector.register(listener, EVENT_READ, self._accept)
+        return host, listener.getsockname()[1]
 
     def run(self) -> None:
         """Serve until the parent is gone or asks to stop."""
         looked_at = time.monotonic()
         while not self._parent.is_stopping:
             self._parent.beat()
-            for key, _ in self._selector.select(TICK_S):
+            for key, _ in self._selector.select(self._tick_s):
                 turn: Callable[[], object] = key.data
                 turn()
-            if time.monotonic() - looked_at > TICK_S:
+            if time.monotonic() - looked_at > self._tick_s:
                 looked_at = time.monotonic()
                 self._close_silent(looked_at)
 
     def _accept(self) -> None:
         try:
+            assert self._listener is not None
             sock, address = self._listener.accept()
         except (
             OSError
@@ -145,7 +153,7 @@ class RangeServer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client = TlsSocket(sock, self._context) if self._context is not None else sock
-        session = Session(client, f"{address[0]}:{address[1]}")
+        session = Session(client, f"{address[0]}:{address[1]}", self._authentication_s)
         session.waits = self._serve_session(session)
         self._sessions[client.fileno()] = session
         self._resume(session)
@@ -191,7 +199,9 @@ class RangeServer:
 
     def _close_silent(self, now: float) -> None:
         for session in [other for other in self._sessions.values() if other.until < now]:
-            _log(f"closed {session.peer}: it said nothing of use for {AUTHENTICATION_S_MAX:.0f} s")
+            _log(
+                f"closed {session.peer}: it said nothing of use for {self._authentication_s:.0f} s"
+            )
             self._close(session)
 
     def _serve_session(self, session: Session) -> Waiting:
@@ -268,11 +278,11 @@ def _not_hello(session: Session) -> str:
     )
 
 
-def _connections_max() -> int:
+def _connections_max(wanted: int) -> int:
     """Have as many files as the system allows; return how many connections that makes safe."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return CONNECTIONS_MAX if most == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, most // 4)
+    return wanted if most == resource.RLIM_INFINITY else min(wanted, most // 4)
 
 
 def _log(what: str) -> None:

@@ -28,12 +28,12 @@ class ProtocolError(Exception):
 class Session:
     """What is known of one connection."""
 
-    def __init__(self, sock: Socket, peer: str):
+    def __init__(self, sock: Socket, peer: str, authentication_s: float = AUTHENTICATION_S_MAX):
         self.socket = sock
         self.peer = peer
         self.waits: Waiting  # what is being said; set by the one who knows
         self.awaited = 0  # what the selector looks for
-        self.until = time.monotonic() + AUTHENTICATION_S_MAX  # to prove itself
+        self.until = time.monotonic() + authentication_s  # to prove itself
         self.received = bytearray()
         self.is_idle = False  # proved, and between two requests
 

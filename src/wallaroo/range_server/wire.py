@@ -40,7 +40,9 @@ ANSWER = struct.Struct("<BQ")
 REQUEST = struct.Struct("<HQQ")
 
 # LOST: the log does not hold the range as it should; words of a CheckpointError
-OK, REFUSED, LOST = 0, 1, 2
+OK = 0
+REFUSED = 1
+LOST = 2
 
 
 def proof_of(side: bytes, secret: bytes, server_challenge: bytes, client_challenge: bytes) -> bytes:

@@ -2,9 +2,9 @@
 
 Where it runs: driver.
 
-Invariant: the clock is read once for a batch, before the heads of the sources are looked at, and goes
-into the batch's commit.  What a task does for the sake of time follows from that reading, from the
-last commit and from the batch's input; so a batch that is repeated repeats it.
+Invariant: the clock is read once for a batch, before the heads of the sources are looked at, and
+goes into the batch's commit.  What a task does for the sake of time follows from that reading, from
+the last commit and from the batch's input; so a batch that is repeated repeats it.
 """
 
 from __future__ import annotations

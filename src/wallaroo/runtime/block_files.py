@@ -6,7 +6,8 @@ Where it runs: worker.
 The invariants:
 
 * A file is written by one attempt of one task, under a fresh name, and only read from the moment
-  that its blocks are named.  So whichever attempt's records Spark passes on, they name whole blocks.
+  that its blocks are named.  So whichever attempt's records Spark passes on, they name whole
+  blocks.
 * Files belong to one batch and go with its folder; nothing is synced, as a batch that is repeated
   writes its own.
 """
@@ -44,7 +45,8 @@ def through_files(
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(OpenFiles())
         filing = stack.enter_context(Filing(Path(folder, uuid.uuid4().hex)))
-        for record in run(job, level, index, _taken(records, opened)):
+        taken = _taken(records, opened) if level else records  # level 0 gets no blocks
+        for record in run(job, level, index, taken):
             yield _given(record, filing)
 
 

@@ -49,7 +49,8 @@ def _asked(process: psutil.Process, file: Path) -> str:
 def _place(stack: str) -> str:
     r"""Return the innermost place in code that is not ours; "" where no task is at work.
 
-    >>> _place('  File "/a/app.py", line 7 in slow\n  File "/x/wallaroo/runtime/task.py", line 1 in run_level')
+    >>> ours = '  File "/x/wallaroo/runtime/task.py", line 1 in run_level'
+    >>> _place('  File "/a/app.py", line 7 in slow\n' + ours)
     '/a/app.py:7 in slow()'
     >>> _place('  File "/x/pyspark/daemon.py", line 7 in worker')
     ''

@@ -1,7 +1,7 @@
 """The order of calls that makes a batch happen: attempt, accept, commit, release.
 
-Where it runs: driver.  The invariants are at the head of ``state.commits``; here is the one place that
-keeps it, whatever runs the tasks.
+Where it runs: driver.  The invariants are at the head of ``state.commits``; here is the one place
+that keeps it, whatever runs the tasks.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MIXED_RETRIES = 3
 Attempt = Callable[[], list[TaskReport]]  # runs all tasks of a batch once
 
 
-def history_of(checkpoint: Checkpoint) -> CommitHistory:
-    """Return the commits that ``checkpoint`` retains, as sinks know them."""
-    return checkpoint.history
+def history_of(checkpoint: Checkpoint, sink: str) -> CommitHistory:
+    """Return the commits that ``checkpoint`` retains, as one sink knows them."""
+    return checkpoint.commits.history(checkpoint.id, sink)
 
 
 class BatchProtocol:
@@ -47,9 +47,14 @@ class BatchProtocol:
         steps: tuple[str, ...],
         report: Callable[[str], None] = lambda line: None,
     ):
-        self._plan, self._commits, self._committers = plan, checkpoint.commits, committers
-        self._housekeeping, self._logs, self._steps = housekeeping, logs, steps
-        self.last, self._report = checkpoint.last, report
+        self._plan = plan
+        self._commits = checkpoint.commits
+        self._committers = committers
+        self._housekeeping = housekeeping
+        self._logs = logs
+        self._steps = steps
+        self.last = checkpoint.last
+        self._report = report
         self._checkpoint = checkpoint
         housekeeping.report_to(report)
 
@@ -111,6 +116,8 @@ class BatchProtocol:
         end_phase("commit")
         for name, tokens in commit.sinks.items():
             self._committers[name].commit(commit.identity, tokens)
+        for committer in self._committers.values():
+            committer.retain_from(self._housekeeping.oldest_after(commit))
         fault_point("commit.sinks")
         self._housekeeping.committed(commit)
         # a retained commit keeps the input after it

@@ -91,7 +91,9 @@ class Host(TaskRunner, Protocol):
 
 
 class OnThisMachine:
-    """The members of a host whose tasks all run on this machine, and that only ever has them all."""
+    """The members of a host whose tasks all run on this machine, and that only ever has them
+    all.
+    """
 
     @property
     def is_local(self) -> bool:

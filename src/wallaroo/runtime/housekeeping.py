@@ -20,9 +20,7 @@ from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.commits import Commit
 from wallaroo.state.layout import DELTAS, SNAPSHOTS
 from wallaroo.state.snapshots import oldest_needed
-
-SWEEP_EVERY = 16  # batches between two looks at the folders
-SWEEP_S = 5.0  # between them where batches come every few milliseconds
+from wallaroo.tuning import DEFAULT, Tuning
 
 
 def _never(name: str) -> bool:
@@ -42,7 +40,9 @@ class Housekeeping:
         retain: int,
         scrub_interval_s: float = INTERVAL_S,
         is_frequent: bool = False,
+        tuning: Tuning = DEFAULT,
     ):
+        self._tuning = tuning
         self._is_frequent = is_frequent
         self._sweep_at = 0.0
         self._checkpoint = checkpoint
@@ -59,6 +59,11 @@ class Housekeeping:
     def oldest(self) -> Commit:
         """The oldest retained commit; only after the first commit."""
         return self._retained[0]
+
+    def oldest_after(self, commit: Commit) -> int:
+        """Return the number of the oldest commit that is retained once ``commit`` is noted."""
+        kept = [*self._retained, commit] if len(self._retained) < 2 else self._retained
+        return kept[len(self._retained) == self._retain].batch
 
     def newest(self, count: int) -> tuple[Commit, ...]:
         """Return the newest commits, oldest first."""
@@ -77,12 +82,12 @@ class Housekeeping:
         """Note a commit; sweep and scrub now and then."""
         self._retained.append(commit)
         self._scrub.look(tuple(self._retained), self._report)
-        if commit.batch % SWEEP_EVERY == 0 and time.monotonic() >= self._sweep_at:
+        if commit.batch % self._tuning.sweep_every == 0 and time.monotonic() >= self._sweep_at:
             self._sweep(is_running=True)
 
     def _sweep(self, is_running: bool) -> None:
         if self._is_frequent:
-            self._sweep_at = time.monotonic() + SWEEP_S
+            self._sweep_at = time.monotonic() + self._tuning.sweep_s
         fault_point("housekeeping.sweep")
         self._remove_unneeded(is_running and self._is_frequent)
         fault_point("housekeeping.swept")

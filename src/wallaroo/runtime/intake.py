@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from wallaroo.runtime.pacing import EVENTS_FIRST
 from wallaroo.sources.log import Position, SourceLog
 
 Ends = dict[str, Position]  # by source name
@@ -45,10 +44,10 @@ def plan_ends(
 class Intake:
     """Begins held.  Batches end in one thread while sinks fill up in another: a lock parts them."""
 
-    def __init__(self, admit: Callable[[int, bool], None]):
+    def __init__(self, admit: Callable[[int, bool], None], events_first: int):
         self._admit = admit
         self._lock = threading.Lock()
-        self._events_max = EVENTS_FIRST
+        self._events_max = events_first
         self._is_held = True
 
     def publish(self) -> None:

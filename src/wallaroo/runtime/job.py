@@ -27,6 +27,7 @@ from wallaroo.state.commits import Commit
 from wallaroo.state.storage import LocalStorage
 from wallaroo.state.view_folders import use_view
 from wallaroo.steps import Step, pickle_by_name
+from wallaroo.tuning import DEFAULT, Tuning
 from wallaroo.user_output.settings import UserOutput
 
 
@@ -52,6 +53,7 @@ class Deployment:
     checkpoint_id: str
     is_durable: bool
     stacks: str = ""  # where tasks write their stacks when asked; "": nowhere
+    tuning: Tuning = DEFAULT
     user_output: UserOutput | None = None  # where what user code prints goes; None: as it is
 
     @staticmethod
@@ -101,7 +103,8 @@ class Deployment:
 
 
 # environment of a worker: its name, and where it may keep views
-WORKER, VIEW_DIR = "WALLAROO_WORKER", "WALLAROO_VIEW_DIR"
+WORKER = "WALLAROO_WORKER"
+VIEW_DIR = "WALLAROO_VIEW_DIR"
 
 
 def worker_name() -> str:

@@ -7,10 +7,10 @@ one (its median over the newest batches, so that a batch that waited for a lost 
 the others).  The next batch is given what fits the target: at most twice what the last one was
 allowed, eight times where that took but a fraction of the target; at least a quarter, unless its
 tasks alone were busy for longer than the target.  The first batch is small and uses all cores: what
-an event costs is not known yet.  Where the fixed time alone is more than half of the target, half of
-the target is spent on events all the same: smaller batches would only make the backlog larger; and
-small batches that are all alike are followed by one of twice the size, as only that shows whether
-it is the events that take long.
+an event costs is not known yet.  Where the fixed time alone is more than half of the target, half
+of the target is spent on events all the same: smaller batches would only make the backlog larger;
+and small batches that are all alike are followed by one of twice the size, as only that shows
+whether it is the events that take long.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ import statistics
 from collections import deque
 from typing import NamedTuple
 
-# of the first batch: seconds for slow user code; it grows quickly while there is time
-EVENTS_FIRST = 1_000
-GROWTH_MAX, SHRINK_MAX = 2.0, 0.25  # from one batch to the next
-GROWTH_QUICK, QUICK = 8.0, 0.25  # where a batch took less than this part of the target
-EVENTS_MIN, EVENTS_MAX = 10, 4_000_000
+from wallaroo.tuning import DEFAULT, Pace
+
+SHRINK_MAX = 0.25  # from one batch to the next
+QUICK = 0.25  # of the target: a batch that took less may be followed by a much larger one
 # of the bound: below, the batch took all there was (batches end at chunk boundaries, so they seldom
 # reach the bound)
 FULL = 0.5
 WINDOW = 16  # batches
 ALIKE = 1.5  # batches that differ by less say nothing of what one more event costs
-TASK_S = 0.04  # of work: below this, one more task costs more than it saves
-RESIDENT_TASK_S = 0.003  # the same, where tasks are there already and only read
 # work per event, and how many measured ones it is worth
-EVENT_S, ASSUMED = 3e-6, 100
+EVENT_S = 3e-6
+ASSUMED = 100
 
 
 class Took(NamedTuple):
@@ -48,11 +46,12 @@ class Took(NamedTuple):
 class Pacer:
     """``events_max`` is the next batch's bound."""
 
-    def __init__(self, target_s: float, task_s: float = TASK_S):
+    def __init__(self, target_s: float, pace: Pace = DEFAULT.pace, is_resident: bool = False):
         self._target_s = target_s
-        self._task_s = task_s
+        self._pace = pace
+        self._task_s = pace.resident_task_s if is_resident else pace.task_s
         self._took: deque[Took] = deque(maxlen=WINDOW)
-        self.events_max = EVENTS_FIRST
+        self.events_max = pace.events_first
 
     def tasks(self, events: int, tasks_max: int) -> int:
         """Return how many tasks a batch of so many events is worth.
@@ -74,25 +73,26 @@ class Pacer:
         """Note a batch; return the bound of the next one.
 
         >>> pacer = Pacer(target_s=1.0)
-        >>> pacer.batch_took(10_000, 0.25, 0.2, 1), pacer.batch_took(20_000, 0.45, 0.4, 1), pacer.batch_took(10, 0.1, 0.05, 1)
+        >>> took = [(10_000, 0.25, 0.2, 1), (20_000, 0.45, 0.4, 1), (10, 0.1, 0.05, 1)]
+        >>> tuple(pacer.batch_took(*each) for each in took)
         (2000, 4000, 4000)
         """
         if events:
             self._took.append(Took(events, seconds, min(busy_s, seconds), tasks))
             if seconds > self._target_s or events >= FULL * self.events_max:
                 bound = self._growth() if self._is_blind() else self._bound()
-                self.events_max = int(min(max(bound, EVENTS_MIN), EVENTS_MAX))
+                self.events_max = int(min(max(bound, self._pace.events_min), self._pace.events_max))
         return self.events_max
 
     def _growth(self) -> float:
-        return GROWTH_MAX * self.events_max
+        return self._pace.growth_max * self.events_max
 
     def _is_blind(self) -> bool:
-        """Whether batches are small and all alike: what an event costs, and what a task costs without
-        any (a slow broker, say), cannot be told apart then.  One larger batch tells.
+        """Whether batches are small and all alike: what an event costs, and what a task costs
+        without any (a slow broker, say), cannot be separated then.  One larger batch shows it.
         """
         counts = [took.events for took in self._took]
-        is_small = len(counts) == WINDOW and self.events_max < EVENTS_FIRST
+        is_small = len(counts) == WINDOW and self.events_max < self._pace.events_first
         return is_small and max(counts) < ALIKE * min(counts)
 
     def _bound(self) -> float:
@@ -101,7 +101,7 @@ class Pacer:
         if min(newest.busy_s, on_events_s) > self._target_s:  # events are slower than was thought
             return min(self._fits(), newest.events * self._target_s / newest.busy_s)
         is_quick = newest.seconds < QUICK * self._target_s
-        most = (GROWTH_QUICK if is_quick else GROWTH_MAX) * self.events_max
+        most = (self._pace.growth_quick if is_quick else self._pace.growth_max) * self.events_max
         return min(max(self._fits(), SHRINK_MAX * self.events_max), most)
 
     def _fits(self) -> float:

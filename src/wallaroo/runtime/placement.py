@@ -3,7 +3,7 @@ changes allow.
 
 Where it runs: pure (driver).  A task of a batch owns a contiguous range of key groups
 (``engine.keys.groups_of_task``); a placement says on which host each task is wanted.  Spark is
-asked, not told: where a task really ran, its report says.
+a request, no guarantee: where a task really ran, its report says.
 
 How tasks are spread: a host's share of the tasks is its share of the cores (largest remainder).
 Tasks then choose hosts in order of warmth: the share of a task's key groups whose state the host's

@@ -38,7 +38,7 @@ class Move:
 
 
 class MoveMeter:
-    """Told of changes and batches; says what each change cost when it is over."""
+    """Gets changes and batches; says what each change cost when it is over."""
 
     def __init__(self, key_groups: int):
         self._key_groups = key_groups
@@ -46,12 +46,14 @@ class MoveMeter:
         self._before: frozenset[str] | None = None  # members before the change that is not over yet
         self._is_in_force = False  # whether the batch under way began with it
         self._owners: dict[int, str] = {}  # of key groups before the change
-        self._bytes, self._pause_s = 0, 0.0
+        self._bytes = 0
+        self._pause_s = 0.0
 
     def changed(self, before: frozenset[str], owners: Mapping[int, str]) -> None:
         """Note that the members are no longer these, who owned these key groups."""
         if self._before is None:
-            self._before, self._owners = before, dict(owners)
+            self._before = before
+            self._owners = dict(owners)
         self._is_in_force = False
 
     def warmed(self, size: int) -> None:
@@ -76,9 +78,13 @@ class MoveMeter:
         self._pause_s += max(0.0, seconds - statistics.median(self._durations or (seconds,)))
         if not self._is_in_force:
             return None
-        joined, left = tuple(sorted(now - self._before)), tuple(sorted(self._before - now))
+        joined = tuple(sorted(now - self._before))
+        left = tuple(sorted(self._before - now))
         groups = sum(owners.get(group) != owner for group, owner in self._owners.items())
         move = Move(joined, left, groups, self._key_groups, self._bytes, self._pause_s)
-        self._before, self._is_in_force, self._owners = None, False, {}
-        self._bytes, self._pause_s = 0, 0.0
+        self._before = None
+        self._is_in_force = False
+        self._owners = {}
+        self._bytes = 0
+        self._pause_s = 0.0
         return move

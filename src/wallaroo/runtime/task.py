@@ -100,7 +100,7 @@ def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> 
 
 
 def unexpected(error: Exception) -> WallarooError:
-    """Return an error that nobody foresaw, with the traceback that is being handled, as one that
+    """Return an unforeseen error, with the traceback that is being handled, as one that
     the driver can report.
     """
     return refusal_of(error) or InternalError(
@@ -124,7 +124,9 @@ class Task:
     """Feeds a Level from logs of sources or from blocks, and stages what comes out."""
 
     def __init__(self, job: BatchJob, level: int, index: int, open_state: OpenState):
-        self._job, self._level_number, self._index = job, level, index
+        self._job = job
+        self._level_number = level
+        self._index = index
         self._plan: Plan = plan_of(job.deployment)
         self.attempt = uuid.uuid4().hex[:12]
         self.consumed: dict[int, str] = {}
@@ -154,10 +156,8 @@ class Task:
         started = time.perf_counter()
         state, caught_up = open_state(self._job, self._plan, self._index, self._job.tasks)
         self._counts.notes["entries_applied"] = float(caught_up.entries)
-        self._counts.notes["cold_groups"], self._counts.notes["cold_bytes"] = (
-            float(caught_up.cold_groups),
-            float(caught_up.bytes_read),
-        )
+        self._counts.notes["cold_groups"] = float(caught_up.cold_groups)
+        self._counts.notes["cold_bytes"] = float(caught_up.bytes_read)
         self._counts.notes["catch_up_ms"] = (time.perf_counter() - started) * 1e3
         return state
 
@@ -234,7 +234,8 @@ class Task:
 
     def _writer(self, sink: int) -> SinkWriter:
         if sink not in self._writers:
-            plan, deployment = self._plan.sinks[sink], self._job.deployment
+            plan = self._plan.sinks[sink]
+            deployment = self._job.deployment
             staging = Path(deployment.outbox_root, plan.name)
             context = WriteContext(
                 plan.name,
@@ -243,6 +244,7 @@ class Task:
                 self.attempt,
                 staging,
                 deployment.is_durable,
+                deployment.tuning.inline_bytes_max,
             )
             self._writers[sink] = plan.config.writer(context)
         return self._writers[sink]
@@ -261,7 +263,9 @@ class Task:
                 and job.state_level == self._level_number
                 and job.committed >= 0
             ):
-                due = due_groups(job.batch, self._plan.key_groups)
+                due = due_groups(
+                    job.batch, self._plan.key_groups, job.deployment.tuning.snapshot_every
+                )
                 snapshots = tuple(
                     self._state.write_snapshots(due, job.committed, self.attempt, storage)
                 )
@@ -296,8 +300,11 @@ class Task:
         )
 
     def _written(self, name: str) -> DeltaRef | None:
-        states, stores, state = self._level.states, self._level.stores, self._state
-        storage, batch = self._job.deployment.storage, self._job.batch
+        states = self._level.states
+        stores = self._level.stores
+        state = self._state
+        storage = self._job.deployment.storage
+        batch = self._job.batch
         if stores:
             assert isinstance(state, TaskState)
             return state.write_delta(states, name, storage, batch, stores)

@@ -38,7 +38,8 @@ class AvroCodec(Codec):
             raise ValueError(f"the payload is no record of the schema: {error!r}") from error
         if stream.tell() != len(payload):
             raise ValueError(
-                f"{len(payload) - stream.tell()} of {len(payload)} bytes are left after the record: "
+                f"{len(payload) - stream.tell()} of {len(payload)} bytes are left after the "
+                f"record: "
                 f"it was written with another schema, or has a header"
             )
         return value if self._read is None else self._read(value)

@@ -469,7 +469,9 @@ _fields_of: dict[type, tuple[str, ...]] = {}
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """Return a dataclass instance's fields, not those of instances in it; None for anything else."""
+    """Return a dataclass instance's fields, not those of instances in it; None for anything
+    else.
+    """
     kind = type(value)
     try:
         names = _fields_of[kind]
@@ -503,7 +505,9 @@ def plain(value: Any) -> Any:
 
 
 def record_of(value: Any) -> Any:
-    """Return dataclass instances, at any depth, as dicts, enums as their values; the rest as it is."""
+    """Return dataclass instances, at any depth, as dicts, enums as their values; the rest as it
+    is.
+    """
     fields = fields_of(value)
     if fields is not None:
         return {name: record_of(each) for name, each in fields.items()}

@@ -104,7 +104,8 @@ class FunctionSystem(System):
 
     def waiting_for(self, error: Exception) -> str:
         """Return which try failed and how; empty after the last one."""
-        failures, retries = self._calls.failures, self._config.retries
+        failures = self._calls.failures
+        retries = self._config.retries
         if retries is not None and failures > retries:
             return ""
         of = "" if retries is None else f" of {retries}"

@@ -31,6 +31,7 @@ from typing import Any, ClassVar
 from wallaroo.errors import CheckpointError
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.steps import Encoder
+from wallaroo.tuning import DEFAULT
 
 SENT_AT_MAX = 64  # batches whose time of leaving a status keeps
 CANNOT_FOLLOW = "what it has sent cannot be taken back"
@@ -47,6 +48,7 @@ class WriteContext:
     # a directory for this sink beside the checkpoint (shared between workers and driver); it exists
     staging: Path
     is_durable: bool  # whether what prepare() returns must survive a power cut (fsync)
+    inline_bytes_max: int = DEFAULT.inline_bytes_max  # what may ride in the token
 
 
 class SinkWriter(ABC):
@@ -100,8 +102,9 @@ class SinkCommitter(ABC):
 
         ``tokens`` are those of ``history.last``, which may be the state before the first commit
         (``history.last.exists`` is false).  They are empty too where this sink had no output in
-        that commit, or was not part of the application then.  A committer whose ``commit`` returns
-        before the output left keeps its own list of earlier commits.
+        that commit, or was not part of the application then.  ``history.tokens`` has those of all
+        retained commits.  A committer whose ``commit`` returns before the output left keeps its own
+        list of earlier commits, at the latest when it is asked to `retain_from` a later one.
 
         Raises CheckpointError or PeerError, with nothing changed, where the target holds output of
         another checkpoint, or of a commit that is not in ``history``.
@@ -112,6 +115,11 @@ class SinkCommitter(ABC):
         """Make a committed batch's output visible; again for the same commit does nothing.
 
         May return before the output left (an outbox); must keep order.
+        """
+
+    def retain_from(self, batch: int) -> None:  # noqa: B027  # only a sink that relies on commits has to act
+        """Commits before ``batch`` are forgotten when this returns: ``history.tokens`` of the next
+        ``recover`` may lack theirs.  Called after each ``commit``.
         """
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:  # noqa: B027  # doing nothing is allowed

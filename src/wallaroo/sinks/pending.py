@@ -2,9 +2,9 @@
 
 Where it runs: driver.
 
-The invariant: a batch's file is there (and on disk, in durable mode) before the next batch can
-commit, because the checkpoint names only its last commit's tokens; it is removed when the batch's
-output has left, staged files first.  It is written whole and names its commit.
+The invariant: a batch's file is there (and on disk, in durable mode) before the checkpoint forgets
+the batch's commit, which names the same tokens; it is removed when the batch's output has left,
+staged files first.  It is written whole and names its commit.  Batches are listed in order.
 """
 
 from __future__ import annotations

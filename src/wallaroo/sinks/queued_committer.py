@@ -106,7 +106,9 @@ class System(ABC):
 
 
 class QueuedCommitter(SinkCommitter):
-    """Commits batches of staged output to one system; ``points`` is the prefix of its fault points."""
+    """Commits batches of staged output to one system; ``points`` is the prefix of its fault
+    points.
+    """
 
     def __init__(self, sink: str, system: System, staging: Path, *, is_durable: bool, points: str):
         make_private(staging, is_durable=is_durable)

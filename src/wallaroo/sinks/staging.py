@@ -5,7 +5,8 @@ Where it runs: workers write, committers and the egress read.
 
 The format (big endian), the same in a file and inside a token::
 
-    "WLOB" u16 version   body   u32 length of every output   u64 body bytes   u64 outputs   u32 crc32 of all before   "BOLW"
+    "WLOB" u16 version   body   u32 length of every output   u64 body bytes
+    u64 outputs   u32 crc32 of all before   "BOLW"
 
 The invariant: a token exists only after the whole file does (and, in durable mode, is on disk with
 its directory entry).  A file without a token is an orphan: it was written by an attempt that died
@@ -40,7 +41,6 @@ TAIL = struct.Struct(">QQI4s")
 MAGIC = b"WLOB"
 CIGAM = b"BOLW"
 VERSION = 1
-INLINE_BYTES_MAX = 16 * 1024  # body bytes that ride in the token: a small batch costs no file
 BUFFER_BYTES = 1 << 20  # bytes gathered before they are written to the file
 SUFFIX = ".out"
 WAYS_ON = (
@@ -82,11 +82,12 @@ def _index(lengths: array[int]) -> bytes:
 
 
 class StagedWriter(SinkWriter):
-    """Writes one attempt's outputs; becomes a file only beyond ``INLINE_BYTES_MAX``."""
+    """Writes one attempt's outputs; becomes a file only beyond ``inline_bytes_max``."""
 
     def __init__(self, context: WriteContext):
         self._folder = context.staging
         self._is_durable = context.is_durable
+        self._inline_bytes_max = context.inline_bytes_max
         self._name = (
             f"{context.batch:012d}-{context.task:05d}-{quote(context.attempt, safe='')}{SUFFIX}"
         )
@@ -121,7 +122,7 @@ class StagedWriter(SinkWriter):
         token = StagedToken(
             file="", inline="", bytes=self._bytes, outputs=len(self._lengths), crc=crc
         )
-        if self._file is None and self._bytes <= INLINE_BYTES_MAX:
+        if self._file is None and self._bytes <= self._inline_bytes_max:
             token["inline"] = base64.b64encode(b"".join(self._buffer)).decode()
         else:
             token["file"] = self._name

@@ -68,7 +68,9 @@ class StdoutCommitter(SinkCommitter):
         """Always possible."""
 
     def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Nothing to do: what was printed stays, and is printed again when it is committed again."""
+        """Nothing to do: what was printed stays, and is printed again when it is committed
+        again.
+        """
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""

@@ -45,7 +45,8 @@ class SourceConnectorConfig(SourceConfig[Event]):
     host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
-        largest, least = self.max_credits, self.refill_credits
+        largest = self.max_credits
+        least = self.refill_credits
         if not (isinstance(largest, int) and 1 <= largest <= U32_MAX):
             raise self._wrong(
                 f"max_credits={largest!r} is no number of messages.", "Give 1 or more."

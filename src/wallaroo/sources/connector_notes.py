@@ -1,10 +1,10 @@
-"""What a chunk of a connector's stream carries in ``resume``: the last message's id, the stream, and
-the messages' event times.
+"""What a chunk of a connector's stream carries in ``resume``: the last message's id, the stream,
+and the messages' event times.
 
 Where it runs: ingress, and where a source is read; pure.
 
-The note: u64 last id, u64 stream, u16 length and that many bytes of name, then an i64 per message, its
-event time as the program sent it; no times where all are 0.
+The note: u64 last id, u64 stream, u16 length and that many bytes of name, then an i64 per message,
+its event time as the program sent it; no times where all are 0.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ class GeneratorFeed:
 
     def _collect(self, count: int | None) -> tuple[list[bytes], UserCodeError | None]:
         parts: list[bytes] = []
-        size, until = 0, self._run_began + max(CHUNK_S_MAX, self._snapshot_s / RESUME_SHARE)
+        size = 0
+        until = self._run_began + max(CHUNK_S_MAX, self._snapshot_s / RESUME_SHARE)
         try:
             while self._state != "ended" and len(parts) != count:
                 value = self._step()

@@ -1,5 +1,5 @@
-"""The inbox of a source whose events come by themselves: a bounded queue between the thread in which
-the user's code, or a client library, runs and the feed.
+"""The inbox of a source whose events come by themselves: a bounded queue between the thread in
+which the user's code, or a client library, runs and the feed.
 
 Where it runs: feeder processes.
 

@@ -82,7 +82,9 @@ class Range:
 
 
 class Records(NamedTuple):
-    """Consecutive messages of one partition: ``payloads``, or ``frames`` where that is not empty."""
+    """Consecutive messages of one partition: ``payloads``, or ``frames`` where that is not
+    empty.
+    """
 
     partition: str | int
     receipt_ns: int  # when the newest of them was received: unix time in nanoseconds
@@ -142,7 +144,9 @@ class SourceLog(ABC):
 
     @abstractmethod
     def read(self, part: Range) -> Iterator[Records]:
-        """Yield a range's records in order.  Raises CheckpointError where they are no longer there."""
+        """Yield a range's records in order.  Raises CheckpointError where they are no longer
+        there.
+        """
 
     def partitions(self, position: Position) -> frozenset[str] | None:
         """Return the partitions that may have events after a position, as `read` names them; None
@@ -173,13 +177,15 @@ class SourceLog(ABC):
 
     @property
     def wakes(self) -> bool:
-        """Whether whoever fills the log says so to a run that waits (``spool.waking``); a log that
-        does not is looked at now and then.
+        """Whether a caller that fills the log says so to a run that waits (``spool.waking``); a log
+        that does not is looked at now and then.
         """
         return False
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
-        """Return about how many bytes lie between a position and the head; 0 where it is unknown."""
+        """Return about how many bytes lie between a position and the head; 0 where it is
+        unknown.
+        """
         return 0
 
     def close(self) -> None:  # noqa: B027  # a log may hold nothing

@@ -115,7 +115,9 @@ class OwnLog(SourceLog):
         return _position(found)
 
     def head(self) -> Head:
-        """Return the ends; where the user's code raises: what was last known, and what it raised."""
+        """Return the ends; where the user's code raises: what was last known, and what it
+        raised.
+        """
         seen = self._seen
         now = time.monotonic()
         if seen is not None and now - seen.at < self._source.look_s:
@@ -157,7 +159,9 @@ class OwnLog(SourceLog):
         return {**start.place, **self._asked(lambda: {n: self._source.start(n) for n in new})}
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Call the user's code.  Raises UserCodeError, with its file and line, where that raises."""
+        """Call the user's code.  Raises UserCodeError, with its file and line, where that
+        raises.
+        """
         try:
             return ask()
         except WallarooError:

@@ -94,7 +94,8 @@ class SpoolLog(SourceLog):
 
     def read(self, part: Range) -> Iterator[Records]:
         spool = self.remote or SpoolReader(self.folder)
-        low, high = Place.of(part.start), Place.of(part.end)
+        low = Place.of(part.start)
+        high = Place.of(part.end)
         chunks = spool.chunks(Boundary(low.byte), Boundary(high.after))
         if self.framing is not None and (low.skip or high.skip):
             yield from self._read_inside(chunks, low, high, self.framing)
@@ -140,7 +141,8 @@ class SpoolLog(SourceLog):
         if wanted.byte < head.byte and (not segments or segments[0].start.byte > wanted.byte):
             oldest = segments[0].start.events if segments else head.events
             raise CheckpointError(
-                f"source '{self.source}': input from event {wanted.events:,} on would be read again, "
+                f"source '{self.source}': input from event {wanted.events:,} on would be read "
+                f"again, "
                 f"and its spool {self.folder} begins at event {oldest:,}"
             )
 
@@ -177,8 +179,8 @@ def open_spool(
 
 
 def _times(chunk: Chunk, first: int = 0, last: int | None = None) -> Sequence[int]:
-    """When the events of a connector's chunk happened: where its program does not say, when they were
-    received.
+    """When the events of a connector's chunk happened: where its program does not say, when they
+    were received.
     """
     times = [time_ms * 1_000_000 or chunk.receipt_ns for time_ms in event_times(chunk.resume)]
     return (times or [chunk.receipt_ns] * chunk.events)[first:last]

@@ -25,9 +25,9 @@ class TCPSourceConfig(SourceConfig[Event]):
     its connection in an orderly way.
 
     A frame or line larger than ``max_size`` closes its connection.  Nothing is acknowledged to the
-    sender.  With ``tls=TLS(certificate=..., key=...)`` only TLS connections are taken.  Port 0 takes a
-    free port.  ``valid=False`` does not listen.  ``parallelism`` and
-    ``max_received_count`` are accepted for compatibility and limit nothing.
+    sender.  With ``tls=TLS(certificate=..., key=...)`` only TLS connections are taken.  Port 0
+    takes a free port.  ``valid=False`` does not listen.  ``parallelism`` and ``max_received_count``
+    are accepted for compatibility and limit nothing.
 
     In the API of 2017, ``TCPSourceConfig(host, port, decoder)``, it gets its pipeline's name.
     """

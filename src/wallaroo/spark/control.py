@@ -12,12 +12,12 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from wallaroo.runtime.pacing import EVENTS_FIRST
+from wallaroo.tuning import DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    events_max: int = EVENTS_FIRST  # of the next batch, over all sources
+    events_max: int = DEFAULT.pace.events_first  # of the next batch, over all sources
     is_held: bool = False  # take nothing now: stopping, or a sink's backlog is at its bound
     wake: int = 0  # a batch that is due although there may be no events: higher for each one
 

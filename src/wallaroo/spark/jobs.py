@@ -80,8 +80,8 @@ def run_spark_job(
     layout: Layout | None = None,
     scratch: Path | None = None,
 ) -> list[TaskReport]:
-    """Run all levels of one batch as one Spark job; return the reports of all tasks.  Where there is
-    a ``scratch`` folder that all tasks see, large blocks go through files in it.
+    """Run all levels of one batch as one Spark job; return the reports of all tasks.  Where there
+    is a ``scratch`` folder that all tasks see, large blocks go through files in it.
 
     Partitioning is never declared as preserved: Spark would take the next shuffle for done.
     """

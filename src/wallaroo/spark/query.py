@@ -37,7 +37,9 @@ LOOK_S = 0.02
 GONE = (Py4JError, ConnectionError, EOFError)
 # between two questions to the planner Spark may start processes, which takes long on a busy machine
 PATIENCE = 3
-STARTS_MAX, STARTS_S = 4, 60.0  # of the query, within these seconds
+# of the query, within these seconds
+STARTS_MAX = 4
+STARTS_S = 60.0
 _log = logging.getLogger("wallaroo.run")
 STOP_S = 5.0  # for Spark to end a query; it goes on by itself after that
 JVM_GONE = (
@@ -169,7 +171,8 @@ class BatchQuery:
 
     def cancel(self) -> None:
         """Stop the query, with the batch under way; never waits for long."""
-        query, self._query = self._query, None
+        query = self._query
+        self._query = None
         if query is not None:
             stopping = threading.Thread(target=_stop, args=(query,), daemon=True)
             stopping.start()

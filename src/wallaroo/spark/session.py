@@ -58,6 +58,10 @@ SETTINGS = {
 }
 
 
+ON_THIS_MACHINE = {
+    # a worker is forked with everything imported (half a second of computing each)
+    "spark.python.daemon.module": "wallaroo.spark.worker_daemon",
+}
 ON_CLUSTERS = {
     "spark.executor.memory": "1g",  # of the JVM; Python workers come on top
     # a worker that leaves finishes its tasks and takes no more; else it is ended after 30 s
@@ -94,7 +98,8 @@ def is_local(master: str) -> bool:
 def is_loopback(master: str) -> bool:
     """Whether a master is on this very host, and so everything else is.
 
-    >>> is_loopback("local[*]"), is_loopback("spark://127.0.0.1:7077"), is_loopback("spark://host:7077"), is_loopback("yarn")
+    >>> masters = ("local[*]", "spark://127.0.0.1:7077", "spark://host:7077", "yarn")
+    >>> tuple(map(is_loopback, masters))
     (True, True, False, False)
     """
     host = master.partition("://")[2].rpartition(":")[0]
@@ -125,7 +130,7 @@ def open_session(
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (package, os.environ.get("PYTHONPATH", "")))
     )
-    own = {"spark.local.dir": str(scratch)} if is_local(master) else ON_CLUSTERS
+    own = {"spark.local.dir": str(scratch), **ON_THIS_MACHINE} if is_local(master) else ON_CLUSTERS
     chosen = {**SETTINGS, **own, **dict(settings)}
     # the whole heap from the start: otherwise it grows to its bound over minutes, which looks like
     # a leak and may fail at 3 a.m.
@@ -163,7 +168,8 @@ def _put_in_front(settings: dict[str, str], name: str, options: str) -> None:
     last one.
 
     >>> settings = {"driver": "-Xss2m"}
-    >>> _put_in_front(settings, "driver", "-Xss1m"), _put_in_front(settings, "executor", "-Xss1m"), settings
+    >>> given = [_put_in_front(settings, who, "-Xss1m") for who in ("driver", "executor")]
+    >>> (*given, settings)
     (None, None, {'driver': '-Xss1m -Xss2m', 'executor': '-Xss1m'})
     """
     settings[name] = f"{options} {settings.get(name, '')}".rstrip()

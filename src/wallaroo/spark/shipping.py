@@ -43,7 +43,7 @@ def ship(context: SparkContext, module_paths: Iterable[str], folder: Path) -> No
             )
 
 
-def modules_in(folder: Path) -> Iterator[Path]:
+def modules_in(folder: Path, bytes_max: int = BYTES_MAX) -> Iterator[Path]:
     """Yield the files of all modules and packages directly in a folder.  Raises PeerError where
     they are too large.
     """
@@ -57,9 +57,9 @@ def modules_in(folder: Path) -> Iterator[Path]:
             continue
         for file in found:
             total += file.stat().st_size
-            if total > BYTES_MAX:
+            if total > bytes_max:
                 raise PeerError(
-                    f"the application's folder {folder} holds more than {BYTES_MAX // 1024**2} MB "
+                    f"the application's folder {folder} holds more than {bytes_max // 1024**2} MB "
                     f"of modules and packages, "
                     "too much to send to the workers. Put the application into a folder of its own."
                 )
@@ -77,7 +77,7 @@ def _files_below(package: Path) -> Iterator[Path]:
 
 
 def _zipped(target: Path, base: Path, files: Iterable[Path]) -> Path:
-    """Write the files, modules compiled as well: every Python worker would do it anew, a second
+    """Write the files, modules compiled as well: every Python worker would do it again, a second
     each.
     """
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as content:

@@ -19,12 +19,13 @@ class ShuffleCleaner:
     """Does it in a thread of its own: the next batch need not wait."""
 
     def __init__(self, context: SparkContext):
-        self._context, self._is_closed = context, False
+        self._context = context
+        self._is_closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wallaroo-shuffles")
 
     def forget(self, shuffled: list[Any]) -> Future[bool] | None:
-        """Tell Spark's cleaner that the shuffles in front of these RDDs are over; the result says
-        whether it understood.
+        """Let Spark's cleaner know that the shuffles in front of these RDDs are over; the result
+        says whether it understood.
 
         None, and nothing is done, behind ``close``: the run is over, and the files go with the
         session.

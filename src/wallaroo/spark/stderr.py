@@ -50,7 +50,7 @@ def quiet_python_side() -> None:
 
 
 def _is_not_py4js(record: logging.LogRecord) -> bool:
-    """Tell py4j's records from others by the file that made them."""
+    """Distinguish py4j's records from others by the file that made them."""
     return "/py4j/" not in record.pathname
 
 

@@ -32,12 +32,16 @@ def parse_chunks(
     been yielded. Raises what ``damaged(byte, why)`` makes for the first chunk that is not as it was
     written.
     """
-    unpack, header_bytes = CHUNK_HEADER.unpack_from, CHUNK_HEADER.size
+    unpack = CHUNK_HEADER.unpack_from
+    header_bytes = CHUNK_HEADER.size
     wanted = piece_bytes
     while low < high:
         asked = min(wanted, high - low)
         piece = window(low, asked)
-        view, size, at, wanted = memoryview(piece), len(piece), 0, piece_bytes
+        view = memoryview(piece)
+        size = len(piece)
+        at = 0
+        wanted = piece_bytes
         while at + header_bytes <= size:
             checksum, frames, resume, receipt_ns, connection, events = unpack(piece, at)
             body = at + header_bytes

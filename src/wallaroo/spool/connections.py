@@ -2,9 +2,9 @@
 
 Where it runs: the ingress writes it, the driver reads it.
 
-The invariant: the file states a number of events and a connection's number.  Of every connection with
-a lower number, but for those listed, all events are among the first so many of the log.  It is a
-hint, not synced: a connection that is not known to be closed counts as open.
+The invariant: the file states a number of events and a connection's number.  Of every connection
+with a lower number, but for those listed, all events are among the first so many of the log.  It is
+a hint, not synced: a connection that is not known to be closed counts as open.
 """
 
 from __future__ import annotations

@@ -57,7 +57,9 @@ SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 ERROR_BYTES_MAX = 800  # of the head's error text; fits a slot
 CHECKPOINT_BYTES_MAX = 64  # of a checkpoint's id
 # identified: one byte of length and the checkpoint's id precede the error's text
-FLAG_ENDED, FLAG_PAUSED, FLAG_IDENTIFIED = 1, 2, 4
+FLAG_ENDED = 1
+FLAG_PAUSED = 2
+FLAG_IDENTIFIED = 4
 
 digest = zlib.crc32  # 2.6 GB/s; its second argument seeds it
 
@@ -215,7 +217,8 @@ def pack_head(head: Head) -> bytes:
 def unpack_head(content: bytes) -> Head:
     """Read the head's bytes."""
     byte, events, flags, connections, rejected = HEAD.unpack_from(content)
-    rest, checkpoint = content[HEAD.size :], b""
+    rest = content[HEAD.size :]
+    checkpoint = b""
     if flags & FLAG_IDENTIFIED:
         end = 1 + rest[0]
         checkpoint = rest[1:end]

@@ -142,7 +142,8 @@ def _scan(
     end = segment.start.byte + size - SEGMENT_HEADER.size
     if limit is not None:
         end = min(end, limit)
-    position, resume = start, None
+    position = start
+    resume = None
     try:
         for chunk in read_chunks(segment, start.byte, end):
             position = Boundary(position.byte + chunk_length(chunk), position.events + chunk.events)

@@ -1,8 +1,8 @@
 """Wakes a run that waits for its spools: a datagram after each publication, in place of looks many
 times a second.
 
-Where it runs: ingress and feeders.  ``WALLAROO_WAKE`` in the environment, set by the run that starts
-them, names the Unix socket of the run; without it nothing is sent.
+Where it runs: ingress and feeders.  ``WALLAROO_WAKE`` in the environment, set by the run that
+starts them, names the Unix socket of the run; without it nothing is sent.
 
 A datagram says nothing but that there may be something new, so one that is lost (a full buffer: the
 run has others to read; a run that ends) costs no more than the run's next look.

@@ -7,9 +7,9 @@ Layout::
     format.json          version and id of the checkpoint
     plan.json            the application as it was planned last
     run.json             who runs, and where it answers queries; removed at the end of the run
-    emptying             there while a fresh start deletes everything; the next start goes on with it
+    emptying             there while a fresh start deletes everything; the next start continues that
     rollback.json        there while a rollback is under way; no run starts until it is finished
-    lock                 held (flock) by the one run that uses the folder; the kernel releases it when that process dies
+    lock                 held (flock) by the one run that uses the folder; its death releases it
     commits/ deltas/ snapshots/          state (state.commits says how they hang together)
     spool/<source>/  outbox/<sink>/      input not yet committed, output not yet sent
     view/                this host's LMDB copy of the state: may be deleted at any time between runs
@@ -79,7 +79,8 @@ class Checkpoint:
             is_held = False
         if not is_held:
             raise CheckpointError(
-                f"the lock of checkpoint {self.root} was removed while this run held it, so another "
+                f"the lock of checkpoint {self.root} was removed while this run held it, so "
+                f"another "
                 f"run may be using the checkpoint. This run ends; nothing was committed since. See "
                 f"that no other one runs there, then run again."
             )

@@ -8,8 +8,8 @@ The invariants of a commit (batch n):
    they write is ever overwritten.
 2. The driver checks that all tasks read the same attempt of each producer, then publishes
    ``commits/<n>`` atomically, or appends it to a run (``state.records.runs``), where a record that
-   is not whole does not exist.  Before that file or record exists batch n has not happened: its staged files
-   are garbage.  After it exists batch n is never processed again.
+   is not whole does not exist.  Before that file or record exists batch n has not happened: its
+   staged files are garbage.  After it exists batch n is never processed again.
 3. Sinks are asked to commit batch n: again after a restart, therefore idempotently.
 4. Views apply ``commits/<n>``'s deltas at the start of the next batch that needs their key groups.
    A view never holds anything uncommitted, so nothing in it is ever rolled back.
@@ -48,6 +48,7 @@ from wallaroo.state.records.commit import (
 )
 from wallaroo.state.records.runs import SUFFIX, Run, encode_record, run_name
 from wallaroo.state.storage import WAYS_OUT, Storage
+from wallaroo.tuning import DEFAULT
 
 __all__ = [
     "Commit",
@@ -62,8 +63,6 @@ __all__ = [
     "packed_inline",
 ]
 
-RUN_BYTES_MAX = 1024 * 1024  # of a run: commits of a run are removed together
-
 
 class CommitLog:
     """The commits of a checkpoint; keeps the ones it has read (they never change)."""
@@ -74,6 +73,7 @@ class CommitLog:
         self._runs: dict[int, Run] = {}
         self._read_from = 0  # the oldest run that may have grown since it was read
         self._is_appending = False
+        self._run_bytes_max = 0
         self._growing: AppendedFile | None = None
 
     # -- reading
@@ -160,17 +160,22 @@ class CommitLog:
                 raise CheckpointError(f"{problem} {WAYS_OUT}")
             before = commit
 
-    def history(self, checkpoint: str) -> CommitHistory:
-        """Return the identities of the batches that are there (edits have no output), for sinks."""
+    def history(self, checkpoint: str, sink: str = "") -> CommitHistory:
+        """Return the identities of the batches that are there (edits have no output), for sinks;
+        with the tokens of one of them.
+        """
         commits = map(self.read, self.batches())
-        seen = dict.fromkeys(commit.emitted for commit in commits)
-        return CommitHistory(checkpoint, tuple(seen))
+        seen = {commit.emitted: tuple(commit.sinks.get(sink, ())) for commit in commits}
+        return CommitHistory(checkpoint, tuple(seen), tuple(seen.values()))
 
     # -- writing, by the one run or command that holds the checkpoint
 
-    def append_from_here(self) -> None:
-        """Publish commits into runs from here on: one write each, instead of a file."""
+    def append_from_here(self, run_bytes_max: int = DEFAULT.commit_run_bytes_max) -> None:
+        """Publish commits into runs from here on: one write each, instead of a file.  A run of
+        more bytes gets no more: commits of a run are removed together.
+        """
         self._is_appending = True
+        self._run_bytes_max = run_bytes_max
 
     def publish(self, commit: Commit) -> None:
         """The commit point."""
@@ -181,7 +186,7 @@ class CommitLog:
         self._known[commit.batch] = commit
 
     def _append(self, commit: Commit) -> None:
-        if self._growing is None or self._growing.size > RUN_BYTES_MAX:
+        if self._growing is None or self._growing.size > self._run_bytes_max:
             self.close()
             self._growing = self._storage.open_log(run_name(commit.batch))
             self._runs[commit.batch] = Run(commit.batch)

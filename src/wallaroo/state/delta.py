@@ -5,8 +5,9 @@ Where it runs: pure (bytes in, bytes out).
 Format, version 2, big endian::
 
     head:     "WLRD" u16 version, u16 length, origin as JSON (checkpoint, batch, file)
-    sections, one per key group in rising order:  entries (u16 step, u32 key length, u32 value length, key, value), repeated
-    index:    u32 n, then n x (u32 group, u64 offset, u64 length, u32 entries, u32 crc32 of the section)
+    sections, one per key group in rising order:
+              entries (u16 step, u32 key length, u32 value length, key, value), repeated
+    index:    u32 n, then n x (u32 group, u64 offset, u64 length, u32 entries, u32 crc32 of it)
     trailer:  u64 offset of the index, u32 crc32 of head and index, "WLRE"
 
 A value length of 2**32 - 1 marks a removed entry.  A file without its whole trailer was never
@@ -142,7 +143,9 @@ class DeltaFile:
             raise CheckpointError(
                 f"{self.name} is corrupt: the checksum of key group {group} is wrong. {WAYS_OUT}"
             )
-        at, unpack, size = 0, _ENTRY.unpack_from, _ENTRY.size
+        at = 0
+        unpack = _ENTRY.unpack_from
+        size = _ENTRY.size
         while at < length:
             step, key_length, value_length = unpack(section, at)
             at += size

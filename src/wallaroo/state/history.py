@@ -49,7 +49,8 @@ class History:
         read_commit: Callable[[int], Commit],
     ):
         self.batch = batch
-        self._storage, self._read_commit = storage, read_commit
+        self._storage = storage
+        self._read_commit = read_commit
         self._commits = {commit.batch: commit for commit in commits}
         self._files: dict[str, DeltaFile] = {}
         self._bases: dict[int, SnapshotRef] | None = None

@@ -3,9 +3,9 @@ after each stays short.
 
 Where it runs: pure (which groups, when, what may go); workers write the files.
 
-Group g is due in batch n when n and g's place in the rotation agree modulo SNAPSHOT_EVERY.  So a
-group's log is at most SNAPSHOT_EVERY batches long, and a batch writes 1/SNAPSHOT_EVERY of the
-state, whatever its size.
+Group g is due in batch n when n and g's place in the rotation agree modulo ``snapshot_every``.  So
+a group's log is at most so many batches long, and a batch writes one part in so many of the state,
+whatever its size.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from collections.abc import Iterable
 
 from wallaroo.state.commits import Commit, SnapshotRef
 
-SNAPSHOT_EVERY = 64  # batches
 
-
-def due_groups(batch: int, key_groups: int) -> tuple[int, ...]:
+def due_groups(batch: int, key_groups: int, every: int) -> tuple[int, ...]:
     """Return the key groups that write a snapshot in this batch.
 
-    >>> due_groups(64, 128), due_groups(65, 128)
+    >>> due_groups(64, 128, every=64), due_groups(65, 128, every=64)
     ((0, 64), (1, 65))
     """
-    return tuple(range(batch % SNAPSHOT_EVERY, key_groups, SNAPSHOT_EVERY))
+    return tuple(range(batch % every, key_groups, every))
 
 
 def in_force(old: Iterable[SnapshotRef], new: Iterable[SnapshotRef]) -> tuple[SnapshotRef, ...]:

@@ -76,8 +76,8 @@ class StateOfTask(Protocol):
 
 
 class TaskState:
-    """Key groups [first, end) for one task; ``steps`` is the checkpoint's step table, ``checkpoint``
-    its id, ``located`` what one before it found out about keys.
+    """Key groups [first, end) for one task; ``steps`` is the checkpoint's step table,
+    ``checkpoint`` its id, ``located`` what one before it found out about keys.
     """
 
     def __init__(

@@ -138,7 +138,9 @@ class View:
             fill_up(self._path(shard), opened.environment)
 
     def _with_repair(self, shard: int, action: Callable[[], Found]) -> Found:
-        """Return what ``action`` returns; where the shard is found damaged, build it again first."""
+        """Return what ``action`` returns; where the shard is found damaged, build it again
+        first.
+        """
         while True:
             try:
                 return action()

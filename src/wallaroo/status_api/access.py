@@ -55,7 +55,8 @@ class Access:
         """Decide about a request for ``path``; ``token_given`` is what its query says."""
         try:
             called = urlsplit(f"//{headers.get('Host', 'localhost')}")
-            name, _ = called.hostname, called.port
+            name = called.hostname
+            _ = called.port
         except ValueError:
             return Verdict.BAD_HOST
         if self.is_loopback and name not in LOOPBACK:

@@ -69,7 +69,8 @@ class EntityReader:
         if not self._turn.acquire(timeout=READ_S_MAX):
             raise PeerError(BUSY)
         try:
-            steps, more = json.dumps(self._steps), json.dumps(dict(wanted or {}))
+            steps = json.dumps(self._steps)
+            more = json.dumps(dict(wanted or {}))
             return self._read([str(self._root), query, str(limit), steps, more])
         finally:
             self._turn.release()
@@ -244,8 +245,11 @@ def answer(
 
 def main(arguments: Sequence[str]) -> int:
     """Read a checkpoint; print what a query asks."""
-    root, query, limit = Path(arguments[0]), arguments[1], int(arguments[2])
-    steps, wanted = json.loads(arguments[3]), json.loads(arguments[4])
+    root = Path(arguments[0])
+    query = arguments[1]
+    limit = int(arguments[2])
+    steps = json.loads(arguments[3])
+    wanted = json.loads(arguments[4])
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):  # a commit is read with all of its files open
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

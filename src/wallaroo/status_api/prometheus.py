@@ -28,6 +28,8 @@ from wallaroo.metrics.status import RunStatus
 from wallaroo.plan.model import Plan
 from wallaroo.status_api.queries import stage_name
 
+_Buckets = tuple[tuple[str, ...], LatencyBuckets]  # values of labels, and the buckets
+
 KEY_GROUPS_MAX = 256
 STATES = ("starting", "running", "stopping", "stopped", "finished", "failed")
 
@@ -77,7 +79,7 @@ def _gauge(name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
 
 
 def _histogram(
-    name: str, text: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], LatencyBuckets]]
+    name: str, text: str, labels: tuple[str, ...], rows: Iterable[_Buckets]
 ) -> Metric:  # fmt: skip
     family = HistogramMetricFamily(f"wallaroo_{name}", text, labels=labels)
     for values, buckets in rows:
@@ -101,7 +103,8 @@ def _run(status: RunStatus, details: RunDetails) -> Iterator[Metric]:
 
 
 def _sources(status: RunStatus) -> Iterator[Metric]:
-    sources, label = status.sources, ("source",)
+    sources = status.sources
+    label = ("source",)
     yield _counter("events_received", "Events that are durable in the spool.", label,
                    [((s.name,), s.events_in) for s in sources])  # fmt: skip
     yield _counter("events_processed", "Events of committed batches.", label,
@@ -117,7 +120,8 @@ def _sources(status: RunStatus) -> Iterator[Metric]:
 
 
 def _sinks(status: RunStatus) -> Iterator[Metric]:
-    sinks, label = status.sinks, ("sink",)
+    sinks = status.sinks
+    label = ("sink",)
     yield _counter("outputs", "Outputs that have left.", label,
                    [((s.name,), s.outputs) for s in sinks])  # fmt: skip
     yield _gauge("sink_pending_bytes", "Committed output that has not left yet.", label,
@@ -130,8 +134,12 @@ def _batches(status: RunStatus, details: RunDetails) -> Iterator[Metric]:
     yield _counter("batches", "Committed batches.", (), [((), status.batches)])
     yield _histogram("batch_duration_seconds", "From planning a batch to letting its sinks go.",
                      (), [((), details.batch_seconds)])  # fmt: skip
-    yield _counter("batch_phase_seconds", "Time in each phase of batches.", ("phase",),
-                   [((phase,), spent) for phase, spent in details.phase_seconds.items()])  # fmt: skip
+    yield _counter(
+        "batch_phase_seconds",
+        "Time in each phase of batches.",
+        ("phase",),
+        [((phase,), spent) for phase, spent in details.phase_seconds.items()],
+    )
     yield _gauge("last_batch", "Number of the last committed batch; -1 if none.", (),
                  [((), status.last_batch)])  # fmt: skip
     if details.batches:
@@ -153,18 +161,30 @@ def _steps(plan: Plan, details: RunDetails) -> Iterator[Metric]:
     names = {stage.id: stage_name(plan, stage) for stage in plan.stages}
     yield _counter("stage_events", "Events that entered a stage.", ("stage",),
                    [((names[s],), n) for s, n in sorted(details.stage_events.items())])  # fmt: skip
-    yield _counter("shuffle_events", "Events that went through a shuffle.", ("from", "to"),
-                   [((names[a], names[b]), n) for (a, b), n in sorted(details.edges.items())])  # fmt: skip
+    yield _counter(
+        "shuffle_events",
+        "Events that went through a shuffle.",
+        ("from", "to"),
+        [((names[a], names[b]), n) for (a, b), n in sorted(details.edges.items())],
+    )
     # a step and the exit of its stage may have one name
     by_step: dict[tuple[str, str], tuple[int, float]] = {}
     for load in details.steps:
         place = names[load.stage], load.step
         events, seconds = by_step.get(place, (0, 0.0))
         by_step[place] = max(events, load.events), seconds + load.seconds
-    yield _counter("step_events", "Events given to a step, estimated from samples.",
-                   ("stage", "step"), [(place, n) for place, (n, _) in by_step.items()])  # fmt: skip
-    yield _counter("step_seconds", "Time in a step's function, estimated from samples.",
-                   ("stage", "step"), [(place, s) for place, (_, s) in by_step.items()])  # fmt: skip
+    yield _counter(
+        "step_events",
+        "Events given to a step, estimated from samples.",
+        ("stage", "step"),
+        [(place, n) for place, (n, _) in by_step.items()],
+    )
+    yield _counter(
+        "step_seconds",
+        "Time in a step's function, estimated from samples.",
+        ("stage", "step"),
+        [(place, s) for place, (_, s) in by_step.items()],
+    )
 
 
 def _failures(status: RunStatus) -> Iterator[Metric]:
@@ -179,7 +199,9 @@ def _failures(status: RunStatus) -> Iterator[Metric]:
 
 
 def _workers(status: RunStatus, details: RunDetails) -> Iterator[Metric]:
-    workers, loads, label = status.workers, details.worker_loads, ("worker",)
+    workers = status.workers
+    loads = details.worker_loads
+    label = ("worker",)
     yield _gauge("worker_cores", "Cores of a worker's executors.", label,
                  [((w.name,), w.cores) for w in workers])  # fmt: skip
     yield _gauge("worker_key_groups", "Key groups that a worker works on.", label,
@@ -202,10 +224,18 @@ def _state(plan: Plan, status: RunStatus, details: RunDetails) -> Iterator[Metri
                    [((), size)])  # fmt: skip
     if plan.key_groups <= KEY_GROUPS_MAX:
         label = ("key_group",)
-        yield _counter("key_group_events", "Events by key group, estimated from samples.", label,
-                       [((str(g),), n) for g, n in sorted(details.group_events.items())])  # fmt: skip
-        yield _gauge("key_group_bytes", "State in a key group's last snapshot.", label,
-                     [((str(g),), n) for g, n in sorted(details.state.group_bytes.items())])  # fmt: skip
+        yield _counter(
+            "key_group_events",
+            "Events by key group, estimated from samples.",
+            label,
+            [((str(g),), n) for g, n in sorted(details.group_events.items())],
+        )
+        yield _gauge(
+            "key_group_bytes",
+            "State in a key group's last snapshot.",
+            label,
+            [((str(g),), n) for g, n in sorted(details.state.group_bytes.items())],
+        )
 
 
 def _version() -> str:

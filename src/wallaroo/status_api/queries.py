@@ -35,7 +35,9 @@ Answer = dict[str, Any]
 Partitions = dict[str, dict[str, list[int]]]  # state step or stage -> worker -> numbers
 
 SUFFIX = "-query"  # Wallaroo's tools call a query so
-LIMIT_DEFAULT, LIMIT_MAX = 10_000, 100_000  # keys of each state step in one answer
+# keys of each state step in one answer
+LIMIT_DEFAULT = 10_000
+LIMIT_MAX = 100_000
 TRUNCATED = "X-Wallaroo-Truncated"  # header: keys were left out
 STATUS_PATH = "/status"
 _ROWS: dict[str, type[Any]] = {
@@ -112,7 +114,8 @@ def state_partitions(plan: Plan, status: RunStatus) -> Partitions:
 
 def stateless_partitions(plan: Plan, status: RunStatus) -> Partitions:
     """Say which worker has which tasks, by stage without state."""
-    tasks, first = {}, 0
+    tasks = {}
+    first = 0
     for worker, share in zip(
         status.workers, shares(status.tasks, _weights(status.workers)), strict=True
     ):
@@ -177,9 +180,12 @@ FROM_STATUS: dict[str, Callable[[Plan, RunStatus], Answer]] = {
     "stateless-partition": lambda plan, status: dict(stateless_partitions(plan, status)),
     "stateless-partition-count": stateless_partition_count,
 }
-KEYS, COUNTS = "state-entity", ("state-entity-count", "cluster-state-entity-count")
+KEYS = "state-entity"
+COUNTS = ("state-entity-count", "cluster-state-entity-count")
 FROM_STATE = (KEYS, *COUNTS)  # need a look into the state: status_api.entities
-SEARCH, OBJECT = "state-search", "state-object"  # of the dashboard's state explorer
+# of the dashboard's state explorer
+SEARCH = "state-search"
+OBJECT = "state-object"
 QUERIES: dict[str, str] = {
     "cluster-status": "whether events are processed, and the workers",
     "partition": "key groups by state step and worker, tasks by other stage and worker",

@@ -59,7 +59,9 @@ def routes(
         Route("/readyz", "200 while input is accepted, else 503", own.readiness),
         Route("/metrics", "metrics for Prometheus", own.metrics),
         Route(queries.STATUS_PATH, "the whole status of the run", own.status),
-        Route("/graph", "the pipeline's sources, steps and sinks, and what connects them", own.graph),
+        Route(
+            "/graph", "the pipeline's sources, steps and sinks, and what connects them", own.graph
+        ),
         Route("/details", "steps, edges, hot keys, workers, batches, recovery", own.details),
         Route("/errors", "the newest events that failed without stopping the run", own.errors),
         Route("/history", "samples over ?span=10m, 4h or 24h", own.history),
@@ -71,7 +73,7 @@ def routes(
             for name, what in queries.QUERIES.items()
             for suffix in ("", queries.SUFFIX)
         ),
-    )  # fmt: skip
+    )
     own.paths = {
         route.path: route.what for route in table if not route.path.endswith(queries.SUFFIX)
     }

@@ -111,7 +111,8 @@ class LocalApplication:
         ``values_for``).
 
         ``partition`` is a connection, file or partition of the source; each has a watermark of its
-        own.  ``at_ns`` is the time that a record of Kafka or a connector's message would bring along.
+        own.  ``at_ns`` is the time that a record of Kafka or a connector's message would bring
+        along.
         """
         number = self._number_of(source)
         times_ns = None if at_ns is None else (at_ns,)
@@ -243,9 +244,9 @@ def run_local(
     ``inputs`` by source name: a list of payloads (bytes: the decoder gets each), a list of values
     (anything else: used as decoded events), or ``Wire(...)``, bytes with frame headers.  Sources
     come in the order given, each wholly before the next.  Generator sources need no inputs: they
-    are asked for at most ``limit`` events.  When all is processed, input has ended: windows and timers
-    in event time are due.  ``batches``: into how many batches the input is split.
-    Raises UserCodeError where the application's code raises.
+    are asked for at most ``limit`` events.  When all is processed, input has ended: windows and
+    timers in event time are due.  ``batches``: into how many batches the input is split. Raises
+    UserCodeError where the application's code raises.
     """
     given = _items(application, inputs or {}, limit)
     values = [name for name, items in given.items() if items and not isinstance(items[0], bytes)]

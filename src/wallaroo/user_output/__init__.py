@@ -1,1 +1,3 @@
-"""What functions of the application print and log in workers, on its way to the driver's terminal."""
+"""What functions of the application print and log in workers, on its way to the driver's
+terminal.
+"""

@@ -86,7 +86,9 @@ class Sequence(Case):
         self._counts: Counter[int] = Counter()
 
     def payloads(self, source: str, count: int) -> list[bytes]:
-        chance, counts, made = self._chances[source], self._counts, []
+        chance = self._chances[source]
+        counts = self._counts
+        made = []
         for _ in range(count):
             key = int(KEYS * chance.random() ** 2)  # some keys often, some seldom
             counts[key] += 1
@@ -94,7 +96,8 @@ class Sequence(Case):
         return made
 
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        ledger, count = Ledger(faults), 0
+        ledger = Ledger(faults)
+        count = 0
         for line in lines:
             count += 1
             found = self._LINE.fullmatch(line)
@@ -128,7 +131,8 @@ class WordCount(Case):
         self._counts: Counter[str] = Counter()
 
     def payloads(self, source: str, count: int) -> list[bytes]:
-        chance, made = self._chances[source], []
+        chance = self._chances[source]
+        made = []
         for _ in range(count):
             words = [f"w{int(KEYS * chance.random() ** 2)}" for _ in range(chance.randrange(6))]
             self._counts.update(words)
@@ -136,7 +140,8 @@ class WordCount(Case):
         return made
 
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        ledger, count = Ledger(faults), 0
+        ledger = Ledger(faults)
+        count = 0
         for line in lines:
             count += 1
             word, _, number = line.decode("utf-8", "replace").partition(" ")
@@ -267,16 +272,20 @@ class DeadLetters(Case):
         self._counts: Counter[tuple[int, int]] = Counter()  # (place, key)
 
     def payloads(self, source: str, count: int) -> list[bytes]:
-        chance, counts, made = self._chances[source], self._counts, []
+        chance = self._chances[source]
+        counts = self._counts
+        made = []
         for _ in range(count):
-            key, draw = int(KEYS * chance.random() ** 2), chance.random()
+            key = int(KEYS * chance.random() ** 2)
+            draw = chance.random()
             place = 1 + int(draw / self.FAILING) if draw < self.FAILING * len(STEPS) else PASSES
             counts[place, key] += 1
             made.append(READING.pack(place, key, counts[place, key]))
         return made
 
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        ledger, count = Ledger(faults), 0
+        ledger = Ledger(faults)
+        count = 0
         for line in lines:
             count += 1
             found = self._LINE.fullmatch(line)
@@ -291,7 +300,8 @@ class DeadLetters(Case):
         return count
 
     def judge_letters(self, letters: Iterable[bytes], faults: Faults) -> int:
-        ledger, count = Ledger(faults), 0
+        ledger = Ledger(faults)
+        count = 0
         for line in letters:
             count += 1
             try:
@@ -350,7 +360,8 @@ class Dice(Case):
         return [NUMBER.pack(number) for number in range(first, self._made + 1)]
 
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        came, count = bytearray(self._made + 1), 0
+        came = bytearray(self._made + 1)
+        count = 0
         for line in lines:
             count += 1
             number = int(line) if line.isdigit() else 0

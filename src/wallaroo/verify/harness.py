@@ -2,7 +2,7 @@
 
 Where it runs: the verifier, a process of its own; the run is its child.
 
-The law: only processes of the run die.  Senders go on from what the ingress acknowledged, the
+Invariant: only processes of the run die.  Senders go on from what the ingress acknowledged, the
 receiver says what it has; both stay up. In the end the load stops, everything sent must be in a
 commit, the run is stopped cleanly, and output and state are compared with the oracle's.
 """
@@ -105,7 +105,8 @@ class Verification:
         self._commits = CommitLog(self._storage)
         sources = self._case.sources
         ports = free_ports(2 * len(sources))
-        plain, acked = ports[: len(sources)], ports[len(sources) :]
+        plain = ports[: len(sources)]
+        acked = ports[len(sources) :]
         self._run = Supervised(
             self._arguments(plain, acked), self.folder / "run.log", self.say, options.faults
         )
@@ -246,12 +247,14 @@ class Verification:
 
     def _await_quiet_inbox(self) -> None:
         """The last batch's output is on its way: wait while the receiver still gets something."""
-        seen, at = self.inbox.count, time.monotonic()
+        seen = self.inbox.count
+        at = time.monotonic()
 
         def is_quiet() -> bool:
             nonlocal seen, at
             if self.inbox.count != seen:
-                seen, at = self.inbox.count, time.monotonic()
+                seen = self.inbox.count
+                at = time.monotonic()
             return time.monotonic() - at > 1.0
 
         self.await_(is_quiet, PROGRESS_S_MAX, "the receiver to have everything")

@@ -1,4 +1,5 @@
-"""What is done to which process, in which order and after how long: decided by a seed before anything runs.
+"""What is done to which process, in which order and after how long: decided by a seed before
+anything runs.
 
 Where it runs: pure.
 """
@@ -61,8 +62,8 @@ def schedule(
     weights: Mapping[Kind, float] = WEIGHTS,
     deeds: Sequence[Deed] = (Deed.KILL,),
 ) -> tuple[Kill, ...]:
-    """Draw ``count`` kills of ``kinds``: each kind once first, in random order, then by weight; each
-    deed once first, too.
+    """Draw ``count`` kills of ``kinds``: each kind once first, in random order, then by weight;
+    each deed once first, too.
 
     >>> [kill.kind.name for kill in schedule(3, 1, [Kind.EGRESS])]
     ['EGRESS', 'EGRESS', 'EGRESS']

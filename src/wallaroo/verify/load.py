@@ -1,4 +1,4 @@
-"""Load: one acknowledged sender per source, in portions, until told to stop.
+"""Load: one acknowledged sender per source, in portions, until it is stopped.
 
 Where it runs: the verifier, a thread per source.  A portion is a stream of its own to the ingress;
 the next one is made when every message of the one before is acknowledged, so the order of messages

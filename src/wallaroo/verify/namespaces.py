@@ -136,7 +136,9 @@ class Hosts:
         _ip("addr", "add", f"{self.master_host}/24", "dev", self._mark)
         _ip("link", "set", self._mark, "up")
         for name in self.names:
-            space, cable, inner = self._space(name), self._cable(name), f"{self._cable(name)}i"
+            space = self._space(name)
+            cable = self._cable(name)
+            inner = f"{self._cable(name)}i"
             _ip("netns", "add", space)
             _ip("link", "add", cable, "type", "veth", "peer", "name", inner)
             _ip("link", "set", inner, "netns", space)

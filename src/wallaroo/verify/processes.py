@@ -15,6 +15,9 @@ from pathlib import Path
 
 import psutil
 
+# what forks Python workers: on this machine our own
+DAEMONS = frozenset(["pyspark.daemon", "wallaroo.spark.worker_daemon"])
+
 
 class Kind(Enum):
     """What can be killed."""
@@ -79,7 +82,7 @@ def kind_of(process: Process, parent: Process | None) -> Kind | None:
 
 
 def _is_daemon(command: tuple[str, ...]) -> bool:
-    return "pyspark.daemon" in command
+    return not DAEMONS.isdisjoint(command)
 
 
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:

@@ -85,7 +85,8 @@ class Result:
         for kind, took in self.recoveries.items():
             if took:
                 ordered = sorted(took)
-                median, most = ordered[len(ordered) // 2], ordered[-1]
+                median = ordered[len(ordered) // 2]
+                most = ordered[-1]
                 lines.append(
                     f"  recovery from the death of the {kind.value}: median {median:.1f} s, "
                     f"longest {most:.1f} s"

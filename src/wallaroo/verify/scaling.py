@@ -6,9 +6,11 @@ The changes, in the order given:
 
 ``grow1``, ``grow2``       one or two workers are added
 ``shrink1``, ``shrink2``   the newest one or two workers are decommissioned and leave
-``kill``, ``kill2``        SIGKILL for the newest worker with all it started while batches run; ``kill2``: and for the next one at once
+``kill``, ``kill2``        SIGKILL for the newest worker with all it started while batches run;
+                           ``kill2``: and for the next one at once
 ``revive``                 killed workers are started again, under their names
-``master``                 SIGKILL for the Master; batches have to go on without it; then it is started again
+``master``                 SIGKILL for the Master; batches have to go on without it; then it is
+                           started again
 ``driver``                 SIGKILL for the driver, workers are left behind; the run is started again
 
 After every change the run's own status has to name just the workers that are there, every one with
@@ -96,7 +98,9 @@ class ScalingVerification(Verification):
                 self._has_progressed, PROGRESS_S_MAX, f"output after change {number}, {change}"
             )
             if change not in ("master", "driver"):
-                self.await_(self._has_told, MEMBERS_S_MAX, f"what change {number}, {change}, moved")
+                self.await_(
+                    self._has_reported, MEMBERS_S_MAX, f"what change {number}, {change}, moved"
+                )
                 self.say(f"  {self.moves[-1]}")
 
     def _apply(self, change: str) -> None:
@@ -133,7 +137,8 @@ class ScalingVerification(Verification):
     # ---------------------------------------------------------------------------------------------
 
     def _await_members(self, when: str) -> None:
-        expected, seen = sorted(self._living()), ""
+        expected = sorted(self._living())
+        seen = ""
 
         def are_right() -> bool:
             nonlocal seen
@@ -156,7 +161,7 @@ class ScalingVerification(Verification):
             raise PeerError(f"{error}\nThe run's status shows: {seen or 'nothing'}") from error
         self.say(f"  {seen}")
 
-    def _has_told(self) -> bool:
+    def _has_reported(self) -> bool:
         """Whether the run says of a new change what it moved."""
         moved = str(self._status().get("moved", ""))
         if not moved or moved == (self.moves[-1] if self.moves else ""):

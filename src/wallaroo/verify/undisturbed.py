@@ -36,7 +36,8 @@ class Observed(Case):
         return list(islice(self._input[source], count))
 
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        finder, count = re.compile(self.key.encode()), 0
+        finder = re.compile(self.key.encode())
+        count = 0
         for line in lines:
             count += 1
             found = finder.search(line) if self.key else None
@@ -60,13 +61,15 @@ def compare(found: Observed, undisturbed: Observed, faults: Faults) -> None:
         if faults.total == 0 and found.key and found.outputs[key] != undisturbed.outputs[key]:
             faults.note("out_of_order", f"outputs of {key!r}")
     for name in found.states.keys() | undisturbed.states.keys():
-        came, expected = found.states.get(name), undisturbed.states.get(name)
+        came = found.states.get(name)
+        expected = undisturbed.states.get(name)
         if not _is_same(came, expected):
             faults.note("wrong_state", f"{name!r} is {_shown(came)}, must be {_shown(expected)}")
 
 
 def _compare_key(key: bytes, found: list[bytes], expected: list[bytes], faults: Faults) -> None:
-    came, wanted = Counter(found), Counter(expected)
+    came = Counter(found)
+    wanted = Counter(expected)
     for line, count in (wanted - came).items():
         faults.note("lost", f"{line!r} of {key!r}", count)
     for line, count in (came - wanted).items():

@@ -30,9 +30,13 @@ class CountMachine:
         self.process = self._build_process()
 
     def _build_process(self) -> Callable[[Any, Any], None]:
-        now, failed = self._around.now, self._around.failed
-        update, full = self._around.calls.update, self._spec.count
-        open_, load, fire = self._around.live.slot(OPEN), self._load, self._fire
+        now = self._around.now
+        failed = self._around.failed
+        update = self._around.calls.update
+        full = self._spec.count
+        open_ = self._around.live.slot(OPEN)
+        load = self._load
+        fire = self._fire
 
         def process(key: Any, event: Any) -> None:
             try:
@@ -61,7 +65,8 @@ class CountMachine:
         live = self._around.live
         window = live.get(OPEN, key)
         if window is None:
-            time, timeout = self._around.now.event_ns, self._spec.timeout_ns
+            time = self._around.now.event_ns
+            timeout = self._spec.timeout_ns
             due = AT_END if timeout is None else time + timeout
             window = [0, time, time, self._around.calls.initial(), due]
             live.put(OPEN, key, window)

@@ -4,8 +4,8 @@ Where it runs: pure.
 
 Invariants of a grid:
 
-* Window ``k`` covers ``[start(k), end(k))``, with ``start(k) = offset + k * slide``; the grid is the
-  same for all keys.
+* Window ``k`` covers ``[start(k), end(k))``, with ``start(k) = offset + k * slide``; the grid is
+  the same for all keys.
 * A window is due when the watermark reaches its end and the delay, which is rounded up to a
   multiple of the slide, as in Wallaroo.
 * A *pane* is all times that belong to the same windows, ``first`` to ``last``.  There are one or
@@ -68,7 +68,8 @@ class Grid:
 
     def pane(self, time: int) -> tuple[int, int]:
         """From and to where times belong to the same windows as ``time``."""
-        first, last = self.first(time), self.last(time)
+        first = self.first(time)
+        last = self.last(time)
         lower = max(self.start(last), self.end(first - 1))
         upper = min(self.start(last + 1), self.end(first))
         return lower, upper

@@ -51,8 +51,8 @@ class Surroundings:
 
 
 class Machine(Protocol):
-    """Windows at work on the events of one task: ``process`` takes an event of the time that ``now``
-    says.
+    """Windows at work on the events of one task: ``process`` takes an event of the time that
+    ``now`` says.
     """
 
     process: Callable[[Any, Any], None]

@@ -4,15 +4,15 @@ Where it runs: pure (in workers).
 
 Invariants, from which it follows that no result depends on how input was cut into batches or tasks:
 
-* Which windows take an event is decided by its time and by the watermark of its partition before it,
-  never by what has already fired here.  A pane's slot therefore names the first window that its
+* Which windows take an event is decided by its time and by the watermark of its partition before
+  it, never by what has already fired here.  A pane's slot therefore names the first window that its
   events count in: for an event that came too late for some of its windows that is a later one than
   its time says.
 * A result holds the events whose partition's watermark was below the watermark at which it is due.
   So events that arrive between two early results, or between two corrections, have slots of
   their own.
-* Results leave in the order of the watermark at which they are due; those of one window in the order
-  of keys.
+* Results leave in the order of the watermark at which they are due; those of one window in the
+  order of keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from wallaroo.windows.spec import (
     Window,
 )
 
-SPANS, PANE, LATE = 0, 1, 2  # kinds of slots
+# kinds of slots
+SPANS = 0
+PANE = 1
+LATE = 2
 SPANS_SLOT = Slot(NO_WATERMARK, SPANS)  # of each key, the runs of windows that had events
 
 Panes = dict[Slot, dict[Any, Any]]
@@ -64,9 +67,16 @@ class RangeMachine:
 
     def _build_process(self) -> Callable[[Any, Any], None]:
         """The per-event path: while times stay in one pane, an event costs a look into its dict."""
-        now, failed = self._around.now, self._around.failed
-        update, enter, load = self._around.calls.update, self._enter, self._load
-        lower, upper, floor, ceiling = 1, 0, 0, 0  # of times, and of watermarks
+        now = self._around.now
+        failed = self._around.failed
+        update = self._around.calls.update
+        enter = self._enter
+        load = self._load
+        # of times, and of watermarks
+        lower = 1
+        upper = 0
+        floor = 0
+        ceiling = 0
         touched: dict[Any, Any] = {}
         slot = SPANS_SLOT
 
@@ -92,7 +102,8 @@ class RangeMachine:
 
         def forget() -> None:
             nonlocal lower, upper
-            lower, upper = 1, 0
+            lower = 1
+            upper = 0
 
         self._forget = forget
         return process
@@ -111,9 +122,12 @@ class RangeMachine:
         """Find the pane of the time and watermark that it is now: its slot, and between which times
         and watermarks it remains the same.  None where that was all for this event.
         """
-        grid, now = self._grid, self._around.now
-        time, watermark = now.event_ns, now.watermark_ns
-        first, last = grid.first(time), grid.last(time)
+        grid = self._grid
+        now = self._around.now
+        time = now.event_ns
+        watermark = now.watermark_ns
+        first = grid.first(time)
+        last = grid.last(time)
         oldest = grid.oldest(watermark)
         if last < oldest:
             self._forget()
@@ -219,7 +233,8 @@ class RangeMachine:
     ) -> Iterator[_Firing]:
         grid = self._grid
         done = self._fired_at
-        oldest, until = grid.oldest(done), grid.oldest(watermark)
+        oldest = grid.oldest(done)
+        until = grid.oldest(watermark)
         for slot in panes:
             if slot.kind == LATE and slot.when > done:
                 yield _Firing(slot.when, slot.last, slot.seen, Firing.CORRECTED.value)
@@ -291,7 +306,8 @@ class RangeMachine:
         """The accumulators of all parts together, by key."""
         if len(parts) == 1:
             return parts[0]
-        combine, failed = self._around.calls.combine, self._around.failed
+        combine = self._around.calls.combine
+        failed = self._around.failed
         contents: dict[Any, Any] = {}
         for part in parts:
             for key, accumulator in part.items():
@@ -316,7 +332,8 @@ class RangeMachine:
 
     def next_due(self, slot: Slot, value: Any) -> int:
         """The watermark at which this entry has something to do next."""
-        grid, done = self._grid, self._fired_at
+        grid = self._grid
+        done = self._fired_at
         if slot.kind == SPANS:
             return min(grid.due(first) for first, _ in value)
         if slot.when > done:
@@ -344,7 +361,8 @@ class RangeMachine:
 
     def _narrow(self, spans: dict[Any, list[tuple[int, int]]]) -> None:
         """Forget the windows that have fired."""
-        oldest, limit = self._grid.oldest(self._fired_at), self._spec.empty_limit
+        oldest = self._grid.oldest(self._fired_at)
+        limit = self._spec.empty_limit
         live = self._around.live
         for key, runs in spans.items():
             left = [(max(run[0], oldest), run[1]) for run in runs if run[1] + limit >= oldest]

@@ -39,9 +39,14 @@ class SessionMachine:
         self.process = self._build_process()
 
     def _build_process(self) -> Callable[[Any, Any], None]:
-        now, failed, late = self._around.now, self._around.failed, self._late
-        calls, gap, delay = self._around.calls, self._spec.gap_ns, self._spec.delay_ns
-        open_, load = self._around.live.slot(OPEN), self._load
+        now = self._around.now
+        failed = self._around.failed
+        late = self._late
+        calls = self._around.calls
+        gap = self._spec.gap_ns
+        delay = self._spec.delay_ns
+        open_ = self._around.live.slot(OPEN)
+        load = self._load
 
         def process(key: Any, event: Any) -> None:
             time = now.event_ns
@@ -76,8 +81,11 @@ class SessionMachine:
         return sessions  # type: ignore[no-any-return]  # what _session_of makes
 
     def _session_of(self, sessions: list[Session], time: int) -> Session:
-        """The session that a time belongs to: one there is, or several that it joins, or a new one."""
-        gap, calls = self._spec.gap_ns, self._around.calls
+        """The session that a time belongs to: one there is, or several that it joins, or a new
+        one.
+        """
+        gap = self._spec.gap_ns
+        calls = self._around.calls
         touched = [each for each in sessions if each[0] < time + gap and time < each[1] + gap]
         if not touched:
             session = [time, time, calls.initial()]
@@ -124,7 +132,8 @@ class SessionMachine:
 
     def advance(self, watermark: int) -> None:
         """Fire the sessions that end at or before ``watermark`` less the delay, in order."""
-        live, span = self._around.live, self._spec.gap_ns + self._spec.delay_ns
+        live = self._around.live
+        span = self._spec.gap_ns + self._spec.delay_ns
         live.load_due(OPEN, watermark)
         open_ = live.slot(OPEN)
         fired: list[tuple[int, int, Any, Session]] = []

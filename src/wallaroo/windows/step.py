@@ -119,4 +119,4 @@ def _name_of(aggregation: Any) -> str:
 
 
 def _called_by_windows(event: Any, accumulator: Any) -> None:
-    """Stands for the aggregation's methods, which the window operator calls."""
+    """In place of the aggregation's methods, which the window operator calls."""

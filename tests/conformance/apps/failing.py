@@ -15,7 +15,7 @@ from wallaroo.api.application import Application
 
 def fail_if(event: str, step: str) -> None:
     if event.startswith(f"fail {step}."):
-        raise ValueError(f"told to fail in {step}")
+        raise ValueError(f"asked to fail in {step}")
     if event.startswith(f"exit {step}."):
         sys.exit(3)  # a program would end here
 

@@ -77,7 +77,7 @@ def book_again(order: Order, own: Book) -> str:
 
 
 def raw_frames(inputs: Path, outputs: Path) -> Application:
-    """Only a decoder stands before key_by: frames cross the shuffle, which ``serialize`` does not
+    """Only a decoder comes before key_by: frames cross the shuffle, which ``serialize`` does not
     know.
     """
     lines = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(inputs / "in.txt"), decode))

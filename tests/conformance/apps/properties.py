@@ -48,7 +48,7 @@ class Last:
 
 @wallaroo.state_computation("kept", state=Last)
 def keep(event: Tally, own: Last) -> str:
-    """Alter the event as well: it is ours, whoever emitted it."""
+    """Alter the event as well: it is ours, wherever it was emitted."""
     own.key = event.key
     own.lengths.append(len(event.numbers))
     shown = f"{event.key} {','.join(map(str, event.numbers))}"

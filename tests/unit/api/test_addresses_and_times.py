@@ -23,7 +23,7 @@ def test_output_addresses_are_pairs_of_strings() -> None:
     ]
 
 
-def test_an_ipv6_host_stands_in_brackets() -> None:
+def test_an_ipv6_host_is_in_brackets() -> None:
     assert wallaroo.tcp_parse_input_addrs(["--in", "A@[::1]:7010"]) == [("A", "::1", "7010")]
 
 
@@ -39,11 +39,11 @@ def test_a_missing_option_is_reported_with_the_line_that_asks_for_it(args: list[
     (problem,) = raised.value.problems
     assert problem.step == "--in"
     assert problem.place.startswith(f"{__file__}:")
-    assert problem.cure == "Give --in NAME@HOST:PORT[,NAME@HOST:PORT...]."
+    assert problem.fix == "Give --in NAME@HOST:PORT[,NAME@HOST:PORT...]."
 
 
 @pytest.mark.parametrize("text", ["localhost", "A@localhost", ":7010", "h:"])
-def test_what_is_no_address_is_quoted_with_its_cure(text: str) -> None:
+def test_what_is_no_address_is_quoted_with_its_fix(text: str) -> None:
     with pytest.raises(
         wallaroo.WallarooParameterError, match=r"is not an address\. Write it as NAME@HOST:PORT"
     ):

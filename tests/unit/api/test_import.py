@@ -60,7 +60,8 @@ def test_what_few_applications_use_is_loaded_when_it_is_asked_for() -> None:
         "print([name for name in later if name in sys.modules]);"
         "modules = (wallaroo, wallaroo.sinks, wallaroo.sources);"
         "[getattr(module, name) for module in modules for name in module.__all__];"
-        "print('Kafka' in str(wallaroo.KafkaSinkConfig), set(wallaroo.__all__) <= set(dir(wallaroo)));"
+        "print('Kafka' in str(wallaroo.KafkaSinkConfig), set(wallaroo.__all__) <= "
+        "set(dir(wallaroo)));"
         "print(hasattr(wallaroo, 'sourc'), hasattr(wallaroo.sinks, 'sourc'))"
     )
     done = subprocess.run(

@@ -32,7 +32,7 @@ def test_a_term_that_would_be_negative_is_left_out() -> None:
     assert found.residual(falling) < 0.2
 
 
-def test_measurements_that_do_not_tell_terms_apart_give_a_smaller_model() -> None:
+def test_measurements_that_do_not_distinguish_terms_give_a_smaller_model() -> None:
     by_levels = [Point(2, levels, 0.1 + 0.02 * levels) for levels in (1, 2, 3)]
     assert fit(by_levels).terms == pytest.approx((0.1, 0.02, 0.0, 0.0))
     by_tasks = [Point(tasks, 2, 0.1 + 0.02 * tasks) for tasks in (2, 8)]
@@ -45,7 +45,8 @@ def test_a_batch_costs_what_few_tasks_cost_and_what_more_add() -> None:
     overhead = Overhead(
         Model((0.1, 0.0, 0.0, 0.0)), 2, Model((0.0, 0.0, 0.001, 0.0)), Model((0.0, 0.0, 0.0, 0.002))
     )
-    # then: nothing more with 2 tasks; with 12 ten more in the driver, and ten more to tell in each
+    # then: nothing more with 2 tasks; with 12 ten more in the driver, and ten more to inform in
+    # each
     # task
     assert overhead(2, 1) == pytest.approx(0.1)
     assert overhead(12, 1) == pytest.approx(0.1 + 0.01 + 0.02)

@@ -1,4 +1,4 @@
-"""Every build check: what a user is told, where, and how it is cured."""
+"""Every build check: what it reports, where, and how it is fixed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_open_pipeline_is_asked_to_end_in_a_sink() -> None:
     problem = only(tcp("in").to(shout))
     assert problem.step == "application 'app'"
     assert problem.what == "The pipeline is open: it ends in step 'shout'."
-    assert "to_sink()" in problem.cure
+    assert "to_sink()" in problem.fix
 
 
 def test_a_step_after_a_sink_is_reported_at_its_own_line() -> None:
@@ -76,7 +76,7 @@ def test_a_step_after_a_sink_is_reported_at_its_own_line() -> None:
 
 
 def test_a_second_sink_after_a_sink_points_to_to_sinks() -> None:
-    assert "to_sinks([...])" in only(tcp("in").to_sink(SINK).to_sink(SINK)).cure
+    assert "to_sinks([...])" in only(tcp("in").to_sink(SINK).to_sink(SINK)).fix
 
 
 def test_merging_a_closed_pipeline_is_reported() -> None:
@@ -95,7 +95,7 @@ def test_a_merge_of_a_keyed_and_an_unkeyed_side_is_reported() -> None:
         "One side ends in key_by 'first_letter', the other in step 'shout': unlike pipelines "
         "do not merge."
     )
-    assert problem.cure == "Call key_by() after the merge, or last on both sides."
+    assert problem.fix == "Call key_by() after the merge, or last on both sides."
 
 
 def test_a_merge_of_two_sides_that_end_in_different_keys_is_fine() -> None:
@@ -106,8 +106,8 @@ def test_a_merge_of_two_sides_that_end_in_different_keys_is_fine() -> None:
 def test_a_state_step_without_a_key_is_asked_for_key_by_or_collect() -> None:
     problem = only(tcp("in").to(count).to_sink(SINK))  # type: ignore[call-overload]  # mypy says so too
     assert problem.what == "It keeps state, and no key_by() or collect() comes before it."
-    assert "key_by(" in problem.cure
-    assert "collect()" in problem.cure
+    assert "key_by(" in problem.fix
+    assert "collect()" in problem.fix
 
 
 def test_a_state_step_behind_a_merge_names_the_source_that_has_no_key() -> None:
@@ -139,7 +139,7 @@ def bare(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("thing", "what", "cure"),
+    ("thing", "what", "fix"),
     [
         (bare, "the bare function bare", "@wallaroo.computation"),
         (given.Total, "the class Total", "Write a computation"),
@@ -151,18 +151,18 @@ def bare(text: str) -> str:
     ],
 )
 def test_to_says_what_it_was_given_instead_of_a_computation(
-    thing: Any, what: str, cure: str
+    thing: Any, what: str, fix: str
 ) -> None:
     problem = only(tcp("in").to(thing).to_sink(SINK))
     assert problem.what == f"to() was given {what} instead of a computation."
-    assert cure in problem.cure
+    assert fix in problem.fix
 
 
 def test_key_by_says_what_it_was_given_instead_of_a_key_extractor() -> None:
     to_key: Any = shout
     problem = only(tcp("in").key_by(to_key).to(count).to_sink(SINK))
     assert problem.what == "key_by() was given the computation 'shout' instead of a key extractor."
-    assert problem.cure == "A computation goes into to()."
+    assert problem.fix == "A computation goes into to()."
 
 
 def test_source_and_to_sink_want_configurations() -> None:
@@ -176,7 +176,7 @@ def test_source_and_to_sink_want_configurations() -> None:
 def test_a_bare_function_as_decoder_is_reported() -> None:
     problem = only(tcp("in", decoder=bare).to_sink(SINK))
     assert problem.what == "Its decoder is the bare function bare."
-    assert "@wallaroo.decoder" in problem.cure
+    assert "@wallaroo.decoder" in problem.fix
 
 
 def test_a_bare_function_as_encoder_is_reported() -> None:
@@ -208,7 +208,7 @@ def test_a_function_with_the_wrong_number_of_arguments_is_reported_with_an_examp
     assert (
         problem.what == "Its function takes 2 arguments; a computation is called with one argument."
     )
-    assert problem.cure.startswith("Write it as: def ")
+    assert problem.fix.startswith("Write it as: def ")
 
 
 def test_defaults_and_varargs_make_a_function_fit() -> None:
@@ -233,7 +233,7 @@ def test_an_unreadable_header_is_reported(length: Any, fmt: str, what: str) -> N
     broken = wallaroo.decoder(length, fmt)(lambda payload: payload)
     problem = only(tcp("in", decoder=broken).to_sink(SINK))
     assert problem.what.startswith(what)
-    assert problem.cure
+    assert problem.fix
 
 
 def with_state(state: Any) -> Any:
@@ -247,7 +247,7 @@ def test_a_state_class_inside_of_a_function_is_reported() -> None:
 
     problem = only(with_state(Local))
     assert "state class Local is defined inside of a function" in problem.what
-    assert problem.cure == "Move the class to the top level of its module."
+    assert problem.fix == "Move the class to the top level of its module."
 
 
 def test_a_state_class_that_needs_arguments_is_reported() -> None:
@@ -255,7 +255,7 @@ def test_a_state_class_that_needs_arguments_is_reported() -> None:
     assert problem.what.startswith(
         "Its state class NeedsArgument cannot be called without arguments (missing"
     )
-    assert problem.cure == "Give every argument of __init__ a default."
+    assert problem.fix == "Give every argument of __init__ a default."
 
 
 def test_a_state_that_is_no_class_is_reported() -> None:
@@ -323,7 +323,7 @@ def test_an_interactive_session_may_build_and_run_locally_and_is_refused_by_spar
     problem = refused.value.problems[0]
     assert problem.step == "step 'typed'"
     assert problem.what == "It is defined in an interactive session, which no worker can import."
-    assert "run_local runs it here" in problem.cure
+    assert "run_local runs it here" in problem.fix
 
 
 def test_a_step_from_a_script_with_dots_in_its_name_is_reported(
@@ -335,7 +335,7 @@ def test_a_step_from_a_script_with_dots_in_its_name_is_reported(
     exec("import wallaroo\n@wallaroo.computation\ndef typed(x): return x", session.__dict__)
     app = wallaroo.build_application("App", tcp("in").to(session.typed).to_sink(SINK))
     (problem,) = interactive_problems(app.plan.steps)
-    assert problem.cure == "Rename the script: letters, digits and underscores."
+    assert problem.fix == "Rename the script: letters, digits and underscores."
 
 
 @pytest.mark.parametrize("name", ["", "  ", "two\nlines", None, 5])
@@ -451,7 +451,7 @@ def test_an_async_function_is_no_step(decorator: Any, function: Any) -> None:
     )
     assert problem.step == "step 'waits'"
     assert problem.what == "Its function is async; a step's function is called, never awaited."
-    assert problem.cure.startswith("Write it with def, as: def ")
+    assert problem.fix.startswith("Write it with def, as: def ")
 
 
 def test_an_async_function_is_reported_at_its_line() -> None:
@@ -468,11 +468,11 @@ def test_a_generator_is_no_computation() -> None:
     assert problem.what == (
         "Its function is a generator (it has a yield); a computation returns one value."
     )
-    assert problem.cure == "Make it a @wallaroo.computation_multi, or return a value."
+    assert problem.fix == "Make it a @wallaroo.computation_multi, or return a value."
 
 
 @pytest.mark.parametrize(
-    ("keyed", "cure"),
+    ("keyed", "fix"),
     [
         (
             wallaroo.state_computation("several", state=given.Total),
@@ -482,14 +482,14 @@ def test_a_generator_is_no_computation() -> None:
     ],
     ids=["state computation", "key extractor"],
 )
-def test_generators_are_found_in_steps_of_every_kind(keyed: Any, cure: str) -> None:
+def test_generators_are_found_in_steps_of_every_kind(keyed: Any, fix: str) -> None:
     step = keyed(several)
     pipeline = (
         tcp("in").key_by(step)
         if step.kind == "key_extractor"
         else tcp("in").key_by(first_letter).to(step)
     )
-    assert cure in only(pipeline.to_sink(SINK)).cure
+    assert fix in only(pipeline.to_sink(SINK)).fix
 
 
 def test_a_generator_may_give_several_outputs() -> None:

@@ -110,23 +110,23 @@ def test_bad_windows_are_reported_with_step_place_and_fix(step: Any, what: str, 
     assert problem.step == f"step '{step.step_name}'"
     assert problem.place.startswith(__file__)
     assert what in problem.what
-    assert fix in problem.cure
+    assert fix in problem.fix
 
 
 def test_windows_need_a_key() -> None:
     problem = only(tcp("in").to(RANGE.over(Good)).to_sink(SINK))  # type: ignore[call-overload]  # that is the point
-    assert "key_by" in problem.cure
+    assert "key_by" in problem.fix
 
 
 def test_an_aggregation_or_open_windows_in_to_are_reported() -> None:
-    assert "range_windows(span).over" in only(windowed(Good)).cure
-    assert "over(YourAggregation)" in only(windowed(RANGE)).cure
+    assert "range_windows(span).over" in only(windowed(Good)).fix
+    assert "over(YourAggregation)" in only(windowed(RANGE)).fix
 
 
 def test_two_windows_over_one_aggregation_need_names() -> None:
     keyed = tcp("in").key_by(first_letter)
     twice = keyed.to(RANGE.over(Good)).to(RANGE.over(Good)).to_sink(SINK)  # type: ignore[arg-type]  # it stays an int
-    assert "name='...'" in problems(twice)[0].cure
+    assert "name='...'" in problems(twice)[0].fix
     named = keyed.to(RANGE.over(Good)).to(RANGE.over(Good, name="again")).to_sink(SINK)  # type: ignore[arg-type]  # it stays an int
     wallaroo.build_application("app", named)
 

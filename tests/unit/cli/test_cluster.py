@@ -13,7 +13,7 @@ import pytest
 from wallaroo.cli import cluster as command
 from wallaroo.cli.doctor.machine import Finding, Verdict
 from wallaroo.cli.main import main
-from wallaroo.local_cluster import ClusterStatus, LocalCluster, Removal, WorkerStanding
+from wallaroo.local_cluster import ClusterStatus, LocalCluster, Removal, WorkerStatus
 from wallaroo.local_cluster.master_api import Executor
 
 STATUS = ClusterStatus(
@@ -23,10 +23,8 @@ STATUS = ClusterStatus(
     pid=11,
     state="alive",
     workers=(
-        WorkerStanding(
-            "worker-1", "127.0.0.2", 1, "1g", 12, "alive", (Executor("Word Count", 512),)
-        ),
-        WorkerStanding("worker-3", "127.0.0.4", 2, "1g", 13, "dead", ()),
+        WorkerStatus("worker-1", "127.0.0.2", 1, "1g", 12, "alive", (Executor("Word Count", 512),)),
+        WorkerStatus("worker-3", "127.0.0.4", 2, "1g", 13, "dead", ()),
     ),
     applications=("Word Count",),
 )
@@ -34,35 +32,35 @@ STATUS = ClusterStatus(
 
 @pytest.fixture
 def commanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ...]]:
-    """A cluster that only notes what it is told."""
-    told: list[tuple[Any, ...]] = []
+    """A cluster that only notes how it is called."""
+    calls: list[tuple[Any, ...]] = []
 
-    class Told(LocalCluster):
+    class Noting(LocalCluster):
         @classmethod
-        def start(cls, folder: Path, *rest: Any) -> Told:
-            told.append(("start", *rest))
+        def start(cls, folder: Path, *rest: Any) -> Noting:
+            calls.append(("start", *rest))
             return cls(folder)
 
         @classmethod
-        def attach(cls, folder: Path) -> Told:
+        def attach(cls, folder: Path) -> Noting:
             return cls(folder)
 
         def status(self) -> ClusterStatus:
             return STATUS
 
         def remove_worker(self, *rest: Any) -> Removal:
-            told.append(("remove", *rest))
+            calls.append(("remove", *rest))
             return Removal("worker-3", 1.25, "timed out")
 
         def stop(self) -> int:
             return 4
 
-    monkeypatch.setattr(command, "LocalCluster", Told)
+    monkeypatch.setattr(command, "LocalCluster", Noting)
     monkeypatch.setattr(command, "examine_java", lambda: Finding("java", Verdict.OK, "17"))
-    return told
+    return calls
 
 
-def test_start_tells_the_next_command(commanded: list[Any], capsys: Any, tmp_path: Path) -> None:
+def test_start_prints_the_next_command(commanded: list[Any], capsys: Any, tmp_path: Path) -> None:
     assert (
         main(
             [
@@ -123,7 +121,7 @@ def test_stop_says_what_it_ended(commanded: list[Any], capsys: Any, tmp_path: Pa
     )
 
 
-def test_without_java_the_doctors_sentence_is_told(
+def test_without_java_the_doctors_sentence_is_printed(
     capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

@@ -36,9 +36,9 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         (PeerError("the disk is full"), 1, "wallaroo: error: the disk is full\n"),
         (
-            PipelineError(Problem("step 'a'", "f.py:1", "It is wrong.", "Cure it.")),
+            PipelineError(Problem("step 'a'", "f.py:1", "It is wrong.", "Fix it.")),
             2,
-            "step 'a' (f.py:1): It is wrong. Cure it.",
+            "step 'a' (f.py:1): It is wrong. Fix it.",
         ),
         (
             UserCodeError("a", "f.py:2", "b'x'", "ValueError: no"),

@@ -40,7 +40,8 @@ def counted(event, state):
 
 def application_setup(args):
     lines = wallaroo.source("lines", wallaroo.FileSourceConfig("lines", "in.txt"))
-    return wallaroo.build_application("judged", lines.to(same).key_by(key_of).to(counted).to_sink(wallaroo.StdoutSinkConfig()))
+    words = lines.to(same).key_by(key_of).to(counted)
+    return wallaroo.build_application("judged", words.to_sink(wallaroo.StdoutSinkConfig()))
 """
 
 Write = Callable[..., Path]

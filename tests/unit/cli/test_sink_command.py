@@ -30,6 +30,7 @@ def root(tmp_path: Path) -> Path:
     for batch in range(3):
         publish(checkpoint, batch, tokens := job.tokens(batch, 300))
         committer.commit(CommitId(checkpoint.id, batch, f"id {batch}"), tokens)
+    committer.retain_from(3)
     committer.close(0)
     checkpoint.commits.delete(0)
     checkpoint.release()

@@ -1,4 +1,6 @@
-"""The worker's end of a source connection: every frame in every state, credits, dedup, ownership."""
+"""The worker's end of a source connection: every frame in every state, credits, dedup,
+ownership.
+"""
 
 from __future__ import annotations
 
@@ -269,7 +271,9 @@ def test_no_bytes_raise_and_what_is_wrong_is_answered_once(
 def test_a_client_that_rewinds_as_it_likes_delivers_every_message_once(
     runs: list[tuple[int, int]],
 ) -> None:
-    """Each run is a connection that begins at an id at or before the one it was given, and then dies."""
+    """Each run is a connection that begins at an id at or before the one it was given, and then
+    dies.
+    """
     streams, taken = Streams(), list[int]()
     reached = 0
     for back, count in runs:

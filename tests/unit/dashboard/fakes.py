@@ -101,9 +101,14 @@ class BusyRun:
 
     def _reports(self, events: int, words: int) -> list[TaskReport]:
         split = StageSample(
-            0, 512, (StepSample("decode", 512, 420_000), StepSample("split into words", 512, 2_100_000),
-                     StepSample("extract_word", 1024, 420_000)),
-        )  # fmt: skip
+            0,
+            512,
+            (
+                StepSample("decode", 512, 420_000),
+                StepSample("split into words", 512, 2_100_000),
+                StepSample("extract_word", 1024, 420_000),
+            ),
+        )
         keys = tuple((word, 90 // (place + 1)) for place, word in enumerate(WORDS))
         count = StageSample(
             1, 512, (StepSample("receive", 512, 60_000), StepSample("count word", 512, 310_000),

@@ -1,4 +1,4 @@
-"""What an error of user code tells."""
+"""What an error of user code says."""
 
 from __future__ import annotations
 
@@ -100,8 +100,7 @@ def test_the_error_names_the_innermost_line_of_the_users_file() -> None:
 
     lines = Path(__file__).read_text().split("\n")
     assert (
-        error.place
-        == f"{__file__}:{1 + next(number for number, line in enumerate(lines) if line.endswith('# here'))}"
+        error.place == f"{__file__}:{1 + [line.endswith('# here') for line in lines].index(True)}"
     )
     assert (error.step, error.event, error.cause) == (
         "divide",
@@ -146,7 +145,7 @@ def stops_with(call: Callable[[], object]) -> UserCodeError:
 
 
 def cancelled(event: Any) -> None:
-    raise asyncio.CancelledError("told to")
+    raise asyncio.CancelledError("asked to")
 
 
 def exited(event: Any) -> None:
@@ -160,7 +159,7 @@ def exited(event: Any) -> None:
 @pytest.mark.parametrize(
     ("function", "cause"),
     [
-        (cancelled, "CancelledError: told to"),
+        (cancelled, "CancelledError: asked to"),
         (exited, "SystemExit: enough"),
     ],
 )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import wallaroo
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import OnError, stop_on_error
-from wallaroo.engine.fusing import DEPTH_MAX, fused
+from wallaroo.engine.fusing import DEPTH_MAX, FUSED, fused
 from wallaroo.engine.heads import Keyed, decode_and_emit, decode_keyed, emit_events
 from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.keys import tasks_by_group
@@ -30,6 +30,7 @@ from wallaroo.engine.operators.interface import Emit, Site, StageTime
 from wallaroo.engine.operators.table import build_operator
 from wallaroo.engine.packing import PICKLED
 from wallaroo.errors import UserCodeError
+from wallaroo.runtime.busy_workers import _OURS, _place
 from wallaroo.steps import Filter, Peek, Step
 from wallaroo.user_frames import user_frames
 
@@ -232,7 +233,7 @@ def test_an_error_names_the_users_line_and_no_line_of_ours() -> None:
     assert f"{__file__}:{halve.function.__code__.co_firstlineno + 3}" in str(raised.value)
     assert raised.value.__cause__ is not None
     frames = user_frames(raised.value.__cause__.__traceback__)
-    assert [frame.name for frame in frames if "fused" in frame.filename] == []
+    assert [frame.name for frame in frames if FUSED in frame.filename] == []
 
 
 def test_a_traceback_shows_the_fused_text() -> None:
@@ -259,3 +260,22 @@ def test_a_stage_that_is_built_again_is_not_compiled_again() -> None:
 
     assert first is not second
     assert first.__code__ is second.__code__
+
+
+def test_what_shows_stacks_takes_a_fused_function_for_ours() -> None:
+    code = _head(chain(Bench(), (halve,), EXITS[0])).__code__
+    stack = f'File "{code.co_filename}", line 3 in run\nFile "/x/wallaroo/runtime/task.py", line 1 in run_level'
+
+    assert _place(f'File "/a/app.py", line 7 in halve\n{stack}') == "/a/app.py:7 in halve()"
+    assert any(own in code.co_filename for own in _OURS)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.step_name)
+@pytest.mark.parametrize("leave", EXITS[:4], ids=("encoded", "by key", "with key", "collected"))
+def test_nothing_of_ours_is_called_between_steps(step: Step, leave: Exit) -> None:
+    """An operator that cannot be put in the place of its call works as well, and is slower."""
+    made = _head(chain(Bench(), (step,), leave))
+
+    assert [
+        name for name in made.__code__.co_freevars if name.startswith(("emit", "process"))
+    ] == []

@@ -1,5 +1,5 @@
-"""Operators that hold events back: the watermark and the batch's end reach them, in the order of the
-stage, also without input.
+"""Operators that hold events back: the watermark and the batch's end reach them, in the order of
+the stage, also without input.
 """
 
 from __future__ import annotations

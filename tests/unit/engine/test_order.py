@@ -79,7 +79,7 @@ def test_tasks_that_read_the_same_attempts_fit_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reports", "told"),
+    ("reports", "found"),
     [
         (
             [report(1, 0, "c", p0="a", p1="b"), report(1, 1, "d", p0="a", p1="old")],
@@ -96,9 +96,9 @@ def test_tasks_that_read_the_same_attempts_fit_together() -> None:
         ),
         ([report(1, 0, "c", p0="a")], "task 0 of level 1 has not read producer 1"),
     ],
-    ids=["one of two", "one", "nobody's", "of another level", "not read at all"],
+    ids=["one of two", "one", "of no task", "of another level", "not read at all"],
 )
 def test_another_attempt_of_a_producer_or_none_at_all_is_noticed(
-    reports: list[TaskReport], told: str
+    reports: list[TaskReport], found: str
 ) -> None:
-    assert mixed_attempts([*PRODUCERS, *reports]) == told
+    assert mixed_attempts([*PRODUCERS, *reports]) == found

@@ -124,7 +124,7 @@ def test_a_sampled_run_has_the_output_and_state_of_one_that_is_not(
     assert found.events == expected.events
 
 
-def test_each_steps_own_time_is_told_apart(
+def test_each_steps_own_time_is_separate(
     application: Application, samples: list[StageSample]
 ) -> None:
     runner = LocalRunner(application.plan)

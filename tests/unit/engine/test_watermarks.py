@@ -1,4 +1,6 @@
-"""Watermarks: the least of the sources that are not idle, and when something is due without input."""
+"""Watermarks: the least of the sources that are not idle, and when something is due without
+input.
+"""
 
 from __future__ import annotations
 

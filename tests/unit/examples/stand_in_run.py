@@ -1,4 +1,4 @@
-"""Stands in for `wallaroo run market_spread.py` in the demo's test: the same ports, frames and
+"""In place of `wallaroo run market_spread.py` in the demo's test: the same ports, frames and
 summary, in one small process.
 
 `--fault lose|repeat` makes it lose or repeat every tenth rejection, so that a test can see the demo

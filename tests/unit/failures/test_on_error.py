@@ -53,7 +53,7 @@ def test_a_policy_travels_with_a_step_that_travels_by_value(kind: str, policy: s
     assert step.on_error == pickle.loads(pickle.dumps(step)).on_error == policy
 
 
-def test_a_step_stops_the_run_unless_told_otherwise() -> None:
+def test_a_step_stops_the_run_unless_configured_otherwise() -> None:
     assert wallaroo.computation(lambda event: event).on_error == "stop"
 
 
@@ -74,7 +74,7 @@ def test_a_dead_letter_without_a_sink_is_a_problem_of_its_step() -> None:
         application("dead-letter")
 
     assert [problem.step for problem in caught.value.problems] == ["step 'parse'"]
-    assert "--dead-letters PATH" in caught.value.problems[0].cure
+    assert "--dead-letters PATH" in caught.value.problems[0].fix
 
 
 def test_where_the_run_may_bring_a_sink_the_same_is_said_when_it_starts() -> None:

@@ -31,7 +31,7 @@ def count_of(client: socket.socket) -> int:
     return int(COUNT.unpack(client.recv(8, socket.MSG_WAITALL))[0])
 
 
-def test_a_sender_is_told_what_is_safe_and_continues_there_after_kills(running: Running) -> None:
+def test_a_sender_learns_what_is_safe_and_continues_there_after_kills(running: Running) -> None:
     running.start(tcp(), is_durable=True, is_acknowledged=True)
     total, kills = 300, 0
     while True:
@@ -104,7 +104,7 @@ def test_a_disk_that_has_room_again_lets_the_sender_go_on(running: Running) -> N
     wait_until(lambda: running.source().reader.head().error == "")
 
 
-def test_streams_are_told_apart_byte_by_byte(running: Running) -> None:
+def test_streams_are_compared_byte_by_byte(running: Running) -> None:
     running.start(tcp(), is_acknowledged=True)
     first, _ = begin(running, b"\xff1")
     first.sendall(frame(b"1") * 5)
@@ -238,9 +238,9 @@ def test_counts_are_exact_after_a_kill_at_any_point(tmp_path: Path, fault: str) 
     command = [sys.executable, "-c", STREAMS, str(tmp_path)]
     killed = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
     assert killed.returncode == -9, killed.stderr
-    told = int(killed.stdout.split()[-1])
+    counted = int(killed.stdout.split()[-1])
     writer = SpoolWriter(tmp_path, is_durable=False)
     counts = Streams(writer).counts
     writer.close()
-    assert counts[b"a"] + counts[b"b"] == writer.position.events >= told
+    assert counts[b"a"] + counts[b"b"] == writer.position.events >= counted
     assert 0 <= counts[b"a"] - counts[b"b"] <= 1

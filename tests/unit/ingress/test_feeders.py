@@ -179,7 +179,7 @@ def test_a_generator_of_a_script_is_found_under_the_scripts_name(tmp_path: Path)
     assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
 
 
-def test_a_source_that_cannot_be_pickled_is_told_by_name(running: Running) -> None:
+def test_a_source_that_cannot_be_pickled_is_reported_by_name(running: Running) -> None:
     class Local(Totals):
         pass
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,6 @@ from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.ingress.process import Feeders
 from wallaroo.range_server import client as remote_module
-from wallaroo.range_server import server as ranges
-from wallaroo.range_server import session as session_module
 from wallaroo.range_server.client import RemoteSpool
 from wallaroo.range_server.server import RangeConfig, RangeServer, write_range_config
 from wallaroo.range_server.wire import (
@@ -54,9 +53,10 @@ class Thread:
     filenos = ()
     is_stopping = False
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, **limits: Any):
         write(root, "In", 100)
-        self.server = RangeServer(RangeConfig(str(root), "127.0.0.1", 0, SECRET.hex()), self)  # type: ignore[arg-type]
+        config = RangeConfig(str(root), "127.0.0.1", 0, SECRET.hex(), tick_s=0.02, **limits)
+        self.server = RangeServer(config, self)  # type: ignore[arg-type]
         self.address = self.server.listen()
         self._thread = threading.Thread(target=self.server.run)
         self._thread.start()
@@ -74,12 +74,11 @@ class Thread:
 
 
 @pytest.fixture
-def threaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Thread]]:
-    monkeypatch.setattr(ranges, "TICK_S", 0.02)
+def threaded(tmp_path: Path) -> Iterator[Callable[..., Thread]]:
     started: list[Thread] = []
 
-    def start() -> Thread:
-        started.append(Thread(tmp_path))
+    def start(**limits: Any) -> Thread:
+        started.append(Thread(tmp_path, **limits))
         return started[-1]
 
     yield start
@@ -251,7 +250,7 @@ def test_batches_under_way_are_served_after_the_feeding_has_stopped(running: Run
         os.kill(pid, 0)
 
 
-def test_a_port_that_is_taken_or_a_host_that_is_elsewhere_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_or_a_host_that_is_elsewhere_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
@@ -276,7 +275,7 @@ def test_a_port_that_is_taken_or_a_host_that_is_elsewhere_is_told(tmp_path: Path
         SERVER_HELLO.pack(MAGIC, VERSION, b"c" * 32),
     ],
 )
-def test_garbage_is_turned_away_with_one_line_and_harms_nobody(
+def test_garbage_is_turned_away_with_one_line_and_harms_no_reader(
     running: Running, garbage: bytes
 ) -> None:
     running.start(serve_on="127.0.0.1")
@@ -302,8 +301,8 @@ def test_garbage_is_turned_away_with_one_line_and_harms_nobody(
     )
 
 
-def test_a_look_whether_somebody_listens_is_not_worth_a_line(
-    threaded: Callable[[], Thread], capfd: pytest.CaptureFixture[str]
+def test_a_probe_of_the_port_is_not_worth_a_line(
+    threaded: Callable[..., Thread], capfd: pytest.CaptureFixture[str]
 ) -> None:
     thread = threaded()
     socket.create_connection(thread.address).close()
@@ -313,7 +312,7 @@ def test_a_look_whether_somebody_listens_is_not_worth_a_line(
 
 
 def test_a_proof_counts_for_one_connection_only(
-    threaded: Callable[[], Thread], capfd: pytest.CaptureFixture[str]
+    threaded: Callable[..., Thread], capfd: pytest.CaptureFixture[str]
 ) -> None:
     thread = threaded()
     with (
@@ -347,7 +346,7 @@ def test_a_proof_counts_for_one_connection_only(
     ],
 )
 def test_a_name_that_leads_out_of_the_root_is_refused(
-    threaded: Callable[[], Thread], name: bytes
+    threaded: Callable[..., Thread], name: bytes
 ) -> None:
     with greeted(threaded().address) as client:
         status, length = ask(client, name)
@@ -361,7 +360,7 @@ def test_a_name_that_leads_out_of_the_root_is_refused(
     [REQUEST.pack(0, 0, 1), REQUEST.pack(256, 0, 1), REQUEST.pack(8, 5, 5) + b"In.spool"],
 )
 def test_a_request_that_cannot_be_is_refused(
-    threaded: Callable[[], Thread], request_: bytes
+    threaded: Callable[..., Thread], request_: bytes
 ) -> None:
     with greeted(threaded().address) as client:
         client.sendall(request_)
@@ -370,7 +369,7 @@ def test_a_request_that_cannot_be_is_refused(
         assert is_closed(client)
 
 
-def test_after_an_error_the_connection_still_serves(threaded: Callable[[], Thread]) -> None:
+def test_after_an_error_the_connection_still_serves(threaded: Callable[..., Thread]) -> None:
     with greeted(threaded().address) as client:
         for name, high in ((b"absent.spool", 10), (b"In.spool", 1 << 60)):
             status, length = ask(client, name, high=high)
@@ -381,12 +380,10 @@ def test_after_an_error_the_connection_still_serves(threaded: Callable[[], Threa
 
 
 def test_a_client_that_never_proves_itself_is_dismissed(
-    threaded: Callable[[], Thread],
-    monkeypatch: pytest.MonkeyPatch,
+    threaded: Callable[..., Thread],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(session_module, "AUTHENTICATION_S_MAX", 0.05)
-    thread = threaded()
+    thread = threaded(authentication_s=0.05)
     with (
         socket.create_connection(thread.address, timeout=10) as silent,
         greeted(thread.address) as proved,
@@ -399,10 +396,9 @@ def test_a_client_that_never_proves_itself_is_dismissed(
 
 
 def test_the_longest_idle_connection_makes_room_for_a_new_one(
-    threaded: Callable[[], Thread], monkeypatch: pytest.MonkeyPatch
+    threaded: Callable[..., Thread],
 ) -> None:
-    monkeypatch.setattr(ranges, "CONNECTIONS_MAX", 3)
-    thread = threaded()
+    thread = threaded(connections_max=3)
     clients = [greeted(thread.address) for _ in range(3)]
     assert ask(clients[0], b"In.spool") == (OK, 10)
     receive(clients[0], 10)
@@ -416,13 +412,11 @@ def test_the_longest_idle_connection_makes_room_for_a_new_one(
 
 
 def test_where_all_are_busy_a_new_reader_waits_and_then_gets_its_range(
-    threaded: Callable[[], Thread],
+    threaded: Callable[..., Thread],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(ranges, "CONNECTIONS_MAX", 2)
-    thread = threaded()
+    thread = threaded(connections_max=2)
     end = end_of(tmp_path)
     busy = [greeted(thread.address) for _ in range(2)]
     for client in busy:
@@ -448,7 +442,7 @@ def test_where_all_are_busy_a_new_reader_waits_and_then_gets_its_range(
     busy[1].close()
 
 
-def test_a_reader_that_does_not_read_keeps_nobody_waiting(running: Running) -> None:
+def test_a_reader_that_does_not_read_keeps_no_other_waiting(running: Running) -> None:
     running.start(serve_on="127.0.0.1")
     end = write(running.root, "Large", 300)
     feeders = running.feeders
@@ -494,8 +488,8 @@ def test_a_large_range_does_not_pass_through_the_servers_memory(running: Running
     assert peak_bytes() - before < 4e6
 
 
-def test_a_segment_that_vanishes_under_a_reader_is_told_when_it_asks_again(
-    threaded: Callable[[], Thread],
+def test_a_segment_that_vanishes_under_a_reader_is_reported_when_it_asks_again(
+    threaded: Callable[..., Thread],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

@@ -22,6 +22,7 @@ from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups, in_force
 from wallaroo.state.task_state import TaskState
 from wallaroo.steps import StateComputation
+from wallaroo.tuning import DEFAULT
 
 KEY_GROUPS = 128
 APPLICATION = '''
@@ -89,7 +90,10 @@ class Book:
             )
             if last:
                 snapshots += state.write_snapshots(
-                    due_groups(batch, KEY_GROUPS), committed, "x", self._checkpoint.storage
+                    due_groups(batch, KEY_GROUPS, DEFAULT.snapshot_every),
+                    committed,
+                    "x",
+                    self._checkpoint.storage,
                 )
             state.close()
         self.last = Commit(

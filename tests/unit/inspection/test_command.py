@@ -156,8 +156,11 @@ def test_export_writes_every_entry_as_a_line_of_json(
         ("market", "MSFT", "str", "quotes_application.Market"),
     ]
     assert [row["value"] for row in rows[:4]] == [
-        {"n": 1}, {"n": 2}, {"n": 3}, {"bid": 2.5, "is_rejecting": True, "symbol": {"$bytes": "4141504c"}},
-    ]  # fmt: skip
+        {"n": 1},
+        {"n": 2},
+        {"n": 3},
+        {"bid": 2.5, "is_rejecting": True, "symbol": {"$bytes": "4141504c"}},
+    ]
 
 
 def test_export_of_one_step_and_commit_goes_to_standard_output(
@@ -208,7 +211,7 @@ def test_diff_shows_what_was_added_changed_and_removed(quotes: Any, wallaroo: Co
     assert "market" not in out
 
 
-def test_diff_tells_a_step_that_only_the_newer_commit_has(
+def test_diff_shows_a_step_that_only_the_newer_commit_has(
     begin: Callable[..., Any], wallaroo: Command
 ) -> None:
     book = begin(steps=("count",))

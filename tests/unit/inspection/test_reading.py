@@ -1,4 +1,4 @@
-"""Reading commits and state while nobody, or somebody, writes."""
+"""Reading commits and state while a run writes, or none."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _load(raw: bytes | None) -> Any:
     return None if raw is None else pickle.loads(raw)
 
 
-def test_a_key_is_found_whether_or_not_the_files_tell_how_many_groups_there_are(
+def test_a_key_is_found_whether_or_not_the_files_say_how_many_groups_there_are(
     begin: Callable[..., Any],
 ) -> None:
     book = begin()

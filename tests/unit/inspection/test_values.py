@@ -123,8 +123,12 @@ def test_a_value_has_one_form_with_and_without_its_class(value: Any, form: Any) 
 
 def test_slots_of_a_class_and_attributes_of_its_child_are_shown_together() -> None:
     assert both_ways(Mixed()) == {
-        "$class": f"{__name__}.Mixed", "words": ["a", "é"], "_Slotted__hidden": 3, "bid": 1.5, "symbol": {"$bytes": "4100"},
-    }  # fmt: skip
+        "$class": f"{__name__}.Mixed",
+        "words": ["a", "é"],
+        "_Slotted__hidden": 3,
+        "bid": 1.5,
+        "symbol": {"$bytes": "4100"},
+    }
 
 
 def test_objects_inside_of_objects_carry_their_class() -> None:
@@ -142,7 +146,7 @@ def test_a_frozen_dataclass_with_slots_is_pickled_without_names_so_only_its_clas
     assert show(pickle.loads(raw)).value == {"x": 1, "y": "a"}
 
 
-def test_what_stands_within_itself_is_shown_once() -> None:
+def test_what_contains_itself_is_shown_once() -> None:
     ring: list[Any] = [1]
     ring.append(ring)
     assert both_ways(ring) == [1, {"$cycle": "builtins.list"}]

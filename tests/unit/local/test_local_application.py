@@ -69,7 +69,7 @@ def test_half_a_frame_is_refused() -> None:
         run_local(application, {"in": b"\0\1a\0\4b"})
 
 
-def test_an_unknown_source_is_told_with_the_known_ones() -> None:
+def test_an_unknown_source_is_reported_with_the_known_ones() -> None:
     with pytest.raises(KeyError, match="no source 'out'; this application has 'in'"):
         run_local(properties.totals(), {"out": [b"x"]})
     with pytest.raises(KeyError, match="no source 'out'"):
@@ -86,7 +86,7 @@ def test_a_generator_needs_no_input_and_an_endless_one_is_cut() -> None:
     assert run_local(closed(wallaroo.GenSourceConfig("numbers", UpTo(0)))).outputs == []
 
 
-def test_a_batch_takes_what_it_is_told_and_the_rest_waits() -> None:
+def test_a_batch_takes_what_it_is_asked_to_and_the_rest_waits() -> None:
     running = LocalApplication(properties.totals())
     running.send("in", b"a", b"b", b"a")
 
@@ -126,7 +126,7 @@ def test_a_batch_that_fails_leaves_nothing_behind_either() -> None:
     assert running.batch(1) == {"stdout": [b"a 1"]}
 
 
-def test_the_clock_stamps_what_is_sent_and_moves_when_told() -> None:
+def test_the_clock_stamps_what_is_sent_and_moves_when_it_is_set() -> None:
     clock = VirtualClock()
     clock.advance(1.5)
 

@@ -1,4 +1,6 @@
-"""Time in an application under test: extractors, what is too far ahead, expiry, and what is refused."""
+"""Time in an application under test: extractors, what is too far ahead, expiry, and what is
+refused.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_a_name_is_not_used_twice() -> None:
     "text",
     ["", "{", "[]", "{}", '{"format": 2}', '{"format": 1, "master": {"pid": 1}, "workers": []}'],
 )
-def test_a_damaged_record_names_the_cure(tmp_path: Path, text: str) -> None:
+def test_a_damaged_record_names_the_fix(tmp_path: Path, text: str) -> None:
     (tmp_path / state.RECORD).write_text(text)
     with pytest.raises(
         PeerError,
@@ -101,12 +101,12 @@ def test_two_commands_do_not_change_a_cluster_at_once(
                 pytest.fail("both hold it")
 
 
-# -- after the machine was started anew, or the folder was damaged
+# -- after the machine was started again, or the folder was damaged
 # -----------------------------------------------------------------
 
 
 def stale(folder: Path, child: subprocess.Popen[bytes]) -> None:
-    """A record of processes that have ended, the pid of which is now somebody else's."""
+    """A record of processes that have ended, the pid of which is now another process's."""
     folder.mkdir()
     process = Process(child.pid, "another boot", 1)
     state.write(
@@ -115,7 +115,7 @@ def stale(folder: Path, child: subprocess.Popen[bytes]) -> None:
     )
 
 
-def test_a_stale_record_is_told_from_a_running_cluster(folder: Path, spawn: Spawn) -> None:
+def test_a_stale_record_is_distinguished_from_a_running_cluster(folder: Path, spawn: Spawn) -> None:
     child = spawn()
     stale(folder, child)
     cluster = LocalCluster.attach(folder)
@@ -204,7 +204,7 @@ def test_a_port_that_is_taken_is_named(folder: Path) -> None:
             LocalCluster.start(folder, port=port)
 
 
-def test_a_free_port_that_somebody_else_takes_first_is_not_the_end(
+def test_a_free_port_that_another_takes_first_is_not_the_end(
     folder: Path, fake_spark: FakeSpark
 ) -> None:
     fake_spark(
@@ -216,7 +216,7 @@ def test_a_free_port_that_somebody_else_takes_first_is_not_the_end(
     assert (folder / "tries").read_text() == "x\n" * local.PORT_TRIES
 
 
-def test_without_spark_the_cure_is_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_spark_the_fix_is_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(PeerError, match='pip install "pyspark=='):

@@ -49,7 +49,7 @@ def test_explain_names_collect_and_meetings() -> None:
         .to(count)
         .to_sink(SINK)
     )
-    told = explain.text(wallaroo.build_application("Met", met).plan)
+    shown = explain.text(wallaroo.build_application("Met", met).plan)
     assert (
-        "Keyed streams meet here, each by the key it has: 'count' keeps one state per key." in told
+        "Keyed streams meet here, each by the key it has: 'count' keeps one state per key." in shown
     )

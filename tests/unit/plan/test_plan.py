@@ -1,4 +1,4 @@
-"""Where the planner cuts, what it leaves out, and the laws that every plan obeys."""
+"""Where the planner cuts, what it leaves out, and the invariants that every plan keeps."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_pipeline_without_a_key_is_one_stage() -> None:
     assert shape(tcp("in").to(shout).to(whisper).to_sink(SINK)) == ["0 shout+whisper sinks 0"]
 
 
-def test_word_count_cuts_at_its_key_and_ships_events_because_a_step_stands_in_front() -> None:
+def test_word_count_cuts_at_its_key_and_ships_events_because_a_step_comes_before() -> None:
     assert shape(tcp("in").to(shout).key_by(first_letter).to(count).to_sink(SINK)) == [
         "0 shout > 1 by first_letter",
         "1 count sinks 0",
@@ -238,7 +238,7 @@ MANY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("pipeline", MANY.values(), ids=MANY.keys())
-def test_plans_obey_the_laws_of_the_model(pipeline: Any) -> None:
+def test_plans_keep_the_invariants_of_the_model(pipeline: Any) -> None:
     made = plan(pipeline)
     assert [stage.id for stage in made.stages] == list(range(len(made.stages)))
     for stage in made.stages:

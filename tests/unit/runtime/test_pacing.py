@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from wallaroo.runtime.pacing import EVENTS_FIRST, EVENTS_MIN, Pacer
+from wallaroo.runtime.pacing import Pacer
+from wallaroo.tuning import DEFAULT
 
 
 def settled(
@@ -34,14 +35,14 @@ def test_batches_settle_about_the_target_whatever_an_event_costs(
 def test_a_target_below_the_fixed_cost_does_not_starve_the_batches() -> None:
     """Smaller batches would not be quicker, only the backlog would grow."""
     last = settled(0.8, 1.3e-6, 0.5, 1_100)
-    assert min(events for events, _ in last) > 10 * EVENTS_MIN
+    assert min(events for events, _ in last) > 10 * DEFAULT.pace.events_min
 
 
 @pytest.mark.parametrize("waiting_s", [0.05, 0.3, 1.0])
 def test_a_task_that_waits_before_its_first_event_does_not_starve_the_batches(
     waiting_s: float,
 ) -> None:
-    """A broker that was held for seconds, and is slow afterwards: batches shrink, and grow again."""
+    """A broker that was held for seconds and is slow afterwards: batches shrink and grow again."""
     noise = random.Random(1)
     pacer = Pacer(0.5)
     for number in range(300):
@@ -49,7 +50,7 @@ def test_a_task_that_waits_before_its_first_event_does_not_starve_the_batches(
         held_s = 4.0 if number in (20, 25) else 0.0
         busy_s = (waiting_s + 1e-4 * events) * noise.uniform(0.8, 1.2) + held_s
         pacer.batch_took(events, 0.4 + busy_s, busy_s, 2)
-    assert pacer.events_max > EVENTS_FIRST
+    assert pacer.events_max > DEFAULT.pace.events_first
 
 
 def test_events_that_are_slow_are_left_slow() -> None:
@@ -75,11 +76,11 @@ def test_batches_that_end_at_coarse_chunks_count_as_full() -> None:
 
 def test_a_batch_that_took_all_there_was_says_nothing() -> None:
     pacer = Pacer(1.0)
-    assert pacer.batch_took(10, 0.15, 0.01, 1) == EVENTS_FIRST
+    assert pacer.batch_took(10, 0.15, 0.01, 1) == DEFAULT.pace.events_first
 
 
 def test_an_empty_batch_says_nothing_however_long_it_took() -> None:
-    assert Pacer(1.0).batch_took(0, 5.0, 4.9, 1) == EVENTS_FIRST
+    assert Pacer(1.0).batch_took(0, 5.0, 4.9, 1) == DEFAULT.pace.events_first
 
 
 def test_quick_code_gets_a_task_per_thousands_of_events() -> None:

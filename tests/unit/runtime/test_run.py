@@ -1,4 +1,6 @@
-"""A run's life, on a host without Spark: its start and its phases, how it is watched, how it ends."""
+"""A run's life, on a host without Spark: its start and its phases, how it is watched, how it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -93,11 +95,11 @@ def test_a_stop_ends_though_the_batch_under_way_does_not(
 def test_a_batch_that_is_overdue_is_reported_in_the_status_and_in_the_log(
     tmp_path: Path, gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Telling(InProcessHost):
+    class Describing(InProcessHost):
         def stuck(self, batch: int) -> tuple[str, ...]:
             return ("task 0 of level 0 is at app.py:7 in slow()",)
 
-    run = new_run(tmp_path, Telling(), overdue_s=0.2)
+    run = new_run(tmp_path, Describing(), overdue_s=0.2)
     run.start()
     until(lambda: "batch 0 to end; task 0 of level 0 is at app.py:7" in run.status().waiting_for)
     gate.set()

@@ -1,5 +1,5 @@
-"""Event time on a host with the real spool, state and commits: time moves without input, input ends,
-and a batch that dies changes nothing.
+"""Event time on a host with the real spool, state and commits: time moves without input, input
+ends, and a batch that dies changes nothing.
 """
 
 from __future__ import annotations
@@ -14,26 +14,23 @@ from tests.conformance.apps import sessions
 from tests.conformance.cases import TIMED_LINES as LINES
 from tests.conformance.cases import per_key
 from wallaroo.options import RunOptions
-from wallaroo.runtime import commit_protocol, pacing
+from wallaroo.runtime import commit_protocol
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.tuning import Pace, Tuning
+
+SMALL = Tuning(Pace(events_first=16, events_min=16))
 
 
 def new_run(application: wallaroo.Application, tasks: int = 3, **options: Any) -> Run:
-    return Run(application, RunOptions(status_address=None, **options), InProcessHost(tasks))
+    options = {"status_address": None, "tuning": SMALL, **options}
+    return Run(application, RunOptions(**options), InProcessHost(tasks))
 
 
 def written(folder: Path) -> dict[str, list[str]]:
     return per_key((folder / "out.txt").read_text().splitlines())
 
 
-@pytest.fixture
-def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "EVENTS_FIRST", 16)
-    monkeypatch.setattr(pacing, "EVENTS_MIN", 16)
-
-
-@pytest.mark.usefixtures("_small_batches")
 def test_input_that_ends_fires_everything_before_the_run_is_finished(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("".join(line + "\n" for line in LINES))
     run = new_run(sessions.one_step(tmp_path, tmp_path), checkpoint=tmp_path / "state")
@@ -51,10 +48,9 @@ def test_input_that_ends_fires_everything_before_the_run_is_finished(tmp_path: P
 
 
 class Died(Exception):
-    """Stands for the end of the process."""
+    """In place of the end of the process."""
 
 
-@pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
 def test_a_batch_with_timers_that_dies_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str

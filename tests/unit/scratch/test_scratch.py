@@ -142,7 +142,7 @@ def test_a_folder_that_is_being_made_stays(tmp_path: Path, monkeypatch: pytest.M
     own.remove()
 
 
-def test_a_folder_without_a_lock_can_be_used_and_removed_and_is_nobody_elses(
+def test_a_folder_without_a_lock_can_be_used_and_removed_and_is_no_other_process_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_locks(descriptor: int, how: int) -> None:

@@ -51,7 +51,7 @@ def wrong(root: Path, files: dict[str, str]) -> list[str]:
         ({"wallaroo/state/a.py": "import pyspark.sql\n"}, "pyspark belongs into wallaroo.spark"),
         (
             {"wallaroo/spark/a.py": "from wallaroo.cli import main\n"},
-            "nobody imports the command line",
+            "the command line is imported by no module",
         ),
         (
             {"wallaroo/state/a.py": "def f():\n    import json\n"},

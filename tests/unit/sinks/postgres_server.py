@@ -45,7 +45,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def create(self) -> None:
-        """Make the cluster; nobody but this machine's users can reach it, and it trusts them."""
+        """Make the cluster; only this machine's users can reach it, and it trusts them."""
         if self._as:
             shutil.chown(self.folder, OWNER)
         options = ["-U", OWNER, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"]

@@ -29,7 +29,7 @@ def test_a_port_may_be_text_as_the_command_line_helper_gives_it() -> None:
 
 
 @pytest.mark.parametrize("port", ["", "http", 0, 65536, None])
-def test_what_is_no_port_is_refused_with_the_cure(port: object) -> None:
+def test_what_is_no_port_is_refused_with_the_fix(port: object) -> None:
     with pytest.raises(WallarooParameterError, match="Give a number from 1 to 65535"):
         TCPSinkConfig("127.0.0.1", port)  # type: ignore[arg-type]  # the mistake under test
 

@@ -1,4 +1,6 @@
-"""The disk refuses: whatever call of a file sink fails, the next start loses and doubles nothing."""
+"""The disk refuses: whatever call of a file sink fails, the next start loses and doubles
+nothing.
+"""
 
 from __future__ import annotations
 

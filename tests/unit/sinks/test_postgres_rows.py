@@ -218,7 +218,7 @@ def test_a_row_encoder_that_cannot_be_made_is_refused(wrong: Callable[[], Any], 
         wrong()
 
 
-def test_an_application_with_the_sink_is_built_without_a_complaint_and_tells_no_password() -> None:
+def test_an_application_with_the_sink_is_built_without_a_problem_and_shows_no_password() -> None:
     pipeline = wallaroo.source("words", wallaroo.FileSourceConfig("words", "words.txt")).to_sink(
         configured(as_row)
     )
@@ -231,6 +231,6 @@ def test_an_application_with_the_sink_is_built_without_a_complaint_and_tells_no_
     ("table", "columns"),
     [("counts", "word"), ("counts", ()), ("", ("a",)), ("a.b.c", ("a",)), ("a.", ("a",))],
 )
-def test_names_that_cannot_be_are_refused_with_the_cure(table: str, columns: Any) -> None:
+def test_names_that_cannot_be_are_refused_with_the_fix(table: str, columns: Any) -> None:
     with pytest.raises(WallarooParameterError, match="Give "):
         PostgresSinkConfig("", table, columns)

@@ -294,7 +294,7 @@ def test_the_ledger_keeps_the_last_batches_only(
     assert place.ledger_batches() == [5, 6, 7]
 
 
-def test_a_missing_table_ends_the_run_with_the_cure(
+def test_a_missing_table_ends_the_run_with_the_fix(
     server: Server, tmp_path: Path, eventually: Eventually
 ) -> None:
     committer = PostgresSinkConfig(server.dsn, "nowhere", ("a",)).committer("s", tmp_path, True)

@@ -1,4 +1,6 @@
-"""Many files as one log: each record once, however they are cut, and clear words where files change."""
+"""Many files as one log: each record once, however they are cut, and clear words where files
+change.
+"""
 
 from __future__ import annotations
 

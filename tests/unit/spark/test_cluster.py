@@ -73,7 +73,7 @@ def test_a_layout_is_filled_once_and_used_as_long_as_tasks_run_where_they_are_wa
     assert (layouts[0].prepared, layouts[0].forgotten) == (1, 0)
 
 
-def test_a_layout_that_tasks_keep_straying_from_is_made_anew(cluster: Cluster) -> None:
+def test_a_layout_that_tasks_keep_leaving_is_made_again(cluster: Cluster) -> None:
     """What holds a task to its host was put elsewhere, when its host was busy: it would stay there
     for ever.
     """
@@ -83,7 +83,7 @@ def test_a_layout_that_tasks_keep_straying_from_is_made_anew(cluster: Cluster) -
     assert layouts[-1].prepared == 1
 
 
-def test_a_single_stray_task_changes_nothing(cluster: Cluster) -> None:
+def test_a_single_misplaced_task_changes_nothing(cluster: Cluster) -> None:
     layouts = []
     for _ in range(3):
         layouts += [batch(cluster, "worker-b", "worker-b") for _ in range(MISPLACED[0] - 1)]

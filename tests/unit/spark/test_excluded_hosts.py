@@ -46,8 +46,8 @@ def test_tasks_wait_for_their_own_hosts_while_some_host_is_refused(
 
 def test_a_reason_is_news_once(context: Any) -> None:
     refused = ExcludedHosts(context)
-    told = [refused.add("a", why) for why in ("no library", "no library", "no checkpoint")]
-    assert told == [True, False, True]
+    added = [refused.add("a", why) for why in ("no library", "no library", "no checkpoint")]
+    assert added == [True, False, True]
     refused.keep(())
     assert refused.add("a", "no checkpoint")
 

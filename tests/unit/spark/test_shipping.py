@@ -81,9 +81,7 @@ def test_modules_and_packages_go_and_nothing_else(tmp_path: Path) -> None:
     assert names - sources == {"app.pyc", "helper.pyc", "lib/__init__.pyc", "lib/deep/__init__.pyc"}
 
 
-def test_a_folder_that_is_too_large_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shipping, "BYTES_MAX", 10)
+def test_a_folder_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("x = 1  # more than ten bytes\n")
     with pytest.raises(PeerError, match="folder of its own"):
-        shipped(tmp_path)
+        list(shipping.modules_in(tmp_path, bytes_max=10))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from wallaroo.runtime.intake import plan_ends
 from wallaroo.sources.log import Position
 from wallaroo.sources.spooled import SpoolLog
@@ -34,6 +36,15 @@ def test_a_large_backlog_is_shared_in_proportion(tmp_path: Path) -> None:
     logs = {"a": spool(tmp_path / "a", 90), "b": spool(tmp_path / "b", 10)}
     ends = plan_ends({"a": BEGINNING, "b": BEGINNING}, logs, 500)
     assert {name: end.events for name, end in ends.items()} == {"a": 450, "b": 50}
+
+
+@pytest.mark.parametrize(("most", "taken"), [(0, 100), (200, 200), (900, 250)])
+def test_of_a_backlog_of_many_batches_more_is_taken_but_never_all(
+    tmp_path: Path, most: int, taken: int
+) -> None:
+    logs = {"a": spool(tmp_path / "a", 100)}
+    ends = plan_ends({"a": BEGINNING}, logs, 100, most)
+    assert ends["a"].events == taken
 
 
 def test_the_smallest_bound_still_moves_every_source_that_has_something(tmp_path: Path) -> None:

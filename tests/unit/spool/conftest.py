@@ -1,4 +1,4 @@
-"""Spools that are served over the network, and a network that breaks when it is told to."""
+"""Spools that are served over the network, and a network that breaks when it is asked to."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,8 +63,10 @@ class Served:
     def local(self, source: str) -> SpoolReader:
         return SpoolReader(self.folder(source))
 
-    def remote(self, source: str, address: tuple[str, int] | None = None) -> RemoteSpool:
-        return RemoteSpool(address or self.address, self.secret, source)
+    def remote(
+        self, source: str, address: tuple[str, int] | None = None, **limits: Any
+    ) -> RemoteSpool:
+        return RemoteSpool(address or self.address, self.secret, source, **limits)
 
     def both(self, source: str, start: Boundary, end: Boundary) -> tuple[list[Chunk], list[Chunk]]:
         return list(self.local(source).chunks(start, end)), list(
@@ -86,7 +89,7 @@ def no_connection_is_left() -> Iterator[None]:
 
 
 class Proxy:
-    """Stands between readers and a server; cuts connections after so many bytes of the server's, in
+    """Between readers and a server; cuts connections after so many bytes of the server's, in
     order of connections.
     """
 

@@ -1,4 +1,4 @@
-"""The spool's invariants, on real files: what is appended and published is read, whole or not at all."""
+"""The spool's invariants, on real files: what is appended and published is read, whole or not."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_new_spool_has_an_empty_head(tmp_path: Path) -> None:
     assert SpoolReader(tmp_path).head() == Head()
 
 
-def test_the_head_tells_what_the_writer_said(tmp_path: Path) -> None:
+def test_the_head_has_what_the_writer_said(tmp_path: Path) -> None:
     writer = filled(tmp_path, [1])
     writer.publish(is_ended=True, is_paused=True, connections=4, rejected=2, error="é" * 1000)
     head = SpoolReader(tmp_path).head()

@@ -134,7 +134,7 @@ def test_bytes_of_another_place_are_not_taken_for_the_range(served: Served) -> N
         list(served.remote(source).chunks(Boundary(3, 0), boundaries[-1]))
 
 
-def test_a_file_that_ends_below_the_range_is_told(served: Served) -> None:
+def test_a_file_that_ends_below_the_range_is_reported(served: Served) -> None:
     source, boundaries = served.fill([20, 20])
     path = next(served.folder(source).glob("*.chunks"))
     os.truncate(path, path.stat().st_size - 1)
@@ -144,7 +144,7 @@ def test_a_file_that_ends_below_the_range_is_told(served: Served) -> None:
         list(served.remote(source).chunks(BEGIN, boundaries[-1]))
 
 
-def test_a_wrong_secret_is_told_at_once(served: Served) -> None:
+def test_a_wrong_secret_is_reported_at_once(served: Served) -> None:
     source, boundaries = served.fill([1])
     began = time.monotonic()
     with pytest.raises(
@@ -185,32 +185,33 @@ def test_another_program_at_the_port_is_not_believed(words: tuple[bytes, ...], w
     impostor.close()
 
 
-def test_a_server_that_stays_away_is_told_with_host_port_and_cure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_stays_away_is_reported_with_host_port_and_fix() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = taken.getsockname()
-    monkeypatch.setattr(remote_module, "RETRY_S_MAX", 0.2)
     with pytest.raises(
         PeerError,
         match=rf"127.0.0.1:{address[1]} \(Connection refused\).*See that the driver is running",
     ):
-        list(RemoteSpool(address, b"s" * 32, "In").chunks(BEGIN, Boundary(10, 1)))
+        list(RemoteSpool(address, b"s" * 32, "In", retry_s=0.2).chunks(BEGIN, Boundary(10, 1)))
 
 
-def test_a_host_without_an_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_module, "RETRY_S_MAX", 0.0)
+def test_a_host_without_an_address_is_reported() -> None:
     with pytest.raises(PeerError, match=r"cannot be read from nowhere\.invalid:7"):
-        list(RemoteSpool(("nowhere.invalid", 7), b"s" * 32, "In").chunks(BEGIN, Boundary(10, 1)))
+        list(
+            RemoteSpool(("nowhere.invalid", 7), b"s" * 32, "In", retry_s=0.0).chunks(
+                BEGIN, Boundary(10, 1)
+            )
+        )
 
 
-def test_a_server_that_takes_the_question_and_is_silent_is_told(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_takes_the_question_and_is_silent_is_reported(served: Served) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:  # connected by the kernel, never answered
-        monkeypatch.setattr(remote_module, "RETRY_S_MAX", 0.2)
         with pytest.raises(PeerError, match=r"\(timed out\)"):
-            list(RemoteSpool(mute.getsockname(), b"s" * 32, "In").chunks(BEGIN, Boundary(10, 1)))
+            list(
+                RemoteSpool(mute.getsockname(), b"s" * 32, "In", retry_s=0.2).chunks(
+                    BEGIN, Boundary(10, 1)
+                )
+            )
 
 
 def test_all_ranges_of_a_process_come_over_one_connection(served: Served) -> None:
@@ -255,37 +256,46 @@ def test_a_range_left_in_the_middle_does_not_disturb_the_next(served: Served) ->
     assert remote == local
 
 
-def test_a_connection_cut_at_any_byte_loses_and_repeats_nothing(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_cut_at_any_byte_loses_and_repeats_nothing(served: Served) -> None:
     source, boundaries = served.fill([10, 1, 30])
-    monkeypatch.setattr(remote_module, "WINDOW_BYTES", 60)
     local = list(served.local(source).chunks(BEGIN, boundaries[-1]))
     greeting = SERVER_HELLO.size + ANSWER.size + 32
     whole = greeting + ANSWER.size + boundaries[-1].byte
     for cut in range(whole):
         proxy = Proxy(served.address, cuts=[cut])
-        assert list(served.remote(source, proxy.address).chunks(BEGIN, boundaries[-1])) == local, (
-            f"cut at byte {cut}"
-        )
+        assert (
+            list(
+                served.remote(source, proxy.address, window_bytes=60).chunks(BEGIN, boundaries[-1])
+            )
+            == local
+        ), f"cut at byte {cut}"
         assert proxy.connections == 2
         proxy.close()
 
 
-def test_a_server_that_breaks_off_every_time_is_given_up_unless_chunks_come(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_breaks_off_every_time_is_given_up_unless_chunks_come(served: Served) -> None:
     source, boundaries = served.fill([40] * 30)
-    monkeypatch.setattr(remote_module, "WINDOW_BYTES", 100)
-    monkeypatch.setattr(remote_module, "RETRY_S_MAX", 0.3)
     head = SERVER_HELLO.size + ANSWER.size + 32 + ANSWER.size
     slow = Proxy(served.address, cuts_all_at=head + 150)
-    assert len(list(served.remote(source, slow.address).chunks(BEGIN, boundaries[-1]))) == 30
+    assert (
+        len(
+            list(
+                served.remote(source, slow.address, window_bytes=100, retry_s=0.3).chunks(
+                    BEGIN, boundaries[-1]
+                )
+            )
+        )
+        == 30
+    )
     assert slow.connections >= 10
     slow.close()
     stuck = Proxy(served.address, cuts_all_at=head + 10)
     with pytest.raises(PeerError, match=r"the server closed the connection|timed out"):
-        list(served.remote(source, stuck.address).chunks(BEGIN, boundaries[-1]))
+        list(
+            served.remote(source, stuck.address, window_bytes=100, retry_s=0.3).chunks(
+                BEGIN, boundaries[-1]
+            )
+        )
     stuck.close()
 
 

@@ -10,9 +10,9 @@ import pytest
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.maintenance.check_log import read_commits
 from wallaroo.runtime.housekeeping import Housekeeping
-from wallaroo.state import commits as commits_module
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit, CommitLog, SnapshotRef
+from wallaroo.tuning import Tuning
 
 ONE = (SnapshotRef("snapshots/1", 0, 1, 1, 10, "d"),)
 
@@ -77,14 +77,12 @@ def test_a_reader_sees_what_a_run_has_grown_by_and_reads_again_what_it_forgot(
     assert log.read(0).id == "id 0"
 
 
-def test_a_reader_sees_all_of_a_run_after_which_another_one_began(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_sees_all_of_a_run_after_which_another_one_began(checkpoint: Checkpoint) -> None:
     publish(checkpoint, 0)
     log = CommitLog(checkpoint.storage)
     assert log.batches() == [0]
     publish(checkpoint, 1)
-    monkeypatch.setattr(commits_module, "RUN_BYTES_MAX", 0)
+    checkpoint.commits.append_from_here(run_bytes_max=0)
 
     publish(checkpoint, 2, 3)
 
@@ -173,11 +171,9 @@ def test_rolling_back_cuts_a_run_in_the_middle_and_over_damage(checkpoint: Check
     opened.release()
 
 
-def test_a_run_goes_when_none_of_its_commits_is_needed(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_when_none_of_its_commits_is_needed(checkpoint: Checkpoint) -> None:
     publish(checkpoint, 0, 1)
-    monkeypatch.setattr(commits_module, "RUN_BYTES_MAX", 0)
+    checkpoint.commits.append_from_here(run_bytes_max=0)
     publish(checkpoint, 2, 3)
 
     checkpoint.commits.remove_before(1)
@@ -202,13 +198,11 @@ def test_a_full_disk_leaves_the_run_as_it_was(
     assert run_of(checkpoint).read_bytes() == before
 
 
-def test_snapshots_that_a_commit_is_about_to_name_survive_a_sweep(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_snapshots_that_a_commit_is_about_to_name_survive_a_sweep(checkpoint: Checkpoint) -> None:
     """Tasks write them beside the batches; older ones that nothing names go."""
-    monkeypatch.setattr("wallaroo.runtime.housekeeping.SWEEP_EVERY", 1)
-    monkeypatch.setattr("wallaroo.runtime.housekeeping.SWEEP_S", 0.0)
-    keeper = Housekeeping(checkpoint, 2, 1, is_frequent=True)
+    keeper = Housekeeping(
+        checkpoint, 2, 1, is_frequent=True, tuning=Tuning(sweep_every=1, sweep_s=0.0)
+    )
     for name in ("4.0.a", "2.0.b", "9.1.c"):
         checkpoint.storage.publish(f"snapshots/{name}.snapshot", b"")
     force = (SnapshotRef("snapshots/3.0.x.snapshot", 0, 1, 3, 0),)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.runtime.housekeeping import SWEEP_EVERY, Housekeeping
+from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef
 from wallaroo.state.delta import Origin, encode
 from wallaroo.state.snapshots import oldest_needed
+from wallaroo.tuning import DEFAULT
 
 GROUPS = 2
 
@@ -59,9 +60,9 @@ def deltas(checkpoint: Checkpoint) -> list[int]:
 def test_without_snapshots_of_every_group_the_whole_log_stays(checkpoint: Checkpoint) -> None:
     keeper = Housekeeping(checkpoint, GROUPS, retain=1)
     only_one = (snapshot(checkpoint, 0, 5),)
-    for batch in range(SWEEP_EVERY + 1):
+    for batch in range(DEFAULT.sweep_every + 1):
         committed(checkpoint, keeper, batch, only_one if batch > 5 else ())
-    assert deltas(checkpoint) == list(range(SWEEP_EVERY + 1))
+    assert deltas(checkpoint) == list(range(DEFAULT.sweep_every + 1))
 
 
 def test_the_log_goes_up_to_the_oldest_snapshot_in_force_and_not_one_batch_further(
@@ -69,20 +70,20 @@ def test_the_log_goes_up_to_the_oldest_snapshot_in_force_and_not_one_batch_furth
 ) -> None:
     keeper = Housekeeping(checkpoint, GROUPS, retain=1)
     in_force = (snapshot(checkpoint, 0, 5), snapshot(checkpoint, 1, 9))
-    for batch in range(SWEEP_EVERY + 1):
+    for batch in range(DEFAULT.sweep_every + 1):
         committed(checkpoint, keeper, batch, in_force if batch > 9 else ())
-    assert deltas(checkpoint) == list(range(6, SWEEP_EVERY + 1))
+    assert deltas(checkpoint) == list(range(6, DEFAULT.sweep_every + 1))
     assert checkpoint.commits.batches()[0] == 6
 
 
 def test_what_an_older_retained_commit_needs_stays(checkpoint: Checkpoint) -> None:
     keeper = Housekeeping(checkpoint, GROUPS, retain=4)
     in_force: tuple[SnapshotRef, ...] = ()
-    for batch in range(SWEEP_EVERY + 1):
+    for batch in range(DEFAULT.sweep_every + 1):
         if batch in (3, 14):  # as tasks do: a snapshot of what was committed by the batch before
             in_force = (snapshot(checkpoint, 0, batch - 1), snapshot(checkpoint, 1, batch - 1))
         committed(checkpoint, keeper, batch, in_force)
-    # commit 13, the oldest of four, stands on the snapshots of batch 2
+    # commit 13, the oldest of four, needs the snapshots of batch 2
     assert deltas(checkpoint)[0] == 3
     assert len(checkpoint.storage.names("snapshots")) == 4
 
@@ -131,9 +132,9 @@ def test_the_oldest_needed_batch_is_the_one_behind_the_oldest_snapshot() -> None
 def test_without_state_only_the_retained_commits_stay(checkpoint: Checkpoint) -> None:
     """There will never be a snapshot to wait for."""
     keeper = Housekeeping(checkpoint, 0, retain=2)
-    for batch in range(SWEEP_EVERY + 1):
+    for batch in range(DEFAULT.sweep_every + 1):
         commit = Commit(batch, {}, checkpoint=checkpoint.id, id=f"id {batch}")
         checkpoint.commits.publish(commit)
         keeper.committed(commit)
 
-    assert checkpoint.commits.batches() == [SWEEP_EVERY - 1, SWEEP_EVERY]
+    assert checkpoint.commits.batches() == [DEFAULT.sweep_every - 1, DEFAULT.sweep_every]

@@ -1,4 +1,4 @@
-"""Opening a checkpoint: whose folder it is, who holds it, and what stands in the way."""
+"""Opening a checkpoint: whose folder it is, who holds it, and what is in the way."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Log:
     def write(
         self, batch: int, *entries: Entry, snapshots: tuple[SnapshotRef, ...] = (), line: str = ""
     ) -> None:
-        """``line`` tells commits of one number apart: it becomes part of the id."""
+        """``line`` distinguishes commits of one number: it becomes part of the id."""
         file = f"deltas/{batch}{line}.delta"
         content, digest = encode(Origin("c", batch, file), {3: list(entries)})
         self.storage.publish(file, content)
@@ -266,7 +266,7 @@ def test_another_snapshot_under_the_name_is_refused(tmp_path: Path, log: Log) ->
 
 
 def test_every_group_has_its_turn_once_a_rotation() -> None:
-    turns = [group for batch in range(100, 164) for group in due_groups(batch, 130)]
+    turns = [group for batch in range(100, 164) for group in due_groups(batch, 130, 64)]
 
     assert sorted(turns) == list(range(130))
 

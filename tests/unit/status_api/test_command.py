@@ -239,7 +239,7 @@ def test_another_version_is_reported_with_the_way_to_read_it_anyway(wallaroo: Co
     )
 
 
-def test_what_the_application_cannot_tell_is_passed_on(
+def test_what_the_application_does_not_know_is_passed_on(
     book: Book, start: Start, wallaroo: Command
 ) -> None:
     book.write({(COUNTER, "the"): {"n": 1}})

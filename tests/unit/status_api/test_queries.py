@@ -95,9 +95,7 @@ def test_source_ids_are_the_sources_names_one_each() -> None:
     assert answer("source-ids", merged(), RUNNING) == {"source_ids": ["a", "b"]}
 
 
-def test_each_state_step_lists_all_key_groups_and_each_stage_without_state_is_named_by_number_and_content() -> (
-    None
-):
+def test_state_steps_list_key_groups_and_other_stages_are_named_by_number() -> None:
     counts = answer("partition-count", merged(), RUNNING)
     assert list(counts["state_partitions"]) == ["count"]
     assert list(counts["stateless_partitions"]) == ["stage 0 (source a)", "stage 1 (source b)"]

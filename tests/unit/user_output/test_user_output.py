@@ -1,4 +1,6 @@
-"""What functions of the application print in workers: whole lines, with step and worker, in order."""
+"""What functions of the application print in workers: whole lines, with step and worker, in
+order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The aggregations that come with the package: whatever a window is cut into, they give the same."""
+"""The aggregations that come with the package: whatever a window is cut into, they give the
+same.
+"""
 
 from __future__ import annotations
 

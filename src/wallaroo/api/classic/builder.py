@@ -2,8 +2,9 @@
 
 Where it runs: driver, while an application is built.
 
-Pipelines that name the same state share its objects.  Today a state belongs to one step; so pipelines
-that share a state become one stream from there on, whose events carry the pipeline they are of.
+Pipelines that name the same state share its objects.  Today a state belongs to one step; so
+pipelines that share a state become one stream from there on, whose events carry the pipeline they
+are of.
 """
 
 from __future__ import annotations

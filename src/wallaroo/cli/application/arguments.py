@@ -106,7 +106,9 @@ def refuse_misspelled(words: Sequence[str], own: argparse.ArgumentParser, app: s
 
 
 def source_of(app: str) -> str:
-    """Return the text of the application's file and of the modules beside it; "" where it has none."""
+    """Return the text of the application's file and of the modules beside it; "" where it has
+    none.
+    """
     path = Path(app)
     if not path.is_file():
         try:

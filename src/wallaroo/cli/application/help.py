@@ -19,7 +19,9 @@ PLACEHOLDER = "name@127.0.0.1:1"
 
 
 def application_help(app: str) -> str:
-    """Return the options that ``application_setup`` reads with argparse, or why they are not known."""
+    """Return the options that ``application_setup`` reads with argparse, or why they are not
+    known.
+    """
     try:
         setup = getattr(import_application(app), "application_setup", None)
     except WallarooError as error:

@@ -140,8 +140,8 @@ def _put_first(directory: str) -> None:
     sys.path.insert(0, directory)
 
 
-def _error(app: str, what: str, cure: str, place: str = "") -> PipelineError:
-    return PipelineError(Problem(f"application '{app}'", place, what, cure))
+def _error(app: str, what: str, fix: str, place: str = "") -> PipelineError:
+    return PipelineError(Problem(f"application '{app}'", place, what, fix))
 
 
 def _user_error(app: str, where: str, error: Exception, args: Sequence[str] = ()) -> PipelineError:
@@ -152,7 +152,8 @@ def _user_error(app: str, where: str, error: Exception, args: Sequence[str] = ()
         f"\n  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames
     )
     if isinstance(error, SyntaxError):
-        place, cause = f"{error.filename}:{error.lineno}", f"SyntaxError: {error.msg}"
+        place = f"{error.filename}:{error.lineno}"
+        cause = f"SyntaxError: {error.msg}"
         lines = _shown_syntax(error)
     hint = hint_for(error, args)
     return _error(app, f"{where}: {cause}{lines}", f"\n  {hint}" if hint else "", place)

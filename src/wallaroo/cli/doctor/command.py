@@ -206,10 +206,8 @@ def free_memory() -> int | None:
     system does not say.
     """
     available = memory_available(_text("/proc/meminfo"))
-    limit, used = (
-        _text("/sys/fs/cgroup/memory.max").strip(),
-        _text("/sys/fs/cgroup/memory.current").strip(),
-    )
+    limit = _text("/sys/fs/cgroup/memory.max").strip()
+    used = _text("/sys/fs/cgroup/memory.current").strip()
     if limit.isdecimal() and used.isdecimal():
         left = max(0, int(limit) - int(used))
         return left if available is None else min(available, left)
@@ -270,11 +268,11 @@ def examine_port(port: int, if_busy: Verdict) -> Finding:
     except PermissionError:
         return Finding(thing, if_busy, "needs special rights", "Choose a port above 1023.")
     except OSError as error:
-        cure = (
+        fix = (
             f"Right where a sink's receiver is running. Else end what listens there (ss -ltnp "
             f"'sport = :{port}')."
         )
-        return Finding(thing, if_busy, error.strerror or str(error), cure)
+        return Finding(thing, if_busy, error.strerror or str(error), fix)
     return Finding(thing, Verdict.OK, "free")
 
 

@@ -23,7 +23,8 @@ NEEDED = {
 }
 GIB = 1024**3
 # bytes free; a backlog of one source may fill the former within minutes
-DISK_FAIL, DISK_WARN = GIB // 4, 2 * GIB
+DISK_FAIL = GIB // 4
+DISK_WARN = 2 * GIB
 MEMORY_WARN = 2 * GIB  # the JVM takes about 1 GiB, each Python worker about 100 MiB
 FSYNC_WARN_MS = 20.0  # a batch waits for a handful of them
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
@@ -45,11 +46,11 @@ class Finding:
     thing: str
     verdict: Verdict
     seen: str
-    cure: str = ""
+    fix: str = ""
 
     def __str__(self) -> str:
         line = f"{self.verdict.value:<4}  {self.thing:<12} {self.seen}"
-        return f"{line}\n      {'':<12} -> {self.cure}" if self.cure else line
+        return f"{line}\n      {'':<12} -> {self.fix}" if self.fix else line
 
 
 def java_major(output: str) -> int | None:
@@ -116,17 +117,17 @@ def parse_ports(text: str) -> tuple[int, ...]:
 
 def judge_java(major: int | None, where: str) -> Finding:
     """Judge a Java by its major version; None where none could be started."""
-    cure = (
+    fix = (
         f"Install Java {JAVA_MIN} or newer (Debian: apt-get install openjdk-17-jre-headless) "
         f"or set JAVA_HOME to one."
     )
     if major is None:
-        return Finding("java", Verdict.FAIL, where, cure)
+        return Finding("java", Verdict.FAIL, where, fix)
     return Finding(
         "java",
         Verdict.OK if major >= JAVA_MIN else Verdict.FAIL,
         f"{major}, {where}",
-        "" if major >= JAVA_MIN else cure,
+        "" if major >= JAVA_MIN else fix,
     )
 
 
@@ -147,14 +148,14 @@ def judge_package(package: str, version: str | None, least: tuple[int, ...]) -> 
     must only be new enough.
     """
     wanted = ".".join(map(str, least))
-    cure = (
+    fix = (
         f'Run: pip install "{package}{f"=={wanted}.*" if package == "pyspark" else f">={wanted}"}"'
     )
     if version is None:
-        return Finding(package, Verdict.FAIL, "is not installed", cure)
+        return Finding(package, Verdict.FAIL, "is not installed", fix)
     found = version_tuple(version)
     is_ok = found[:2] == least if package == "pyspark" else found >= least
-    return Finding(package, Verdict.OK if is_ok else Verdict.FAIL, version, "" if is_ok else cure)
+    return Finding(package, Verdict.OK if is_ok else Verdict.FAIL, version, "" if is_ok else fix)
 
 
 def judge_cores(count: float) -> Finding:

@@ -90,7 +90,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--resume",
         action="store_true",
         help=(
-            "raw, with --out: append to FILE and report to a sink with resume=True where to continue; "
+            "raw, with --out: append to FILE and report to a sink with resume=True where to "
+            "continue; "
             "exactly once"
         ),
     )

@@ -54,7 +54,10 @@ def frame_cutter(header_length: int, length_fmt: str) -> Cutter:
     unpack_from = header.unpack_from
 
     def cut(buffer: bytearray) -> list[bytes]:
-        whole, place, end, messages = bytes(buffer), 0, len(buffer), []
+        whole = bytes(buffer)
+        place = 0
+        end = len(buffer)
+        messages = []
         while place + header_length <= end:
             begin = place + header_length
             after = begin + unpack_from(whole, place)[0]

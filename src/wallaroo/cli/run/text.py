@@ -277,7 +277,8 @@ def log_line(status: RunStatus) -> str:
         f"in {status.events_in_per_s:,.0f}/s, done {status.events_done_per_s:,.0f}/s, out "
         f"{status.outputs_per_s:,.0f}/s",
         f"backlog {events:,} events ({size(size_bytes)})",
-        f"{counted(status.batches, 'batch', 'batches')}, last {milliseconds(status.batch_ms)}, median "
+        f"{counted(status.batches, 'batch', 'batches')}, last {milliseconds(status.batch_ms)}, "
+        f"median "
         f"{milliseconds(status.batch_ms_median)}",
     ]
     facts += [

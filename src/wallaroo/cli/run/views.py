@@ -172,7 +172,7 @@ class LiveView(_Closing):
 
 
 class LinesAbove(io.TextIOBase):
-    """Stands in for a stream of the terminal: hands whole lines to ``write_above``, from any
+    """Replaces a stream of the terminal: hands whole lines to ``write_above``, from any
     thread; half a line waits for its end.
     """
 
@@ -231,7 +231,13 @@ def choose_view(is_quiet: bool, is_live_allowed: bool) -> View:
 def own_stderr() -> TextIO:
     """Return stderr under a descriptor of its own; stderr itself where it has none."""
     try:
-        return os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1, encoding="utf-8", errors="backslashreplace")  # fmt: skip
+        return os.fdopen(
+            os.dup(sys.stderr.fileno()),
+            "w",
+            buffering=1,
+            encoding="utf-8",
+            errors="backslashreplace",
+        )
     except (OSError, ValueError, AttributeError):
         return sys.stderr
 

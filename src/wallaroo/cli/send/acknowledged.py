@@ -78,13 +78,12 @@ def _send_from(
     if the peer goes away.
     """
     sock.setblocking(False)
-    view, total, first, began = (
-        memoryview(messages.content),
-        len(messages.ends),
-        count,
-        time.monotonic(),
-    )
-    at, pending = _start_of(messages, count), b""
+    view = memoryview(messages.content)
+    total = len(messages.ends)
+    first = count
+    began = time.monotonic()
+    at = _start_of(messages, count)
+    pending = b""
     while count < total:
         limit = len(view)
         if rate:

@@ -48,7 +48,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "-t",
         required=True,
         metavar="HOST:PORT[,HOST:PORT]",
-        help="targets; batches go to them in turn. Or kafka://HOST:PORT/TOPIC: a record per message",
+        help=(
+            "targets; batches go to them in turn. Or kafka://HOST:PORT/TOPIC: a record per message"
+        ),
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
@@ -218,7 +220,8 @@ def _check(args: argparse.Namespace, targets: list[Address]) -> None:
         raise ValueError("--framing lines has no headers; leave out --form frames.")
     if is_kafka(args.to) and (args.stream or args.form == "raw" or args.framing == "lines"):
         raise ValueError(
-            "to Kafka every message is a record; leave out --stream, --form raw and --framing lines."
+            "to Kafka every message is a record; leave out --stream, --form raw and --framing "
+            "lines."
         )
     if args.stream and (
         len(targets) > 1 or args.repeat != 1 or args.count or args.duration or args.form == "raw"

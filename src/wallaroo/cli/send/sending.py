@@ -126,13 +126,18 @@ def slices(blocks: Blocks, options: SendOptions) -> Iterator[tuple[memoryview, i
     for _ in range(options.repeat) if options.repeat else itertools.repeat(None):
         is_empty = True
         for block in blocks():
-            view, total, done, start = memoryview(block.content), len(block.ends), 0, 0
+            view = memoryview(block.content)
+            total = len(block.ends)
+            done = 0
+            start = 0
             size = _batch_size(block, options) if total else 0
             while done < total and left != 0:
                 number = min(size, total - done) if left is None else min(size, total - done, left)
                 end = block.ends[done + number - 1]
                 yield view[start:end], number
-                is_empty, start, done = False, end, done + number
+                is_empty = False
+                start = end
+                done = done + number
                 left = None if left is None else left - number
         if left == 0 or is_empty:
             return

@@ -65,7 +65,8 @@ def list_command(options: argparse.Namespace) -> None:
 
 def _print_commits(reader: CheckpointReader, limit: int) -> None:
     commits = reader.commits()
-    rows, before = [], reader.before(commits[0].batch) if commits else None
+    rows = []
+    before = reader.before(commits[0].batch) if commits else None
     for commit in commits:
         deltas = commit.deltas
         rows.append(
@@ -102,7 +103,8 @@ def _events(commit: Commit, before: Commit | None) -> str:
 
 
 def _print_keys(state: StateAt, options: argparse.Namespace) -> None:
-    prefix, count = options.prefix.encode(), 0
+    prefix = options.prefix.encode()
+    count = 0
 
     def matching() -> Iterator[tuple[bytes, int]]:
         nonlocal count
@@ -151,7 +153,8 @@ def get_command(options: argparse.Namespace) -> None:
 
 
 def _print_entry(entry: StoredEntry, shown: Shown, commit: Commit) -> None:
-    key_type, size = type(entry.key).__name__, grouped(len(entry.raw))
+    key_type = type(entry.key).__name__
+    size = grouped(len(entry.raw))
     print(
         f"step '{entry.step}', key {entry.key!r} ({key_type}), commit {commit.batch}, {size} bytes"
     )
@@ -217,7 +220,8 @@ def diff_command(options: argparse.Namespace) -> None:
     reader = _open(options)
     new = _state_at(reader, options.to, options.step)
     old = _state_at(reader, options.start, None)
-    showing, counts = _showing(options.app), Counter[tuple[str, str]]()
+    showing = _showing(options.app)
+    counts = Counter[tuple[str, str]]()
     print(f"from commit {old.commit.batch} to commit {new.commit.batch}")
     for change in changes(old, new, options.step):
         sign, text = _describe(change, showing)

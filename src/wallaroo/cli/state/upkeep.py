@@ -23,7 +23,8 @@ from wallaroo.maintenance.editing import remove_keys, remove_step
 from wallaroo.maintenance.rollback import roll_back
 from wallaroo.maintenance.verification import Report, verify
 
-WHOLE, DAMAGED = 0, 1
+WHOLE = 0
+DAMAGED = 1
 
 
 def add_verify(verbs: Any) -> None:

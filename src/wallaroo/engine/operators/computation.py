@@ -13,7 +13,9 @@ from wallaroo.steps import Step
 
 def build(step: Step, site: Site) -> Operator:
     """Call the step's function; ``None`` filters."""
-    function, emit, failed = step.function, site.emit, site.failed
+    function = step.function
+    emit = site.emit
+    failed = site.failed
 
     def process(key: Any, event: Any) -> None:
         try:

@@ -14,7 +14,9 @@ from wallaroo.steps import Step
 
 def build(step: Step, site: Site) -> Operator:
     """Call the step's function; emit each item of its list that is not ``None``."""
-    function, emit, failed = step.function, site.emit, site.failed
+    function = step.function
+    emit = site.emit
+    failed = site.failed
 
     def process(key: Any, event: Any) -> None:
         try:

@@ -28,9 +28,13 @@ def build(step: EventTime[Any], site: Site) -> Operator:
     """Give each event its time; one too far ahead of its receipt is not let through."""
     if step.extractor is None:
         return Operator(site.emit)  # the stage gives events the time of their receipt
-    extract, emit, failed, time = step.extractor, site.emit, site.failed, site.time
+    extract = step.extractor
+    emit = site.emit
+    failed = site.failed
+    time = site.time
     rejected = site.rejected or site.failed
-    delay_ns, ahead_ns = step.delay_ns, step.max_ahead_ns
+    delay_ns = step.delay_ns
+    ahead_ns = step.max_ahead_ns
 
     def process(key: Any, event: Any) -> None:
         try:
@@ -70,8 +74,10 @@ class CarriedTimes:
 
     def decoding(self, decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a decoder that sets the event's time first."""
-        time, rejected = self._time, self._rejected
-        delay_ns, ahead_ns = self._delay_ns, self._ahead_ns
+        time = self._time
+        rejected = self._rejected
+        delay_ns = self._delay_ns
+        ahead_ns = self._ahead_ns
 
         def decoded(payload: Any) -> Any:
             event_ns = next(self._times)
@@ -105,7 +111,8 @@ def ahead_of_receipt(ahead_ns: int, allowed_ns: int) -> AheadError:
 def no_time(event_ns: int) -> ValueError:
     """Return what is wrong with a time that cannot be one."""
     return ValueError(
-        f"{event_ns} is no time in nanoseconds since 1970: give nanoseconds as int, seconds as float, "
+        f"{event_ns} is no time in nanoseconds since 1970: give nanoseconds as int, seconds as "
+        f"float, "
         f"or an aware datetime"
     )
 

@@ -22,7 +22,9 @@ def emit_by_key(
     extractor: KeyExtractor[Any, Any], exchange: Exchange, failed: OnError, not_packed: OnError
 ) -> Emit:
     """Extract the key and put the event into its bucket."""
-    extract, routes, route = extractor.function, exchange.routes, exchange.route
+    extract = extractor.function
+    routes = exchange.routes
+    route = exchange.route
     atomic = exchange.atomic
 
     def process(before: Any, event: Any) -> None:
@@ -53,7 +55,8 @@ def emit_by_key(
 
 def emit_with_key(exchange: Exchange, not_packed: OnError) -> Emit:
     """Route by the key that the event came with."""
-    routes, route = exchange.routes, exchange.route
+    routes = exchange.routes
+    route = exchange.route
     atomic = exchange.atomic
 
     def process(key: Any, event: Any) -> None:

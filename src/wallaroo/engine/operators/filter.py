@@ -13,7 +13,9 @@ from wallaroo.steps import Filter
 
 def build(step: Filter[Any], site: Site) -> Operator:
     """Emit the events for which the step's function returns what is true."""
-    function, emit, failed = step.function, site.emit, site.failed
+    function = step.function
+    emit = site.emit
+    failed = site.failed
 
     def process(key: Any, event: Any) -> None:
         try:

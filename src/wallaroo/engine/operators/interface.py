@@ -60,8 +60,8 @@ class StageTime:
         self.receipt_ns: int = TIME_MAX
 
     def fire_at(self, time_ns: int, added_at_ns: int = TIME_MIN) -> None:
-        """Give what is emitted from here on the time of something due: as if the watermark were just
-        about to pass it.  ``added_at_ns``: ``Due.added_at_ns``.
+        """Give what is emitted from here on the time of something due: as if the watermark were
+        just about to pass it.  ``added_at_ns``: ``Due.added_at_ns``.
         """
         self.event_ns = time_ns
         self.watermark_ns = max(time_ns - 1, added_at_ns)
@@ -93,8 +93,8 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """``process`` takes each event.  When the batch has no more input, ``advance`` is called with the
-    stage's watermark (``TIME_MAX`` where all input has ended), then ``end`` where all input has
+    """``process`` takes each event.  When the batch has no more input, ``advance`` is called with
+    the stage's watermark (``TIME_MAX`` where all input has ended), then ``end`` where all input has
     ended, then ``flush``.  All may emit, and are not called where they are None.
     """
 

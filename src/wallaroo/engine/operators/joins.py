@@ -1,7 +1,7 @@
 """Joins and ``dedupe``: events that meet by key and time.
 
-Where it runs: pure (in workers).  What they do is in ``wallaroo.joins``; this joins them to the engine's
-entries and time.
+Where it runs: pure (in workers).  What they do is in ``wallaroo.joins``; this joins them to the
+engine's entries and time.
 """
 
 from __future__ import annotations

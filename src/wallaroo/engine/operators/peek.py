@@ -13,7 +13,9 @@ from wallaroo.steps import Peek
 
 def build(step: Peek[Any], site: Site) -> Operator:
     """Call the step's function, whatever it returns, and emit the event."""
-    function, emit, failed = step.function, site.emit, site.failed
+    function = step.function
+    emit = site.emit
+    failed = site.failed
 
     def process(key: Any, event: Any) -> None:
         try:

@@ -21,9 +21,12 @@ def build(step: StateComputation[Any, Any, Any], site: Site) -> Operator:
 
 
 def _plain(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
-    function, emit, failed = step.function, site.emit, site.failed
+    function = step.function
+    emit = site.emit
+    failed = site.failed
     state = site.state_of(step)
-    live, load = state.live, state.load
+    live = state.live
+    load = state.load
 
     def process(key: Any, event: Any) -> None:
         try:
@@ -42,9 +45,12 @@ def _plain(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
 
 
 def _with_context(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
-    function, emit, failed = step.function, site.emit, site.failed
+    function = step.function
+    emit = site.emit
+    failed = site.failed
     state = site.state_of(step)
-    live, load = state.live, state.load
+    live = state.live
+    load = state.load
     context = Context(state.drop, site.time)
 
     def process(key: Any, event: Any) -> None:

@@ -22,9 +22,12 @@ def build(step: StateComputationMulti[Any, Any, Any], site: Site) -> Operator:
 
 
 def _plain(step: StateComputationMulti[Any, Any, Any], site: Site) -> Emit:
-    function, emit, failed = step.function, site.emit, site.failed
+    function = step.function
+    emit = site.emit
+    failed = site.failed
     state = site.state_of(step)
-    live, load = state.live, state.load
+    live = state.live
+    load = state.load
 
     def process(key: Any, event: Any) -> None:
         try:
@@ -46,9 +49,12 @@ def _plain(step: StateComputationMulti[Any, Any, Any], site: Site) -> Emit:
 
 
 def _with_context(step: StateComputationMulti[Any, Any, Any], site: Site) -> Emit:
-    function, emit, failed = step.function, site.emit, site.failed
+    function = step.function
+    emit = site.emit
+    failed = site.failed
     state = site.state_of(step)
-    live, load = state.live, state.load
+    live = state.live
+    load = state.load
     context = Context(state.drop, site.time)
 
     def process(key: Any, event: Any) -> None:

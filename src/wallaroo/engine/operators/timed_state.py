@@ -105,8 +105,10 @@ class _Timed:
     def operator(self) -> Operator:
         expires = self._step.timing.ttl_ns is not None
         process = self._work.plain()
-        time, timers = self._site.time, self._timers
-        next_ns, opened = timers.next_ns, timers.open
+        time = self._site.time
+        timers = self._timers
+        next_ns = timers.next_ns
+        opened = timers.open
         fire = self._fire
 
         def timed(key: Any, event: Any) -> None:
@@ -138,7 +140,8 @@ class _Timed:
 
     def _fire(self, key: Key, up_to_ns: int) -> None:
         time = self._site.time
-        event_ns, watermark_ns = time.event_ns, time.watermark_ns
+        event_ns = time.event_ns
+        watermark_ns = time.watermark_ns
         while (timer := self._timers.take(key, up_to_ns)) is not None:
             self._call(key, timer.name, timer.at_ns, timer.added_at_ns)
         time.event_ns = event_ns
@@ -188,7 +191,8 @@ class _Timed:
         passed = time.watermark_ns if self._step.expires_by_event_time else time.clock_ns
         if used is None or used + self._step.timing.ttl_ns > passed:
             return
-        event_ns, watermark_ns = time.event_ns, time.watermark_ns
+        event_ns = time.event_ns
+        watermark_ns = time.watermark_ns
         self._expire(key, used)
         time.event_ns = event_ns
         time.watermark_ns = watermark_ns
@@ -196,7 +200,8 @@ class _Timed:
     def _advance_expiry(self, watermark_ns: int) -> None:
         ttl_ns = self._step.timing.ttl_ns
         passed = watermark_ns if self._step.expires_by_event_time else self._site.time.clock_ns
-        entries, expiry = self._store.entries, self._store.expiry
+        entries = self._store.entries
+        expiry = self._store.expiry
         for key, used in self._last_use.items():
             if entries.get(key, _LAST_USE) is None:
                 expiry.add(used + ttl_ns, key, _LAST_USE)

@@ -1,7 +1,7 @@
 """Windows: events of a key in, a result per window out.
 
-Where it runs: pure (in workers).  What windows do is in ``wallaroo.windows``; this joins them to the
-engine's entries and time.
+Where it runs: pure (in workers).  What windows do is in ``wallaroo.windows``; this joins them to
+the engine's entries and time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
 
 def emit_at(site: Site) -> Callable[[Any, Any, int, int], None]:
     """Emit a result with a time, and the watermark before it, of its own."""
-    time, emit = site.time, site.emit
+    time = site.time
+    emit = site.emit
 
     def emit_result(key: Any, result: Any, time_ns: int, watermark_ns: int) -> None:
         event_ns = time.event_ns

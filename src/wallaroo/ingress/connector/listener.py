@@ -1,16 +1,16 @@
 """One connector source inside the ingress: its port, its clients, its spool.
 
-Where it runs: ingress.  ``connector_protocol.worker`` decides what is said; here are the sockets and
-the disk.
+Where it runs: ingress.  ``connector_protocol.worker`` decides what is said; here are the sockets
+and the disk.
 
 The invariants:
 
 * Nothing is sent to a client but by ``publish``, after the spool was published.  So an ACK, and the
-  point of reference that a NOTIFY is answered with, name messages that are on disk: a client may forget
-  them.  That is earlier than Wallaroo's ACK after a checkpoint and as safe, because a batch that is
-  processed again reads the spool, never the client.
-* The id of a stream's last message is part of the chunk that holds the message (``resume``): after any
-  crash both are there or neither, and what a client sends again is dropped exactly.
+  point of reference that a NOTIFY is answered with, name messages that are on disk: a client may
+  forget them.  That is earlier than Wallaroo's ACK after a checkpoint and as safe, because a batch
+  that is processed again reads the spool, never the client.
+* The id of a stream's last message is part of the chunk that holds the message (``resume``): after
+  any crash both are there or neither, and what a client sends again is dropped exactly.
 * A message without a payload is no event.  Its id is not stored: sent again, it does nothing.
 """
 

@@ -52,11 +52,10 @@ def open_sinks(
     """Open every sink and let it finish what the last commit left unfinished."""
     committers: dict[str, SinkCommitter] = {}
     tokens = checkpoint.last.sinks if checkpoint.last else {}
-    history = history_of(checkpoint)
     for sink in plan.sinks:
         staging = outbox / sink.name
         make_private(staging, is_durable=is_durable)
         committer = committers[sink.name] = sink.config.committer(sink.name, staging, is_durable)
         closing.closers.add(partial(committer.close, closing.drain_s))
-        committer.recover(history, tokens.get(sink.name, []))
+        committer.recover(history_of(checkpoint, sink.name), tokens.get(sink.name, []))
     return SinkSide(committers)

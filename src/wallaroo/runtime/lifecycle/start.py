@@ -29,7 +29,7 @@ from wallaroo.runtime.lifecycle.observer import Observer
 from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.sinks import SinkClosing, SinkSide, open_sinks
 from wallaroo.runtime.lifecycle.sources import SourceSide
-from wallaroo.runtime.pacing import RESIDENT_TASK_S, TASK_S, Pacer
+from wallaroo.runtime.pacing import Pacer
 from wallaroo.runtime.recovery import step_table, with_namespaces
 from wallaroo.sources.log import Position, from_stored
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
@@ -126,7 +126,11 @@ def open_parts(
     sinks = open_sinks(order.plan, outbox, found.checkpoint, not order.is_temporary, closing)
     closers.add(order.host.close)
     order.host.open(order.site, phases.enter)
-    deployment = replace(_deployment(order, found), user_output=_user_output(order, closers))
+    deployment = replace(
+        _deployment(order, found),
+        tuning=order.options.tuning,
+        user_output=_user_output(order, closers),
+    )
     return _parts(order, found, beginnings, sinks, deployment)
 
 
@@ -150,7 +154,10 @@ def _parts(
     sinks: SinkSide,
     deployment: Deployment,
 ) -> Parts:
-    plan, options, host, checkpoint = order.plan, order.options, order.host, found.checkpoint
+    plan = order.plan
+    options = order.options
+    host = order.host
+    checkpoint = found.checkpoint
     sources = found.sources
     dropped = with_namespaces(found.judgement.dropped)
     steps = step_table(checkpoint.last, plan.step_names, dropped)
@@ -158,13 +165,14 @@ def _parts(
     housekeeping = Housekeeping(
         checkpoint,
         plan.key_groups if steps else 0,  # without state no commit needs the one before it
-        options.retain_commits,
+        options.retained,
         is_frequent=is_frequent,
+        tuning=options.tuning,
     )
     if is_frequent:
-        checkpoint.commits.append_from_here()
+        checkpoint.commits.append_from_here(options.tuning.commit_run_bytes_max)
     accounts = Accounts(plan, order.meter)
-    intake = Intake(host.admit)
+    intake = Intake(host.admit, options.tuning.pace.events_first)
     batches = Batches(
         BatchSetup(plan, deployment, steps, sources.logs, beginnings),
         protocol=BatchProtocol(
@@ -179,7 +187,7 @@ def _parts(
         housekeeping=housekeeping,
         runner=host,
         accounts=accounts,
-        pacer=Pacer(options.batch_target_s, RESIDENT_TASK_S if is_frequent else TASK_S),
+        pacer=Pacer(options.batch_target_s, options.tuning.pace, is_frequent),
         allow=intake.allow,
     )
     observer = Observer(plan, sources.logs, batches, sinks.committers, order.meter)

@@ -25,7 +25,8 @@ OLD_EVERY = 16  # collections of the youngest for one of those that survived a f
 class Garbage:
     """Collects by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_least_s: float = AT_LEAST_S) -> None:
+        self._at_least_s = at_least_s
         gc.disable()
         gc.collect()
         gc.freeze()
@@ -39,7 +40,7 @@ class Garbage:
         if gc.get_count()[0] > YOUNG_MAX:
             self._young += 1
             gc.collect(1 if self._young % OLD_EVERY == 0 else 0)
-        if time.monotonic() - self._collected_at > AT_LEAST_S:
+        if time.monotonic() - self._collected_at > self._at_least_s:
             self._collect()
 
     @property

@@ -30,13 +30,12 @@ from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import DeltaRef, SnapshotRef
-from wallaroo.state.snapshots import SNAPSHOT_EVERY, due_groups
+from wallaroo.state.snapshots import due_groups
 from wallaroo.state.storage import Storage
 from wallaroo.state.task_state import INLINE_BYTES_MAX, TaskState
 from wallaroo.tracing import trace_point
+from wallaroo.tuning import DEFAULT, Tuning
 
-REFRESH_S = 1.0  # between two views
-TURNS_PER_REFRESH = 2  # of the rotation of snapshots: all groups have had theirs in half a minute
 # a thread that computes gives way to the epochs after this time; Python's own 5 ms are an epoch
 SWITCH_S = 0.0005
 
@@ -112,11 +111,12 @@ class Background:
 class LastingState:
     """See the module's head.  ``open_at`` opens the view of this task's key groups at a commit."""
 
-    def __init__(self, key_groups: int, storage: Storage, open_at: Open):
+    def __init__(self, key_groups: int, storage: Storage, open_at: Open, tuning: Tuning = DEFAULT):
         sys.setswitchinterval(SWITCH_S)
         self._key_groups = key_groups
         self._storage = storage
         self._open_at = open_at
+        self._tuning = tuning
         self._view: TaskState | None = None
         self._newer: Layer = {}
         self._older: Layer = {}
@@ -148,7 +148,7 @@ class LastingState:
         self._newer = {}
         self._older = {}
         self._view, done = self._open_at(committed)
-        self._refresh_at = time.monotonic() + REFRESH_S
+        self._refresh_at = time.monotonic() + self._tuning.refresh_s
         return done
 
     def _keep_pending(self) -> None:
@@ -170,19 +170,23 @@ class LastingState:
         now = time.monotonic()
         if self._refresh is not None or now < self._refresh_at or not any(self._newer.values()):
             return
-        self._refresh_at = now + REFRESH_S
+        self._refresh_at = now + self._tuning.refresh_s
         self._older = self._newer
         self._newer = {}
         committed = self._committed
-        turns = range(self._turn, self._turn + TURNS_PER_REFRESH)
-        self._turn = turns.stop % SNAPSHOT_EVERY
+        turns = range(self._turn, self._turn + self._tuning.turns_per_refresh)
+        self._turn = turns.stop % self._tuning.snapshot_every
         self._refresh = Refresh(lambda: self._refreshed(committed, turns), self._background)
 
     def _refreshed(self, committed: int, turns: range) -> Refreshed:
         trace_point("view.refresh")
         state, _ = self._open_at(committed)
         trace_point("view.refreshed")
-        due = [group for turn in turns for group in due_groups(turn, self._key_groups)]
+        due = [
+            group
+            for turn in turns
+            for group in due_groups(turn, self._key_groups, self._tuning.snapshot_every)
+        ]
         name = uuid.uuid4().hex[:12]
         written = state.write_snapshots(due, committed, name, self._storage)
         trace_point("view.snapshots")

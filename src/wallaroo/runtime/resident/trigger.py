@@ -48,7 +48,8 @@ class Looks:
 
 
 class Wakes:
-    """A Unix socket that takes datagrams of whoever has something new (``wallaroo.spool.waking``).
+    """A Unix socket that takes datagrams of the thread that has something new
+    (``wallaroo.spool.waking``).
 
     Between a look at the sources and ``wait`` nothing is missed: what came meanwhile is there.
     """

@@ -130,9 +130,12 @@ class ResidentTask:
 
     def _lasting(self, plan: Plan) -> LastingState:
         if self._state is None:
-            storage = self._common.deployment.storage
+            deployment = self._common.deployment
             self._state = LastingState(
-                plan.key_groups, storage, lambda committed: self._open_at(plan, committed)
+                plan.key_groups,
+                deployment.storage,
+                lambda committed: self._open_at(plan, committed),
+                deployment.tuning,
             )
         return self._state
 

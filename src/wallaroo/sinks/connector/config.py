@@ -21,8 +21,8 @@ class SinkConnectorConfig(SinkConfig):
     """Send outputs to a sink program at ``host:port``, in order and exactly once.
 
     Each commit of the application with output is one transaction of the program's, by two-phase
-    commit; each output is a message.  Exactly once needs a program that keeps what it voted for over
-    its own crash.  While the program is away, or votes no, output waits in the outbox.
+    commit; each output is a message.  Exactly once needs a program that keeps what it voted for
+    over its own crash.  While the program is away, or votes no, output waits in the outbox.
 
     ``cookie`` has to be the program's.  ``decoder`` is for the program, where it imports this
     configuration.

@@ -2,7 +2,8 @@
 
 Where it runs: driver, in a committer's thread.
 
-While it sends it reads, so that a program that answers before it reads on is never waited for in vain.
+While it sends it reads, so that a program that answers before it reads on is never waited for in
+vain.
 """
 
 from __future__ import annotations

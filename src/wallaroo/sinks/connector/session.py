@@ -2,18 +2,18 @@
 
 Where it runs: driver, in the committer's thread.
 
-A batch is sent as messages of stream 1, each with the offset of its first byte in the sink's output;
-then phase 1 names the bytes, the program votes, and phase 2 ends the transaction.
+A batch is sent as messages of stream 1, each with the offset of its first byte in the sink's
+output; then phase 1 names the bytes, the program votes, and phase 2 ends the transaction.
 
 The invariants:
 
-* A batch is final before any of it is sent.  So a transaction is aborted only where its program voted
-  no or its vote is not known, and what it held is always sent again, from the same offset, under a new
-  name.
-* A yes is in the ledger before phase 2 says commit.  So a transaction that a program lists when it is
-  connected to again, and that is the ledger's, is committed; any other one that it lists was never
-  committed, and is aborted.  One that is in the ledger and not listed has had its phase 2, because a
-  program lists what it voted for until then.
+* A batch is final before any of it is sent.  So a transaction is aborted only where its program
+  voted no or its vote is not known, and what it held is always sent again, from the same offset,
+  under a new name.
+* A yes is in the ledger before phase 2 says commit.  So a transaction that a program lists when it
+  is connected to again, and that is the ledger's, is committed; any other one that it lists was
+  never committed, and is aborted.  One that is in the ledger and not listed has had its phase 2,
+  because a program lists what it voted for until then.
 * A batch that is in the ledger is never sent again, and the next one begins at the ledger's offset.
 
 Together: every batch is in the program's output once, if the program keeps what it voted for.

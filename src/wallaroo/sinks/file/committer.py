@@ -90,7 +90,8 @@ class FileCommitter(SinkCommitter):
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
         """Publish the last commit if that was not finished; remove what was not committed."""
-        place, last = self._place, history.last
+        place = self._place
+        last = history.last
         staged: list[StagedToken] = [token for token in tokens if token is not None]
         with self._disk_errors():
             record = read_target(place.staging, history, tokens)

@@ -3,7 +3,7 @@
 Where it runs: driver.
 
 The invariant: a part appears whole, by rename, under a name that is its identity:
-``part-<batch>-<writer>-<commit>``.  ``writer`` stands for the checkpoint and the sink, ``commit``
+``part-<batch>-<writer>-<commit>``.  ``writer`` identifies the checkpoint and the sink, ``commit``
 for the commit's id.  So a part is published exactly if its name is there, and a part of another
 run, of another sink or of a commit that was rolled back is never taken for the one with its number.
 ``.committed`` says who writes the directory while it has no part yet, and how far it was rolled
@@ -51,7 +51,7 @@ class Parts:
 
 
 def writer_of(checkpoint: str, sink: str) -> str:
-    """Return what stands for a checkpoint's sink in the names of parts."""
+    """Return what identifies a checkpoint's sink in the names of parts."""
     return blake2b(f"{checkpoint}\0{sink}".encode(), digest_size=6).hexdigest()
 
 
@@ -74,7 +74,8 @@ class DirectoryCommitter(FileCommitter):
         return self._place.target
 
     def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
-        marker, parts = self._read_marker(), self._parts(history.checkpoint)
+        marker = self._read_marker()
+        parts = self._parts(history.checkpoint)
         if parts.foreign:
             raise self._foreign(f"output of another run ({parts.foreign[0]})", history)
         own = marker is not None and marker.checkpoint == history.checkpoint
@@ -120,7 +121,8 @@ class DirectoryCommitter(FileCommitter):
     # -- rollback
 
     def _inspect_rollback(self, to: CommitId) -> None:
-        marker, parts = self._read_marker(), self._parts(to.checkpoint)
+        marker = self._read_marker()
+        parts = self._parts(to.checkpoint)
         is_other = marker is not None and marker.checkpoint != to.checkpoint
         if parts.foreign or (is_other and parts.own):
             raise CheckpointError(

@@ -49,11 +49,13 @@ class SingleFileCommitter(FileCommitter):
         return self._place.target.parent
 
     def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
-        found, size = read_sidecar(self._place.target), self._size()
+        found = read_sidecar(self._place.target)
+        size = self._size()
         if found is None:
             if size:
                 raise self._foreign(
-                    f"{size} bytes and has no {sidecar_of(self._place.target).name} that says whose "
+                    f"{size} bytes and has no {sidecar_of(self._place.target).name} that says "
+                    f"whose "
                     f"output they are",
                     history,
                 )
@@ -126,7 +128,8 @@ class SingleFileCommitter(FileCommitter):
         return self._sidecar.last == commit
 
     def _publish(self, commit: CommitId, staged: Sequence[StagedToken]) -> None:
-        start, tail = self._sidecar.end.length, self._tail
+        start = self._sidecar.end.length
+        tail = self._tail
         length = start
         descriptor = self._open_at(start)
         try:
@@ -177,7 +180,8 @@ class SingleFileCommitter(FileCommitter):
     # -- rollback
 
     def _inspect_rollback(self, to: CommitId) -> None:
-        found, size = read_sidecar(self._place.target), self._size()
+        found = read_sidecar(self._place.target)
+        size = self._size()
         if found is None and not size:
             self._sidecar = begun(to.checkpoint, self._place.sink)
             return

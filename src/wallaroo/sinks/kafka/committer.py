@@ -38,7 +38,8 @@ from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
 from wallaroo.sinks.staging import Staged
 
-EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+EXACTLY_ONCE = "exactly-once"
+AT_LEAST_ONCE = "at-least-once"
 ANSWER_S_MAX = 10.0  # for an answer; after that the session is opened again
 TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at once
 TRANSACTION_MS_MAX = 300_000  # then the broker aborts a transaction that is not finished
@@ -168,13 +169,15 @@ class _Sender:
 
     def _wait(self, waiting_max: int) -> None:
         """Wait until at most so many records are not confirmed."""
-        waiting, moved_at = len(self._producer), time.monotonic()
+        waiting = len(self._producer)
+        moved_at = time.monotonic()
         while waiting > waiting_max:
             self._producer.poll(0.1)
             if self._failure is not None:
                 raise KafkaException(self._failure)
             if len(self._producer) < waiting:
-                waiting, moved_at = len(self._producer), time.monotonic()
+                waiting = len(self._producer)
+                moved_at = time.monotonic()
             if self._is_cancelled or time.monotonic() - moved_at > ANSWER_S_MAX:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no confirmation"))
 

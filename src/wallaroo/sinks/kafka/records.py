@@ -77,7 +77,8 @@ def _bytes(what: str, value: Any) -> bytes | None:
 
 
 def _header(header: tuple[str, bytes | None]) -> bytes:
-    name, value = header[0].encode(), _bytes("value of a header", header[1])
+    name = header[0].encode()
+    value = _bytes("value of a header", header[1])
     return HEADER.pack(len(name), NONE if value is None else len(value)) + name + (value or b"")
 
 

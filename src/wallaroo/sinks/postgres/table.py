@@ -191,7 +191,8 @@ class Table(Session):
 
     def _enter(self, cursor: psycopg.Cursor[Any], batch: PendingBatch) -> bool:
         """Write the batch's line; False where it is there."""
-        target, ledger = self._target, _identifier(self._target.ledger)
+        target = self._target
+        ledger = _identifier(self._target.ledger)
         key = (target.sink, target.checkpoint, batch.batch)
         content = (batch.commit.id, batch.outputs, fingerprint(batch))
         insert = (
@@ -212,7 +213,8 @@ class Table(Session):
         if found != content:
             raise CheckpointError(
                 f"Table {target.table} holds rows of another commit {batch.batch} of sink "
-                f"'{target.sink}': a copy of this checkpoint was run, or it was rolled back. {WAYS_ON}"
+                f"'{target.sink}': a copy of this checkpoint was run, or it was rolled back. "
+                f"{WAYS_ON}"
             )
         return False
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
+from wallaroo.identity import NO_BATCH
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.tcp.egress.pipe import Message
 
@@ -33,6 +34,7 @@ class Backlog:
         self._unsent: dict[int, PendingBatch] = {}
         self._messages: dict[int, Message] = {}
         self._to_hand: deque[Message] = deque()
+        self._listed_to = NO_BATCH  # batches up to this one have pending files
 
     @property
     def sent_end(self) -> int:
@@ -43,9 +45,6 @@ class Backlog:
     def committed(self) -> int:
         """The last batch whose output left completely."""
         return next(iter(self._unsent)) - 1 if self._unsent else self.last
-
-    def __contains__(self, batch: int) -> bool:
-        return batch in self._pending
 
     def __bool__(self) -> bool:
         return bool(self._pending)
@@ -61,6 +60,26 @@ class Backlog:
         self._skipped += batch.skipped_bytes
         self.end = end_of(batch)
         self.last = batch.batch
+
+    def note_listed(self) -> None:
+        """Note that all batches have pending files."""
+        self._listed_to = self.last
+
+    def is_listed(self, batch: PendingBatch) -> bool:
+        """Whether a batch has a pending file."""
+        return batch.batch <= self._listed_to
+
+    def take_unlisted(self, before: int) -> list[PendingBatch]:
+        """Return the batches before ``before`` without a pending file, in order; they get one."""
+        found: list[PendingBatch] = []
+        for number, batch in self._pending.items():
+            if number >= before:
+                break
+            if number > self._listed_to:
+                found.append(batch)
+        if found:
+            self._listed_to = found[-1].batch
+        return found
 
     def start_again(self) -> None:
         """Have everything handed over, then the egress started."""

@@ -4,9 +4,9 @@ Where it runs: driver.
 
 The invariants:
 
-* A batch is handed to the egress first (latency) and listed as pending before ``commit`` returns.
-  If the driver dies in between, the checkpoint's last commit still has the tokens, and ``recover``
-  hands the batch over again; the egress's own record says how much of it had left.
+* A batch is handed to the egress at once, and listed as pending only where it has not left when
+  the checkpoint is about to forget its commit.  Until then the commit has the tokens: if the driver
+  dies, ``recover`` hands the batch over again; the egress's own record says how much of it had left.
 * Offsets are fixed by order alone (a batch begins where the one before it ended), so both runs mean
   the same bytes.
 * Nothing in the outbox is used, changed or removed before `outbox.look_into` has found it to belong
@@ -76,10 +76,11 @@ class OutboxCommitter(SinkCommitter):
             begin_progress(self._staging, found.progress, self._config.is_durable)
         for batch in found.released:
             self._list.remove(batch)
-        if found.unlisted is not None:
-            self._list.add(found.unlisted)
+        for batch in found.unlisted:
+            self._list.add(batch)
         with self._state:
             self._backlog = found.backlog(history.last.batch)
+            self._backlog.note_listed()
             self._left = found.progress.acked
             self._status.committed_batch = self._backlog.committed
             self._backlog.start_again()
@@ -105,9 +106,12 @@ class OutboxCommitter(SinkCommitter):
                 return
             self._backlog.add(batch)
         egress.wake()
-        with self._state:
-            if commit.batch in self._backlog:  # else it has left already
-                self._list.add(batch)
+
+    def retain_from(self, batch: int) -> None:
+        """List what has not left of earlier batches."""
+        with self._state:  # else one could leave in the midst of it
+            for late in self._backlog.take_unlisted(batch):
+                self._list.add(late)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""
@@ -210,7 +214,10 @@ class OutboxCommitter(SinkCommitter):
     def _note_released(self, last: int) -> None:
         for batch in self._backlog.take_released(last):
             self._note_sent(batch.batch, 0)
-            self._list.remove(batch)
+            if self._backlog.is_listed(batch):
+                self._list.remove(batch)
+            else:
+                remove_staged(self._staging, batch.tokens)
         if not self._backlog:
             self._left = self._backlog.sent_end
 

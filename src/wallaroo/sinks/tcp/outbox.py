@@ -7,19 +7,20 @@ The invariants:
 * Nothing in the outbox is trusted because of its name: its record and every pending file state a
   checkpoint and a commit, and both have to belong to the checkpoint at hand.
 * The pending files are one chain: the first begins where the last released batch ended, and each
-  begins where the one before it ended.  A gap is committed output that would be lost.
+  begins where the one before it ended.  A gap is committed output that would be lost.  What comes
+  after the last of them is named by retained commits.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from wallaroo.errors import CheckpointError
-from wallaroo.identity import CommitHistory
+from wallaroo.identity import NO_BATCH, CommitHistory
 from wallaroo.sinks.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import StagedToken
 from wallaroo.sinks.tcp.backlog import Backlog, end_of
@@ -34,22 +35,20 @@ class Outbox:
     is_new: bool  # the record has to be made
     released: tuple[PendingBatch, ...]  # pending files that are not needed any more
     pending: tuple[PendingBatch, ...]
-    unlisted: PendingBatch | None  # the last commit's output, which has no pending file yet
+    unlisted: tuple[PendingBatch, ...]  # output of the newest commits, without pending files
 
     @property
     def tokens(self) -> list[StagedToken]:
         """The staged output that is still needed."""
-        unlisted = self.unlisted.tokens if self.unlisted is not None else ()
-        return [*(token for batch in self.pending for token in batch.tokens), *unlisted]
+        waiting = (*self.pending, *self.unlisted)
+        return [token for batch in waiting for token in batch.tokens]
 
     def backlog(self, last: int) -> Backlog:
         """What has to be sent; ``last`` is the checkpoint's last batch."""
         progress = self.progress
         backlog = Backlog(progress.released_end + progress.skipped, progress.skipped, last)
-        for batch in self.pending:
+        for batch in (*self.pending, *self.unlisted):
             backlog.add(batch)
-        if self.unlisted is not None:
-            backlog.add(self.unlisted)
         backlog.last = max(last, progress.released_batch, backlog.last)
         return backlog
 
@@ -64,7 +63,7 @@ def look_into(
     staging: Path, pending: PendingList, history: CommitHistory, tokens: Sequence[Any]
 ) -> Outbox:
     """Check the outbox in ``staging`` against the checkpoint's history; ``tokens`` are those of its
-    last commit.
+    last commit, which is all that is known where the history has none.
 
     Raises CheckpointError, with nothing changed, where it belongs to another checkpoint or another
     line of commits, is missing, or has a gap.
@@ -87,19 +86,63 @@ def look_into(
     waiting = listed[len(released) :]
     end = _require_chain(staging, progress, waiting)
     newest = max(progress.released_batch, *(batch.batch for batch in waiting), -1)
-    last = history.last
-    unlisted = PendingBatch.of(last, end, tokens) if last.batch > newest else None
-    if unlisted is not None:
-        end = end_of(unlisted)
+    known = (
+        history if history.tokens else replace(history, retained=(history.last,), tokens=(tokens,))
+    )
+    unlisted = tuple(_unlisted(known, newest, end))
+    if unlisted:
+        end = end_of(unlisted[-1])
     if end < progress.last_end:
         raise gap_error(staging, newest + 1, progress.last_end - end)
     return Outbox(progress, is_new, released, waiting, unlisted)
 
 
+def _unlisted(history: CommitHistory, newest: int, end: int) -> Iterator[PendingBatch]:
+    """Yield the batches after ``newest``, which ended at ``end``, that only their commits name."""
+    for commit, tokens in history.outputs_after(newest):
+        batch = PendingBatch.of(commit, end, tokens)
+        if batch is not None:
+            yield batch
+            end = end_of(batch)
+
+
+def list_retained(staging: Path, pending: PendingList, history: CommitHistory) -> None:
+    """Give all output that waits a pending file, where others may be damaged.
+
+    Raises CheckpointError where it cannot be known where in the stream that output begins.
+    """
+    progress = read_progress(staging)
+    if progress is None:
+        return
+    newest = max(progress.released_batch, *pending.numbers(), NO_BATCH)
+    if not any(_unlisted(history, newest, 0)):
+        return
+    if newest == progress.released_batch:
+        start = progress.released_end + progress.skipped
+    else:
+        start = _end_of_listed(pending, newest, progress, history)
+    for batch in _unlisted(history, newest, start):
+        pending.add(batch)
+
+
+def _end_of_listed(
+    pending: PendingList, newest: int, progress: Progress, history: CommitHistory
+) -> int:
+    try:
+        return end_of(pending.read(newest))
+    except CheckpointError:
+        if progress.last_batch < newest:
+            raise
+    # it is damaged, and how far what was handed over reaches is known
+    handed = [b for b in _unlisted(history, newest, 0) if b.batch <= progress.last_batch]
+    return progress.last_end - sum(batch.bytes for batch in handed)
+
+
 def gap_error(staging: Path, batch: int, size: int) -> CheckpointError:
     """Return the error for committed output that is not in the outbox."""
     return CheckpointError(
-        f"{staging / 'pending'} lacks batch {batch}: {size} bytes of committed output. Put the file "
+        f"{staging / 'pending'} lacks batch {batch}: {size} bytes of committed output. Put the "
+        f"file "
         f"back from a copy of the checkpoint; or give that output up: "
         f"{skip_command(staging, batch)}"
     )

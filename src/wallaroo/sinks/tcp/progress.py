@@ -76,7 +76,7 @@ def begin_progress(staging: Path, progress: Progress, is_durable: bool) -> None:
     """Make the file, or replace what it says, while no egress uses it.
 
     A new one gets its name with its first record in it: without an older record beside it, a torn
-    one could not be told from damage.
+    one could not be distinguished from damage.
     """
     path = staging / NAME
     unfinished = path if path.exists() else temporary_name(path)

@@ -23,10 +23,11 @@ from typing import Any
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.errors import CheckpointError
 from wallaroo.faults import fault_point
-from wallaroo.identity import CommitId
+from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import read_staged
 from wallaroo.sinks.tcp.backlog import end_of
+from wallaroo.sinks.tcp.outbox import list_retained
 from wallaroo.sinks.tcp.progress import Progress, begin_progress, read_progress
 
 
@@ -43,10 +44,15 @@ class Skipped:
 
 
 def skip_batch(
-    staging: Path, commit: CommitId, tokens: Sequence[Any], is_durable: bool = True
+    staging: Path,
+    commit: CommitId,
+    tokens: Sequence[Any],
+    is_durable: bool = True,
+    history: CommitHistory | None = None,
 ) -> Skipped:
     """Skip the output of ``commit``, or restore it from the commit's ``tokens`` (empty where the
-    commit is not retained).
+    commit is not retained).  ``history`` has the tokens of retained commits: what of their output
+    waits is listed first.
 
     Raises CheckpointError, with nothing changed, where it can be sent, has left, or is not there.
     """
@@ -57,6 +63,8 @@ def skip_batch(
             f"A sending process uses {staging} ({error.holder}). Let it finish, or end it."
         ) from error
     try:
+        if history is not None:
+            list_retained(staging, PendingList(staging, is_durable), history)
         return _skip(staging, commit, tokens, is_durable)
     finally:
         os.close(lock)

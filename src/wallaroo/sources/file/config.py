@@ -63,9 +63,9 @@ class FileSourceConfig(SourceConfig[Line]):
         return Framing(max_size=PAYLOAD_BYTES_MAX)
 
     def open_log(self, context: LogContext) -> SourceLog:
-        framing = self.wire_framing if self.form == "frames" else None
-        cutter = cutter_of(framing, skips_empty=self.skip_empty)
-        # only a run opens it, and it imports what reads files over the network
+        # only a run opens the log, and it needs what `import wallaroo` does without
         from wallaroo.sources.file.log import FileLog, FileSource
 
+        framing = self.wire_framing if self.form == "frames" else None
+        cutter = cutter_of(framing, skips_empty=self.skip_empty)
         return FileLog(FileSource(self.name, str(self.path), cutter), os.getcwd())

@@ -2,8 +2,8 @@
 
 Where it runs: workers.
 
-The invariant: a part's bytes have the checksum that they had when the batch was planned, or the last
-of them are not passed on.  So a batch that is processed again sees the same events, wherever.
+The invariant: a part's bytes have the checksum that they had when the batch was planned, or the
+last of them are not passed on.  So a batch that is processed again sees the same events, wherever.
 """
 
 from __future__ import annotations

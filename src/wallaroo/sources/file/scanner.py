@@ -188,6 +188,7 @@ class Scanner:
         if is_last and end < len(part):
             self.failure = (
                 f"{place.file} ends inside a frame: the last {len(part) - end} bytes, from byte "
-                f"{place.offset + end} on, are not whole. First bytes {part[end : end + 16].hex(' ')}"
+                f"{place.offset + end} on, are not whole. First bytes "
+                f"{part[end : end + 16].hex(' ')}"
             )
         return end, events

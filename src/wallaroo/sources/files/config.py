@@ -22,8 +22,8 @@ from wallaroo.steps import Decoder
 
 @dataclass(frozen=True, slots=True)
 class FilesSourceConfig(SourceConfig[Event]):
-    """Read all files of a folder, or that match a pattern (``**`` for subfolders), each once; exactly
-    once, and without a copy.
+    """Read all files of a folder, or that match a pattern (``**`` for subfolders), each once;
+    exactly once, and without a copy.
 
     ``path`` is on a disk that workers see, too, or ``s3://bucket/key``.  Workers read files side by
     side; order is kept within a file.  A file has to be complete when it appears under its name:

@@ -5,7 +5,9 @@ Where it runs: everywhere; pure.
 
 from __future__ import annotations
 
-LINES, CSV, PARQUET = "lines", "csv", "parquet"
+LINES = "lines"
+CSV = "csv"
+PARQUET = "parquet"
 FORMS = (LINES, CSV, PARQUET)
 SUFFIXES = {".parquet": PARQUET, ".csv": CSV}
 

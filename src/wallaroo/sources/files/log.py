@@ -152,7 +152,8 @@ class FilesLog(SourceLog):
             ) from error
         except (OSError, ValueError) as error:  # Arrow's errors of files are ValueErrors
             raise PeerError(
-                f"source '{self._source}': {part.partition} cannot be read: {_words(error)}. Nothing "
+                f"source '{self._source}': {part.partition} cannot be read: {_words(error)}. "
+                f"Nothing "
                 f"is lost: correct it, then run again."
             ) from error
 
@@ -168,7 +169,8 @@ class FilesLog(SourceLog):
                 self._bound = sizes
             elif time.monotonic() >= until:
                 raise PeerError(
-                    f"Source '{self._source}': {self._seen.error}. Is the path right, and may it be "
+                    f"Source '{self._source}': {self._seen.error}. Is the path right, and may it "
+                    f"be "
                     f"read?"
                 )
             else:
@@ -191,22 +193,24 @@ class FilesLog(SourceLog):
         return found.sizes
 
     def _judged(self, position: Position, sizes: dict[str, int]) -> Files:
-        """Return what there is to read, with how far it was read.  Raises PeerError where a file has
-        changed or is gone too early.
+        """Return what there is to read, with how far it was read.  Raises PeerError where a file
+        has changed or is gone too early.
         """
         files: Files = {name: [0, size] for name, size in sizes.items()}
         for name, (done, size) in position.place["files"].items():
             if name in sizes and sizes[name] != size:
                 raise PeerError(
                     f"Source '{self._source}': {name} had {size:,} bytes when it was found and has "
-                    f"{sizes[name]:,} now. A file has to be complete when it appears: write it under "
+                    f"{sizes[name]:,} now. A file has to be complete when it appears: write it "
+                    f"under "
                     f"another name, such as .{name.rpartition('/')[2]}, and rename it."
                 )
             if name in sizes:
                 files[name] = [done, size]
             elif done < size:
                 raise PeerError(
-                    f"Source '{self._source}': {name} is gone after {done:,} of {size:,} bytes were "
+                    f"Source '{self._source}': {name} is gone after {done:,} of {size:,} bytes "
+                    f"were "
                     f"read. Put it back, then run again."
                 )
         return files

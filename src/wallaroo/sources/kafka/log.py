@@ -2,10 +2,10 @@
 
 Where it runs: the driver and the planner ask for heads, workers read ranges.
 
-The invariant: how far an application has come is in its commits alone.  The offsets that are committed to the
-consumer group are for people and their monitoring; nothing reads them back, unless the source is
-configured to start from them.  A partition that a position does not mention begins at offset 0: it
-was created after the run began, and nothing of it was processed.
+The invariant: how far an application has come is in its commits alone.  The offsets that are
+committed to the consumer group are for people and their monitoring; nothing reads them back, unless
+the source is configured to start from them.  A partition that a position does not mention begins at
+offset 0: it was created after the run began, and nothing of it was processed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ HEAD_S = 0.005  # a head younger than this is not asked for again
 RETRY_S = 1.0  # after a broker has not answered
 PUBLISH_S = 1.0  # between two commits of offsets to the group
 PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
-EARLIEST, LATEST, STORED = "earliest", "latest", "stored"
+EARLIEST = "earliest"
+LATEST = "latest"
+STORED = "stored"
 
 
 Answer = TypeVar("Answer")
@@ -120,7 +122,9 @@ class KafkaLog(SourceLog):
         return position_of(self._list(NEXT if start == LATEST else FIRST))
 
     def head(self) -> Head:
-        """Return how far the partitions go.  Where no broker answers: what was last known, and why."""
+        """Return how far the partitions go.  Where no broker answers: what was last known, and
+        why.
+        """
         asked = self._asked
         now = time.monotonic()
         wait_s = RETRY_S if asked.head is not None and asked.head.error else HEAD_S
@@ -161,7 +165,8 @@ class KafkaLog(SourceLog):
         if gone:
             topic, partition = gone[0]
             raise CheckpointError(
-                f"source '{self._subscription.source}': Kafka has no partition {partition} of topic "
+                f"source '{self._subscription.source}': Kafka has no partition {partition} of "
+                f"topic "
                 f"'{topic}', of which this application has processed "
                 f"{flat(position.place)[gone[0]]:,} offsets. Was the topic deleted or made again? "
                 f"Restore it, or give this application a checkpoint of its own."
@@ -176,7 +181,9 @@ class KafkaLog(SourceLog):
             )
 
     def committed(self, position: Position, released: Position | None) -> None:
-        """Publish the offsets to the consumer group, now and then, without waiting for the answer."""
+        """Publish the offsets to the consumer group, now and then, without waiting for the
+        answer.
+        """
         group = self._subscription.group
         now = time.monotonic()
         if not group or now - self._asked.published_at < PUBLISH_S:

@@ -4,7 +4,7 @@ Where it runs: driver.
 
 Spark knows nothing of a refusal: a task whose own host is busy goes, after ``spark.locality.wait``,
 wherever a core is free.  So while some host is refused that wait is long.  The scheduler reads the
-setting anew for every stage.
+setting again for every stage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pyspark import SparkContext
 
 ASK_AGAIN_S = 10.0
-WAIT, WAIT_PATIENT = "spark.locality.wait", "30s"
+WAIT = "spark.locality.wait"
+WAIT_PATIENT = "30s"
 
 
 @dataclass(frozen=True, slots=True)

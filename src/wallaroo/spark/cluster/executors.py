@@ -24,12 +24,14 @@ def executors_of(context: SparkContext) -> dict[str, Seen]:
     ms.
     """
     spark = context._jsc.sc()
-    listed, scheduler = spark.statusStore().executorList(True), spark.schedulerBackend()
+    listed = spark.statusStore().executorList(True)
+    scheduler = spark.schedulerBackend()
     found: dict[str, Seen] = {}
     for number in range(listed.size()):
         executor = listed.apply(number)
-        name, cores = str(executor.id()), int(executor.totalCores())
-        # not active: gone, or told to leave
+        name = str(executor.id())
+        cores = int(executor.totalCores())
+        # not active: gone, or asked to leave
         if name == "driver" or not cores or not scheduler.isExecutorActive(name):
             continue
         host = str(executor.hostPort()).rsplit(":", 1)[0]

@@ -44,7 +44,7 @@ def probe(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[H
         plan_of(deployment)
         _see_checkpoint(deployment)
     except Exception as caught:  # noqa: BLE001  # an error gate of the worker
-        error = _told(caught)
+        error = _as_wallaroo_error(caught)
     yield HostProbe(worker_name(), executor_host(), error)
 
 
@@ -53,18 +53,19 @@ def warm(
 ) -> Iterator[Warmed]:
     """Bring the view of some of ``tasks`` tasks to the job's last commit."""
     deque(rows, maxlen=0)
-    task, bytes_read = wanted[index], 0
+    task = wanted[index]
+    bytes_read = 0
     error: WallarooError | None = None
     try:
         state, caught_up = state_from_view(job, plan_of(job.deployment), task, tasks)
         state.close()
         bytes_read = caught_up.bytes_read
     except Exception as caught:  # noqa: BLE001  # an error gate of the worker
-        error = _told(caught)
+        error = _as_wallaroo_error(caught)
     yield Warmed(worker_name(), task, bytes_read, error)
 
 
-def _told(error: Exception) -> WallarooError:
+def _as_wallaroo_error(error: Exception) -> WallarooError:
     return error if isinstance(error, WallarooError) else unexpected(error)
 
 

@@ -61,7 +61,8 @@ class Prober:
             return False
         if not self._under_way.done():
             return True
-        done, self._under_way = self._under_way, None
+        done = self._under_way
+        self._under_way = None
         done.result()
         return False
 

@@ -6,6 +6,7 @@ Where it runs: driver.  All tasks are on this machine (docs/decisions/0017).
 
 from __future__ import annotations
 
+import gc
 import logging
 import shutil
 import threading
@@ -35,7 +36,9 @@ _log = logging.getLogger("wallaroo.run")
 ATTEMPTS = 3  # of an epoch whose tasks are lost
 SAMPLE_S = 0.25  # between epochs in which steps are timed, which costs as much as the events do
 CLOSE_S = 1.0  # for the thread that runs epochs, once its tasks are gone
-LOSSES_MAX, LOSSES_S = 10, 60.0  # of tasks, within these seconds
+# of tasks, within these seconds
+LOSSES_MAX = 10
+LOSSES_S = 60.0
 ON_ONE_MACHINE = (
     "low latency needs all tasks on this machine: --latency low takes --master local[N] only in "
     "this version, not '{master}'. Leave --latency low away, or name a local master."
@@ -168,6 +171,8 @@ class ResidentHost(OnThisMachine):
             warm_up = batches.warm_up()
         except GONE as error:
             raise failure_of(None, error) from error
+        gc.collect()
+        gc.freeze()  # what is there by now stays: a collection in an epoch need not look at it
         self._thread.start()
         return warm_up
 
@@ -248,3 +253,4 @@ class ResidentHost(OnThisMachine):
             self._thread.join(CLOSE_S)
         if self._wakes is not None and not self._thread.is_alive():
             self._wakes.close()
+        gc.unfreeze()

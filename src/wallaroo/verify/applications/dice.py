@@ -15,7 +15,8 @@ import struct
 import wallaroo
 
 EVENT = struct.Struct(">Q")
-LANES, TABLES = 256, 31
+LANES = 256
+TABLES = 31
 
 
 class Lane:

@@ -13,7 +13,8 @@ import wallaroo
 
 ORDER = struct.Struct(">B4sQ")  # 1, symbol, number of the order
 QUOTE = struct.Struct(">B4sQdd")  # 2, symbol, number of the quote, bid, offer
-ORDER_TYPE, QUOTE_TYPE = 1, 2
+ORDER_TYPE = 1
+QUOTE_TYPE = 2
 SPREAD_MAX = 0.05
 
 Order = tuple[bytes, int]
@@ -68,7 +69,8 @@ def check(event: Order | Quote, market: Market) -> tuple[bytes, int, int] | None
     """Keep a quote; reject or pass an order."""
     if len(event) == 2:
         return (event[0], event[1], market.quote) if market.is_rejecting else None
-    market.quote, market.is_rejecting = event[1], event[3] - event[2] >= SPREAD_MAX
+    market.quote = event[1]
+    market.is_rejecting = event[3] - event[2] >= SPREAD_MAX
     return None
 
 

@@ -25,7 +25,8 @@ def encode(value):
 def application_setup(args):
     (name, host, port), = wallaroo.tcp_parse_input_addrs(args)
     lines = wallaroo.source("Lines", wallaroo.TCPSourceConfig(name, host, port, decode))
-    return wallaroo.build_application("Loaded", lines.to_sink(wallaroo.TCPSinkConfig("127.0.0.1", "7002", encode)))
+    sink = wallaroo.TCPSinkConfig("127.0.0.1", "7002", encode)
+    return wallaroo.build_application("Loaded", lines.to_sink(sink))
 """
 ARGS = ["--in", "Lines@127.0.0.1:7010"]
 
@@ -86,7 +87,7 @@ def test_an_application_brings_its_own_serialization(tmp_path: Path) -> None:
         ("text.txt", "", "it is not a Python file."),
     ],
 )
-def test_what_cannot_be_loaded_is_told_with_its_cause(
+def test_what_cannot_be_loaded_is_reported_with_its_cause(
     tmp_path: Path, name: str, text: str, expected: str
 ) -> None:
     with pytest.raises(wallaroo.PipelineError) as caught:
@@ -152,7 +153,10 @@ SETUP = "import wallaroo\ndef application_setup(args):\n"
         (
             "name_app.py",
             SETUP
-            + "    at = {a[0]: a for a in wallaroo.tcp_parse_input_addrs(args)}\n    at['Orders']\n",
+            + (
+                "    at = {a[0]: a for a in wallaroo.tcp_parse_input_addrs(args)}\n    "
+                "at['Orders']\n"
+            ),
             ["KeyError: 'Orders'", "--in gives 'Lines'. Write --in Orders@HOST:PORT."],
         ),
     ],

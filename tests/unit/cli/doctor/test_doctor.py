@@ -72,11 +72,9 @@ def test_javas_version_is_read(output: str, major: int | None) -> None:
         (judge_disk("d", 1000, 0.5), Verdict.FAIL),
     ],
 )
-def test_a_thing_is_judged_and_what_is_not_ok_has_a_cure(
-    finding: Finding, verdict: Verdict
-) -> None:
+def test_a_thing_is_judged_and_what_is_not_ok_has_a_fix(finding: Finding, verdict: Verdict) -> None:
     assert finding.verdict is verdict
-    assert bool(finding.cure) == (verdict is not Verdict.OK)
+    assert bool(finding.fix) == (verdict is not Verdict.OK)
 
 
 def test_limits_of_containers_are_read() -> None:
@@ -101,7 +99,7 @@ def test_what_is_no_port_is_refused(text: str) -> None:
         parse_ports(text)
 
 
-def test_a_busy_port_is_told_from_a_free_one() -> None:
+def test_a_busy_port_is_distinguished_from_a_free_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert command.examine_port(port, Verdict.FAIL).verdict is Verdict.FAIL
@@ -126,14 +124,14 @@ def test_java_home_wins_over_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert command.examine_java().seen.startswith("8, ")
 
 
-def test_a_machine_without_java_is_told_how_to_get_it(
+def test_without_java_the_doctor_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     finding = command.examine_java()
     assert finding.verdict is Verdict.FAIL
-    assert "openjdk-17-jre-headless" in finding.cure
+    assert "openjdk-17-jre-headless" in finding.fix
 
 
 def test_a_disk_is_measured_and_left_as_it_was(tmp_path: Path) -> None:
@@ -170,4 +168,4 @@ def test_the_workers_python_is_examined_too() -> None:
     finding = command.examine_worker_python({"PYSPARK_PYTHON": "/nonexistent/python"})
     assert finding.verdict is Verdict.FAIL
     assert "there is no such program" in finding.seen
-    assert finding.cure.startswith("Run `unset PYSPARK_PYTHON`")
+    assert finding.fix.startswith("Run `unset PYSPARK_PYTHON`")

@@ -106,7 +106,7 @@ def test_what_is_missing_when_the_time_is_over_is_said_with_exit_code_1() -> Non
         ),
     ],
 )
-def test_a_wrong_option_is_said_with_its_cure(
+def test_a_wrong_option_is_reported_with_its_fix(
     options: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = arguments(*options)

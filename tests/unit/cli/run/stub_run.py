@@ -1,7 +1,7 @@
 """A program for the tests: ``wallaroo run`` with its real command line, signals and views, and a
 handle that runs nothing.
 
-Its first argument says how the handle behaves: ``obeys``, ``deaf``, ``ends``, ``user-error``,
+Its first argument says how the handle behaves: ``stops``, ``deaf``, ``ends``, ``user-error``,
 ``peer-error``, ``slow-start`` (until it is stopped), ``takes-signals`` or ``prints``.
 """
 

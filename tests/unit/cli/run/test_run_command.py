@@ -130,7 +130,7 @@ def test_an_impossible_value_is_a_wrong_command_line(
 # --------------------------------------------------------------------------------------------------
 
 
-def test_fresh_over_a_checkpoint_needs_a_yes_where_nobody_can_be_asked(
+def test_fresh_over_a_checkpoint_needs_a_yes_where_there_is_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "commits").mkdir()
@@ -218,9 +218,7 @@ def test_quiet_prints_nothing() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_an_error_in_a_users_function_exits_with_3_and_is_the_last_word_once_without_traceback() -> (
-    None
-):
+def test_an_error_in_a_users_function_exits_with_3_and_is_the_last_word_once() -> None:
     ended = finished("user-error")
     assert ended.returncode == 3
     assert ended.stderr.endswith(
@@ -259,14 +257,14 @@ def test_the_runs_own_error_comes_before_one_about_the_summary_file(tmp_path: Pa
     assert "cannot be written" not in ended.stderr
 
 
-def test_a_summary_file_in_no_directory_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_summary_file_in_no_directory_is_reported_before_anything_starts(tmp_path: Path) -> None:
     ended = finished("ends", "--summary", str(tmp_path / "absent" / "summary.json"))
     assert ended.returncode == 1
     assert "there is no directory" in ended.stderr
     assert "starting" not in ended.stderr
 
 
-def test_a_summary_file_that_cannot_be_written_is_told_after_the_run(tmp_path: Path) -> None:
+def test_a_summary_file_that_cannot_be_written_is_reported_after_the_run(tmp_path: Path) -> None:
     ended = finished("ends", "--summary", str(tmp_path))
     assert ended.returncode == 1
     assert ended.stderr.endswith("cannot be written: Is a directory. Name another file.\n")
@@ -311,7 +309,7 @@ def test_a_terminal_gets_a_table_unless_it_cannot_or_must_not(
 def test_the_first_signal_stops_at_the_batch_boundary_and_exits_with_0(
     number: signal.Signals,
 ) -> None:
-    with running("obeys") as process:
+    with running("stops") as process:
         assert process.stderr is not None
         read_until(process.stderr.fileno(), b"Market Spread running")
         process.send_signal(number)
@@ -421,7 +419,7 @@ CURSOR_OFF, CURSOR_ON = b"\x1b[?25l", b"\x1b[?25h"
 
 
 def test_on_a_terminal_the_table_is_live_and_the_cursor_comes_back_at_the_end() -> None:
-    with on_a_terminal("obeys") as (process, terminal):
+    with on_a_terminal("stops") as (process, terminal):
         screen = read_until(terminal, b"99.9")
         process.send_signal(signal.SIGINT)
         screen += read_until(terminal, b"receipt to output")

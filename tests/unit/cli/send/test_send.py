@@ -167,7 +167,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("arguments", WRONG)
-def test_a_wrong_option_is_told_in_words(
+def test_a_wrong_option_is_reported_in_words(
     arguments: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(*arguments.split()) == 2

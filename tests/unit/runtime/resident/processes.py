@@ -1,5 +1,5 @@
-"""The resident host with plain processes where Spark's workers would be: Spark takes no part between
-the start and the end of its tasks, so all but that can be tested without it.
+"""The resident host with plain processes where Spark's workers would be: Spark takes no part
+between the start and the end of its tasks, so all but that can be tested without it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TASKS = 2
 
 
 class ProcessJob:
-    """Stands in for a ``ResidentJob``; ``all`` has every one."""
+    """In place of a ``ResidentJob``; ``all`` has every one."""
 
     all: list[ProcessJob]
 

@@ -15,16 +15,10 @@ from tests.conformance.runners import REPOSITORY
 from tests.unit.runtime.resident.processes import ProcessJob, resident_host
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.options import RunOptions
-from wallaroo.runtime import pacing
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.tuning import Pace, Tuning
 
-
-@pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "EVENTS_FIRST", 16)
-    monkeypatch.setattr(pacing, "EVENTS_MIN", 16)
-    monkeypatch.setattr(pacing, "GROWTH_QUICK", 1.0)
-    monkeypatch.setattr(pacing, "GROWTH_MAX", 1.0)
+SMALL = Tuning(Pace(events_first=16, events_min=16, growth_quick=1.0, growth_max=1.0))
 
 
 def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differs(
@@ -36,6 +30,7 @@ def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differ
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
     checkpoint = tmp_path / "state"
     options = RunOptions(
+        tuning=SMALL,
         checkpoint=checkpoint,
         status_address=None,
         latency="low",

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from wallaroo.runtime.resident import lasting_state
 from wallaroo.runtime.resident.lasting_state import LastingState
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit
 from wallaroo.state.history import History
 from wallaroo.state.task_state import TaskState
+from wallaroo.tuning import Tuning
 
 GROUPS, STEP = 4, "count"
 
@@ -22,11 +22,16 @@ GROUPS, STEP = 4, "count"
 class Log:
     """A task's state, the log it reads, and the driver that commits."""
 
-    def __init__(self, checkpoint: Checkpoint):
+    def __init__(self, checkpoint: Checkpoint, refresh_s: float = 3600.0):
         self.checkpoint = checkpoint
         self.opened: list[int] = []
-        self.state = LastingState(GROUPS, checkpoint.storage, self._open)
+        self.state = self.opened_state(refresh_s)
         self.batch = -1
+
+    def opened_state(self, refresh_s: float) -> LastingState:
+        """A state of this task that nothing has been read of."""
+        storage = self.checkpoint.storage
+        return LastingState(GROUPS, storage, self._open, Tuning(refresh_s=refresh_s))
 
     def _open(self, committed: int) -> tuple[TaskState, CatchUp]:
         self.opened.append(committed)
@@ -65,7 +70,7 @@ class Log:
 
 
 class Changes:
-    """Stands in for a ``KeyedState`` that has changed."""
+    """In place of a ``KeyedState`` that has changed."""
 
     def __init__(self, written: dict[str, str | None]):
         self._written = written
@@ -76,8 +81,7 @@ class Changes:
 
 
 @pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
-    monkeypatch.setattr(lasting_state, "REFRESH_S", 3600.0)
+def log(tmp_path: Path) -> Iterator[Log]:
     checkpoint = open_checkpoint(tmp_path, is_durable=False)
     checkpoint.commits.append_from_here()
     made = Log(checkpoint)
@@ -116,10 +120,9 @@ def test_a_commit_that_the_task_did_not_see_makes_it_begin_again_from_the_log(lo
 
 
 def test_a_view_is_refreshed_beside_the_epochs_and_nothing_is_missed(
-    log: Log, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    log: Log, eventually: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(lasting_state, "REFRESH_S", 0.0)
-    log.state = LastingState(GROUPS, log.checkpoint.storage, log._open)
+    log.state = log.opened_state(refresh_s=0.0)
 
     def is_refreshed() -> bool:
         number = log.batch + 1

@@ -59,7 +59,7 @@ def test_what_came_between_a_look_and_the_wait_is_not_missed_and_counts_once(
     wakes: Wakes, tmp_path: Path
 ) -> None:
     wake = waker(str(tmp_path / "wake"))
-    for _ in range(1000):  # more than the socket holds: nobody waits for who does not look
+    for _ in range(1000):  # more than the socket holds: no thread waits for who does not look
         wake()
     began = time.monotonic()
 
@@ -77,7 +77,7 @@ def test_a_wait_can_be_ended_from_another_thread(wakes: Wakes) -> None:
     assert not waiting.is_alive()
 
 
-def test_whoever_publishes_survives_a_run_that_has_gone(wakes: Wakes, tmp_path: Path) -> None:
+def test_a_publisher_survives_a_run_that_has_gone(wakes: Wakes, tmp_path: Path) -> None:
     wake = waker(str(tmp_path / "wake"))
     wakes.close()
     wake()

@@ -1,4 +1,6 @@
-"""The connector sink: each batch once in a sink program's output, whatever dies, however it votes."""
+"""The connector sink: each batch once in a sink program's output, whatever dies, however it
+votes.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ NUMBERS = itertools.count()
 
 @contextmanager
 def saying(content: bytes) -> Iterator[int]:
-    """A program that says this at once, reads what comes, and closes when nothing comes any more."""
+    """A program that says this at once, reads what comes, and closes when nothing comes any
+    more.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

@@ -18,7 +18,9 @@ DRAIN_SECONDS = 60.0
 
 
 def outputs_of(batch: int, task: int) -> list[tuple[str, str, int]]:
-    """What a task writes: small batches ride in the token, every third is large enough for a file."""
+    """What a task writes: small batches ride in the token, every third is large enough for a
+    file.
+    """
     count = 2000 if batch % 3 == 1 else 4
     return [(f"{batch}.{task}.{number}", f"key {number % 7}", 0) for number in range(count)]
 

@@ -266,7 +266,7 @@ def test_a_configuration_that_cannot_work_is_refused_at_once(
         ((), "this one returned a tuple of 0"),
     ],
 )
-def test_an_encoder_that_returns_something_else_is_told_what_to_return(
+def test_an_encoder_that_returns_something_else_gets_an_error_that_says_what_to_return(
     output: Any, what: str
 ) -> None:
     encoder = KafkaSinkConfig("t", "b").encoder

@@ -15,9 +15,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.unit.sinks.identities import history_to
-from wallaroo.identity import NO_BATCH
+from wallaroo.identity import NO_BATCH, CommitId
 from wallaroo.sinks.interface import WriteContext
 from wallaroo.sinks.staging import StagedToken, StagedWriter
 from wallaroo.sinks.tcp.committer import OutboxCommitter
@@ -37,6 +38,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     number, tokens = json.loads(line)
     committer.commit(commit_of(number), tokens)
+    committer.retain_from(number)
     print("committed", committer.egress_pid, flush=True)
 """
 
@@ -79,6 +81,14 @@ def until(condition: Callable[[], object], seconds: float = SECONDS) -> None:
         time.sleep(0.005)
 
 
+class LastCommitOnly(OutboxCommitter):
+    """A committer of a checkpoint that retains its last commit only."""
+
+    def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
+        super().commit(commit, tokens)
+        self.retain_from(commit.batch)
+
+
 @contextlib.contextmanager
 def committing(
     port: int,
@@ -93,7 +103,7 @@ def committing(
 ) -> Iterator[OutboxCommitter]:
     """A committer that has recovered from a checkpoint whose last commit is ``last``."""
     config = EgressConfig("127.0.0.1", port, str(staging), is_durable, resume)
-    committer = OutboxCommitter(config, patience)
+    committer = LastCommitOnly(config, patience)
     try:
         committer.recover(history_to(last), tokens)
         yield committer

@@ -139,7 +139,9 @@ class HeldReceiver:
 
 
 def answers_under_way(port: int) -> int:
-    """Return how many bytes of a receiver's answers are not read: on their way, or at the sender."""
+    """Return how many bytes of a receiver's answers are not read: on their way, or at the
+    sender.
+    """
     found = 0
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,11 @@ from tests.unit.sinks.tcp.outbox import (
 from wallaroo.cli.receive.receiver import Receiver
 from wallaroo.errors import CheckpointError
 from wallaroo.identity import CommitHistory
+from wallaroo.sinks.pending import PendingList
 from wallaroo.sinks.staging import StagedToken
 from wallaroo.sinks.tcp.committer import OutboxCommitter
 from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET, EgressConfig
+from wallaroo.sinks.tcp.outbox import look_into
 from wallaroo.sinks.tcp.progress import NAME, Progress, read_progress
 from wallaroo.sinks.tcp.skip import skip_batch
 
@@ -59,6 +62,7 @@ def filled(staging: Path, port: int, resume: bool = False) -> list[Tokens]:
         for batch in range(BATCHES):
             made.append(job.tokens(batch, 300))
             committer.commit(commit_of(batch), made[-1])
+        committer.retain_from(BATCHES)  # all are listed
         until(lambda: record_of(staging).last_batch == BATCHES - 1)
     return made
 
@@ -333,3 +337,99 @@ def test_a_rollback_to_before_what_has_left_is_refused(staging: Path) -> None:
     with pytest.raises(CheckpointError, match="up to batch 1 has left"):
         committer_of(staging).check_rollback(commit_of(0), ())
     committer_of(staging).check_rollback(commit_of(1), ())
+
+
+def retained(made: list[Tokens], first: int = 0) -> CommitHistory:
+    """The history of a checkpoint that retains the commits from ``first`` on, with their tokens."""
+    history = history_to(len(made) - 1, retained=len(made) - first)
+    return replace(history, tokens=tuple(made[first:]))
+
+
+def unlisted(staging: Path, job: Job) -> list[Tokens]:
+    """Commit batches for a receiver that is away, with a checkpoint that retains them all."""
+    config = EgressConfig("127.0.0.1", free_port(), str(staging), False, False)
+    committer = OutboxCommitter(config)
+    committer.recover(history_to(), ())
+    made = [job.tokens(batch, 300) for batch in range(BATCHES)]
+    for batch, tokens in enumerate(made):
+        committer.commit(commit_of(batch), tokens)
+        committer.retain_from(0)
+    until(lambda: record_of(staging).last_batch == BATCHES - 1)
+    committer.close(0)
+    assert not PendingList(staging, is_durable=False).numbers()
+    return made
+
+
+def test_output_that_only_retained_commits_name_is_sent_by_the_next_run(staging: Path) -> None:
+    job = Job(staging)
+    made = unlisted(staging, job)
+
+    with Receiver(form="frames") as receiver:
+        config = EgressConfig("127.0.0.1", receiver.address[1], str(staging), False, False)
+        committer = OutboxCommitter(config)
+        committer.recover(retained(made), made[-1])
+        assert receiver.wait_for(job.number, SECONDS)
+        committer.close(SECONDS)
+
+        assert receiver.payloads == job.expected
+    assert not PendingList(staging, is_durable=False).numbers()
+
+
+def test_output_whose_commit_is_about_to_be_forgotten_is_listed(staging: Path) -> None:
+    job = Job(staging)
+    config = EgressConfig("127.0.0.1", free_port(), str(staging), False, False)
+    committer = OutboxCommitter(config)
+    committer.recover(history_to(), ())
+    made = [job.tokens(batch, 300) for batch in range(BATCHES)]
+    pending = PendingList(staging, is_durable=False)
+    for batch, tokens in enumerate(made):
+        committer.commit(commit_of(batch), tokens)
+        committer.retain_from(max(0, batch - 1))
+        assert pending.numbers() == [*range(batch - 1)]
+    until(lambda: record_of(staging).last_batch == BATCHES - 1)
+    committer.close(0)
+
+    with Receiver(form="frames") as receiver:
+        config = replace(config, port=receiver.address[1])
+        committer = OutboxCommitter(config)
+        committer.recover(retained(made, BATCHES - 2), made[-1])
+        assert receiver.wait_for(job.number, SECONDS)
+        committer.close(SECONDS)
+        assert receiver.payloads == job.expected
+
+
+def test_output_that_neither_a_file_nor_a_commit_names_is_a_gap(staging: Path) -> None:
+    made = unlisted(staging, Job(staging))
+    text = refusal(staging, retained(made, 2), made[-1])
+    assert "lacks batch" in text
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_skip_leaves_what_only_commits_name_to_the_next_run(
+    staging: Path, is_damaged: bool
+) -> None:
+    """Batch 1 has lost its file of output; the ones after it are not listed, or batch 1's own
+    pending file is damaged.
+    """
+    job = Job(staging)
+    made = unlisted(staging, job)
+    per_batch = job.number // BATCHES
+    (staging / str(made[1][0]["file"])).unlink()  # type: ignore[index]  # there is a token
+    if is_damaged:
+        pending = PendingList(staging, is_durable=False)
+        first, second, *_ = look_into(staging, pending, retained(made), made[-1]).unlisted
+        pending.add(first)
+        pending.add(second)
+        (staging / "pending" / f"{1:012d}.json").write_text("{}")
+
+    skipped = skip_batch(staging, commit_of(1), made[1], is_durable=False, history=retained(made))
+
+    assert skipped.outputs == per_batch
+    with Receiver(form="frames") as receiver:
+        config = EgressConfig("127.0.0.1", receiver.address[1], str(staging), False, False)
+        committer = OutboxCommitter(config)
+        committer.recover(retained(made), made[-1])
+        assert receiver.wait_for(job.number - per_batch, SECONDS)
+        committer.close(SECONDS)
+        expected = job.expected[:per_batch] + job.expected[2 * per_batch :]
+        assert receiver.payloads == expected

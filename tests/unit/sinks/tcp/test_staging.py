@@ -9,7 +9,8 @@ import pytest
 
 from wallaroo.errors import CheckpointError
 from wallaroo.sinks.interface import WriteContext
-from wallaroo.sinks.staging import INLINE_BYTES_MAX, StagedWriter, read_staged, remove_orphans
+from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans
+from wallaroo.tuning import DEFAULT
 
 
 def writer(folder: Path, attempt: str = "a1") -> StagedWriter:
@@ -34,7 +35,7 @@ def test_what_was_staged_is_read_back_with_its_boundaries(
 
 def test_small_output_costs_no_file(tmp_path: Path) -> None:
     staging = writer(tmp_path)
-    staging.write([b"x" * INLINE_BYTES_MAX])
+    staging.write([b"x" * DEFAULT.inline_bytes_max])
     assert staging.prepare()["inline"]  # type: ignore[index]  # something was written
     assert list(tmp_path.iterdir()) == []
 

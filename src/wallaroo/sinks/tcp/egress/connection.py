@@ -3,7 +3,7 @@ acknowledged.
 
 Where it runs: egress.
 
-Plain TCP tells an application nothing about what arrived, but the kernel knows two numbers per
+Plain TCP reports nothing of what arrived to an application, but the kernel knows two numbers per
 connection: how many bytes the other side has acknowledged (``tcpi_bytes_acked``) and how many it
 still holds (``SIOCOUTQ``).  Their sum is what ``send`` ever accepted, exact to the byte, and it can
 be read through any descriptor of the connection, also after the process that sent has been killed.

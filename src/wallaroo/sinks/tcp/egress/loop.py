@@ -19,6 +19,7 @@ The invariants:
   ended its own (`ending` has the bounds), records, and exits.  It keeps the outbox's lock
   meanwhile, so the next run's first byte comes after this connection's last one.  What is not
   acknowledged when it gives up is dropped from the connection, and the next run sends it again.
+* What is released is on disk first: the committer removes what named it.
 * What a receiver's kernel acknowledged and its process never read is lost if that process dies;
   with ``is_resuming`` it is not: exactly once.
 """
@@ -49,6 +50,30 @@ from wallaroo.tracing import trace_point
 SLICE_BYTES = 128 * 1024  # per send: how long pings and the receiver's words may wait
 ACK_POLL_S = 0.01  # how often the kernel is asked for acknowledgements while some are missing
 IDLE_POLL_S = 0.5
+# between two times at which what the receiver has is put on disk, then released: commits, which
+# have that output, too, are retained for longer
+RELEASE_S = 0.25
+
+
+class Releases:
+    """When the next release is due."""
+
+    def __init__(self) -> None:
+        self._due_at = 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """Return the seconds until then."""
+        return max(0.0, self._due_at - time.monotonic())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is due now."""
+        return not self.seconds_left
+
+    def note(self) -> None:
+        """Note a release."""
+        self._due_at = time.monotonic() + RELEASE_S
 
 
 class Egress:
@@ -62,6 +87,7 @@ class Egress:
         self._acked = record.progress.acked
         self._queue = SendQueue(self._acked, record.progress.released_end, self._load)
         self._dialer = Dialer(config.host, config.port)
+        self._releases = Releases()
         self._connection: Connection | None = None
         self._resume = ResumeStream()  # of the connection, where the receiver resumes
         self._ending: Ending | None = None  # of the connection, once it is to end
@@ -114,9 +140,11 @@ class Egress:
             events = self._wanted(self._connection)
             if events or not self._connection.has_ended:  # both ended: poll would not wait
                 poll.register(self._connection.sock, events)
-            is_counting = not self._config.is_resuming and not self._queue.is_empty()
+            is_counting = not self._config.is_resuming and self._acked < self._queue.offset
             if is_counting or self._ending is not None:
                 timeout = ACK_POLL_S
+            elif not self._queue.is_empty():
+                timeout = min(timeout, self._releases.seconds_left)
         elif self._is_started:
             timeout = min(timeout, self._dialer.seconds_left())
         return poll.poll(timeout * 1000)
@@ -373,7 +401,8 @@ class Egress:
         known = self._record.progress
         # a resuming receiver has to agree to what was skipped before that is forgotten
         may_release = has_begun or not self._config.is_resuming
-        released = self._queue.release(self._acked) if may_release else []
+        is_due = self._releases.is_due or self._must_end()
+        released = self._queue.release(self._acked) if may_release and is_due else []
         if not released:
             self._record.note(
                 max(0, self._acked - known.acked), accepted=self._queue.offset, acked=self._acked
@@ -389,6 +418,7 @@ class Egress:
             skipped=known.skipped + sum(batch.skipped_bytes for batch in released),
         )
         self._record.sync()
+        self._releases.note()
         fault_point("egress.release")
         self._pipe.send(released=released[-1].batch, accepted=self._queue.offset)
 

@@ -13,7 +13,11 @@ from __future__ import annotations
 from pathlib import Path
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-FIN_WAIT_1, FIN_WAIT_2, LAST_ACK, CLOSING = 4, 5, 9, 11  # include/net/tcp_states.h
+# include/net/tcp_states.h
+FIN_WAIT_1 = 4
+FIN_WAIT_2 = 5
+LAST_ACK = 9
+CLOSING = 11
 ENDING = frozenset([FIN_WAIT_1, FIN_WAIT_2, LAST_ACK, CLOSING])
 
 

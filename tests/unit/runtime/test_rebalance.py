@@ -19,7 +19,7 @@ def settled() -> MoveMeter:
     return meter
 
 
-def test_a_joiner_is_told_with_the_first_batch_that_began_with_it() -> None:
+def test_a_joining_worker_is_reported_with_the_first_batch_that_began_with_it() -> None:
     meter = settled()
     meter.warmed(1000)
     meter.changed(ONE, ALL_ONE)
@@ -41,7 +41,7 @@ def test_the_batch_that_waited_for_a_lost_host_is_part_of_the_pause() -> None:
     assert str(move) == "two left: key groups moved: 64 of 128, state moved: 0.0 MB, pause 3.0 s"
 
 
-def test_changes_in_quick_succession_are_told_as_one() -> None:
+def test_changes_in_quick_succession_are_reported_as_one() -> None:
     meter = settled()
     meter.changed(ONE, ALL_ONE)
     meter.batch_begins()
@@ -64,7 +64,7 @@ def test_a_key_group_that_comes_back_has_not_moved() -> None:
     assert move.groups == 0
 
 
-def test_after_a_change_is_told_the_next_one_begins_at_nothing() -> None:
+def test_after_a_change_is_reported_the_next_one_begins_at_nothing() -> None:
     meter = settled()
     meter.changed(ONE, ALL_ONE)
     meter.batch_begins()

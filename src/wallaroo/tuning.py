@@ -1,0 +1,41 @@
+"""Figures that decide how fast something is, never what comes out.  No user has to set them; tests
+make them small, so that little input takes the ways of much.
+
+Where it runs: everywhere; pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How many events batches take (``runtime.pacing``)."""
+
+    # of the first batch: seconds for slow user code; it grows quickly while there is time
+    events_first: int = 1_000
+    events_min: int = 10
+    events_max: int = 4_000_000
+    growth_max: float = 2.0  # from one batch to the next
+    growth_quick: float = 8.0  # where a batch took but a fraction of the target
+    task_s: float = 0.04  # of work: below this, one more task costs more than it saves
+    resident_task_s: float = 0.003  # the same, where tasks are there already and only read
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The figures of a run."""
+
+    pace: Pace = field(default_factory=Pace)
+    snapshot_every: int = 64  # batches from one snapshot of a key group to the next
+    sweep_every: int = 16  # batches between two looks for files that are no longer needed
+    sweep_s: float = 5.0  # between two looks where batches come every few milliseconds
+    # of a file of commits at low latency: commits of one are removed together
+    commit_run_bytes_max: int = 1024 * 1024
+    inline_bytes_max: int = 16 * 1024  # output that rides in the token: a small batch costs no file
+    refresh_s: float = 1.0  # at low latency: from one view to the next
+    turns_per_refresh: int = 2  # of the rotation of snapshots: all have had theirs in half a minute
+
+
+DEFAULT = Tuning()

@@ -1,0 +1,32 @@
+"""The check of texts: machine paths, and words that are not to come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts import check_text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a user is told",
+        "def test_a_cure_is_there():",
+        "class Told:",
+        "Somebody else",
+        "self._stray_tasks = 1",
+        "see " + "/ro" + "ot/thing",
+    ],
+)
+def test_a_line_with_a_word_that_is_not_ours_is_refused(line: str) -> None:
+    (complaint,) = check_text.complaints("src/a.py", f"\n{line}\n")
+    assert complaint.startswith("src/a.py:2: ")
+
+
+@pytest.mark.parametrize("line", ["at the outlaws", "secure", "recommended", "tell", "skin"])
+def test_other_words_pass(line: str) -> None:
+    assert not list(check_text.complaints("src/a.py", line))
+
+
+def test_texts_of_others_are_quoted_as_they_are() -> None:
+    assert not list(check_text.complaints("LICENSE", "the laws of"))
