@@ -1,7 +1,7 @@
 """Market Spread live over TCP: is the backlog flat while two `wallaroo send` on the same cores
 offer a rate?
 
-    python -m benchmarks.live_tcp [--rate 250000] [--seconds 60] [--checkpoint]
+    python -m benchmarks.live_tcp [--rate 250000] [--seconds 60] [--checkpoint] [--vectorized]
 
 Both streams together make the rate, half each. Every few seconds a line says what came in, what was
 done, and the backlog. The verdict is "flat" if the straight line through the backlog (behind a
@@ -41,8 +41,11 @@ def main() -> int:
         loads.receiver() as port,
     ):
         files = write_files(folder)
+        module = "market_spread_vectorized" if args.vectorized else "market_spread"
         run = runs.new_run(
-            runs.market_spread(port), session, folder / "checkpoint" if args.checkpoint else None
+            runs.market_spread(port, module),
+            session,
+            folder / "checkpoint" if args.checkpoint else None,
         )
         with runs.started(run):
             targets = [(file, run.addresses[name][1]) for name, file in files.items()]
@@ -64,6 +67,7 @@ def _options() -> argparse.Namespace:
         default=250_000,
         help="messages a second, both streams together (default %(default)g)",
     )
+    parser.add_argument("--vectorized", action="store_true", help="the vectorized application")
     parser.add_argument("--seconds", type=float, default=60.0, help="default %(default)g")
     parser.add_argument(
         "--warm-up",

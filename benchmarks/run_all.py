@@ -24,6 +24,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "word_count": ("--rounds", "2", "--words", "12000000"),
     "event_steps": (),
     "event_cost": ("--rounds", "1", "--events", "4000000"),
+    "vectorized": ("--rounds", "2", "--events", "40000000"),
     "live_tcp": ("--seconds", "60"),
     "latency": ("--seconds", "30"),
     "state_size": ("--batches", "10"),

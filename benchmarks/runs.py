@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,9 @@ def spark(folder: Path, *settings: tuple[str, str]) -> Iterator[SparkSession]:
         session.stop()
 
 
-def market_spread(out_port: int) -> Any:
-    """The example application, on free ports."""
-    import market_spread as example  # type: ignore[import-not-found]  # found by loads.prepare()
+def market_spread(out_port: int, module: str = "market_spread") -> Any:
+    """The example application, or its vectorized twin, on free ports."""
+    example = import_module(module)  # found by loads.prepare()
 
     return example.application_setup(
         ["--in", f"{ORDERS}@{HOST}:0,{QUOTES}@{HOST}:0", "--out", f"{HOST}:{out_port}"]

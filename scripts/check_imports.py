@@ -27,12 +27,22 @@ GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph 
 
 # What a pure package may know of this package.  Everything it imports must be listed here, or lie
 # outside of this package.
-_BELOW = ("errors", "steps", "framing", "context", "user_frames", "unpicklable", "signatures")
+_BELOW = (
+    "errors",
+    "steps",
+    "framing",
+    "context",
+    "user_frames",
+    "unpicklable",
+    "signatures",
+    "vectorized",
+)
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
     "framing": ("errors",),
     "graph": (*_BELOW, "graph"),
     "windows": (*_BELOW, "windows"),
+    "vectorized": _BELOW,
     "joins": (*_BELOW, "windows", "joins"),
     "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows", "joins"),
     "plan": (*_BELOW, *_CONFIGS, "graph", "check", "plan", "windows"),
@@ -72,6 +82,8 @@ HOMES = {"pyspark": ("wallaroo.spark",), "py4j": ("wallaroo.spark",)}
 LAZY = {
     ("wallaroo.steps", "cloudpickle"): "only functions that cannot be imported by name need it",
     ("wallaroo.windows.step", "cloudpickle"): "only aggregations that are objects need it",
+    ("wallaroo.session", "cloudpickle"): "only interactive sessions need it",
+    ("wallaroo.check.pickling", "cloudpickle"): "only interactive sessions need it",
     ("wallaroo.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
     (
         "wallaroo.sinks.tcp.config",
@@ -98,6 +110,13 @@ LAZY = {
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
+    ("wallaroo.engine.level", "wallaroo.engine.columns"): "only vectorized steps need numpy",
+    ("wallaroo.engine.stage", "wallaroo.engine.columns"): "the same",
+    ("wallaroo.engine.columns.rows", "polars"): "only steps that ask for its frames need it",
+    ("wallaroo.check.batches", "numpy"): "only states of a numpy dtype need it",
+    ("wallaroo.testing.block_step", "wallaroo.engine.columns"): "only vectorized steps need numpy",
+    ("wallaroo.api.batch", "numpy"): "import wallaroo stays fast: only vectorized steps need it",
+    ("wallaroo.api.batch", "wallaroo.vectorized"): "the same",
     (
         "wallaroo.cli.send.command",
         "wallaroo.cli.send.kafka",

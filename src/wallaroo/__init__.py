@@ -63,6 +63,16 @@ from wallaroo.windows.step import WindowStep
 
 if TYPE_CHECKING:
     from wallaroo.api.addresses import tcp_parse_input_addrs, tcp_parse_output_addrs
+    from wallaroo.api.batch import (
+        arrow_ipc,
+        batch_computation,
+        batch_decoder,
+        batch_encoder,
+        batch_key_extractor,
+        batch_state_computation,
+        fixed_layout,
+        json_lines,
+    )
     from wallaroo.api.classic.builder import ApplicationBuilder
     from wallaroo.api.kafka import (
         CustomKafkaSinkCLIParser,
@@ -82,11 +92,29 @@ if TYPE_CHECKING:
     )
     from wallaroo.sinks.kafka.config import KafkaSinkConfig
     from wallaroo.sources.kafka.config import KafkaSourceConfig
+    from wallaroo.vectorized.row_error import RowError
+    from wallaroo.vectorized.steps import (
+        BatchComputation,
+        BatchDecoder,
+        BatchEncoder,
+        BatchKeyExtractor,
+        BatchStateComputation,
+    )
 else:
     __getattr__ = deferred(
         __name__,
         {
             "wallaroo.api.addresses": ("tcp_parse_input_addrs", "tcp_parse_output_addrs"),
+            "wallaroo.api.batch": (
+                "arrow_ipc",
+                "batch_computation",
+                "batch_decoder",
+                "batch_encoder",
+                "batch_key_extractor",
+                "batch_state_computation",
+                "fixed_layout",
+                "json_lines",
+            ),
             "wallaroo.api.classic.builder": ("ApplicationBuilder",),
             "wallaroo.api.kafka": (
                 "CustomKafkaSinkCLIParser",
@@ -106,6 +134,14 @@ else:
             ),
             "wallaroo.sinks.kafka.config": ("KafkaSinkConfig",),
             "wallaroo.sources.kafka.config": ("KafkaSourceConfig",),
+            "wallaroo.vectorized.row_error": ("RowError",),
+            "wallaroo.vectorized.steps": (
+                "BatchComputation",
+                "BatchDecoder",
+                "BatchEncoder",
+                "BatchKeyExtractor",
+                "BatchStateComputation",
+            ),
         },
     )
 
@@ -127,6 +163,10 @@ __all__ = [
     "Context", "Step", "Computation", "ComputationMulti", "StateComputation",
     "StateComputationMulti", "KeyExtractor", "Decoder", "Encoder",
     "OctetDecoder", "OctetEncoder",
+    # vectorized steps
+    "batch_computation", "batch_state_computation", "batch_key_extractor", "batch_decoder", "batch_encoder",
+    "fixed_layout", "json_lines", "arrow_ipc", "RowError",
+    "BatchComputation", "BatchStateComputation", "BatchKeyExtractor", "BatchDecoder", "BatchEncoder",
     # sources and sinks
     "TCPSourceConfig", "TLS", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig",
     "FileSinkConfig", "StdoutSinkConfig",

@@ -20,9 +20,9 @@ from pyarrow import fs
 S3 = "s3://"
 WILD = re.compile(r"[*?\[]")
 HIDDEN = (".", "_")  # names of files that are not finished, or not data
-CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 CONNECT_S = 5.0
 REQUEST_S = 30.0
+CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 
 Options = tuple[tuple[str, Any], ...]
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TLS:
-    """PEM files of a listening side: its ``certificate`` (with the chain) and ``key``; with ``ca``
-    it takes only clients whose certificates one of these signed.
+    """PEM files.  Of a listening side: its ``certificate`` (with the chain) and ``key``; with
+    ``ca`` it takes only clients whose certificates one of these signed.  Of a sink: ``ca`` signed
+    the receiver's certificate (without it: those that this system trusts); ``certificate`` and
+    ``key`` where the receiver asks for them.
 
     The oldest version spoken is TLS 1.2, as Python's defaults have it.
     """
 
-    certificate: str
-    key: str
+    certificate: str = ""
+    key: str = ""
     ca: str = ""

@@ -1,6 +1,6 @@
 """TLS contexts, and a server's TLS socket that never blocks.
 
-Where it runs: ingress, range server and their clients.
+Where it runs: ingress, range server and their clients; egress.
 """
 
 from __future__ import annotations
@@ -18,10 +18,21 @@ def server_context(tls: TLS) -> ssl.SSLContext:
     """Return the context of a listening side.  Raises PeerError that names the file that cannot be
     used.
     """
+    if not tls.certificate:
+        raise PeerError("TLS: who listens needs a certificate. Name its PEM file and its key's.")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     _load(context, tls)
     if tls.ca:
         context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(tls: TLS) -> ssl.SSLContext:
+    """Return the context of a connecting side, which checks the name that it connects to.  Raises
+    PeerError that names the file that cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    _load(context, tls)
     return context
 
 
@@ -31,7 +42,8 @@ def _load(context: ssl.SSLContext, tls: TLS) -> None:
         if not Path(path).is_file():
             raise PeerError(f"TLS: {path} is not a file. Give the path of a PEM file.")
     try:
-        context.load_cert_chain(tls.certificate, tls.key)
+        if tls.certificate:
+            context.load_cert_chain(tls.certificate, tls.key or None)
         if tls.ca:
             context.load_verify_locations(tls.ca)
     except (ssl.SSLError, OSError) as error:
@@ -96,7 +108,7 @@ class TlsSocket:
                     return at
                 raise ConnectionResetError(0, "the TLS connection was cut off") from error
             except ssl.SSLError as error:
-                raise _failed(error) from error
+                raise failed(error) from error
             if not count:
                 return at
             at += count
@@ -111,7 +123,7 @@ class TlsSocket:
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
         except ssl.SSLError as error:
-            raise _failed(error) from error
+            raise failed(error) from error
 
     def _greet(self) -> None:
         if self._is_greeted:
@@ -121,14 +133,15 @@ class TlsSocket:
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
         except ssl.SSLError as error:
-            raise _failed(error) from error
+            raise failed(error) from error
         self._is_greeted = True
 
 
 Socket = socket.socket | TlsSocket
 
 
-def _failed(error: ssl.SSLError) -> ConnectionAbortedError:
+def failed(error: ssl.SSLError) -> ConnectionAbortedError:
+    """Return what to raise where TLS fails, as sockets do."""
     return ConnectionAbortedError(0, f"TLS failed: {_reason(error)}")
 
 

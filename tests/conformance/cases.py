@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.conformance.apps import (
     bill,
+    blocks,
     detector,
     dropping,
     hooks,
@@ -23,6 +24,7 @@ from tests.conformance.apps import (
     shapes,
     topology,
     values,
+    windowed,
 )
 from tests.conformance.runners import Build
 
@@ -151,6 +153,31 @@ def _bill_of_rights() -> Case:
     ]
     assert len(expected) == 482
     return Case("bill of rights", bill.word_count, {"in": lines}, ordered_per_key(out=expected))
+
+
+BLOCK_LINES = ["a bb a ccc", "bb", "what is that ?", "a dddd bb", "ccc a"] * 8
+
+
+def _block_words() -> list[str]:
+    return [word for line in BLOCK_LINES if "?" not in line for word in line.split()]
+
+
+def _blocks() -> Case:
+    """Rows are counted in order, and the lines that a function names are skipped."""
+    expected = ordered_per_key(out=counted_by(_block_words(), str))
+    return Case("blocks", blocks.counted, {"in": BLOCK_LINES}, expected)
+
+
+def _blocks_and_events() -> Case:
+    seen: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    expected = []
+    for word in _block_words():
+        seen[word] += 1
+        sums[word] += seen[word]
+        expected.append(f"{len(word) + 1} {word}! {seen[word]} {sums[word]}")
+    check = ordered_per_key(out=expected)
+    return Case("blocks and events", blocks.mixed, {"in": BLOCK_LINES}, check)
 
 
 def several_keys_case(rounds: int = 3, digits: int = 1) -> Case:
@@ -341,6 +368,18 @@ CASES = (
     _bill_of_rights(),
     Case("sessions by timers", sessions.one_step, {"in": TIMED_LINES}, _timed),
     Case(
+        "sliding windows",
+        windowed.sliding,
+        {"in": TIMED_LINES},
+        ordered_per_key(out=windowed.in_sliding(TIMED_LINES)),
+    ),
+    Case(
+        "outer join",
+        windowed.joined,
+        {"left": TIMED_LINES[:90], "right": TIMED_LINES[7:120:2]},
+        in_any_order(*windowed.in_joined(TIMED_LINES[:90], TIMED_LINES[7:120:2])),
+    ),
+    Case(
         "state survives batches",
         values.state_survives,
         {"in": LINES},
@@ -475,5 +514,7 @@ CASES = (
     ),
     dropped_state_case(is_multi=False),
     dropped_state_case(is_multi=True),
+    _blocks(),
+    _blocks_and_events(),
     *(detector_case(depth) for depth in (1, 2, 3)),
 )

@@ -25,14 +25,18 @@ def spark_runner(spark_session: Any) -> SparkRunner:
 
 
 LOW_LATENCY = "spark, low latency"
-# of the tests that take a runner: state, shuffles, merges, several sinks, errors, dead letters
+# of the tests that take a runner: state, time, shuffles, merges, several sinks, errors, dead letters
 SAMPLE = (
     "state survives batches",
     "several key_by",
     "several sources and sinks",
     "merge of two keys",
     "state dropped",
+    "sessions by timers",
+    "sliding windows",
+    "outer join",
     "multi partition detector, depth 3",
+    "blocks and events",
     "test_every_failed_event_is_one_dead_letter",
     "test_state_that_cannot_be_stored",
 )

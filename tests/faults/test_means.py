@@ -109,6 +109,16 @@ def test_a_fault_point_kills_at_the_pass_that_was_named(tmp_path: Path) -> None:
     assert log.read_text().split() == ["a", "b", "a", "b"]
 
 
+def test_fault_points_are_trace_points_where_a_trace_is_asked_for(tmp_path: Path) -> None:
+    """Unless one of them is to kill, or to be logged."""
+    trace = tmp_path / "trace"
+    assert _pass_points(WALLAROO_TRACE=str(trace)).stdout == "through\n"
+    lines = [line.split("\t") for line in trace.read_text().splitlines()]
+    assert [line[-1] for line in lines] == ["a", "b", "a", "b"]
+    assert all(len(line) == 6 for line in lines)
+    assert _pass_points(WALLAROO_FAULT="b:2", WALLAROO_TRACE=str(trace)).returncode == -9
+
+
 def test_a_run_that_only_ever_fails_is_given_up_with_its_log(tmp_path: Path) -> None:
     """A run that cannot start must not be started for ever."""
     run = Supervised(["there_is_no_such_application.py"], tmp_path / "log", lambda text: None)

@@ -47,6 +47,7 @@ from tests.simulation.world import (
 from wallaroo.durable.refusals import refusal_of
 from wallaroo.errors import CheckpointError, InternalError, WallarooError
 from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.metrics.task_tally import TaskTally
 from wallaroo.plan.model import Plan as WallarooPlan
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.tuning import DEFAULT, Tuning
@@ -57,6 +58,8 @@ REFUSALS = 3  # starts that damage may end before the history ends with that
 TURNS_MAX = 3000  # of one history: more is a hang
 BEGAN_NS = 1_700_000_000_000_000_000
 CLOCK_STEP_NS = 3_600_000_000_000
+# of samples: as in the product, and never
+COUNTDOWNS = (TaskTally._countdown, *(4 * (lambda tally, runs: -1,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,8 @@ class Simulation:
             mock.patch.object(time, "time_ns", self._now),
             mock.patch("wallaroo.state.view_folders.boot_id", self._boot_id),
             mock.patch("wallaroo.sinks.tcp.committer.EgressProcess", self._new_egress),
+            # which steps take how long is seldom of interest, and costs more than the steps
+            mock.patch.object(TaskTally, "_countdown", chance.choice(COUNTDOWNS)),
         ):
             self._system.install()
             try:

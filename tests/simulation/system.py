@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import wallaroo.spool.recovery
 import wallaroo.spool.rewriting
@@ -74,8 +74,7 @@ class Handle:
     is_appending: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A step that was made: for the list of all places where a fault can strike."""
 
     call: str

@@ -6,7 +6,10 @@ its comment.
 
 from __future__ import annotations
 
-from typing import reveal_type
+from typing import Any, reveal_type
+
+import numpy as np
+import numpy.typing as npt
 
 import wallaroo
 
@@ -217,3 +220,65 @@ application = wallaroo.build_application("typed", lines.to_sink(wallaroo.StdoutS
 reveal_type(wallaroo.run(application, tasks=3).result())  # T: RunStatus
 wallaroo.run(application, taks=3)  # E: call-arg
 wallaroo.run(application, tasks="3")  # E: arg-type
+
+
+# Vectorized steps: rows with named columns are dicts to the per-event steps after them; functions of lists keep their types.
+Columns = npt.NDArray[np.float64]
+
+
+@wallaroo.batch_computation
+def scaled(rows: Columns) -> Columns:
+    return rows * 2
+
+
+@wallaroo.batch_computation
+def lengths(rows: list[str]) -> list[int]:
+    return [len(row) for row in rows]
+
+
+@wallaroo.batch_computation("scored", setup=Total, batch=16)
+def scored(rows: Columns, model: Total) -> Columns:
+    return rows
+
+
+@wallaroo.batch_key_extractor
+def keys(rows: Columns) -> Columns:
+    return rows
+
+
+@wallaroo.batch_state_computation("summed", state=[("sum", "f8")])
+def summed(rows: Columns, at: Columns, states: Columns) -> Columns:
+    return rows
+
+
+@wallaroo.computation
+def price_of(row: dict[str, Any]) -> float:
+    return float(row["price"])
+
+
+@wallaroo.batch_encoder
+def written(rows: Columns) -> list[bytes]:
+    return []
+
+
+@wallaroo.batch_decoder
+def many(payloads: list[bytes]) -> Columns:
+    return np.zeros(len(payloads))
+
+
+layout = wallaroo.fixed_layout([("price", "f8")])
+reveal_type(layout)  # T: BatchDecoder[dict[str, Any]]
+reveal_type(scaled)  # T: BatchComputation[Any, dict[str, Any]]
+reveal_type(lengths)  # T: BatchComputation[str, int]
+reveal_type(summed)  # T: BatchStateComputation[Any, Any, dict[str, Any]]
+blocks = wallaroo.source("blocks", wallaroo.TCPSourceConfig("blocks", "localhost", 0, layout))
+reveal_type(blocks)  # T: Pipeline[dict[str, Any]]
+reveal_type(blocks.to(scaled))  # T: Pipeline[dict[str, Any]]
+reveal_type(blocks.to(scaled).to(price_of))  # T: Pipeline[float]
+reveal_type(blocks.to(scored))  # T: Pipeline[Any]
+reveal_type(blocks.key_by(keys).to(summed))  # T: KeyedPipeline[Any, dict[str, Any]]
+blocks.to(lengths)  # E: arg-type
+blocks.to(summed)  # E: call-overload
+reveal_type(blocks.to(price_of).to(scaled))  # T: Pipeline[dict[str, Any]]
+wallaroo.TCPSinkConfig("localhost", 1, written)
+wallaroo.source("many", wallaroo.TCPSourceConfig("many", "localhost", 0, many))

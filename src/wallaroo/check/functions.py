@@ -18,7 +18,7 @@ from wallaroo.steps import Decoder, Step
 from wallaroo.windows.step import WindowStep
 
 HEADER_LENGTH_MAX = 8
-ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments"}
+ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments", 4: "four arguments"}
 
 
 def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:
@@ -62,6 +62,8 @@ def functions_return_at_once(subject: Subject) -> Iterator[Problem]:
 
 
 def _instead_of_yield(step: Step) -> str:
+    if step.takes_blocks:
+        return "Return all rows at once."
     if step.is_computation:
         return f"Make it a @wallaroo.{step.kind}_multi, or return a value."
     return "Return a value."

@@ -26,6 +26,9 @@ BELONGS = {
     "decoder": "A decoder goes into a source configuration.",
     "encoder": "An encoder goes into a sink configuration.",
     "key_extractor": "A key extractor goes into key_by().",
+    "batch_decoder": "A decoder goes into a source configuration.",
+    "batch_encoder": "An encoder goes into a sink configuration.",
+    "batch_key_extractor": "A key extractor goes into key_by().",
 }
 IN_TO = "A computation goes into to()."
 

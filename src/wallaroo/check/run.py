@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from wallaroo.check.batches import (
+    layouts_can_be_stored,
+    rows_have_a_form,
+    times_are_known,
+)
 from wallaroo.check.dead_letters import dead_letter_sink_is_a_sink, dead_letters_have_a_sink
 from wallaroo.check.functions import (
     functions_return_at_once,
@@ -69,6 +74,9 @@ RULES: tuple[Rule, ...] = (
     aggregations_aggregate,
     windows_have_a_span,
     joins_have_a_span,
+    rows_have_a_form,
+    layouts_can_be_stored,
+    times_are_known,
     names_are_readable,
     sources_have_their_own_names,
     steps_have_their_own_names,

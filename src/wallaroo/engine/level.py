@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wallaroo.engine.blocks import Block, unpack_times, with_floors
 from wallaroo.engine.dead_letters import writer_of
@@ -23,13 +23,14 @@ from wallaroo.engine.heads import (
     decode_keyed,
     decode_timed,
     emit_events,
+    emit_sided,
     emit_timed_events,
     ship_by_place,
 )
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, groups_of_task, tasks_by_group
 from wallaroo.engine.operators.event_time import CarriedTimes, Times
-from wallaroo.engine.operators.interface import Emit, StageTime
+from wallaroo.engine.operators.interface import Emit, StageTime, behind
 from wallaroo.engine.ordered_entries import (
     EntryReader,
     Groups,
@@ -47,6 +48,11 @@ from wallaroo.framing import frame_splitter
 from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
 from wallaroo.steps import Decoder, EventTime, Step
 
+if TYPE_CHECKING:
+    from wallaroo.engine.columns.heads import Gathered
+    from wallaroo.engine.columns.stages import BlockStages
+
+Head = TypeVar("Head", bound=Callable[..., None])
 ReadState = Callable[[str], Read]  # state step name -> read function
 OpenEntries = Callable[[str], EntryReader]  # name in the step table -> what was committed
 ListKeys = Callable[[str], Iterable[Key]]  # state step name -> keys that have committed state
@@ -60,6 +66,15 @@ def no_keys(name: str) -> Iterable[Key]:
 def nothing_stored(name: str) -> EntryReader:
     """Open entries where none were committed."""
     return NothingStored()
+
+
+def open_block_stages(plan: Plan, stages: Iterable[Stage], packing: Packing) -> BlockStages | None:
+    """Return what builds stages in which blocks flow; None, without numpy, where none do."""
+    if not plan.has_blocks:
+        return None
+    from wallaroo.engine.columns.stages import BlockStages
+
+    return BlockStages(plan, stages, packing)
 
 
 class Level:
@@ -87,6 +102,7 @@ class Level:
         self._acts = plan.has_time or plan.has_end
         self._source_times = plan.source_times
         self._batch_time = time
+        self._holds_ns = plan.holds_ns
         self._list_keys = list_keys
         self._groups = Groups(*groups_of_task(task, tasks, plan.key_groups), plan.key_groups)
         self._heard: Heard = {}
@@ -96,40 +112,34 @@ class Level:
         self._receipt_ms = 0  # the newest so far
         self._settled: list[Settled] = []  # by source, once all producers of level 0 are known
         stages = [stage for stage in plan.stages if stage.level == level]
+        self._blocks = open_block_stages(plan, stages, self._packing)
+        if self._blocks is not None:
+            stages = self._blocks.stages
+            self._unpack[Kind.COLUMNS] = self._blocks.unpack()
         self.outputs: dict[int, list[bytes]] = {
             sink: [] for stage in stages for sink in sinks_of(stage)
         }
         self.failures = self._watch_failures(batch)
         owners = tasks_by_group(tasks, plan.key_groups)
         self._times = {
-            stage.id: StageTime(time.clock_ns, time.before.watermark_ns) for stage in stages
+            stage.id: StageTime(
+                time.clock_ns, behind(time.before.watermark_ns, self._holds_ns[stage.id])
+            )
+            for stage in stages
         }
         self._exchanges = {
-            stage.id: Exchange(
-                stage.exit.stage,
-                stage.id,
-                task,
-                owners,
-                self._packing_of(stage.exit),
-                self._times[stage.id] if self._has_time else None,
-            )
+            stage.id: self._exchange(stage, stage.exit, task, owners)
             for stage in stages
             if isinstance(stage.exit, ToExchange)
         }
         self.states = {
-            step.step_name: KeyedState(step, read_state(step.step_name), self._packing)
+            step.step_name: self._keyed_state(step, read_state(step.step_name))
             for stage in stages
             for step in stage.steps
             if step.is_stateful
         }
         self.stores = {
             step.step_name: self._store(step, open_entries)
-            for stage in stages
-            for step in stage.steps
-            if step.keeps_entries
-        }
-        self._expires_by_event_time = {
-            step.step_name: step.expires_by_event_time
             for stage in stages
             for step in stage.steps
             if step.keeps_entries
@@ -142,13 +152,17 @@ class Level:
         self._timed_heads: dict[tuple[int, int], Timed] = {}
         self._carried: dict[int, CarriedTimes] = {}  # by source
         self._payload_heads = {
-            stage.entry.source: fused(self._payloads_head(stage, self._built[stage.id].emit))
+            stage.entry.source: self._fused(
+                stage.id, self._payloads_head(stage, self._built[stage.id].emit)
+            )
             for stage in stages
             if isinstance(stage.entry, SourceEntry)
         }
         self._sources = {
             source: self._frames_head(source, run) for source, run in self._payload_heads.items()
         }
+        self._gathered = self._heads_of_blocks(stages)
+        self._sources |= {source: head.feed for source, head in self._gathered.items()}
         self._partitions = {
             source: self._partition_times(source, stage_id)
             for source, stage_id in self._stage_of.items()
@@ -160,6 +174,39 @@ class Level:
         exchange = self._exchanges.get(stage)
         turned = exchange.turn if exchange is not None else _no_turn
         return PartitionTimes(self._times[stage], self._batch_time.known(source, name, how), turned)
+
+    def _exchange(self, stage: Stage, leave: ToExchange, task: int, owners: tuple[int, ...]) -> Any:
+        of_blocks = self._blocks and self._blocks.exchange(stage, task, owners)
+        return of_blocks or Exchange(
+            leave.stage,
+            stage.id,
+            task,
+            owners,
+            self._packing_of(leave),
+            self._times[stage.id] if self._has_time else None,
+        )
+
+    def _keyed_state(self, step: Step, read: Read) -> KeyedState:
+        if self._blocks is not None:
+            return self._blocks.state(step, read)
+        return KeyedState(step, read, self._packing)
+
+    def _fused(self, stage: int, head: Head) -> Head:
+        """The head with all that follows it in one function; where blocks flow, calls cost little."""
+        has_blocks = self._blocks is not None and self._blocks.has_blocks(stage)
+        return head if has_blocks else fused(head)
+
+    def _heads_of_blocks(self, stages: Iterable[Stage]) -> dict[int, Gathered]:
+        """The heads of sources whose decoders make blocks of frames as they were received."""
+        heads: dict[int, Gathered] = {}
+        for stage in stages:
+            if self._blocks is not None and isinstance(stage.entry, SourceEntry):
+                failed = self._policy(stage)(self.plan.sources[stage.entry.source].decoder)
+                emit = self._built[stage.id].emit
+                head = self._blocks.frames_head(stage.entry.source, emit, failed)
+                if head is not None:
+                    heads[stage.entry.source] = head
+        return heads
 
     def _own_keys(self, step: Step) -> Iterator[Key]:
         """The keys of this task of which a step has committed state."""
@@ -197,7 +244,8 @@ class Level:
     def _build(self, stage: Stage, around: Around | None = None) -> BuiltStage:
         policy = self._policy(stage)
         exchange = self._exchanges.get(stage.id)
-        output = build_output(self.plan, stage, exchange, self.outputs, policy)
+        of_blocks = self._blocks and self._blocks.output(stage, exchange, self.outputs, policy)
+        output = of_blocks or build_output(self.plan, stage, exchange, self.outputs, policy)
         return build_stage(
             stage,
             self.states,
@@ -214,6 +262,9 @@ class Level:
         decoder = self.plan.sources[stage.entry.source].decoder
         decode = self._decode_of(stage.entry.source, stage)
         policy = self._policy(stage)
+        of_blocks = self._blocks and self._blocks.payloads_head(decoder, emit, policy(decoder))
+        if of_blocks:
+            return of_blocks
         leave = stage.exit
         if isinstance(leave, ToExchange) and leave.is_raw and leave.extractor is not None:
             exchange = self._exchanges[stage.id]
@@ -249,6 +300,9 @@ class Level:
 
     def _keyed_head(self, block: Block, emit: Emit) -> Keyed:
         """The head for the block and all others from its origin."""
+        of_blocks = self._blocks and self._blocks.keyed_head(block, emit, self._decoder_of)
+        if of_blocks:
+            return of_blocks
         if block.kind is not Kind.FRAMES:
             return emit_events(emit)
         decoder, failed = self._decoder_of(block)
@@ -351,8 +405,8 @@ class Level:
             return
         head = self._heads.get((block.stage, block.origin))
         if head is None:
-            head = self._heads[block.stage, block.origin] = fused(
-                self._keyed_head(block, self._built[block.stage].emit)
+            head = self._heads[block.stage, block.origin] = self._fused(
+                block.stage, self._keyed_head(block, self._built[block.stage].emit)
             )
         head(keys, values)
 
@@ -368,13 +422,17 @@ class Level:
         """Like ``feed_frames`` or ``feed_payloads``, with the steps of the first events timed if
         that can be done.
         """
-        framing = self.plan.sources[source].config.wire_framing
-        payloads = frame_splitter(framing)(run) if isinstance(run, bytes) else run
         stage = next(
             stage
             for stage in self.plan.stages
             if isinstance(stage.entry, SourceEntry) and stage.entry.source == source
         )
+        if self._blocks is not None and self._blocks.has_blocks(stage.id):
+            if isinstance(run, bytes):
+                return self.feed_frames(source, run, receipt_ms), None
+            return self.feed_payloads(source, run, receipt_ms), None
+        framing = self.plan.sources[source].config.wire_framing
+        payloads = frame_splitter(framing)(run) if isinstance(run, bytes) else run
         if self._has_time or self._built[stage.id].has_hooks:
             return self.feed_payloads(source, payloads, receipt_ms, partition, times), None
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
@@ -387,7 +445,8 @@ class Level:
 
     def sample_block(self, block: Block, clock: Clock) -> StageSample | None:
         """Like ``feed_block``, with the steps of the first events timed if that can be done."""
-        if block.times is not None or self._built[block.stage].has_hooks:
+        is_vectorized = self._blocks is not None and self._blocks.has_blocks(block.stage)
+        if block.times is not None or is_vectorized or self._built[block.stage].has_hooks:
             self.feed_block(block)
             return None
         stage = self.plan.stages[block.stage]
@@ -406,10 +465,13 @@ class Level:
         if known is not None:
             return known
         built = self._built[block.stage]
-        head = emit_timed_events(built.emit, built.time)
+        leave = self.plan.stages[block.origin].exit
+        assert isinstance(leave, ToExchange)
+        emit = built.emit if leave.side is None else emit_sided(leave.side, built.emit)
+        head = emit_timed_events(emit, built.time)
         if block.kind is Kind.FRAMES:
             decoder, failed = self._decoder_of(block)
-            head = decode_timed(decoder, built.emit, failed, built.time)
+            head = decode_timed(decoder, emit, failed, built.time)
         head = self._timed_heads[block.stage, block.origin] = fused(head)
         return head
 
@@ -427,22 +489,27 @@ class Level:
             return
         after = after_batch(self._batch_time, self._source_times, self._heard)
         is_final = self._batch_time.is_final
-        for built in self._built.values():
-            built.time.reached_ns = after.watermark_ns
-            built.advance(TIME_MAX if is_final else after.watermark_ns, is_final)
+        for stage, built in self._built.items():
+            reached_ns = behind(after.watermark_ns, self._holds_ns[stage])
+            built.time.reached_ns = reached_ns
+            built.advance(TIME_MAX if is_final else reached_ns, is_final)
 
     def due_ns(self) -> tuple[int, int]:
         """Return when the first thing is due that is left, in event and in processing time."""
-        stores = self.stores.values()
-        times = [store.due.earliest_ns() for store in stores]
-        clocks = [store.due_processing.earliest_ns() for store in stores]
-        for step, store in self.stores.items():
-            expiries = times if self._expires_by_event_time[step] else clocks
-            expiries.append(store.expiry.earliest_ns())
-        return (
-            min((each for each in times if each is not None), default=TIME_MAX),
-            min((each for each in clocks if each is not None), default=TIME_MAX),
-        )
+        times: list[int] = []
+        clocks: list[int] = []
+        for stage in self.plan.stages:
+            hold_ns = self._holds_ns[stage.id]
+            for step in stage.steps:
+                store = self.stores.get(step.step_name) if stage.level == self.number else None
+                if store is not None:
+                    _note(times, store.due.earliest_ns(), hold_ns)
+                    _note(clocks, store.due_processing.earliest_ns())
+                    is_timed = step.expires_by_event_time
+                    expiries, late_ns = (times, hold_ns) if is_timed else (clocks, 0)
+                    _note(expiries, store.expiry.earliest_ns(), late_ns)
+                hold_ns += step.holds_ns
+        return min(times, default=TIME_MAX), min(clocks, default=TIME_MAX)
 
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""
@@ -453,11 +520,19 @@ class Level:
         """Let operators emit what they still hold for this batch; yield all blocks that are
         left.
         """
+        for head in self._gathered.values():
+            head.flush()
         for built in self._built.values():
             for flush in built.flushes:
                 flush()
         for exchange in self._exchanges.values():
             yield from exchange.drain(self._receipt_ms, 1)
+
+
+def _note(found: list[int], due_ns: int | None, late_ns: int = 0) -> None:
+    """Add when something is due by the watermark of sources, unless only the end makes it due."""
+    if due_ns is not None:
+        found.append(min(due_ns + late_ns, TIME_MAX))
 
 
 def _no_turn(partition: str) -> None:

@@ -42,6 +42,7 @@ class Kind(Enum):
     VALUES = "values"  # events, pickled
     FRAMES = "frames"  # payloads that are not decoded yet
     SERIALIZED = "serialized"  # events, by the application's own serialize
+    COLUMNS = "columns"  # rows as columns (``engine.columns``)
 
 
 class Atoms(Protocol):

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -179,7 +180,7 @@ class LocalRunner:
         return self.entries.setdefault(name, MemoryEntries())
 
     def _feed_frames(self, level: Level, inputs: Sequence[Input], result: BatchResult) -> Fed:
-        for given in inputs:
+        for given in _in_runs(inputs) if self.plan.has_blocks else inputs:
             source, frames, receipt_ms, partition, times_ns = Input(*given)
             times = None if times_ns is None else partial(_same, times_ns)
             result.events += level.feed_frames(source, frames, receipt_ms, partition, times)
@@ -195,6 +196,21 @@ class LocalRunner:
         for step, store in level.stores.items():
             for kind, changes in store.changes():
                 result.entries.setdefault(namespace(step, kind), []).extend(changes)
+
+
+def _in_runs(inputs: Sequence[Input]) -> Iterator[Input]:
+    """Frames that came one after the other from a partition, as a source's log has them."""
+    for (source, receipt_ms, partition), some in groupby(map(_whole, inputs), _origin):
+        frames = b"".join(each.frames for each in some)
+        yield Input(source, frames, receipt_ms, partition)
+
+
+def _whole(given: Input) -> Input:
+    return Input(*given)
+
+
+def _origin(given: Input) -> tuple[int, int, str]:
+    return given.source, given.receipt_ms, given.partition
 
 
 def _same(times_ns: tuple[int, ...]) -> tuple[int, ...]:

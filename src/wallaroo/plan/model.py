@@ -63,6 +63,8 @@ class ToExchange:
     is_raw: bool = False
     # route by the key that the event came with (merged keyed streams meet before a state step)
     keeps_key: bool = False
+    # on arrival, events say that they are of this side of a join
+    side: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,11 @@ class Plan:
         return any(step.keeps_entries or step.acts_at_end for step in self._placed_steps)
 
     @property
+    def has_blocks(self) -> bool:
+        """Whether a step takes whole blocks of rows."""
+        return any(step.takes_blocks for step in self.steps)
+
+    @property
     def _placed_steps(self) -> tuple[Step, ...]:
         return tuple(step for stage in self.stages for step in stage.steps)
 
@@ -199,6 +206,19 @@ class Plan:
             for kind in ENTRY_KINDS
         ]
         return (*self.state_steps, *names)
+
+    @property
+    def holds_ns(self) -> dict[int, int]:
+        """How far the watermark of each stage is behind that of the sources: as late as results of
+        the steps before it may come after their times.
+        """
+        holds: dict[int, int] = {}
+        for stage in sorted(self.stages, key=lambda stage: stage.level):
+            own = holds.setdefault(stage.id, 0) + sum(step.holds_ns for step in stage.steps)
+            if isinstance(stage.exit, ToExchange):
+                following = stage.exit.stage
+                holds[following] = max(holds.get(following, 0), own)
+        return holds
 
     @property
     def state_level(self) -> int:

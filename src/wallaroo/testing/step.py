@@ -14,14 +14,16 @@ from wallaroo.engine.keys import normalize_key
 from wallaroo.engine.operators.computation import build as call_function
 from wallaroo.engine.operators.exits import emit_encoded
 from wallaroo.engine.operators.interface import Emit, Site, StageTime
-from wallaroo.engine.operators.table import build_operator
 from wallaroo.engine.packing import PICKLED
+from wallaroo.engine.stage import operator_of
 from wallaroo.steps import Encoder, KeyExtractor, Step
+from wallaroo.testing.block_step import run_block_state_step, run_block_step
 
 
 def run_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
     """Give ``inputs`` to a stateless step, a decoder (payloads), an encoder or a key extractor;
-    return what it emits, in order.
+    return what it emits, in order.  Inputs of a vectorized step are blocks, of a vectorized decoder
+    lists of payloads, and so is what a vectorized computation, decoder or key extractor emits.
 
     ``None`` filters and lists are flattened as in a running application.  Raises UserCodeError
     where the function raises.
@@ -30,6 +32,8 @@ def run_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
         raise TypeError(
             f"'{step.name()}' has state: use run_state_step, which takes (key, event) pairs"
         )
+    if step.takes_blocks:
+        return run_block_step(step, inputs)
     outputs: list[Any] = []
     process = _stateless(step, outputs)
     for event in inputs:
@@ -44,7 +48,7 @@ def _stateless(step: Step, outputs: list[Any]) -> Emit:
         return emit_encoded(step, outputs, stop_on_error(step))
     site = _site(step, lambda _, output: outputs.append(output))
     if step.is_computation:
-        return build_operator(step, site).process
+        return operator_of(step, site).process
     return call_function(step, site).process
 
 
@@ -60,17 +64,20 @@ def run_state_step(
     step: Step, inputs: Iterable[tuple[Any, Any]], state: dict[Any, Any] | None = None
 ) -> tuple[list[tuple[Any, Any]], dict[Any, Any]]:
     """Give ``(key, event)`` pairs to a state step; return ``(key, output)`` pairs and the state
-    objects by key.
+    objects by key.  A vectorized step is given ``(keys, block)`` pairs, and gives such pairs: with a
+    key for each row.
 
     ``state`` holds state objects to begin with; they are copied, as between two batches.
     """
     if not step.is_stateful:
         raise TypeError(f"'{step.name()}' has no state: use run_step")
     begun = {normalize_key(key): PICKLED.dumps(value) for key, value in (state or {}).items()}
+    if step.takes_blocks:
+        return run_block_state_step(step, inputs, begun)
     own = KeyedState(step, begun.get, PICKLED)
     outputs: list[tuple[Any, Any]] = []
     site = _site(step, lambda key, output: outputs.append((key, output)), own)
-    process = build_operator(step, site).process
+    process = operator_of(step, site).process
     for key, event in inputs:
         process(normalize_key(key), event)
     ended = {**begun, **dict(own.changes())}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import secrets
+import select
 import socket
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from wallaroo.tracing import trace_point
 
 LOOK_S = 0.1  # while tasks start: between two looks at whether they still can
 START_S = 120.0  # for all tasks to start, on a crowded machine
+LOSS_S = 0.5  # once a task is lost: for the others to say why
 GREETING_S = 5.0  # for a task that has connected to say which one it is
 
 
@@ -93,16 +95,32 @@ class ResidentTasks:
 
     def _gather(self) -> list[TaskReport]:
         """Return what all tasks report.  Raises LostTaskError where one has gone, unless an error
-        that another one reports explains that.
+        that another one reports explains that; the others get ``LOSS_S`` to report it: they may
+        wait for the one that has gone, or compute for long.
         """
-        reports: list[TaskReport] = []
+        found: dict[int, tuple[TaskReport, ...]] = {}
         lost: LostTaskError | None = None
-        for index, connection in self._connections.items():
-            try:
-                reports.extend(pickle.loads(receive(connection)))
+        until: float | None = None
+        arriving = select.poll()
+        waiting = {one.fileno(): index for index, one in self._connections.items()}
+        for descriptor in waiting:
+            arriving.register(descriptor, select.POLLIN)
+        while waiting:
+            ready = arriving.poll(
+                None if until is None else max(0.0, until - time.monotonic()) * 1e3
+            )
+            if not ready:
+                break
+            for descriptor, _ in ready:
+                arriving.unregister(descriptor)
+                index = waiting.pop(descriptor)
+                try:
+                    found[index] = pickle.loads(receive(self._connections[index]))
+                except (EOFError, OSError):
+                    lost = LostTaskError(f"task {index} has gone")
+                    until = until or time.monotonic() + LOSS_S
                 trace_point("epoch.reported")
-            except (EOFError, OSError):
-                lost = LostTaskError(f"task {index} has gone")  # those that wait for it go, too
+        reports = [report for index in sorted(found) for report in found[index]]
         if lost is not None and not _has_failed(reports):
             raise lost
         return reports

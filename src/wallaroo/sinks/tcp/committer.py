@@ -38,6 +38,7 @@ from wallaroo.sinks.tcp.egress.pipe import EgressConfig, Message
 from wallaroo.sinks.tcp.outbox import look_into
 from wallaroo.sinks.tcp.process import EgressProcess, Patience
 from wallaroo.sinks.tcp.progress import begin_progress, read_progress
+from wallaroo.tls_sockets import client_context
 
 READY_S = 60.0  # a new process on a crowded machine
 _LOG = logging.getLogger(__name__)
@@ -50,6 +51,8 @@ class OutboxCommitter(SinkCommitter):
         self._config = config
         self._patience = patience or Patience()
         self._staging = Path(config.staging)
+        if config.tls is not None:
+            client_context(config.tls)  # files that cannot be used are reported at the start
         make_private(self._staging, is_durable=config.is_durable)
         self._list = PendingList(self._staging, config.is_durable)
         self._state = threading.Condition()

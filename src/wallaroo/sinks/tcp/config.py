@@ -13,6 +13,7 @@ from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder
+from wallaroo.tls import TLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,10 @@ class TCPSinkConfig(SinkConfig):
     is lost.  ``resume=True`` is exactly once in all cases, with a receiver that says how many bytes
     it has (``wallaroo receive --resume``; see docs/sinks.md).
 
+    With ``tls=TLS(ca="receivers.pem")`` the connection is encrypted, and the receiver has to show a
+    certificate for ``host`` that one of these signed.  Where the egress dies, an encrypted
+    connection ends with it, and output may come again.
+
     ``port`` may be text, as ``tcp_parse_output_addrs`` gives it.
     """
 
@@ -36,6 +41,7 @@ class TCPSinkConfig(SinkConfig):
     port: int | str
     encoder: Encoder[Any] | None = None
     resume: bool = False
+    tls: TLS | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -68,6 +74,7 @@ class TCPSinkConfig(SinkConfig):
         from wallaroo.sinks.tcp.committer import OutboxCommitter
         from wallaroo.sinks.tcp.egress.pipe import EgressConfig
 
-        return OutboxCommitter(
-            EgressConfig(self.host, int(self.port), str(staging), is_durable, self.resume)
+        config = EgressConfig(
+            self.host, int(self.port), str(staging), is_durable, self.resume, tls=self.tls
         )
+        return OutboxCommitter(config)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from wallaroo.identity import NO_BATCH, CommitId
 
 NAME = "progress"
 FORMAT = 2  # 1 knew no checkpoint
+PLACE_S = 0.05  # between two records of how far the output is, where nothing else changes
 SYNC_BYTES = 1 << 20  # durable mode: bytes sent between two fsyncs inside one batch
 
 
@@ -112,12 +114,32 @@ class ProgressFile:
             raise _damaged(path)
         self._is_durable = is_durable
         self._unsynced = 0
+        self._place_at = 0.0  # monotonic seconds of its last record
+        self._place: dict[str, int] = {}  # that is not recorded yet
         self.progress = _decoded(path, self._file.found)
+
+    def note_place(self, accepted: int, acked: int) -> None:
+        """Record how far the output is, some time soon: an older place makes the next egress send
+        more again, and loses nothing.
+        """
+        self._place = {"accepted": accepted, "acked": acked}
+        now = time.monotonic()
+        if now - self._place_at >= PLACE_S:
+            self._place_at = now
+            self._write_place()
+
+    def _write_place(self) -> None:
+        place = self._place
+        self._place = {}
+        if place:
+            self.note(max(0, place["acked"] - self.progress.acked), **place)
 
     def note(self, unsynced: int = 0, **changes: int | str) -> None:
         """Record what changed; survives a SIGKILL, not yet a power cut.  ``unsynced`` bytes have
         left since.
         """
+        if "acked" in changes:
+            self._place = {}  # this one is newer
         progress = replace(self.progress, **changes)  # type: ignore[arg-type]  # checked by the class
         if progress != self.progress:
             fault_point("egress.progress")
@@ -128,8 +150,9 @@ class ProgressFile:
             self.sync()
 
     def sync(self) -> None:
-        """Make what was written survive a power cut, where that was asked for."""
+        """Make everything noted survive a power cut, where that was asked for."""
         self._unsynced = 0
+        self._write_place()
         if self._is_durable:
             fault_point("egress.fsync")
             self._file.sync()

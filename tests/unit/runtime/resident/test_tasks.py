@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,21 @@ def test_an_epoch_gives_the_reports_of_all_tasks(tasks: ResidentTasks) -> None:
 def test_a_task_that_dies_is_lost(tasks: ResidentTasks) -> None:
     with pytest.raises(LostTaskError, match="task 0 has gone"):
         started(tasks, die, report(1)).run(EPOCH)
+
+
+def hang(driver: socket.socket) -> None:
+    """Wait for a task that is not there: until the driver has gone."""
+    driver.recv(1)
+
+
+@pytest.mark.parametrize("order", [(die, hang), (hang, die)])
+def test_a_task_that_is_lost_is_noticed_while_another_one_waits_for_it(
+    tasks: ResidentTasks, order: tuple[Callable[[socket.socket], None], ...]
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(LostTaskError, match="has gone"):
+        started(tasks, *order).run(EPOCH)
+    assert time.monotonic() - began < 30.0
 
 
 def test_an_error_that_made_others_go_is_reported_in_place_of_their_loss(

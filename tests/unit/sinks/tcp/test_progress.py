@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from wallaroo.durable.two_slots import SLOT_BYTES
 from wallaroo.errors import CheckpointError
+from wallaroo.sinks.tcp import progress
 from wallaroo.sinks.tcp.progress import (
     NAME,
     Progress,
@@ -57,3 +59,34 @@ def test_an_egress_does_not_begin_without_a_record(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is missing"):
         ProgressFile(tmp_path, True)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_moves_all_the_time_is_recorded_now_and_then_and_at_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record for every slice that is sent would cost more than sending it."""
+    monkeypatch.setattr(progress, "PLACE_S", 1e9)
+    begin_progress(tmp_path, Progress("c"), False)
+    file = ProgressFile(tmp_path, False)
+    file._place_at = time.monotonic()
+    for number in range(1, 100):
+        file.note_place(accepted=number + 1, acked=number)
+    assert found(tmp_path).acked == 0
+    file.note(begun_batch=3)
+    assert (found(tmp_path).begun_batch, found(tmp_path).acked) == (3, 0)
+    file.sync()
+    assert (found(tmp_path).accepted, found(tmp_path).acked) == (100, 99)
+    file.note_place(accepted=150, acked=120)
+    file.note(acked=130, accepted=150, released_batch=3, released_end=130)
+    file.sync()
+    assert found(tmp_path).acked == 130
+    monkeypatch.setattr(progress, "PLACE_S", 0.0)
+    file.note_place(accepted=160, acked=140)
+    assert found(tmp_path).acked == 140
+    file.close()
+
+
+def found(folder: Path) -> Progress:
+    record = read_progress(folder)
+    assert record is not None
+    return record

@@ -12,7 +12,6 @@ has ended the connection that was left (`orphan`).  `egress_loop` says what it d
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import sys
@@ -77,7 +76,7 @@ def _wait(pipe: Pipe) -> bool:
 
 def main(text: str) -> int:
     """Run one egress; 0 at an orderly end, ``EXIT_BROKEN`` where the outbox cannot be used."""
-    config = EgressConfig(**json.loads(text))
+    config = EgressConfig.from_json(text)
     pipe = Pipe()
     staging = Path(config.staging)
     lock = -1

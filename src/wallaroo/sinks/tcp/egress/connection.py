@@ -20,8 +20,12 @@ import os
 import socket
 import struct
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from wallaroo.sinks.tcp.egress.tls import TlsStream, greeted
+from wallaroo.tls import TLS
 
 # offset of tcpi_bytes_acked in struct tcp_info (include/uapi/linux/tcp.h), Linux 4.1 and later
 BYTES_ACKED_AT = 120
@@ -79,6 +83,38 @@ class Connection:
     base: int = 0  # what the kernel had counted as acknowledged before (the handshake counts one)
     is_half_closed: bool = False  # the other side will not write any more; it may well still read
     has_ended: bool = False  # this side has ended; it still reads
+    stream: TlsStream | None = None  # None: not encrypted
+
+    def encrypt(self, tls: TLS, host: str) -> None:
+        """Shake hands as a client of ``host``, before anything is sent.  Raises OSError where that
+        fails, PeerError for files that cannot be used.
+        """
+        counters = _consistent(self.sock)
+        self.base = counters.acked if counters else 0
+        self.stream = greeted(self.sock, tls, host)
+
+    def send(self, views: Sequence[memoryview]) -> int:
+        """Send of these; return how many bytes."""
+        return self.sock.sendmsg(views) if self.stream is None else self.stream.sendmsg(views)
+
+    def recv(self, count: int) -> bytes:
+        """Return what the receiver wrote; empty at its end."""
+        return self.sock.recv(count) if self.stream is None else self.stream.recv(count)
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether something that was taken waits for the kernel's room."""
+        return self.stream is not None and self.stream.has_rest
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if self.stream is not None:
+            self.stream.flush()
+
+    @property
+    def can_be_continued(self) -> bool:
+        """Whether another process could go on with it."""
+        return self.stream is None and self.is_counted
 
     @property
     def is_counted(self) -> bool:
@@ -95,7 +131,8 @@ class Connection:
         """Note which offset the first byte has; call before the first send."""
         counters = _consistent(self.sock)
         self.start = start
-        self.base = counters.acked if counters else 0
+        if self.stream is None:
+            self.base = counters.acked if counters else 0
 
     def hand_over(self, channel: int) -> None:
         """Send a second descriptor of it through the Unix socket ``channel`` (a descriptor), with
@@ -117,13 +154,16 @@ class Connection:
         count.  One more where this side's FIN is acknowledged, too.
         """
         counters = _counters(self.sock)
-        return None if counters is None else self.start + counters.acked - self.base
+        if counters is None:
+            return None
+        acked = counters.acked - self.base
+        return self.start + (acked if self.stream is None else self.stream.acked(acked))
 
     def half_close(self) -> None:
         """End this side: the other one reads what is on its way, then the end."""
         self.has_ended = True
         with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_WR)
+            (self.stream or self.sock).shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Close; what the kernel still holds stays on its way."""

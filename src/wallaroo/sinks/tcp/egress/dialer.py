@@ -12,6 +12,7 @@ import socket
 import time
 
 from wallaroo.sinks.tcp.egress.connection import Connection, begin_connect
+from wallaroo.tls import TLS
 
 RETRY_SECONDS = 0.25  # Wallaroo's figure
 
@@ -19,10 +20,11 @@ RETRY_SECONDS = 0.25  # Wallaroo's figure
 class Dialer:
     """``sock`` is the attempt under way, None between two attempts."""
 
-    def __init__(self, host: str, port: int):
+    def __init__(self, host: str, port: int, tls: TLS | None = None):
         self.sock: socket.socket | None = None
         self._host = host
         self._port = port
+        self._tls = tls
         self._retry_at = 0.0
 
     def seconds_left(self) -> float:
@@ -47,9 +49,19 @@ class Dialer:
             # a port in the ephemeral range can connect to itself where no program listens
             code = errno.ECONNREFUSED
         if code == 0:
-            return Connection(sock)
+            try:
+                return self._made(sock)
+            except OSError as error:
+                sock.close()
+                return self.absent(error.strerror or str(error))
         sock.close()
         return self.absent(os.strerror(code))
+
+    def _made(self, sock: socket.socket) -> Connection:
+        connection = Connection(sock)
+        if self._tls is not None:
+            connection.encrypt(self._tls, self._host)
+        return connection
 
     def absent(self, reason: str, is_patient: bool = True) -> str:
         """Try again after a while, or at once; return what is waited for, in words."""

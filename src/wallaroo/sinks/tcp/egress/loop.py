@@ -86,7 +86,7 @@ class Egress:
         self._reports = Reports(pipe, lock, f"{config.host}:{config.port}")
         self._acked = record.progress.acked
         self._queue = SendQueue(self._acked, record.progress.released_end, self._load)
-        self._dialer = Dialer(config.host, config.port)
+        self._dialer = Dialer(config.host, config.port, config.tls)
         self._releases = Releases()
         self._connection: Connection | None = None
         self._resume = ResumeStream()  # of the connection, where the receiver resumes
@@ -155,7 +155,8 @@ class Egress:
             return events
         is_greeting = self._config.is_resuming and connection.start < 0
         has_more = self._queue.rest_of_output() if self._ending else self._queue.has_more()
-        return events | (select.POLLOUT if has_more and not is_greeting else 0)
+        has_more = bool(has_more and not is_greeting) or connection.has_rest
+        return events | (select.POLLOUT if has_more else 0)
 
     def _handle_commands(self) -> None:
         for message in self._pipe.receive():
@@ -248,7 +249,7 @@ class Egress:
         connection.begin(self._queue.offset)
         self._record.note(local_port=connection.sock.getsockname()[1])
         fault_point("egress.hand_over")
-        if self._config.handover_fd >= 0 and connection.is_counted:
+        if self._config.handover_fd >= 0 and connection.can_be_continued:
             connection.hand_over(self._config.handover_fd)
             self._pipe.send(handed_over=True)
 
@@ -280,7 +281,8 @@ class Egress:
                 self._leave("ended")
                 return
             self._ending = Ending(now)
-        if not connection.has_ended and not self._queue.rest_of_output():
+        is_all_sent = not self._queue.rest_of_output() and not connection.has_rest
+        if not connection.has_ended and is_all_sent:
             fault_point("egress.half_close")
             connection.half_close()
         missing = self._queue.offset - self._acked
@@ -302,7 +304,7 @@ class Egress:
 
     def _read_receiver(self, connection: Connection) -> None:
         try:
-            chunk = connection.sock.recv(1 << 16)
+            chunk = connection.recv(1 << 16)
         except BlockingIOError:
             return
         except OSError as error:
@@ -374,12 +376,13 @@ class Egress:
             self._begin(connection)
         views = self._queue.views(limit)
         if not views:
+            connection.flush()
             return
         if self._queue.batch > self._record.progress.begun_batch:
             self._record.note(begun_batch=self._queue.batch)
         fault_point("egress.send")
         try:
-            count = connection.sock.sendmsg(views)
+            count = connection.send(views)
         except BlockingIOError:
             return
         except OSError as error:
@@ -404,9 +407,7 @@ class Egress:
         is_due = self._releases.is_due or self._must_end()
         released = self._queue.release(self._acked) if may_release and is_due else []
         if not released:
-            self._record.note(
-                max(0, self._acked - known.acked), accepted=self._queue.offset, acked=self._acked
-            )
+            self._record.note_place(self._queue.offset, self._acked)
             if self._queue.has_more():
                 self._reports.place(self._queue.offset)
             return

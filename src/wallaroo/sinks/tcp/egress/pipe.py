@@ -20,6 +20,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from wallaroo.tls import TLS
+
 Message = dict[str, Any]
 
 EXIT_BROKEN = 3  # the outbox itself is damaged; starting again would not help
@@ -42,6 +44,14 @@ class EgressConfig:
     inherited_fd: int = -1  # the connection that a killed egress left; -1: none
     inherited_start: int = 0
     inherited_base: int = 0
+    tls: TLS | None = None
+
+    @classmethod
+    def from_json(cls, text: str) -> EgressConfig:
+        """Undo what the committer made of it."""
+        fields = json.loads(text)
+        tls = fields.pop("tls")
+        return cls(**fields, tls=TLS(**tls) if tls else None)
 
 
 class Pipe:

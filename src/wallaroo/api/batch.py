@@ -1,0 +1,313 @@
+"""The decorators of vectorized steps: functions that are called with whole blocks of rows.
+
+Where it runs: driver and workers, when the application's module is imported.
+
+The annotation of a function's first argument says in which form it is given its rows: a numpy array, a
+pyarrow RecordBatch, a pandas or polars DataFrame, or a list of events.  See docs/vectorized.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, overload
+
+from wallaroo.api.decorators import check_on_error
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.steps import STOP, Callback, Step
+from wallaroo.user_frames import user_place
+from wallaroo.vectorized.steps import (
+    BatchComputation,
+    BatchDecoder,
+    BatchEncoder,
+    BatchKeyExtractor,
+    BatchStateComputation,
+)
+
+A = TypeVar("A")
+B = TypeVar("B")
+Row = dict[str, Any]  # of a block whose columns have names, as the per-event steps after it see it
+
+
+@overload
+def batch_computation(name: Callable[[list[A]], list[B] | None], /) -> BatchComputation[A, B]: ...
+@overload
+def batch_computation(name: Callable[[Any], Any], /) -> BatchComputation[Any, Row]: ...
+@overload
+def batch_computation(
+    name: str | None = None,
+    *,
+    on_error: str = STOP,
+    batch: int | None = None,
+    setup: Callable[[], Any] | None = None,
+) -> Callable[[Callable[..., Any]], BatchComputation[Any, Any]]: ...
+def batch_computation(
+    name: Any = None,
+    *,
+    on_error: str = STOP,
+    batch: int | None = None,
+    setup: Callable[[], Any] | None = None,
+) -> Any:
+    """Make a step of a function of a block of rows: what it returns goes on.
+
+    A block of as many rows is taken for one output per row.  Where there are fewer or more,
+    ``(rows, indexes)`` says for each which row it was made of; after ``key_by`` it needs that to keep
+    its key.  ``None`` emits nothing.
+
+    ``batch``: most rows of one call.  ``setup``: called once per worker process, before the first
+    block; what it returns, such as a model, is the function's second argument.
+    """
+    place = user_place()
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise _problem("batch_computation", place, f"batch={batch!r} is no number of rows.")
+    if setup is not None and not callable(setup):
+        raise _problem("batch_computation", place, f"setup={setup!r} is not a function.")
+    callback = None if setup is None else Callback(setup)
+    return _decorate(
+        "batch_computation",
+        name,
+        on_error,
+        lambda function, label: BatchComputation[Any, Any](
+            function, label, on_error, batch, callback
+        ),
+    )
+
+
+class BatchStateDecorator(Protocol):
+    """Makes a BatchStateComputation of a function of ``(rows, at, states)``, or of ``(rows, at, states,
+    keys)``.
+    """
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[A], Any, Any], list[B] | None], /
+    ) -> BatchStateComputation[A, Any, B]: ...
+    @overload
+    def __call__(self, function: Callable[..., Any], /) -> BatchStateComputation[Any, Any, Row]: ...
+
+
+def batch_state_computation(
+    name: str | None = None,
+    state: Any = None,
+    *,
+    initial: Sequence[Any] | None = None,
+    on_error: str = STOP,
+) -> BatchStateDecorator:
+    """Make a step of a function of a block of rows and the states of their keys.
+
+    ``state`` is a numpy dtype with named fields; the state of a key is a row of it, that begins as
+    ``initial``, or with zeros.  The function is called with ``(rows, at, states)``: ``states`` is an
+    array of states, and ``at`` says for each row which of them is its key's, so that
+    ``states["bid"][at]`` reads, and ``states["bid"][at] = rows["bid"]`` writes the last one of each
+    key.  Changes are made in place, to ``states[at]`` only.  A fourth argument is given the keys of
+    ``states``.
+
+    ``state`` may be a class as well: ``states`` is then an array of its objects.
+    """
+    title = "batch_state_computation"
+    place = user_place()
+    if callable(name) or state is None:
+        raise _problem(
+            title,
+            place,
+            "needs the state's dtype.",
+            f"Write @{title}(name='...', state=numpy.dtype([...])), or state=YourStateClass.",
+        )
+    is_class = isinstance(state, type)
+    layout = None if is_class else _layout_of(state)
+    if not is_class and layout is None:
+        raise _problem(
+            title,
+            place,
+            f"state={state!r} is neither a numpy dtype with named fields nor a class.",
+            "Write state=numpy.dtype([('count', 'i8')]) or the like.",
+        )
+    names: Any = () if layout is None else layout.names
+    if initial is not None and (is_class or len(initial) != len(names)):
+        fix = "Give one value for each field of the dtype."
+        raise _problem(title, place, f"initial={initial!r} has not a value per field.", fix)
+    first = None if initial is None else tuple(initial)
+    return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
+        title,
+        name,
+        on_error,
+        lambda function, label: BatchStateComputation[Any, Any, Any](
+            function,
+            label,
+            state if is_class else dict,
+            on_error,
+            layout,
+            first,
+        ),
+    )
+
+
+@overload
+def batch_key_extractor(name: Callable[[Any], Any], /) -> BatchKeyExtractor[Any, Any]: ...
+@overload
+def batch_key_extractor(
+    name: str | None = None, *, on_error: str = STOP
+) -> Callable[[Callable[[Any], Any]], BatchKeyExtractor[Any, Any]]: ...
+def batch_key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
+    """Make a key extractor of a function of a block of rows: it returns the column of their keys, of
+    str, bytes or int.
+    """
+    return _decorate(
+        "batch_key_extractor",
+        name,
+        on_error,
+        lambda function, label: BatchKeyExtractor[Any, Any](function, label, on_error),
+    )
+
+
+@overload
+def batch_decoder(header_length: Callable[[list[bytes]], Any], /) -> BatchDecoder[Any]: ...
+@overload
+def batch_decoder(
+    header_length: int = 4,
+    length_fmt: str = ">I",
+    name: str | None = None,
+    *,
+    on_error: str = STOP,
+) -> Callable[[Callable[[list[bytes]], Any]], BatchDecoder[Any]]: ...
+def batch_decoder(
+    header_length: Any = 4,
+    length_fmt: str = ">I",
+    name: str | None = None,
+    *,
+    on_error: str = STOP,
+) -> Any:
+    """Make a decoder of a function of many payloads: it returns a block of rows.
+
+    ``wallaroo.fixed_layout``, ``json_lines`` and ``arrow_ipc`` are such decoders.
+    """
+    if callable(header_length):
+        return BatchDecoder[Any](header_length, name)
+    return _decorate(
+        "batch_decoder",
+        name,
+        on_error,
+        lambda function, label: BatchDecoder[Any](
+            function, label, header_length, length_fmt, on_error
+        ),
+    )
+
+
+@overload
+def batch_encoder(name: Callable[[Any], Any], /) -> BatchEncoder[Any]: ...
+@overload
+def batch_encoder(
+    name: str | None = None, *, on_error: str = STOP
+) -> Callable[[Callable[[Any], Any]], BatchEncoder[Any]]: ...
+def batch_encoder(name: Any = None, *, on_error: str = STOP) -> Any:
+    """Make an encoder of a function of a block of rows: it returns an output per row, as a list of
+    bytes or str, or as an array; of a structured array, an output is the bytes of a row's fields.
+    """
+    return _decorate(
+        "batch_encoder",
+        name,
+        on_error,
+        lambda function, label: BatchEncoder[Any](function, label, on_error),
+    )
+
+
+def fixed_layout(
+    dtype: Any,
+    *,
+    fields: Sequence[str] = (),
+    name: str = "fixed layout",
+    header_length: int = 4,
+    length_fmt: str = ">I",
+    on_error: str = STOP,
+) -> BatchDecoder[Row]:
+    """Return a decoder for payloads that all are of one numpy dtype with named fields.
+
+    A run of frames becomes an array without a copy.  ``fields``: those that the rows have; what is
+    not named is neither copied nor sent to other tasks.
+    """
+    import numpy as np
+
+    from wallaroo.vectorized.fixed_layout import FixedLayout
+
+    place = user_place()
+    fix = "Give a numpy dtype with named fields, as long as a payload."
+    try:
+        layout = np.dtype(dtype)
+    except TypeError as error:
+        raise _problem("fixed_layout", place, f"{dtype!r} is no dtype ({error}).", fix) from None
+    if not layout.names or layout.hasobject:
+        raise _problem("fixed_layout", place, f"{layout} has no fields of a fixed length.", fix)
+    unknown = [field for field in fields if field not in layout.names]
+    if unknown:
+        what = f"{', '.join(map(repr, unknown))} is no field of the layout."
+        fix = f"There are {', '.join(map(repr, layout.names))}."
+        raise _problem("fixed_layout", place, what, fix)
+    check_on_error("fixed_layout", on_error)
+    function = FixedLayout(layout, tuple(fields))
+    return BatchDecoder[Row](function, name, header_length, length_fmt, on_error)
+
+
+def json_lines(
+    schema: Any = None,
+    *,
+    name: str = "json lines",
+    header_length: int = 4,
+    length_fmt: str = ">I",
+    on_error: str = STOP,
+) -> BatchDecoder[Row]:
+    """Return a decoder for JSON objects, one per frame or line: rows are pyarrow record batches.
+
+    ``schema``, a pyarrow Schema, says which columns there are, and of which types.
+    """
+    from wallaroo.vectorized.json_lines import JsonLines
+
+    check_on_error("json_lines", on_error)
+    return BatchDecoder[Row](JsonLines(schema), name, header_length, length_fmt, on_error)
+
+
+def arrow_ipc(
+    columns: Sequence[str] = (),
+    *,
+    name: str = "arrow ipc",
+    header_length: int = 4,
+    length_fmt: str = ">I",
+    on_error: str = STOP,
+) -> BatchDecoder[Row]:
+    """Return a decoder for frames that are Arrow IPC streams, each of any number of rows."""
+    from wallaroo.vectorized.arrow_ipc import ArrowIpc
+
+    check_on_error("arrow_ipc", on_error)
+    return BatchDecoder[Row](ArrowIpc(tuple(columns)), name, header_length, length_fmt, on_error)
+
+
+def _layout_of(state: Any) -> Any:
+    """Return a dtype with named fields, None where it is not one."""
+    import numpy as np
+
+    try:
+        layout = np.dtype(state)
+    except (TypeError, ValueError):
+        return None
+    return layout if layout.names else None
+
+
+def _decorate(
+    decorator: str, name: Any, on_error: Any, make: Callable[[Callable[..., Any], str | None], Step]
+) -> Any:
+    check_on_error(f"@{decorator}", on_error)
+    if callable(name):
+        return make(name, None)
+    if name is not None and not isinstance(name, str):
+        raise _problem(decorator, user_place(), f"expected a function, got {name!r}.")
+
+    def decorate(function: Any) -> Step:
+        if not callable(function):
+            raise _problem(decorator, user_place(), f"expected a function, got {function!r}.")
+        return make(function, name)
+
+    return decorate
+
+
+def _problem(
+    decorator: str, place: str, what: str, fix: str = "See docs/vectorized.md."
+) -> WallarooParameterError:
+    return WallarooParameterError(Problem(f"@{decorator}", place, what, fix))

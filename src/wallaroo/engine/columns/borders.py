@@ -1,0 +1,104 @@
+"""Where a stage goes from blocks to events or back: steps that the platform puts in between.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
+from wallaroo.steps import Step
+
+# rows of a block that is made of events, unless a step says less: what a call costs is then small
+# beside what making the rows costs
+ROWS_MAX = 4096
+
+
+class Explode(Step):
+    """Blocks in, their rows out as events."""
+
+    kind = "explode"
+    takes_blocks = True
+
+    def __init__(self) -> None:
+        super().__init__(_nothing, "rows")
+
+
+class Collect(Step):
+    """Events in, blocks of them out."""
+
+    kind = "collect"
+
+    def __init__(self, has_keys: bool, rows_max: int):
+        super().__init__(_nothing, "block")
+        self.has_keys = has_keys
+        self.rows_max = rows_max
+
+
+def _nothing(rows: Any) -> None:
+    """Stands for the platform's own work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A stage with its borders, and whether blocks come in and go out."""
+
+    stage: Stage
+    begins_with_blocks: bool
+    ends_with_blocks: bool
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether blocks are anywhere in it."""
+        return (
+            self.begins_with_blocks
+            or self.ends_with_blocks
+            or any(step.takes_blocks for step in self.stage.steps)
+        )
+
+
+def flow_of(plan: Plan, stage: Stage) -> Flow:
+    """Put borders between the steps of a stage where one gives events and the next takes blocks, or
+    the other way round.
+    """
+    wanted = _wanted_at_exit(plan, stage)
+    begins = _begins_with_blocks(plan, stage, wanted)
+    has_keys = not isinstance(stage.entry, SourceEntry)
+    is_block = begins
+    steps: list[Step] = []
+    for step in stage.steps:
+        if step.takes_blocks != is_block:
+            steps.append(_border(is_block, has_keys, step))
+            is_block = step.takes_blocks
+        steps.append(step)
+    if wanted is not None and wanted != is_block:
+        steps.append(_border(is_block, has_keys, None))
+        is_block = wanted
+    return Flow(replace(stage, steps=tuple(steps)), begins, is_block)
+
+
+def _border(is_block: bool, has_keys: bool, following: Step | None) -> Step:
+    if is_block:
+        return Explode()
+    return Collect(has_keys, getattr(following, "rows_max", None) or ROWS_MAX)
+
+
+def _begins_with_blocks(plan: Plan, stage: Stage, wanted: bool | None) -> bool:
+    if isinstance(stage.entry, SourceEntry):
+        return plan.sources[stage.entry.source].decoder.takes_blocks
+    if stage.steps:
+        return stage.steps[0].takes_blocks
+    return bool(wanted)
+
+
+def _wanted_at_exit(plan: Plan, stage: Stage) -> bool | None:
+    """Whether the stage's exit takes blocks; None where it takes both."""
+    leave = stage.exit
+    if isinstance(leave, ToExchange):
+        if leave.extractor is not None:
+            return leave.extractor.takes_blocks
+        return False if plan.has_time else None  # only events have times
+    encoders = [plan.sinks[sink].encoder for sink in leave.sinks]
+    return any(encoder is not None and encoder.takes_blocks for encoder in encoders)

@@ -1,0 +1,132 @@
+"""Heads of stages that take blocks: from a source's frames, and from blocks of a shuffle.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wallaroo.engine.columns.calls import Calls, returned
+from wallaroo.engine.columns.keys import keys_of_list
+from wallaroo.engine.columns.operators import exploding
+from wallaroo.engine.columns.rows import count_of
+from wallaroo.engine.failures import OnError
+from wallaroo.engine.heads import Keyed, Payloads, decode_keyed
+from wallaroo.engine.operators.interface import Emit
+from wallaroo.engine.packing import Kind
+from wallaroo.framing import Framing, frame_splitter
+from wallaroo.steps import Decoder
+from wallaroo.vectorized.steps import BatchDecoder
+
+# frames that are decoded at once: a block's columns are then in a core's second cache
+GATHERED_BYTES = 256 * 1024
+
+
+def payloads_to_blocks(
+    decoder: BatchDecoder[Any], emit: Emit, failed: OnError
+) -> Callable[[Payloads], None]:
+    """Head of a source stage whose decoder takes many payloads at once."""
+    decode = decoder.function
+    calls = Calls(decoder, failed)
+
+    def call(keys: Any, payloads: Any) -> Any:
+        return returned(decoder, decode(payloads), None, len(payloads))
+
+    def run(payloads: Payloads) -> None:
+        done = calls(None, payloads, call) if payloads else None
+        if done is not None:
+            emit(*done)
+
+    def run_parts(payloads: Payloads) -> None:
+        for first in range(0, len(payloads), payloads_max):
+            run(payloads[first : first + payloads_max])
+
+    payloads_max = getattr(decode, "payloads_max", 0)
+    return run_parts if payloads_max else run
+
+
+class Gathered:
+    """Head of a source stage that takes frames as they were received, gathered into blocks: of frames
+    that are few, a call costs more than the frames do.
+    """
+
+    def __init__(
+        self,
+        decoder: BatchDecoder[Any],
+        framing: Framing,
+        emit: Emit,
+        failed: OnError,
+        bytes_min: int = GATHERED_BYTES,
+    ) -> None:
+        self._framing = framing
+        self._split = frame_splitter(framing)
+        self._run = payloads_to_blocks(decoder, emit, failed)
+        self._emit = emit
+        self._count: Any = getattr(decoder.function, "count", None)
+        self._rows: Any = getattr(decoder.function, "rows", None)
+        self._bytes_min = bytes_min
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+
+    def feed(self, frames: bytes) -> int:
+        """Take frames; return how many there were."""
+        count = None if self._count is None else self._count(frames, self._framing)
+        if count is None:
+            self.flush()
+            payloads = self._split(frames)
+            self._run(payloads)
+            return len(payloads)
+        self._waiting.append(frames)
+        self._bytes += len(frames)
+        if self._bytes >= self._bytes_min:
+            self.flush()
+        return int(count)
+
+    def flush(self) -> None:
+        """Emit what waits."""
+        if not self._waiting:
+            return
+        frames = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        rows = self._rows(frames, self._framing)
+        if rows is None:
+            self._run(self._split(frames))
+        elif count_of(rows):
+            self._emit(None, rows)
+
+
+def keyed_head(kind: Kind, takes_blocks: bool, emit: Emit) -> Keyed:
+    """Head of a stage after a shuffle, where blocks come or are wanted."""
+    if kind is Kind.COLUMNS:
+        return emit if takes_blocks else exploding(emit)
+
+    def run(keys: list[Any], events: list[Any]) -> None:
+        emit(keys_of_list(keys), events)
+
+    return run
+
+
+def decoded_to_blocks(decoder: Decoder[Any], failed: OnError, emit: Emit) -> Keyed:
+    """Head of a stage that takes blocks, after a shuffle that carries undecoded payloads."""
+    own: list[Any] = []
+    events: list[Any] = []
+
+    def gather(key: Any, event: Any) -> None:
+        own.append(key)
+        events.append(event)
+
+    decode = decode_keyed(decoder, gather, failed)
+
+    def run(keys: list[Any], payloads: list[Any]) -> None:
+        decode(keys, payloads)
+        if events:
+            gathered = list(events)
+            of = keys_of_list(own)
+            own.clear()
+            events.clear()
+            emit(of, gathered)
+
+    return run

@@ -1,0 +1,85 @@
+"""Frames of one layout: a block of them is an array whose rows lie where the frames were received.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wallaroo.framing import Framing
+from wallaroo.vectorized.row_error import RowError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLayout:
+    """Decodes payloads of ``dtype``; rows have the fields named in ``fields`` only."""
+
+    dtype: np.dtype[Any]
+    fields: tuple[str, ...] = ()  # none: all
+
+    @property
+    def rows_dtype(self) -> np.dtype[Any]:
+        """The dtype of the rows: the layout's, with the fields that are kept."""
+        if not self.fields:
+            return self.dtype
+        assert self.dtype.fields is not None
+        return np.dtype(
+            {
+                "names": list(self.fields),
+                "formats": [self.dtype.fields[name][0] for name in self.fields],
+                "offsets": [self.dtype.fields[name][1] for name in self.fields],
+                "itemsize": self.dtype.itemsize,
+            }
+        )
+
+    def __call__(self, payloads: list[bytes]) -> Array:
+        """Return the payloads as rows.  Raises RowError for those of another length."""
+        size = self.dtype.itemsize
+        wrong = [at for at, payload in enumerate(payloads) if len(payload) != size]
+        if wrong:
+            raise RowError(
+                wrong,
+                ValueError(
+                    f"a payload of {len(payloads[wrong[0]])} bytes is not of the layout's {size}"
+                ),
+            )
+        return np.frombuffer(b"".join(payloads), self.rows_dtype)
+
+    def count(self, frames: bytes, framing: Framing) -> int | None:
+        """Return how many frames there are; None where one of them is not of the layout."""
+        if framing.is_lines:
+            return None
+        size = self.dtype.itemsize
+        stride = framing.header_length + size
+        count = len(frames) // stride
+        if not count or count * stride != len(frames):
+            return None
+        header = frames[: framing.header_length]
+        if struct.unpack(framing.length_fmt, header)[0] != size:
+            return None
+        heads: Array = np.ndarray(count, f"V{len(header)}", frames, 0, (stride,))
+        return count if _all_equal(heads, header) else None
+
+    def rows(self, frames: bytes, framing: Framing) -> Array:
+        """Return frames that were counted as rows, without a copy."""
+        header = framing.header_length
+        stride = header + self.dtype.itemsize
+        return np.ndarray(len(frames) // stride, self.rows_dtype, frames, header, (stride,))
+
+
+def _all_equal(heads: Array, header: bytes) -> bool:
+    at = 0
+    for size in (4, 4, 2, 1):
+        if len(header) - at >= size:
+            expected = np.frombuffer(header, f"u{size}", 1, at)[0]
+            if not bool((heads.getfield(np.dtype(f"u{size}"), at) == expected).all()):
+                return False
+            at += size
+    return True

@@ -1,0 +1,67 @@
+"""What numpy lacks for rows that belong to keys: running counts and sums within a block.
+
+Where it runs: pure (in workers).  ``at`` is what a ``batch_state_computation`` is given: for each row the
+number of its key's state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def running_sum(at: Array, values: Array) -> Array:
+    """Return for each row the sum of the values of its key up to and including the row.
+
+    >>> running_sum(np.array([0, 1, 0]), np.array([5, 7, 2])).tolist()
+    [5, 7, 7]
+    """
+    order = _by_key(at)
+    total = np.cumsum(values[order])
+    keys = at[order]
+    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    before = total[first] - values[order[first]]
+    lengths = np.diff(np.append(first, len(at)))
+    result = np.empty_like(total)
+    result[order] = total - np.repeat(before, lengths)
+    return result
+
+
+def running_count(at: Array) -> Array:
+    """Return for each row how many rows of its key there are up to and including it.
+
+    >>> running_count(np.array([3, 1, 3, 3])).tolist()
+    [1, 1, 2, 3]
+    """
+    order = _by_key(at)
+    keys = at[order]
+    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    lengths = np.diff(np.append(first, len(at)))
+    result = np.empty(len(at), np.int64)
+    result[order] = np.arange(1, len(at) + 1) - np.repeat(first, lengths)
+    return result
+
+
+def last_rows(at: Array) -> Array:
+    """Return the indexes of the last row of each key, in the order of the rows.
+
+    >>> last_rows(np.array([3, 1, 3])).tolist()
+    [1, 2]
+    """
+    order = _by_key(at)
+    keys = at[order]
+    is_last = np.concatenate([keys[1:] != keys[:-1], [True]])
+    return np.sort(order[is_last[: len(order)]])
+
+
+def _by_key(at: Array) -> Array:
+    """The rows of each key together, in their order: numbers of 16 bits are sorted by radix."""
+    small = at.astype(np.uint16) if len(at) and at.max() < 1 << 16 else at
+    order: Array = np.argsort(small, kind="stable")
+    return order
+
+
+__all__ = ["last_rows", "running_count", "running_sum"]

@@ -1,0 +1,93 @@
+"""JSON objects, one per frame or line, as record batches.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as arrow_json
+
+from wallaroo.framing import Framing
+from wallaroo.vectorized.row_error import RowError
+
+_BLOCK_BYTES_MIN = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    """Decodes JSON objects.  With a ``schema``, rows have its columns, missing ones as nulls; without
+    one, the columns and types of a block are those that its objects have.
+    """
+
+    schema: Any = None  # pyarrow.Schema
+
+    def __call__(self, payloads: list[bytes]) -> pa.RecordBatch:
+        """Return payloads as rows.  Raises RowError for those that are no JSON objects, or do not fit
+        the schema.
+        """
+        batch = self._read(b"\n".join(payloads) + b"\n")
+        if batch is not None and batch.num_rows == len(payloads):
+            return batch
+        wrong = {at: why for at, each in enumerate(payloads) if (why := self._wrong(each))}
+        if wrong:
+            raise RowError(list(wrong), ValueError(next(iter(wrong.values()))))
+        return self._one_by_one(payloads)
+
+    def count(self, frames: bytes, framing: Framing) -> int | None:
+        """Return how many lines there are; None where frames are not lines."""
+        return frames.count(b"\n") if framing.is_lines else None
+
+    def rows(self, frames: bytes, framing: Framing) -> pa.RecordBatch | None:
+        """Return lines as rows; None where not each is an object."""
+        batch = self._read(frames)
+        if batch is None or batch.num_rows != frames.count(b"\n"):
+            return None
+        return batch
+
+    def _read(self, lines: bytes) -> Any:
+        try:
+            table = arrow_json.read_json(
+                pa.BufferReader(lines),
+                arrow_json.ReadOptions(
+                    use_threads=False, block_size=max(len(lines) + 1, _BLOCK_BYTES_MIN)
+                ),
+                self._options(),
+            )
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
+        batches = table.combine_chunks().to_batches()
+        return batches[0] if batches else None
+
+    def _options(self) -> Any:
+        if self.schema is None:
+            return arrow_json.ParseOptions()
+        return arrow_json.ParseOptions(
+            explicit_schema=self.schema, unexpected_field_behavior="ignore"
+        )
+
+    def _wrong(self, payload: bytes) -> str:
+        """Return what is wrong with one payload; empty if nothing is."""
+        try:
+            value = json.loads(payload)
+        except ValueError as error:
+            return f"not JSON: {error}"
+        if not isinstance(value, dict):
+            return f"a row is a JSON object, not {type(value).__name__}"
+        if self.schema is not None and self._read(json.dumps(value).encode() + b"\n") is None:
+            return "it does not fit the schema"
+        return ""
+
+    def _one_by_one(self, payloads: list[bytes]) -> pa.RecordBatch:
+        """Read objects that are fine each, and not together: written over several lines, or of
+        columns whose types differ.
+        """
+        values = [json.loads(payload) for payload in payloads]
+        batch = self._read(b"".join(json.dumps(value).encode() + b"\n" for value in values))
+        if batch is None:
+            raise ValueError("the rows of a block have columns of different types; give a schema")
+        return batch

@@ -1,0 +1,32 @@
+"""``RowError``: how a function that is given many rows says which of them it cannot take.
+
+Where it runs: pure (in workers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class RowError(Exception):
+    """Raised by a function of a vectorized step: these rows, and no others, are wrong.
+
+    ``rows`` is the index of a row in the block that the function was given, several of them, or an
+    array of booleans with an entry per row.  The step's error policy is applied to each; with
+    ``on_error="skip"`` or ``"dead-letter"`` the function is then called again with the other rows, so
+    it raises before it changes anything.
+
+    >>> raise RowError([3, 7], "no price")
+    Traceback (most recent call last):
+    ...
+    wallaroo.vectorized.row_error.RowError: no price
+    """
+
+    def __init__(self, rows: int | Sequence[int] | Any, why: str | Exception = "") -> None:
+        super().__init__(rows, why)
+        self.rows = rows
+        self.why = why
+
+    def __str__(self) -> str:
+        return str(self.why)

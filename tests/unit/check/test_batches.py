@@ -1,0 +1,171 @@
+"""What keeps vectorized steps from running is reported when the application is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wallaroo
+from wallaroo.errors import PipelineError
+
+Array = np.ndarray[Any, Any]
+LAYOUT = wallaroo.fixed_layout([("symbol", "S4"), ("size", "i4")])
+
+
+@wallaroo.batch_key_extractor
+def symbols(rows: Array) -> Array:
+    return rows["symbol"]
+
+
+def problems(*steps: Any) -> str:
+    """The text of what is wrong, all of it."""
+    config = wallaroo.TCPSourceConfig("in", "localhost", 0, LAYOUT)
+    pipeline: Any = wallaroo.source("in", config)
+    for step in steps:
+        is_key = isinstance(step, wallaroo.KeyExtractor)
+        pipeline = pipeline.key_by(step) if is_key else pipeline.to(step)
+    with pytest.raises(PipelineError) as caught:
+        wallaroo.build_application("app", pipeline.to_sink(wallaroo.StdoutSinkConfig()))
+    return str(caught.value)
+
+
+def test_a_function_says_what_its_rows_are() -> None:
+    @wallaroo.batch_computation
+    def unsaid(rows):  # type: ignore[no-untyped-def]
+        return rows
+
+    found = problems(unsaid)
+
+    assert "step 'unsaid'" in found
+    assert "test_batches.py" in found
+    assert "Nothing says in which form its function takes its rows." in found
+    assert "Annotate its first argument: one of numpy.ndarray" in found
+
+
+def test_a_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    @wallaroo.batch_computation
+    def own(rows: Array) -> Array:
+        return rows
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    assert "numpy is not here. Install it, here and on every host: numpy." in problems(own)
+
+
+def test_a_state_step_takes_three_arguments() -> None:
+    @wallaroo.batch_state_computation("count", state=[("count", "i8")])
+    def count(rows: Array) -> Array:
+        return rows
+
+    found = problems(symbols, count)
+
+    assert "a batch_state_computation is called with three arguments or four arguments" in found
+    assert "Write it as: def count(rows: numpy.ndarray, at, states): ..." in found
+
+
+def test_a_state_step_needs_a_key() -> None:
+    @wallaroo.batch_state_computation("count", state=[("count", "i8")])
+    def count(rows: Array, at: Array, states: Array) -> Array:
+        return rows
+
+    assert "no key_by() or collect() comes before it" in problems(count)
+
+
+def test_states_hold_no_objects_and_begin_as_a_row() -> None:
+    @wallaroo.batch_state_computation("objects", state=[("thing", object)])
+    def objects(rows: Array, at: Array, states: Array) -> Array:
+        return rows
+
+    @wallaroo.batch_state_computation("begin", state=[("count", "i8")], initial=("many",))
+    def begin(rows: Array, at: Array, states: Array) -> Array:
+        return rows
+
+    found = problems(symbols, objects, begin)
+
+    assert "holds Python objects" in found
+    assert "Its initial state ('many',) is no row of" in found
+
+
+def test_a_generator_is_refused() -> None:
+    @wallaroo.batch_computation
+    def each(rows: list[Any]) -> Any:
+        yield from rows
+
+    assert "Return all rows at once." in problems(each)
+
+
+@wallaroo.key_extractor
+def symbol_of(row: dict[str, Any]) -> bytes:
+    return row["symbol"]  # type: ignore[no-any-return]
+
+
+@wallaroo.batch_computation("halved")
+def halved(rows: Array) -> Array:
+    return rows[::2]
+
+
+@wallaroo.computation("same")
+def same(row: Any) -> Any:
+    return row
+
+
+class Total(wallaroo.Aggregation[Any, int, int]):
+    def initial_accumulator(self) -> int:
+        return 0
+
+    def update(self, data: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def combine(self, accumulator1: int, accumulator2: int) -> int:
+        return accumulator1 + accumulator2
+
+    def output(self, key: Any, accumulator: int) -> int:
+        return accumulator
+
+
+def windows() -> Any:
+    return wallaroo.range_windows(wallaroo.seconds(1)).over(Total)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [(symbols, windows()), (symbol_of, halved, windows()), (same, halved, symbol_of, windows())],
+    ids=["a key extractor", "behind a key", "behind an event"],
+)
+def test_blocks_do_not_come_where_times_matter(steps: tuple[Any, ...]) -> None:
+    found = problems(*steps)
+
+    assert "It is a vectorized step among steps for which time matters (step 'Total')" in found
+    assert "Such steps may come first" in found
+
+
+def test_steps_belong_where_they_do() -> None:
+    found = problems(LAYOUT)
+
+    assert "to() was given the batch_decoder 'fixed layout' instead of a computation" in found
+    assert "A decoder goes into a source configuration." in found
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: wallaroo.fixed_layout("i4"), "has no fields of a fixed length"),
+        (lambda: wallaroo.fixed_layout("nonsense"), "is no dtype"),
+        (lambda: wallaroo.fixed_layout([("a", "i4")], fields=["b"]), "'b' is no field"),
+        (lambda: wallaroo.fixed_layout([("a", "i4")], on_error="x"), "on_error='x' is unknown"),
+        (lambda: wallaroo.batch_computation("a", batch=0), "batch=0 is no number of rows"),
+        (lambda: wallaroo.batch_computation("a", setup=5), "setup=5 is not a function"),  # type: ignore[call-overload]
+        (lambda: wallaroo.batch_state_computation("a"), "needs the state's dtype"),
+        (lambda: wallaroo.batch_state_computation("a", state="i8"), "neither a numpy dtype with"),
+        (
+            lambda: wallaroo.batch_state_computation("a", state=[("n", "i8")], initial=(1, 2)),
+            "has not a value per field",
+        ),
+        (lambda: wallaroo.batch_encoder("a")(5), "expected a function, got 5"),
+    ],
+)  # fmt: skip
+def test_decorators_say_what_is_wrong_with_their_arguments(make: Any, what: str) -> None:
+    with pytest.raises(PipelineError, match=what):
+        make()
