@@ -5,13 +5,8 @@ same functions.
     --temporary]
 
 Market Spread and Word Count (an event is a word) from a full spool, on the micro-batch host and at
-<<<<<<< HEAD
 low latency; ``--hosts in-process`` needs no Spark.  CPU time changes less than the rate where
 others work on the machine; both are shown.  All contestants and the bare loop take turns, and a
-=======
-low latency; ``--hosts in-process`` needs no Spark.  CPU time hardly changes where others work on
-the machine, the rate does; both are shown.  All contestants and the bare loop take turns, and a
->>>>>>> arch
 ratio is the median of each turn's own ratio.  ``benchmarks/event_steps.py`` shows where in the
 engine the time goes.  ``--bytewax PYTHON`` names a Python in which Bytewax is installed
 (``benchmarks/peers/requirements.txt``): it then takes turns, too, in its best configuration, one

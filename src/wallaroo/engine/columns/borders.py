@@ -38,11 +38,7 @@ class Collect(Step):
 
 
 def _nothing(rows: Any) -> None:
-<<<<<<< HEAD
     """Do nothing: the platform does the work of a border."""
-=======
-    """In place of the platform's own work."""
->>>>>>> arch
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,12 +61,8 @@ class RowPickle:
 
     def loads(self, raw: list[bytes], into: Array) -> bool:
         """Read pickles into rows; return False, and read nothing, where one is not of this
-<<<<<<< HEAD
-        dtype."""
-=======
         dtype.
         """
->>>>>>> arch
         size = self.dtype.itemsize
         if any(len(each) != size for each in raw):
             return False
@@ -133,12 +129,8 @@ def _value_of(dtype: np.dtype[Any]) -> tuple[bytes, str, bytes] | None:
 
 class StateTable(KeyedState):
     """``at`` brings the states of keys in; ``states`` has a row, or an object, for each key
-<<<<<<< HEAD
-    touched."""
-=======
     touched.
     """
->>>>>>> arch
 
     step: BatchStateComputation[Any, Any, Any]
 
@@ -225,12 +217,8 @@ class StateTable(KeyedState):
 
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
         """Yield key and pickled state of every touched key whose bytes differ from what was
-<<<<<<< HEAD
-        stored."""
-=======
         stored.
         """
->>>>>>> arch
         keys = self._coder.keys
         for number, raw in enumerate(self._pickled()):
             if raw != self._was[number]:

@@ -1,10 +1,5 @@
-<<<<<<< HEAD
 """The sending end of a TLS connection, of which it is known how much the receiver's kernel has
 acknowledged.
-=======
-"""The sending end of a TLS connection, of which it is known which of its bytes the receiver's
-kernel has acknowledged.
->>>>>>> arch
 
 Where it runs: egress.
 
@@ -35,11 +30,7 @@ HANDSHAKE_S = 2.0  # pings wait meanwhile
 
 
 class TlsStream:
-<<<<<<< HEAD
     """Looks like a non-blocking socket to the egress; made with `greeted`."""
-=======
-    """Looks like a non-blocking socket to the sender; made with `greeted`."""
->>>>>>> arch
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str):
         self.sock = sock
@@ -53,13 +44,7 @@ class TlsStream:
         self._acked = 0  # bytes of output that are acknowledged
 
     def greet(self) -> None:
-<<<<<<< HEAD
         """Shake hands.  Raises OSError where the other side speaks no TLS, or is another one."""
-=======
-        """Shake hands.  Raises OSError where the other side does not speak TLS, or is
-        another one.
-        """
->>>>>>> arch
         until = time.monotonic() + HANDSHAKE_S
         while True:
             try:
