@@ -1,5 +1,6 @@
 """Keys of columns are the keys that the per-event path would see, and live where it would put
-them."""
+them.
+"""
 
 from __future__ import annotations
 

@@ -267,7 +267,8 @@ class Coder:
 
 def _distinct(words: list[Array]) -> tuple[Array, Array]:
     """Return where each different key is met first, in that order, and for each row which it
-    has."""
+    has.
+    """
     if len(words) == 1:
         _, first, inverse = np.unique(words[0], return_index=True, return_inverse=True)
     else:

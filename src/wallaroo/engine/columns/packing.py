@@ -37,7 +37,8 @@ class Layout:
 @lru_cache(maxsize=256)
 def layout_of(dtype: np.dtype[Any]) -> Layout:
     """Return what to copy of rows of a structured dtype.  Raises TypeError where it cannot
-    travel."""
+    travel.
+    """
     if dtype.hasobject:
         raise TypeError(f"rows of {dtype} hold Python objects, and cannot travel as columns")
     assert dtype.names is not None

@@ -75,7 +75,8 @@ class BlockStages:
         self, decoder: Decoder[Any], emit: Emit, failed: OnError
     ) -> Callable[[Payloads], None] | None:
         """Return the head of a source stage whose decoder makes blocks; None where it makes
-        events."""
+        events.
+        """
         if not isinstance(decoder, BatchDecoder):
             return None
         return payloads_to_blocks(decoder, emit, failed)

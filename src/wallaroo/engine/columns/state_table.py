@@ -26,12 +26,18 @@ from wallaroo.vectorized.steps import BatchStateComputation
 
 _ROWS_MIN = 1024
 # opcodes of pickle (Lib/pickle.py): what is before a value of each kind of dtype
-_BEGIN, _END = b"\x80\x05}(", b"u."  # protocol 5, an empty dict, MARK; SETITEMS, STOP
+# protocol 5, an empty dict, MARK; SETITEMS, STOP
+_BEGIN = b"\x80\x05}("
+_END = b"u."
 _TEXT = b"\x8c"  # SHORT_BINUNICODE, one byte of length
-_LONG8, _LONG9 = b"\x8a\x08", b"\x8a\x09"  # LONG1 of 8 bytes, and of 9: an unsigned one's sign
+# LONG1 of 8 bytes, and of 9: an unsigned one's sign
+_LONG8 = b"\x8a\x08"
+_LONG9 = b"\x8a\x09"
 _FLOAT = b"G"  # BINFLOAT, big endian
 _BYTES = b"C"  # SHORT_BINBYTES, one byte of length
-_TRUE, _FALSE = 0x88, 0x89  # NEWTRUE, NEWFALSE
+# NEWTRUE, NEWFALSE
+_TRUE = 0x88
+_FALSE = 0x89
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,8 @@ class RowPickle:
 
     def loads(self, raw: list[bytes], into: Array) -> bool:
         """Read pickles into rows; return False, and read nothing, where one is not of this
-        dtype."""
+        dtype.
+        """
         size = self.dtype.itemsize
         if any(len(each) != size for each in raw):
             return False
@@ -122,7 +129,8 @@ def _value_of(dtype: np.dtype[Any]) -> tuple[bytes, str, bytes] | None:
 
 class StateTable(KeyedState):
     """``at`` brings the states of keys in; ``states`` has a row, or an object, for each key
-    touched."""
+    touched.
+    """
 
     step: BatchStateComputation[Any, Any, Any]
 
@@ -209,7 +217,8 @@ class StateTable(KeyedState):
 
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
         """Yield key and pickled state of every touched key whose bytes differ from what was
-        stored."""
+        stored.
+        """
         keys = self._coder.keys
         for number, raw in enumerate(self._pickled()):
             if raw != self._was[number]:
