@@ -82,6 +82,8 @@ HOMES = {"pyspark": ("wallaroo.spark",), "py4j": ("wallaroo.spark",)}
 LAZY = {
     ("wallaroo.steps", "cloudpickle"): "only functions that cannot be imported by name need it",
     ("wallaroo.windows.step", "cloudpickle"): "only aggregations that are objects need it",
+    ("wallaroo.session", "cloudpickle"): "only interactive sessions need it",
+    ("wallaroo.check.pickling", "cloudpickle"): "only interactive sessions need it",
     ("wallaroo.unpicklable", "cloudpickle"): "only to name what cannot be pickled",
     (
         "wallaroo.sinks.tcp.config",

@@ -70,12 +70,21 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One browser for all tests."""
     if CHROMIUM is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+        _missing("Chromium is not installed (Debian: apt-get install chromium)")
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def promtool() -> str:
+    """Prometheus's checker of metrics and rules."""
+    found = shutil.which("promtool")
+    if found is None:
+        _missing("promtool is not installed (Debian: apt-get install prometheus)")
+    return str(found)
 
 
 @pytest.fixture

@@ -24,9 +24,33 @@ QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 OPTIONS_OF_ARCHIVES = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare")
 
 
-def archive_path(environment: Mapping[str, str]) -> Path | None:
-    """Where the archive for this Java and this Spark is, or would be; None where there is neither,
-    or no home directory.
+def find_archive(environment: Mapping[str, str]) -> Path | None:
+    """The archive for this Java and this Spark; None where there is none that is whole and safe."""
+    try:
+        unsized = archive_stem(environment)
+        if unsized is None:
+            return None
+        found = unsized.parent.glob(f"{unsized.name}-*.jsa")
+        return next((path for path in sorted(found) if is_whole(path) and is_safe(path)), None)
+    except OSError:
+        return None
+
+
+def name_of_size(stem: Path, size: int) -> Path:
+    """The archive's whole name: Java does not survive one that was cut off, so its size is
+    in it.
+    """
+    return stem.with_name(f"{stem.name}-{size}.jsa")
+
+
+def is_whole(path: Path) -> bool:
+    """Whether an archive has the size that its name says."""
+    return path.stem.endswith(f"-{path.stat().st_size}")
+
+
+def archive_stem(environment: Mapping[str, str]) -> Path | None:
+    """Where the archive for this Java and this Spark would be, without its size; None where there
+    is neither, or no home directory.
     """
     java = _java(environment)
     jars = _jars(environment)
@@ -36,7 +60,7 @@ def archive_path(environment: Mapping[str, str]) -> Path | None:
     key = hashlib.sha256()
     for fact in _facts(java, jars):
         key.update(fact.encode() + b"\n")
-    return folder / f"spark-classes-{key.hexdigest()[:16]}.jsa"
+    return folder / f"spark-classes-{key.hexdigest()[:16]}"
 
 
 def options_to_use(environment: Mapping[str, str], given: str) -> str:
@@ -45,11 +69,8 @@ def options_to_use(environment: Mapping[str, str], given: str) -> str:
     """
     if any(name in given for name in OPTIONS_OF_ARCHIVES):
         return ""
-    try:
-        path = archive_path(environment)
-        if path is None or not is_safe(path):
-            return ""
-    except OSError:
+    path = find_archive(environment)
+    if path is None:
         return ""
     # options are split at blanks and quotes
     is_plain = not any(sign in str(path) for sign in " \t'\"\\")

@@ -296,17 +296,20 @@ def end_of_frames(framing: Framing, frames: bytes, count: int) -> int:
 
 
 def text_hint(framing: Framing, head: bytes) -> str:
-    """Say what is probably wrong where a frame with a length begins with text.
+    """Say what to do about a frame that is too large: it is text without a header, or large.
 
     >>> text_hint(Framing(), b"\\0\\0\\1\\0abc")
     ''
+    >>> text_hint(Framing(max_size=9), b"\\0\\0\\1\\0abc")
+    '.  Give the source a larger max_size, or send smaller messages'
     """
-    if (
-        framing.is_lines
-        or len(head) < 4
-        or not all(32 <= byte < 127 or byte in b"\t\r\n" for byte in head)
-    ):
+    if framing.is_lines or len(head) < max(4, framing.header_length):
         return ""
+    (length,) = struct.unpack_from(framing.length_fmt, head)
+    if length <= framing.max_size:
+        return ""
+    if not all(32 <= byte < 127 or byte in b"\t\r\n" for byte in head):
+        return ".  Give the source a larger max_size, or send smaller messages"
     return (
         f" ({head.decode('ascii')!r}).  This looks like text without a length header: use "
         f"framing='lines' for the source, or send with `wallaroo send`"

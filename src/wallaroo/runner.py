@@ -74,7 +74,11 @@ def _checked(
             Problem(title, "", what, "Put the call under: if __name__ == '__main__':")
         )
     _refuse_unknown(changes)
-    if problems := tuple(interactive_problems(application.plan.steps)):
+    if problems := tuple(
+        interactive_problems(
+            application.plan.steps, [source.config for source in application.plan.sources]
+        )
+    ):
         raise PipelineError(*problems)
     application.check_dead_letters()
     chosen = replace(options or RunOptions(), **changes)
@@ -83,9 +87,6 @@ def _checked(
         raise PipelineError(
             Problem(title, "", what, f"Choose 1 to {KEY_GROUPS_MAX}; 128 suits most.")
         )
-    if chosen.latency == "low" and (application.plan.has_time or application.plan.has_end):
-        what = "event time, timers, windows, ttl and on_end do not work at low latency yet."
-        raise PipelineError(Problem(title, "", what, "Leave --latency low (latency='low') away."))
     from wallaroo.preflight import check_before_spark
 
     check_before_spark(application.plan, chosen, has_session=session is not None)

@@ -50,7 +50,15 @@ def importable_module(name: str) -> str:
     if spec is not None:
         return str(spec.name)
     file = getattr(main, "__file__", None)
-    return Path(file).stem if file else name
+    is_typed = not file or file.startswith("<")  # python reads a program from "<stdin>"
+    return name if is_typed else Path(str(file)).stem
+
+
+def is_session() -> bool:
+    """Whether ``__main__`` is typed in, a notebook or a prompt, so that no other process can import
+    it.
+    """
+    return importable_module("__main__") == "__main__"
 
 
 def resolve(module: str, qualname: str) -> Any:
@@ -62,14 +70,14 @@ def resolve(module: str, qualname: str) -> Any:
 
 
 def _is_found(thing: Any) -> bool:
-    """Whether the module and name of a step or function lead to it."""
+    """Whether the module and name of a step or function lead to it, in other processes too."""
     try:
         found: Any = sys.modules[thing.__module__]
         for part in thing.__qualname__.split("."):
             found = getattr(found, part)
     except (KeyError, AttributeError):
         return False
-    return found is thing
+    return found is thing and importable_module(thing.__module__) != "__main__"
 
 
 class _ByName(pickle.Pickler):
@@ -111,6 +119,8 @@ class Step:
     # whether it keeps ordered entries and what is due (``engine.ordered_entries``); then it is also
     # ``is_stateful``
     keeps_entries: bool = False
+    side: int | None = None  # of a join, which is all that it adds to events
+    holds_ns: int = 0  # by how much the watermark passes a result's time before it leaves
     uses_time: ClassVar[bool] = False  # whether it needs the times of events
     acts_at_end: bool = False  # whether it has something to do when all input has ended
     expires_by_event_time: bool = False  # if its state expires

@@ -24,6 +24,7 @@ from tests.conformance.apps import (
     shapes,
     topology,
     values,
+    windowed,
 )
 from tests.conformance.runners import Build
 
@@ -366,6 +367,18 @@ CASES = (
     ),
     _bill_of_rights(),
     Case("sessions by timers", sessions.one_step, {"in": TIMED_LINES}, _timed),
+    Case(
+        "sliding windows",
+        windowed.sliding,
+        {"in": TIMED_LINES},
+        ordered_per_key(out=windowed.in_sliding(TIMED_LINES)),
+    ),
+    Case(
+        "outer join",
+        windowed.joined,
+        {"left": TIMED_LINES[:90], "right": TIMED_LINES[7:120:2]},
+        in_any_order(*windowed.in_joined(TIMED_LINES[:90], TIMED_LINES[7:120:2])),
+    ),
     Case(
         "state survives batches",
         values.state_survives,

@@ -21,17 +21,21 @@ from wallaroo.tuning import Pace, Tuning
 def spark_runner(spark_session: Any) -> SparkRunner:
     """Spark with batches and tasks so small that few lines make several of both."""
     pace = Pace(events_first=16, events_min=16, task_s=1e-5)
-    return SparkRunner(spark_session, tuning=Tuning(pace))
+    return SparkRunner(spark_session, tuning=Tuning(pace, mark_bytes=128))
 
 
 LOW_LATENCY = "spark, low latency"
-# of the tests that take a runner: state, shuffles, merges, several sinks, errors, dead letters
+# of the tests that take a runner: state, time, shuffles, merges, several sinks, errors, dead
+# letters
 SAMPLE = (
     "state survives batches",
     "several key_by",
     "several sources and sinks",
     "merge of two keys",
     "state dropped",
+    "sessions by timers",
+    "sliding windows",
+    "outer join",
     "multi partition detector, depth 3",
     "blocks and events",
     "test_every_failed_event_is_one_dead_letter",

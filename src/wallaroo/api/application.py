@@ -18,6 +18,7 @@ from wallaroo.check.run import check
 from wallaroo.check.subject import LATER
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.graph.nodes import Node, SinkNode
+from wallaroo.graph.render import mermaid
 from wallaroo.plan.build import build_plan, with_dead_letters
 from wallaroo.plan.model import Plan
 from wallaroo.sinks.file.config import FileSinkConfig
@@ -33,6 +34,10 @@ class Application:
     root: Node
     plan: Plan
     serializer: Hooks | None = None  # the application module's own (serialize, deserialize)
+
+    def _repr_markdown_(self) -> str:
+        """The graph as a diagram, for notebooks."""
+        return f"```mermaid\n{mermaid(self)}```\n"
 
     def with_hooks_of(self, module: Mapping[str, Any]) -> Application:
         """The same application with ``serialize`` and ``deserialize`` of ``module`` (its

@@ -14,7 +14,7 @@ from typing import Any
 
 from wallaroo.check.subject import Subject, Used, configs_of, title_of, used_steps
 from wallaroo.errors import Problem
-from wallaroo.steps import Step, importable_module
+from wallaroo.steps import Step, importable_module, is_session
 from wallaroo.unpicklable import name_unpicklable
 from wallaroo.windows.step import WindowStep
 
@@ -59,11 +59,25 @@ def configurations_can_be_pickled(subject: Subject) -> Iterator[Problem]:
                 )
 
 
-def interactive_problems(steps: Iterable[Step]) -> Iterator[Problem]:
-    """What is typed into an interactive session has no file that another process could import.
+def interactive_problems(steps: Iterable[Step], configs: Iterable[Any] = ()) -> Iterator[Problem]:
+    """What of an interactive session, or of a script with an odd name, does not reach other
+    processes.
 
-    Only a run on Spark has other processes: an application may be built, drawn and run locally.
+    Functions and classes of a session travel to workers by value (``wallaroo.session``).  Sources
+    run in processes of their own, which import what they need.  Only a run on Spark has other
+    processes: an application may be built, drawn and run locally.
     """
+    for config in configs:
+        maker = getattr(config, "gen_instance", config)
+        if type(maker).__module__ == "__main__" and is_session():
+            yield Problem(
+                f"source '{config.name}'",
+                "",
+                f"{type(maker).__name__} is defined in an interactive session, and a source runs "
+                f"in "
+                "a process of its own, which imports it.",
+                "Write the class to a file and import it; the steps may stay here.",
+            )
     for step in steps:
         state = getattr(step, "state_class", None)
         for thing, name in (
@@ -76,13 +90,17 @@ def interactive_problems(steps: Iterable[Step]) -> Iterator[Problem]:
             title = f"step '{step.step_name}'"
             imported_as = importable_module(module)
             if imported_as == "__main__":
-                yield Problem(
-                    title,
-                    step.place,
-                    f"{name} is defined in an interactive session, which no worker can import.",
-                    "Write the application to a file to run it on Spark; "
-                    "wallaroo.testing.run_local runs it here.",
-                )
+                error = None if thing is step else _refusal(_cloudpickled, thing)
+                if error is not None:
+                    yield Problem(
+                        title,
+                        step.place,
+                        f"{name} is defined in an interactive session and cannot be sent to "
+                        f"workers: "
+                        f"{error}.",
+                        "Write it to a file and import it; wallaroo.testing.run_local runs it "
+                        "here.",
+                    )
             elif not all(
                 part.isidentifier() or part.replace("-", "_").isidentifier()
                 for part in imported_as.split(".")
@@ -127,6 +145,12 @@ def _stored(used: Used, state: type[Any], serialize: Callable[[Any], bytes]) -> 
             f"{name_unpicklable(made[0], error, serialize)}."
         )
         yield Problem(used.title, used.place, what, "Keep only picklable values in the state.")
+
+
+def _cloudpickled(thing: Any) -> bytes:
+    import cloudpickle  # type: ignore[import-untyped,unused-ignore]  # only sessions need it
+
+    return bytes(cloudpickle.dumps(thing))
 
 
 def _has_local_state(step: Any) -> bool:

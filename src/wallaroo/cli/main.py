@@ -32,6 +32,7 @@ from wallaroo.cli import (
 )
 from wallaroo.cli.application.hints import call_chain
 from wallaroo.cli.doctor import command as doctor
+from wallaroo.cli.profile import command as profile
 from wallaroo.cli.receive import command as receive
 from wallaroo.cli.run import command as run
 from wallaroo.cli.send import command as send
@@ -54,6 +55,7 @@ COMMANDS = (
     plan,
     state,
     status,
+    profile,
     cluster,
     verify,
     doctor,

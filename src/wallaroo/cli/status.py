@@ -10,23 +10,16 @@ folder says which application.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import datetime
 import json
-import re
 import sys
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from wallaroo.cli.run.text import live_table
-from wallaroo.cli.tables import print_table
+from wallaroo.cli.targets import is_place, only_one, target_of
 from wallaroo.errors import PeerError, PipelineError, Problem
-from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.status_api.client import Address, ask
-from wallaroo.status_api.discovery import Presence, run_of, running
 from wallaroo.status_api.queries import (
     KEYS,
     LIMIT_DEFAULT,
@@ -39,7 +32,6 @@ from wallaroo.status_api.queries import (
 
 WIDTH = 120  # where the output is no terminal
 SEVERAL = 2  # exit code: the command line leaves open which application is meant
-_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
 
 # -- the command line
 # --------------------------------------------------------------------------------------------------
@@ -88,7 +80,7 @@ def add_parser(subparsers: Any) -> None:
 def status_command(options: argparse.Namespace) -> int:
     """Print what the application answers; return an exit code."""
     where, query = parse_target_and_query(options.words)
-    target = _target_of(where) if where else _only_one()
+    target = target_of(where) if where else only_one("status")
     if target is None:
         return SEVERAL
     path = (
@@ -124,7 +116,7 @@ def parse_target_and_query(words: list[str]) -> tuple[str | None, str | None]:
         query = query_of(word)
         if query is not None:
             asked.append(query)
-        elif _ADDRESS.fullmatch(word) or Path(word).is_dir():
+        elif is_place(word):
             where.append(word)
         else:
             what = f"'{word}' is neither HOST:PORT, nor a folder, nor a query."
@@ -146,69 +138,6 @@ def _limit(text: str) -> int:
             f"{text} is not from 1 to {LIMIT_MAX}; `wallaroo state export` writes all entries"
         )
     return number
-
-
-# -- finding the application
-# --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where to ask, and what to present."""
-
-    address: Address
-    token: str = field(default="", repr=False)  # empty: that of the environment, if there is one
-
-
-def _target_of(where: str) -> Target:
-    """The address itself, or that of the run that uses a checkpoint."""
-    found = _ADDRESS.fullmatch(where)
-    if found and not Path(where).is_dir():
-        address = found["host"].strip("[]"), int(found["port"])
-        known = (presence for presence in running() if presence.address == address)
-        return Target(address, next((presence.token for presence in known), ""))
-    presence = run_of(Path(where))
-    if presence is None:
-        CheckpointReader(Path(where))  # says so where the folder is no checkpoint at all
-        raise PeerError(
-            f"no application runs on checkpoint {where}. Start it with `wallaroo run --checkpoint "
-            f"{where}`."
-        )
-    if not presence.is_alive:
-        raise PeerError(
-            f"{presence.application} no longer runs: process {presence.pid}, which used {where}, "
-            f"has ended without a stop. "
-            f"What was committed is there; run it again to go on."
-        )
-    return Target(presence.address, presence.token)
-
-
-def _only_one() -> Target | None:
-    """The application that runs here; None, after a list, where there are several."""
-    found = running()
-    if not found:
-        raise PeerError(
-            "no application of this user runs on this machine. Elsewhere: wallaroo status "
-            "HOST:PORT."
-        )
-    if len(found) == 1:
-        return Target(found[0].address, found[0].token)
-    with contextlib.redirect_stdout(sys.stderr):
-        print(f"wallaroo: {len(found)} applications run here. Name one: wallaroo status WHERE")
-        print_table(
-            ("WHERE", "application", "process", "since", "checkpoint"),
-            [_line(presence) for presence in found],
-        )
-    return None
-
-
-def _line(presence: Presence) -> tuple[str, ...]:
-    host, port = presence.address
-    since = datetime.datetime.fromtimestamp(presence.started_at, datetime.UTC).strftime(
-        "%Y-%m-%d %H:%M:%S UTC"
-    )
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return where, presence.application, str(presence.pid), since, presence.checkpoint
 
 
 # -- showing it

@@ -163,6 +163,15 @@ def decode_keyed(decoder: Decoder[Any], emit: Emit, failed: OnError) -> Keyed:
     return run
 
 
+def emit_sided(side: int, emit: Emit) -> Emit:
+    """Let events say which side of a join they are of."""
+
+    def process(key: Any, event: Any) -> None:
+        emit(key, (side, event))
+
+    return process
+
+
 def emit_timed_events(emit: Emit, time: StageTime) -> Timed:
     """Head of a stage after a shuffle that carries events with their times."""
 

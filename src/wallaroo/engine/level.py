@@ -23,13 +23,14 @@ from wallaroo.engine.heads import (
     decode_keyed,
     decode_timed,
     emit_events,
+    emit_sided,
     emit_timed_events,
     ship_by_place,
 )
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, groups_of_task, tasks_by_group
 from wallaroo.engine.operators.event_time import CarriedTimes, Times
-from wallaroo.engine.operators.interface import Emit, StageTime
+from wallaroo.engine.operators.interface import Emit, StageTime, behind
 from wallaroo.engine.ordered_entries import (
     EntryReader,
     Groups,
@@ -101,6 +102,7 @@ class Level:
         self._acts = plan.has_time or plan.has_end
         self._source_times = plan.source_times
         self._batch_time = time
+        self._holds_ns = plan.holds_ns
         self._list_keys = list_keys
         self._groups = Groups(*groups_of_task(task, tasks, plan.key_groups), plan.key_groups)
         self._heard: Heard = {}
@@ -120,7 +122,10 @@ class Level:
         self.failures = self._watch_failures(batch)
         owners = tasks_by_group(tasks, plan.key_groups)
         self._times = {
-            stage.id: StageTime(time.clock_ns, time.before.watermark_ns) for stage in stages
+            stage.id: StageTime(
+                time.clock_ns, behind(time.before.watermark_ns, self._holds_ns[stage.id])
+            )
+            for stage in stages
         }
         self._exchanges = {
             stage.id: self._exchange(stage, stage.exit, task, owners)
@@ -135,12 +140,6 @@ class Level:
         }
         self.stores = {
             step.step_name: self._store(step, open_entries)
-            for stage in stages
-            for step in stage.steps
-            if step.keeps_entries
-        }
-        self._expires_by_event_time = {
-            step.step_name: step.expires_by_event_time
             for stage in stages
             for step in stage.steps
             if step.keeps_entries
@@ -468,10 +467,13 @@ class Level:
         if known is not None:
             return known
         built = self._built[block.stage]
-        head = emit_timed_events(built.emit, built.time)
+        leave = self.plan.stages[block.origin].exit
+        assert isinstance(leave, ToExchange)
+        emit = built.emit if leave.side is None else emit_sided(leave.side, built.emit)
+        head = emit_timed_events(emit, built.time)
         if block.kind is Kind.FRAMES:
             decoder, failed = self._decoder_of(block)
-            head = decode_timed(decoder, built.emit, failed, built.time)
+            head = decode_timed(decoder, emit, failed, built.time)
         head = self._timed_heads[block.stage, block.origin] = fused(head)
         return head
 
@@ -489,22 +491,27 @@ class Level:
             return
         after = after_batch(self._batch_time, self._source_times, self._heard)
         is_final = self._batch_time.is_final
-        for built in self._built.values():
-            built.time.reached_ns = after.watermark_ns
-            built.advance(TIME_MAX if is_final else after.watermark_ns, is_final)
+        for stage, built in self._built.items():
+            reached_ns = behind(after.watermark_ns, self._holds_ns[stage])
+            built.time.reached_ns = reached_ns
+            built.advance(TIME_MAX if is_final else reached_ns, is_final)
 
     def due_ns(self) -> tuple[int, int]:
         """Return when the first thing is due that is left, in event and in processing time."""
-        stores = self.stores.values()
-        times = [store.due.earliest_ns() for store in stores]
-        clocks = [store.due_processing.earliest_ns() for store in stores]
-        for step, store in self.stores.items():
-            expiries = times if self._expires_by_event_time[step] else clocks
-            expiries.append(store.expiry.earliest_ns())
-        return (
-            min((each for each in times if each is not None), default=TIME_MAX),
-            min((each for each in clocks if each is not None), default=TIME_MAX),
-        )
+        times: list[int] = []
+        clocks: list[int] = []
+        for stage in self.plan.stages:
+            hold_ns = self._holds_ns[stage.id]
+            for step in stage.steps:
+                store = self.stores.get(step.step_name) if stage.level == self.number else None
+                if store is not None:
+                    _note(times, store.due.earliest_ns(), hold_ns)
+                    _note(clocks, store.due_processing.earliest_ns())
+                    is_timed = step.expires_by_event_time
+                    expiries, late_ns = (times, hold_ns) if is_timed else (clocks, 0)
+                    _note(expiries, store.expiry.earliest_ns(), late_ns)
+                hold_ns += step.holds_ns
+        return min(times, default=TIME_MAX), min(clocks, default=TIME_MAX)
 
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""
@@ -522,6 +529,12 @@ class Level:
                 flush()
         for exchange in self._exchanges.values():
             yield from exchange.drain(self._receipt_ms, 1)
+
+
+def _note(found: list[int], due_ns: int | None, late_ns: int = 0) -> None:
+    """Add when something is due by the watermark of sources, unless only the end makes it due."""
+    if due_ns is not None:
+        found.append(min(due_ns + late_ns, TIME_MAX))
 
 
 def _no_turn(partition: str) -> None:

@@ -52,6 +52,9 @@ class StageSample:
     keys: tuple[tuple[str, int], ...] = ()  # the most frequent ones
     other_keys: int = 0  # events whose keys are not listed
     groups: dict[int, int] = field(default_factory=dict)  # key group -> events
+    # the keys that took most time in the stage's steps, with nanoseconds
+    slow_keys: tuple[tuple[str, int], ...] = ()
+    other_ns: int = 0  # of keys that are not listed
 
 
 class StageTimer:
@@ -64,9 +67,12 @@ class StageTimer:
         self._names = _names(plan, stage, origin)
         self._calls = [0] * (len(stage.steps) + 1)
         self._inclusive_ns = [0] * (len(stage.steps) + 1)
+        self._key_ns: dict[Any, int] = {}
 
     def around(self, emit: Emit, place: int) -> Emit:
         """Measure an operator, or the output (the place after the last one)."""
+        if place == 0 and not isinstance(self._stage.entry, SourceEntry):
+            return self._around_first(emit)
         clock = self._clock
         calls = self._calls
         inclusive_ns = self._inclusive_ns
@@ -76,6 +82,23 @@ class StageTimer:
             emit(key, event)
             inclusive_ns[place] += clock() - began
             calls[place] += 1
+
+        return timed
+
+    def _around_first(self, emit: Emit) -> Emit:
+        """Measure the first operator after a shuffle, by key as well."""
+        clock = self._clock
+        calls = self._calls
+        inclusive_ns = self._inclusive_ns
+        key_ns = self._key_ns
+
+        def timed(key: Any, event: Any) -> None:
+            began = clock()
+            emit(key, event)
+            took_ns = clock() - began
+            inclusive_ns[0] += took_ns
+            calls[0] += 1
+            key_ns[key] = key_ns.get(key, 0) + took_ns
 
         return timed
 
@@ -101,6 +124,7 @@ class StageTimer:
         )
         counted = Counter(keys)
         listed = counted.most_common(KEYS_LISTED)
+        slow = Counter(self._key_ns).most_common(KEYS_LISTED)
         return StageSample(
             self._stage.id,
             events,
@@ -108,6 +132,8 @@ class StageTimer:
             tuple((key_text(key), count) for key, count in listed),
             len(keys) - sum(count for _, count in listed),
             self._groups(counted),
+            tuple((key_text(key), took_ns) for key, took_ns in slow),
+            sum(self._key_ns.values()) - sum(took_ns for _, took_ns in slow),
         )
 
     def _groups(self, keys: Counter[Any]) -> dict[int, int]:
@@ -126,6 +152,7 @@ class StageTimer:
         seen_ns = self._clock() - began
         overhead_ns = (seen_ns - self._inclusive_ns[place]) / _CALIBRATION_CALLS
         self._calls[place] = self._inclusive_ns[place] = 0
+        self._key_ns.clear()
         return max(0.0, overhead_ns)
 
 

@@ -21,7 +21,14 @@ from wallaroo.engine.operators.exits import (
     emit_to_all,
     emit_with_key,
 )
-from wallaroo.engine.operators.interface import Emit, Operator, Site, StageTime, no_keys
+from wallaroo.engine.operators.interface import (
+    Emit,
+    Operator,
+    Site,
+    StageTime,
+    behind,
+    no_keys,
+)
 from wallaroo.engine.operators.outputs import as_text
 from wallaroo.engine.operators.table import OPERATORS, build_operator
 from wallaroo.engine.ordered_entries import StepStore
@@ -45,6 +52,7 @@ class BuiltStage:
     emit: Emit
     time: StageTime
     operators: tuple[Operator, ...]
+    holds_ns: tuple[int, ...]  # how far each operator's watermark is behind the stage's
     flushes: tuple[Callable[[], None], ...]
 
     @property
@@ -56,10 +64,11 @@ class BuiltStage:
         """Move the stage's time; where all input has ended, end each operator before the next one
         learns of it.
         """
-        for operator in self.operators:
+        for operator, hold_ns in zip(self.operators, self.holds_ns, strict=True):
             if operator.advance is not None:
-                self.time.watermark_ns = watermark_ns
-                operator.advance(watermark_ns)
+                own_ns = behind(watermark_ns, hold_ns)
+                self.time.watermark_ns = own_ns
+                operator.advance(own_ns)
             if is_final and operator.end is not None:
                 operator.end()
 
@@ -88,6 +97,7 @@ def build_stage(
     places = range(len(stage.steps))
     emit = around(output, len(places)) if around else output
     built: list[Operator] = []
+    holds_ns = [sum(step.holds_ns for step in stage.steps[:place]) for place in places]
     for place in reversed(places):
         step = stage.steps[place]
         site = Site(
@@ -98,6 +108,7 @@ def build_stage(
             lambda own: stores[own.step_name],
             keys_of,
             policy(step.tolerant()) if isinstance(step, EventTime) else None,
+            holds_ns[place],
         )
         operator = operator_of(step, site)
         emit = around(operator.process, place) if around else operator.process
@@ -106,6 +117,7 @@ def build_stage(
         emit,
         time,
         tuple(built),
+        tuple(holds_ns),
         tuple(operator.flush for operator in built if operator.flush is not None),
     )
 

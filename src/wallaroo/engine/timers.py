@@ -2,17 +2,18 @@
 
 Where it runs: pure (in workers).
 
-Invariant: a timer has one entry, under its key and name, which says when it is due, and one row in
-the index of what is due then.  Both change together.
+Invariant: a committed timer has one entry, under its key and name, which says when it is due, and
+one row in the index of what is due then.  While events are processed, timers change in memory
+alone; ``write`` brings entries and index up to date, before what is due is taken from the index.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from wallaroo.engine.keys import Key
 from wallaroo.engine.operators.interface import StageTime
-from wallaroo.engine.ordered_entries import DueIndex, StepStore
+from wallaroo.engine.ordered_entries import StepStore
 from wallaroo.engine.ordered_keys import TIME_MAX
 
 _EVENT = "event"
@@ -28,6 +29,21 @@ class Timer(NamedTuple):
     added_at_ns: int  # the watermark when it was set
 
 
+Named = dict[str, Timer]
+
+
+class _Book:
+    """A key's timers: now, and as they are written; in event time, and by the clock."""
+
+    __slots__ = ("by_clock", "in_event_time", "written_by_clock", "written_in_event_time")
+
+    def __init__(self, in_event_time: Named, by_clock: Named):
+        self.in_event_time = in_event_time
+        self.by_clock = by_clock
+        self.written_in_event_time = dict(in_event_time)
+        self.written_by_clock = dict(by_clock)
+
+
 class Timers:
     """A ``TimerBook``.  ``next_ns[key]`` is when the key's first timer in event time is due; a key
     that is not there is not ``opened`` yet.
@@ -35,69 +51,109 @@ class Timers:
 
     def __init__(self, store: StepStore, time: StageTime):
         self.next_ns: dict[Key, int] = {}
-        self._pending: dict[Key, dict[str, Timer]] = {}
+        self._books: dict[Key, _Book] = {}
+        self._changed: dict[Key, None] = {}
         self._store = store
         self._time = time
 
     def open(self, key: Key) -> int:
         """Read the timers of a key; return when the first one is due."""
-        found = self._pending[key] = {
-            sub[1]: Timer(*value)
-            for sub, value in self._store.entries.scan(key)
-            if isinstance(sub, tuple) and sub[0] == _EVENT
-        }
-        return self._note(key, found)
+        found: dict[str, Named] = {_EVENT: {}, _PROCESSING: {}}
+        for sub, value in self._store.entries.scan(key):
+            if isinstance(sub, tuple):
+                found[sub[0]][sub[1]] = Timer(*value)
+        self._books[key] = _Book(found[_EVENT], found[_PROCESSING])
+        return self._find_next(key, found[_EVENT])
 
-    def _note(self, key: Key, pending: dict[str, Timer]) -> int:
-        at_ns = self.next_ns[key] = min((each.at_ns for each in pending.values()), default=TIME_MAX)
-        return at_ns
+    def _find_next(self, key: Key, timers: Named) -> int:
+        next_ns = min((each.at_ns for each in timers.values()), default=TIME_MAX)
+        self.next_ns[key] = next_ns
+        return next_ns
 
-    def _index(self, processing: bool) -> DueIndex:
-        return self._store.due_processing if processing else self._store.due
+    def _book(self, key: Key) -> _Book:
+        book = self._books.get(key)
+        if book is None:
+            self.open(key)
+            book = self._books[key]
+        return book
 
     def set(self, key: Key, name: str, at_ns: int, processing: bool = False) -> None:
         """Set or move a timer.  Raises TypeError or ValueError for what is no name or time."""
-        if not isinstance(name, str):
-            raise TypeError(f"a timer's name is a str, not {type(name).__name__}")
-        if isinstance(at_ns, bool) or not isinstance(at_ns, int):
-            raise TypeError(f"a timer's time is an int of nanoseconds, not {type(at_ns).__name__}")
-        if abs(at_ns) > TIME_LIMIT:
-            raise ValueError(f"a timer's time is out of range: {at_ns}")
-        self.cancel(key, name, processing)
+        if type(name) is not str or type(at_ns) is not int or abs(at_ns) > TIME_LIMIT:
+            _check(name, at_ns)
+        book = self._book(key)
+        self._changed[key] = None
         timer = Timer(int(at_ns), name, self._time.watermark_ns)
-        self._store.entries.put(key, _sub(name, processing), tuple(timer))
-        self._index(processing).add(timer.at_ns, key, name, timer.added_at_ns)
-        if not processing:
-            self._pending[key][name] = timer
-            self.next_ns[key] = min(self.next_ns[key], timer.at_ns)
+        if processing:
+            book.by_clock[name] = timer
+            return
+        timers = book.in_event_time
+        moved = timers.get(name)
+        timers[name] = timer
+        next_ns = self.next_ns
+        if len(timers) == 1 or at_ns <= next_ns[key]:
+            next_ns[key] = timer.at_ns
+        elif moved is not None and moved.at_ns == next_ns[key]:
+            self._find_next(key, timers)
 
     def cancel(self, key: Key, name: str, processing: bool = False) -> None:
         """Remove a timer, if it is set."""
-        if key not in self.next_ns:
-            self.open(key)
-        found = self._store.entries.get(key, _sub(name, processing))
-        if found is not None:
-            self._remove(key, Timer(*found), processing)
-
-    def _remove(self, key: Key, timer: Timer, processing: bool) -> None:
-        self._store.entries.delete(key, _sub(timer.name, processing))
-        self._index(processing).discard(timer.at_ns, key, timer.name)
+        book = self._book(key)
+        if (book.by_clock if processing else book.in_event_time).pop(name, None) is None:
+            return
+        self._changed[key] = None
         if not processing:
-            pending = self._pending[key]
-            pending.pop(timer.name, None)
-            self._note(key, pending)
+            self._find_next(key, book.in_event_time)
 
     def take(self, key: Key, up_to_ns: int) -> Timer | None:
         """Remove and return the key's first timer in event time that is due, if one is."""
         if self.next_ns[key] > up_to_ns:
             return None
-        timer = min(self._pending[key].values())
-        self._remove(key, timer, False)
+        timer = min(self._books[key].in_event_time.values())
+        self.cancel(key, timer.name)
         return timer
 
     def taken(self, key: Key, name: str, processing: bool) -> None:
         """Note that a timer was taken out of the index."""
+        book = self._book(key)
+        written = book.written_by_clock if processing else book.written_in_event_time
+        written.pop(name, None)
+        self._store.entries.delete(key, _sub(name, processing))
         self.cancel(key, name, processing)
+
+    def write(self) -> None:
+        """Bring entries and index up to date with what was set, moved and cancelled."""
+        changed = list(self._changed)
+        self._changed.clear()
+        for key in changed:
+            book = self._books[key]
+            self._write(key, book.in_event_time, book.written_in_event_time, False)
+            self._write(key, book.by_clock, book.written_by_clock, True)
+
+    def _write(self, key: Key, timers: Named, written: Named, processing: bool) -> None:
+        entries = self._store.entries
+        index = self._store.due_processing if processing else self._store.due
+        for name in [name for name in written if name not in timers]:
+            entries.delete(key, _sub(name, processing))
+            index.discard(written.pop(name).at_ns, key, name)
+        for name, timer in timers.items():
+            before = written.get(name)
+            if before == timer:
+                continue
+            if before is not None:
+                index.discard(before.at_ns, key, name)
+            entries.put(key, _sub(name, processing), tuple(timer))
+            index.add(timer.at_ns, key, name, timer.added_at_ns)
+            written[name] = timer
+
+
+def _check(name: Any, at_ns: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"a timer's name is a str, not {type(name).__name__}")
+    if isinstance(at_ns, bool) or not isinstance(at_ns, int):
+        raise TypeError(f"a timer's time is an int of nanoseconds, not {type(at_ns).__name__}")
+    if abs(at_ns) > TIME_LIMIT:
+        raise ValueError(f"a timer's time is out of range: {at_ns}")
 
 
 def _sub(name: str, processing: bool) -> tuple[str, str]:

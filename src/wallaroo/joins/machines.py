@@ -15,7 +15,7 @@ tasks:
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Any
 
@@ -50,8 +50,13 @@ class _Machine:
         self._emit = emit
         self._failed = failed
         self._late = late
+        self._open = live.slot(OPEN)
 
     def _state(self, key: Any) -> Any:
+        try:
+            return self._open[key]
+        except KeyError:
+            pass
         found = self._live.get(OPEN, key)
         if found is None:
             found = self._empty()
@@ -143,8 +148,13 @@ class LatestMachine(_Machine):
             self._too_late(key, event)
             return
         state = self._state(key)
-        insort(state[side], [time, state[2], event], key=_place)
-        state[2] += 1
+        kept = state[side]
+        number = state[2]
+        state[2] = number + 1
+        if not kept or kept[-1][0] <= time:
+            kept.append([time, number, event])
+        else:
+            insort(kept, [time, number, event])  # no two have the same number
 
     def advance(self, watermark: int) -> None:
         """Emit what the watermark has passed, in order of time; keep the newest value."""
@@ -153,8 +163,9 @@ class LatestMachine(_Machine):
         for key in in_order(states):
             lefts, rights, _ = states[key]
             at = 0
-            passed = [left for left in lefts if left[0] < watermark]
-            del lefts[: len(passed)]
+            end = bisect_left(lefts, [watermark])  # which is before all of that time
+            passed = lefts[:end]
+            del lefts[:end]
             for time, _, event in passed:
                 while at < len(rights) and rights[at][0] <= time:
                     at += 1
@@ -173,7 +184,7 @@ class LatestMachine(_Machine):
 
     def _prune(self, rights: list[list[Any]], watermark: int) -> None:
         """Keep the newest value that the watermark has passed, and all after it."""
-        passed = sum(1 for each in rights if each[0] < watermark)
+        passed = bisect_left(rights, [watermark])
         del rights[: passed if watermark == FINAL_WATERMARK else max(0, passed - 1)]
         is_aging = bool(passed and rights) and self._spec.within_ns is not None
         if is_aging and rights[0][0] + self._within < watermark:
@@ -187,10 +198,6 @@ class LatestMachine(_Machine):
         if rights and self._spec.within_ns is not None:
             return int(rights[0][0]) + self._within + 1
         return AT_END
-
-
-def _place(kept: list[Any]) -> tuple[int, int]:
-    return kept[0], kept[1]
 
 
 class DedupeMachine(_Machine):

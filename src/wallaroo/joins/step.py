@@ -41,8 +41,16 @@ def from_right(event: Any) -> tuple[int, Any]:
     return RIGHT, event
 
 
-LEFT_SIDE: Computation[Any, tuple[int, Any]] = Computation(from_left, "left side")
-RIGHT_SIDE: Computation[Any, tuple[int, Any]] = Computation(from_right, "right side")
+class Side(Computation[Any, tuple[int, Any]]):
+    """What makes events say which side they are from."""
+
+    def __init__(self, function: Callable[..., Any], name: str, on_error: str = STOP):
+        super().__init__(function, name, on_error)
+        self.side = LEFT if function is from_left else RIGHT
+
+
+LEFT_SIDE = Side(from_left, "left side")
+RIGHT_SIDE = Side(from_right, "right side")
 
 
 def pair(left: Any, right: Any) -> tuple[Any, Any]:

@@ -71,7 +71,9 @@ class RunDetails:
     steps: tuple[StepLoad, ...]
     stage_events: dict[int, int]
     edges: dict[tuple[int, int], int]  # (stage, stage after the shuffle) -> events
+    edge_bytes: dict[tuple[int, int], int]  # the same -> bytes, as they were packed
     hot_keys: dict[int, list[tuple[str, float]]]  # stage -> key, share of its events
+    slow_keys: dict[int, list[tuple[str, float]]]  # stage -> key, share of its time
     group_events: dict[int, int]
     worker_loads: tuple[WorkerLoad, ...]
     state: StateSize

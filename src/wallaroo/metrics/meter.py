@@ -22,7 +22,7 @@ from wallaroo.metrics.flow import FlowMeter
 from wallaroo.metrics.history import History, Row, Totals
 from wallaroo.metrics.latency import RECEIPTS_MAX, WAITING_BATCHES_MAX, LatencyMeter, Receipts
 from wallaroo.metrics.progress import Moved, Phase, Recovery, RunProgress
-from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus, WorkerStatus
+from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus, StepTime, WorkerStatus
 from wallaroo.metrics.steps import StepMeter
 
 __all__ = ["RECEIPTS_MAX", "WAITING_BATCHES_MAX", "RunMeter"]
@@ -93,6 +93,11 @@ class RunMeter:
         """Note what the last change of the cluster moved, in words."""
         with self._lock:
             self._progress.moves.append(Moved(time.time(), text))
+
+    def set_step_times(self, times: tuple[StepTime, ...]) -> None:
+        """Note where time is in each state step."""
+        with self._lock:
+            self._progress.step_times = times
 
     def set_damaged(self, files: Mapping[str, str]) -> None:
         """Note which files of the checkpoint were found damaged, and what is wrong with each."""
@@ -221,6 +226,7 @@ class RunMeter:
                 doing_s=self._progress.doing_s(now),
                 running_at=self._progress.running_at,
                 damaged=self._progress.damaged,
+                step_times=self._progress.step_times,
             )
 
     def details(self) -> RunDetails:
@@ -230,7 +236,9 @@ class RunMeter:
                 steps=self._steps.steps,
                 stage_events=dict(self._steps.stage_events),
                 edges=dict(self._steps.edges),
+                edge_bytes=dict(self._steps.edge_bytes),
                 hot_keys=self._steps.hot_keys(),
+                slow_keys=self._steps.slow_keys(),
                 group_events=dict(self._steps.group_events),
                 worker_loads=self._steps.workers,
                 state=self._state,

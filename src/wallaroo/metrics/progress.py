@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from wallaroo.metrics.status import WorkerStatus
+from wallaroo.metrics.status import StepTime, WorkerStatus
 
 MOVES_KEPT = 20
 
@@ -52,6 +52,7 @@ class RunProgress:
         self.running_at = 0.0  # unix seconds; 0 before
         self.workers: tuple[WorkerStatus, ...] = ()
         self.moves: deque[Moved] = deque(maxlen=MOVES_KEPT)
+        self.step_times: tuple[StepTime, ...] = ()
         self.damaged: tuple[str, ...] = ()  # files of the checkpoint, with what is wrong
 
     def begin_phase(self, phase: Phase) -> None:

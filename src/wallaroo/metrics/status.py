@@ -10,6 +10,27 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class TimeStatus:
+    """A watermark, as of the last commit."""
+
+    watermark: float | None  # unix seconds; None: nothing was heard yet
+    lag_s: float | None  # how far that is behind the clock
+    # what it goes by, in words: the slowest source, and its partition where it has several; what
+    # says nothing holds it back until it does, or is idle
+    held_by: str = ""
+    partitions: int = 0  # of a source, those that may still give events
+    idle: int = 0  # of these, those that are left out
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """A step's watermark: behind that of the sources by the delays of windows before it."""
+
+    step: str
+    time: TimeStatus
+
+
+@dataclass(frozen=True, slots=True)
 class SourceStatus:
     name: str
     label: str
@@ -20,6 +41,7 @@ class SourceStatus:
     connections: int  # open client connections; 0 for files and generators
     is_paused: bool  # ingress stopped reading: the backlog is at its bound
     is_ended: bool  # a file or generator that has nothing more to give
+    time: TimeStatus | None = None  # None in an application without time
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +129,7 @@ class RunStatus:
     # unix seconds when it began to process input; 0 before: rates and latencies count from here
     running_at: float = 0.0
     damaged: tuple[str, ...] = ()  # files of the checkpoint that are, each with what is wrong
+    step_times: tuple[StepTime, ...] = ()  # of state steps; none in an application without time
 
     @property
     def headline(self) -> str:

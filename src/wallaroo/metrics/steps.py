@@ -49,11 +49,13 @@ class StepMeter:
     def __init__(self) -> None:
         self.stage_events: dict[int, int] = {}
         self.edges: dict[tuple[int, int], int] = {}
+        self.edge_bytes: dict[tuple[int, int], int] = {}
         self.state_changes: tuple[int, int] = (0, 0)  # entries and bytes written to deltas
         self.group_events: dict[int, int] = {}  # by key group, scaled from samples
         self._steps: dict[tuple[int, int], StepLoad] = {}
         self._workers: dict[str, WorkerLoad] = {}
         self._hot: dict[int, HotKeys] = {}
+        self._slow: dict[int, HotKeys] = {}  # counts are nanoseconds
         self._unsampled: dict[tuple[int, int], int] = {}  # stage, task -> events since its sample
         self._sampled_batches = 0
 
@@ -67,6 +69,8 @@ class StepMeter:
                 self._unsampled[place] = self._unsampled.get(place, 0) + events
             for edge, events in report.edges.items():
                 self.edges[edge] = self.edges.get(edge, 0) + events
+            for edge, size in report.edge_bytes.items():
+                self.edge_bytes[edge] = self.edge_bytes.get(edge, 0) + size
             for sample in report.stage_samples:
                 place = sample.stage, report.task
                 self._add_sample(sample, self._unsampled.get(place, sample.events))
@@ -80,7 +84,7 @@ class StepMeter:
     def _count_batch(self, is_sampled: bool) -> None:
         self._sampled_batches += is_sampled
         if is_sampled and self._sampled_batches % FADE_EVERY_BATCHES == 0:
-            for keys in self._hot.values():
+            for keys in (*self._hot.values(), *self._slow.values()):
                 keys.fade()
 
     def _add_worker(self, report: TaskReport) -> None:
@@ -111,6 +115,10 @@ class StepMeter:
             hot = self._hot.setdefault(sample.stage, HotKeys())
             hot.add(sample.keys)
             hot.add_total(sample.other_keys)
+        if sample.slow_keys:
+            slow = self._slow.setdefault(sample.stage, HotKeys())
+            slow.add(sample.slow_keys)
+            slow.add_total(sample.other_ns)
         for group, count in sample.groups.items():
             self.group_events[group] = self.group_events.get(group, 0) + round(count * scale)
 
@@ -127,3 +135,7 @@ class StepMeter:
     def hot_keys(self) -> dict[int, list[tuple[str, float]]]:
         """The most frequent keys by stage, with their share of its events."""
         return {stage: keys.top(HOT_KEYS_SHOWN) for stage, keys in self._hot.items()}
+
+    def slow_keys(self) -> dict[int, list[tuple[str, float]]]:
+        """The keys that take most time by stage, with their share of its time."""
+        return {stage: keys.top(HOT_KEYS_SHOWN) for stage, keys in self._slow.items()}

@@ -27,6 +27,7 @@ class TaskTally:
     def __init__(self, plan: Plan, batch: int, is_sampled: bool = True):
         self.stage_events: dict[int, int] = {}
         self.edges: dict[tuple[int, int], int] = {}
+        self.edge_bytes: dict[tuple[int, int], int] = {}
         self.samples: list[StageSample] = []
         self._batch = max(batch, 0)
         self._is_sampled = is_sampled
@@ -97,4 +98,5 @@ class TaskTally:
         for task, block in blocks:
             edge = block.origin, block.stage
             self.edges[edge] = self.edges.get(edge, 0) + block.events
+            self.edge_bytes[edge] = self.edge_bytes.get(edge, 0) + len(block.packed)
             yield task, block

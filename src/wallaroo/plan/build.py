@@ -35,6 +35,7 @@ from wallaroo.plan.model import (
     ToExchange,
     ToSinks,
 )
+from wallaroo.steps import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class _Branch:
 
     stage: _Open
     pending: KeyByNode | CollectNode | None = None
+    side: int | None = None  # of a join, which events are given after that shuffle
 
 
 def number_sources(sketch: Sketch) -> Sketch:
@@ -195,6 +197,9 @@ class _Cutter:
             return arriving
         if is_state_step(node):
             return self._step(node, self._meet(arriving, node))
+        side = _side_of(node)
+        if side is not None and all(branch.pending for branch in arriving):
+            return [replace(branch, side=side) for branch in arriving]
         settled = self._shuffle(arriving)
         if isinstance(node, KeyByNode | CollectNode):
             return [_Branch(branch.stage, node) for branch in settled]
@@ -255,9 +260,14 @@ class _Cutter:
             key = branch.pending
             extractor = key.extractor if isinstance(key, KeyByNode) else None
             self._exits[branch.stage.id] = ToExchange(
-                following.id, extractor, keeps_key=key is None
+                following.id, extractor, keeps_key=key is None, side=branch.side
             )
         return _Branch(following)
+
+
+def _side_of(node: Node) -> int | None:
+    """The side of a join that a step gives events, if it does that and nothing else."""
+    return node.step.side if isinstance(node, StepNode) and isinstance(node.step, Step) else None
 
 
 def _why_shuffled(branches: list[_Branch]) -> str:

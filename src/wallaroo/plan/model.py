@@ -63,6 +63,8 @@ class ToExchange:
     is_raw: bool = False
     # route by the key that the event came with (merged keyed streams meet before a state step)
     keeps_key: bool = False
+    # on arrival, events say that they are of this side of a join
+    side: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,19 @@ class Plan:
             for kind in ENTRY_KINDS
         ]
         return (*self.state_steps, *names)
+
+    @property
+    def holds_ns(self) -> dict[int, int]:
+        """How far the watermark of each stage is behind that of the sources: as late as results of
+        the steps before it may come after their times.
+        """
+        holds: dict[int, int] = {}
+        for stage in sorted(self.stages, key=lambda stage: stage.level):
+            own = holds.setdefault(stage.id, 0) + sum(step.holds_ns for step in stage.steps)
+            if isinstance(stage.exit, ToExchange):
+                following = stage.exit.stage
+                holds[following] = max(holds.get(following, 0), own)
+        return holds
 
     @property
     def state_level(self) -> int:

@@ -22,6 +22,7 @@ from wallaroo.errors import PeerError
 from wallaroo.options import forbid_runs
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.stacks import listen
+from wallaroo.session import pack_session, unpack_session
 from wallaroo.sources.log import Range, SourceLog
 from wallaroo.state.commits import Commit
 from wallaroo.state.storage import LocalStorage
@@ -55,6 +56,7 @@ class Deployment:
     stacks: str = ""  # where tasks write their stacks when asked; "": nowhere
     tuning: Tuning = DEFAULT
     user_output: UserOutput | None = None  # where what user code prints goes; None: as it is
+    session: bytes = b""  # classes of an interactive session (``wallaroo.session``)
 
     @staticmethod
     def of(
@@ -82,6 +84,7 @@ class Deployment:
             checkpoint_id=checkpoint_id,
             is_durable=is_durable,
             stacks=stacks,
+            session=pack_session(),
         )
 
     @property
@@ -159,6 +162,8 @@ def plan_of(deployment: Deployment) -> Plan:
             if path not in sys.path:
                 sys.path.insert(0, path)
         try:
+            if not deployment.is_in_driver:
+                unpack_session(deployment.session)
             _plans[deployment.plan_id] = pickle.loads(deployment.plan)
         except (ImportError, AttributeError) as error:
             raise PeerError(

@@ -166,11 +166,11 @@ class Task:
         return self._state.reader(step)
 
     def _open_entries(self, name: str) -> EntryReader:
-        assert isinstance(self._state, TaskState)
+        assert self._state is not None
         return self._state.open_entries(name)
 
     def _list_keys(self, step: str) -> Iterable[Key]:
-        assert isinstance(self._state, TaskState)
+        assert self._state is not None
         return self._state.keys(step)
 
     @property
@@ -296,6 +296,7 @@ class Task:
             due_ns=self._level.due_ns() if self._level.stores else None,
             stage_events=self._tally.stage_events,
             edges=self._tally.edges,
+            edge_bytes=self._tally.edge_bytes,
             stage_samples=tuple(self._tally.samples),
         )
 
@@ -305,11 +306,8 @@ class Task:
         state = self._state
         storage = self._job.deployment.storage
         batch = self._job.batch
-        if stores:
-            assert isinstance(state, TaskState)
-            return state.write_delta(states, name, storage, batch, stores)
         assert state is not None
-        return state.write_delta(states, name, storage, batch)
+        return state.write_delta(states, name, storage, batch, stores)
 
     def close(self) -> None:
         """Release the view."""

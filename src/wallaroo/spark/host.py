@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 from wallaroo.api.application import Application
 from wallaroo.engine.report import TaskReport
-from wallaroo.errors import PipelineError, Problem
 from wallaroo.metrics.status import WorkerStatus
 from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
@@ -42,20 +41,9 @@ def new_run(
 ) -> Run:
     """Return a run on Spark that has not begun, in ``session`` if one is given (it stays open).
 
-    Raises PeerError where the options ask for what the master does not have, PipelineError where
-    they ask for what the application's steps cannot do.
+    Raises PeerError where the options ask for what the master does not have.
     """
     kind = ResidentHost if options.latency == "low" else MicroBatchHost
-    if options.latency == "low" and (application.plan.has_time or application.plan.has_end):
-        raise PipelineError(
-            Problem(
-                f"application '{application.name}'",
-                "",
-                "low latency does not run windows, timers and end-of-input functions in this "
-                "version.",
-                "Leave --latency low away.",
-            )
-        )
     return Run(application, options, kind(application.name, options, session))
 
 

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
-from wallaroo.engine.ordered_entries import StepStore, namespace
+from wallaroo.engine.ordered_entries import Change, EntryReader, StepStore, namespace
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.delta import Entry, Origin, encode
 from wallaroo.state.history import History
@@ -22,7 +22,7 @@ from wallaroo.state.records.commit import DeltaRef, SnapshotRef, packed_inline
 from wallaroo.state.storage import Storage
 from wallaroo.state.view import View
 
-SCANNED_AT_ONCE = 256  # entries, at first; then twice as many each time
+SCANNED_AT_ONCE = 8  # entries, at first: one says when something is due; then more each time
 SCANNED_MAX = 8192
 LOCATED_MAX = 1 << 20  # keys whose group and bytes are kept
 NO_STORES: Mapping[str, StepStore] = MappingProxyType({})
@@ -47,7 +47,7 @@ class StoredEntries:
             if len(found) < limit:
                 return
             low = found[-1].key + b"\x00"
-            limit = min(2 * limit, SCANNED_MAX)
+            limit = min(4 * limit, SCANNED_MAX)
 
 
 # of a delta that rides in the commit: above, a file of its own costs less than a larger commit
@@ -61,11 +61,20 @@ class StateOfTask(Protocol):
 
     def reader(self, step: str) -> Read: ...
 
+    def open_entries(self, name: str) -> EntryReader: ...
+
+    def keys(self, step: str) -> Iterable[Key]: ...
+
     @property
     def rebuilt_shards(self) -> int: ...
 
     def write_delta(
-        self, states: Mapping[str, KeyedState], name: str, storage: Storage, batch: int
+        self,
+        states: Mapping[str, KeyedState],
+        name: str,
+        storage: Storage,
+        batch: int,
+        stores: Mapping[str, StepStore] = NO_STORES,
     ) -> DeltaRef | None: ...
 
     def write_snapshots(
@@ -73,6 +82,13 @@ class StateOfTask(Protocol):
     ) -> list[SnapshotRef]: ...
 
     def close(self) -> None: ...
+
+
+def entry_changes(stores: Mapping[str, StepStore]) -> Iterator[tuple[str, Iterator[Change]]]:
+    """Yield what steps' stores want written, by name in the step table."""
+    for step, store in stores.items():
+        for kind, rows in store.changes():
+            yield namespace(step, kind), rows
 
 
 class TaskState:
@@ -157,7 +173,7 @@ class TaskState:
         did.
         """
         changes = {step: state.changes() for step, state in states.items()}
-        return self.stage(changes, name, storage, batch, stores=stores)
+        return self.stage(changes, name, storage, batch, entries=dict(entry_changes(stores)))
 
     def stage(
         self,
@@ -166,19 +182,18 @@ class TaskState:
         storage: Storage,
         batch: int,
         inline_bytes_max: int = 0,
-        stores: Mapping[str, StepStore] = NO_STORES,
+        entries: Mapping[str, Iterable[Change]] = MappingProxyType({}),
     ) -> DeltaRef | None:
-        """Do the same for changes by step; a delta of at most ``inline_bytes_max`` bytes is not
-        written, but rides in the reference.
+        """Do the same for changes by step, and entries by name; a delta of at most
+        ``inline_bytes_max`` bytes is not written, but rides in the reference.
         """
         by_group: dict[int, list[Entry]] = {}
         for step, changed in changes.items():
             self._gather(self._step_ids[step], changed, by_group)
-        for step, store in stores.items():
-            for kind, rows in store.changes():
-                step_id = self._step_ids[namespace(step, kind)]
-                for group, stored, value in rows:
-                    by_group.setdefault(group, []).append(Entry(step_id, stored, value))
+        for of_step, rows in entries.items():
+            step_id = self._step_ids[of_step]
+            for group, stored, value in rows:
+                by_group.setdefault(group, []).append(Entry(step_id, stored, value))
         if not by_group:
             return None
         file = f"{DELTAS}/{name}.delta"
@@ -186,8 +201,8 @@ class TaskState:
         inline = packed_inline(content) if len(content) <= inline_bytes_max else ""
         if not inline:
             storage.publish(file, content)
-        entries = sum(map(len, by_group.values()))
-        return DeltaRef(file, *self._groups, len(content), entries, digest, inline)
+        count = sum(map(len, by_group.values()))
+        return DeltaRef(file, *self._groups, len(content), count, digest, inline)
 
     def _gather(
         self,

@@ -55,9 +55,10 @@ class _Snapshot:
     def collect(self) -> Iterator[Metric]:
         yield from _run(self._status, self._details)
         yield from _sources(self._status)
+        yield from _times(self._status)
         yield from _sinks(self._status)
         yield from _batches(self._status, self._details)
-        yield from _latency(self._details)
+        yield from _latency(self._status, self._details)
         yield from _steps(self._plan, self._details)
         yield from _failures(self._status)
         yield from _workers(self._status, self._details)
@@ -119,6 +120,24 @@ def _sources(status: RunStatus) -> Iterator[Metric]:
                  label, [((s.name,), float(s.is_paused)) for s in sources])  # fmt: skip
 
 
+def _times(status: RunStatus) -> Iterator[Metric]:
+    sources = [(s.name, s.time) for s in status.sources if s.time is not None]
+    steps = [(s.step, s.time) for s in status.step_times]
+    for label, times in ("source", sources), ("step", steps):
+        heard = [(name, t) for name, t in times if t.watermark is not None and t.lag_s is not None]
+        if heard:
+            yield _gauge(f"{label}_watermark_seconds", "Event time up to which nothing is "
+                         "expected any more, in unix time.", (label,),
+                         [((name,), t.watermark or 0.0) for name, t in heard])  # fmt: skip
+            yield _gauge(f"{label}_watermark_lag_seconds", "How far that is behind the clock.",
+                         (label,), [((name,), t.lag_s or 0.0) for name, t in heard])  # fmt: skip
+    if sources:
+        yield _gauge("source_partitions", "Partitions that may still give events.", ("source",),
+                     [((name,), t.partitions) for name, t in sources])  # fmt: skip
+        yield _gauge("source_partitions_idle", "Partitions that hold time back no longer.",
+                     ("source",), [((name,), t.idle) for name, t in sources])  # fmt: skip
+
+
 def _sinks(status: RunStatus) -> Iterator[Metric]:
     sinks = status.sinks
     label = ("sink",)
@@ -148,12 +167,28 @@ def _batches(status: RunStatus, details: RunDetails) -> Iterator[Metric]:
     yield _gauge("tasks", "Tasks per stage of the current batch.", (), [((), status.tasks)])
 
 
-def _latency(details: RunDetails) -> Iterator[Metric]:
+def _latency(status: RunStatus, details: RunDetails) -> Iterator[Metric]:
     yield _histogram(
         "latency_seconds",
         "From an event's receipt at the ingress to the moment its output left.",
         ("pipeline",),
         [((pipeline,), buckets) for pipeline, buckets in details.latency.items()],
+    )
+    yield _gauge(
+        "latency_percentile_seconds",
+        "Latency since the run began, more precise than the histogram's bounds.",
+        ("pipeline", "percentile"),
+        [
+            ((one.pipeline, percentile), value_ms / 1e3)
+            for one in status.latency
+            for percentile, value_ms in (
+                ("50", one.p50_ms),
+                ("95", one.p95_ms),
+                ("99", one.p99_ms),
+                ("99.9", one.p999_ms),
+                ("99.99", one.p9999_ms),
+            )
+        ],
     )
 
 
@@ -166,6 +201,24 @@ def _steps(plan: Plan, details: RunDetails) -> Iterator[Metric]:
         "Events that went through a shuffle.",
         ("from", "to"),
         [((names[a], names[b]), n) for (a, b), n in sorted(details.edges.items())],
+    )
+    yield _counter(
+        "shuffle_bytes",
+        "Bytes that went through a shuffle, as they were packed.",
+        ("from", "to"),
+        [((names[a], names[b]), n) for (a, b), n in sorted(details.edge_bytes.items())],
+    )
+    yield _gauge(
+        "hottest_key_ratio",
+        "Share of a stage's events that its most frequent key has.",
+        ("stage",),
+        [((names[s],), keys[0][1]) for s, keys in sorted(details.hot_keys.items()) if keys],
+    )
+    yield _gauge(
+        "slowest_key_ratio",
+        "Share of a stage's time that the key takes which takes most.",
+        ("stage",),
+        [((names[s],), keys[0][1]) for s, keys in sorted(details.slow_keys.items()) if keys],
     )
     # a step and the exit of its stage may have one name
     by_step: dict[tuple[str, str], tuple[int, float]] = {}

@@ -26,6 +26,8 @@ from wallaroo.metrics.status import (
     RunStatus,
     SinkLine,
     SourceStatus,
+    StepTime,
+    TimeStatus,
     WorkerStatus,
 )
 from wallaroo.plan.model import Plan, SourceEntry, Stage
@@ -46,6 +48,7 @@ _ROWS: dict[str, type[Any]] = {
     "latency": PipelineLatency,
     "errors": ErrorCount,
     "workers": WorkerStatus,
+    "step_times": StepTime,
 }
 
 
@@ -227,4 +230,6 @@ def _filled(kind: type[T], raw: Mapping[str, Any]) -> T:
         for name, value in raw.items()
         if name in known
     }
+    if isinstance(raw.get("time"), dict):
+        values["time"] = _filled(TimeStatus, raw["time"])
     return kind(**values)

@@ -27,6 +27,19 @@ class NoTerminalError(RuntimeError):
     """``breakpoint()`` in a worker, which has no terminal to talk to."""
 
 
+class NoInput(io.TextIOBase):
+    """Replaces stdin: ``input()`` and ``pdb.set_trace()`` in a worker raise, and say what to do."""
+
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # as in TextIOBase
+        raise NoTerminalError(no_terminal_text())
+
+    def read(self, size: int | None = -1, /) -> str:
+        raise NoTerminalError(no_terminal_text())
+
+    def readable(self) -> bool:
+        return True
+
+
 class LineSender:
     """Sends lines to the driver, or writes them to the worker's own stderr where it cannot."""
 
@@ -131,6 +144,7 @@ def attach(output: UserOutput, plan_id: str, steps: Steps) -> None:
     _attached = LineSender(output, plan_id, steps, cast("StepOutput", sys.stderr).original)
     _log_by_default(LEVELS[output.log_level])
     sys.breakpointhook = _no_terminal
+    sys.stdin = cast("TextIO", NoInput())
 
 
 def _send(lines: str, frame: FrameType) -> None:
@@ -179,8 +193,14 @@ class _CurrentStderr:
 
 
 def _no_terminal(*_: object, **__: object) -> None:
-    raise NoTerminalError(
-        "breakpoint() needs a terminal, and steps run in worker processes, which have none "
-        f"(this is process {os.getpid()}). Run the application with `wallaroo dev APP`, or test "
-        "it with wallaroo.testing.run_local: there breakpoints work."
+    raise NoTerminalError(no_terminal_text())
+
+
+def no_terminal_text() -> str:
+    """Why a worker cannot ask, and where that works."""
+    return (
+        "breakpoint(), pdb and input() need a terminal, and steps run in worker processes, which "
+        f"have none (this is process {os.getpid()}). Run the application with `wallaroo dev APP`, "
+        f"or "
+        "test it with wallaroo.testing.run_local: there they work."
     )

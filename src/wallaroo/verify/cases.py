@@ -10,7 +10,6 @@ import ast
 import json
 import random
 import re
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -20,57 +19,11 @@ from wallaroo.verify.applications.dead_letters import IN_DECODER, IN_STATE, PASS
 from wallaroo.verify.applications.dice import EVENT as NUMBER
 from wallaroo.verify.applications.market_spread import ORDER, ORDER_TYPE, QUOTE, QUOTE_TYPE
 from wallaroo.verify.applications.sequence import EVENT, WINDOW
+from wallaroo.verify.case import KEYS, Case, State
 from wallaroo.verify.ledger import Faults, Ledger
+from wallaroo.verify.window_case import Windows
 
-KEYS = 300
-
-State = dict[Any, Any]  # key -> what its state object must hold
-
-
-class Case(ABC):
-    """One application with its input and its oracle."""
-
-    module: ClassVar[str]
-    sources: ClassVar[tuple[str, ...]]
-    has_files: ClassVar[bool] = False  # whether the output goes to files as well
-    has_letters: ClassVar[bool] = False  # whether events fail
-
-    def __init__(self, seed: int):
-        self._chances = {source: random.Random(f"{seed} {source}") for source in self.sources}
-
-    @abstractmethod
-    def payloads(self, source: str, count: int) -> list[bytes]:
-        """Make the next events of a source.  Sources may be asked from different threads."""
-
-    @abstractmethod
-    def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        """Hold the output against everything made so far; return how many outputs there were."""
-
-    def judge_letters(self, letters: Iterable[bytes], faults: Faults) -> int:
-        """Hold the dead letters against everything made so far; return how many there were."""
-        count = 0
-        for letter in letters:
-            count += 1
-            faults.note("wrong", f"a dead letter of an application that has none: {letter!r}")
-        return count
-
-    @abstractmethod
-    def state(self) -> State:
-        """What each key's state must hold in the end."""
-
-    @abstractmethod
-    def facts(self, state: Any) -> Any:
-        """What a state object holds, to be compared with ``state()``."""
-
-    def judge_state(self, states: Iterable[tuple[Any, Any]], faults: Faults) -> None:
-        """Hold the final state objects, by key, against the oracle's."""
-        expected = self.state()
-        found = {key: self.facts(state) for key, state in states}
-        for key in expected.keys() | found.keys():
-            if expected.get(key) != found.get(key):
-                faults.note(
-                    "wrong_state", f"{key!r} is {found.get(key)}, must be {expected.get(key)}"
-                )
+__all__ = ["CASES", "Case", "State"]
 
 
 class Sequence(Case):
@@ -398,4 +351,5 @@ CASES: dict[str, type[Case]] = {
     "market_spread": MarketSpread,
     "dead_letters": DeadLetters,
     "dice": Dice,
+    "windows": Windows,
 }

@@ -10,7 +10,8 @@ import pickle
 from typing import Any, Generic, TypeVar
 
 from wallaroo.steps import STOP, Step, importable_module, resolve
-from wallaroo.windows.spec import WindowSpec
+from wallaroo.windows.grid import Grid
+from wallaroo.windows.spec import RangeWindowSpec, SessionWindowSpec, WindowSpec
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -43,6 +44,7 @@ class WindowStep(Step, Generic[In, Out]):
         self.aggregation = made_of(given)
         self.state_class = given if inspect.isclass(given) else type(given)
         self.own_place = place
+        self.holds_ns = _delay_of(spec)
         super().__init__(_called_by_windows, name or _name_of(self.aggregation), on_error)
         self.arity = 2
         self.__module__ = self.state_class.__module__
@@ -68,6 +70,13 @@ def rebuilt(
 ) -> WindowStep[Any, Any]:
     """Make the step again where it arrives."""
     return WindowStep(spec, packed.unpack(), place, name, on_error)
+
+
+def _delay_of(spec: WindowSpec) -> int:
+    """How much later than its time a result leaves."""
+    if isinstance(spec, RangeWindowSpec):
+        return Grid.of(spec).delay
+    return spec.delay_ns if isinstance(spec, SessionWindowSpec) else 0
 
 
 class _ByReference:

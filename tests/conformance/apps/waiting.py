@@ -6,7 +6,7 @@ from pathlib import Path
 
 import wallaroo
 from tests.conformance.apps.shapes import Count, build
-from tests.conformance.apps.steps import by_itself, sink
+from tests.conformance.apps.steps import by_first_word, by_itself, sink
 from wallaroo.api.application import Application
 
 
@@ -58,3 +58,13 @@ def receipt(inputs: Path, outputs: Path) -> Application:
 def idle(inputs: Path, outputs: Path) -> Application:
     timed = _words().with_event_time(time_of, idle_after=wallaroo.milliseconds(200))
     return build("idle", timed.key_by(by_itself).to(by_events).to_sink(sink(outputs)))
+
+
+def second_word(event: str) -> float:
+    return float(event.split()[1])
+
+
+def slow(inputs: Path, outputs: Path) -> Application:
+    """Time waits for each connection."""
+    timed = _words().with_event_time(second_word)
+    return build("slow", timed.key_by(by_first_word).to(by_events).to_sink(sink(outputs)))

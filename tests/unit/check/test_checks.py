@@ -308,22 +308,69 @@ def test_a_generator_that_holds_something_unpicklable_names_it_and_its_holder() 
     )
 
 
-def test_an_interactive_session_may_build_and_run_locally_and_is_refused_by_spark_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    session = ModuleType("__main__")
-    monkeypatch.setitem(sys.modules, "__main__", session)
-    exec("import wallaroo\n@wallaroo.computation\ndef typed(x): return x * 2", session.__dict__)
-    app = wallaroo.build_application("App", tcp("in").to(session.typed).to_sink(SINK))
+SESSION = """
+import wallaroo
 
+class Count:
+    def __init__(self): self.seen = 0
+
+class Numbers:
+    def initial_value(self): return 1
+    def apply(self, last): return None
+
+@wallaroo.computation
+def typed(x): return x * 2
+
+@wallaroo.key_extractor
+def itself(x): return x
+
+@wallaroo.state_computation(state=Count)
+def count(x, state): return x
+"""
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    typed_in = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", typed_in)
+    exec(SESSION, typed_in.__dict__)
+    return typed_in
+
+
+def test_what_a_session_defines_may_be_built_and_run_locally_and_on_spark(
+    session: ModuleType,
+) -> None:
+    app = wallaroo.build_application(
+        "App", tcp("in").to(session.typed).key_by(session.itself).to(session.count).to_sink(SINK)
+    )
     assert run_local(app, {"in": [b"ab"]}).outputs == [b"abab"]
+    assert list(interactive_problems(app.plan.steps)) == []
+    assert app._repr_markdown_().startswith("```mermaid\nflowchart")
+
+
+def test_a_state_class_of_a_session_that_cannot_be_sent_is_refused_by_spark_alone(
+    session: ModuleType,
+) -> None:
+    session.Count.lock = threading.Lock()
+    app = wallaroo.build_application(
+        "App", tcp("in").key_by(session.itself).to(session.count).to_sink(SINK)
+    )
     with pytest.raises(PipelineError) as refused:
         wallaroo.run(app)
-
-    problem = refused.value.problems[0]
-    assert problem.step == "step 'typed'"
-    assert problem.what == "It is defined in an interactive session, which no worker can import."
+    (problem,) = refused.value.problems
+    assert problem.step == "step 'count'"
+    assert "cannot be sent to workers" in problem.what
     assert "run_local runs it here" in problem.fix
+
+
+def test_a_generator_of_a_session_is_refused_by_spark_alone(session: ModuleType) -> None:
+    source = wallaroo.source("gen", wallaroo.GenSourceConfig("gen", session.Numbers()))
+    app = wallaroo.build_application("App", source.map(str).to_sink(SINK))
+    with pytest.raises(PipelineError) as refused:
+        wallaroo.run(app)
+    (problem,) = refused.value.problems
+    assert problem.step == "source 'gen'"
+    assert problem.fix.startswith("Write the class to a file")
 
 
 def test_a_step_from_a_script_with_dots_in_its_name_is_reported(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.class_archive import archive_path, options_to_use
+from wallaroo.class_archive import archive_stem, find_archive, name_of_size, options_to_use
 
 
 @pytest.fixture
@@ -30,9 +30,10 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def archive(environment: dict[str, str]) -> Path:
-    path = archive_path(environment)
-    assert path is not None
-    path.parent.mkdir(parents=True, mode=0o700)
+    stem = archive_stem(environment)
+    assert stem is not None
+    stem.parent.mkdir(parents=True, mode=0o700)
+    path = name_of_size(stem, 7)
     path.write_bytes(b"classes")
     path.chmod(0o400)
     return path
@@ -49,7 +50,7 @@ def test_an_archive_that_is_there_is_used_quietly(
 def test_without_an_archive_java_starts_as_ever(environment: dict[str, str]) -> None:
     assert options_to_use(environment, "") == ""
     assert options_to_use({"PATH": "", "HOME": "/nowhere"}, "") == ""
-    assert archive_path({**environment, "HOME": ""}) is None
+    assert archive_stem({**environment, "HOME": ""}) is None
 
 
 def test_the_users_own_archive_wins(environment: dict[str, str], archive: Path) -> None:
@@ -65,7 +66,6 @@ def test_another_java_or_other_jars_need_another_archive(
         Path(environment["SPARK_HOME"], "jars", "core.jar").write_bytes(b"22")
     else:
         Path(environment["JAVA_HOME"], "release").write_text('JAVA_VERSION="21.0.1"\n')
-    assert archive_path(environment) != archive
     assert options_to_use(environment, "") == ""
 
 
@@ -80,8 +80,17 @@ def test_an_archive_that_others_could_have_written_is_not_used(
     assert options_to_use(environment, "") == ""
 
 
+def test_an_archive_that_was_cut_off_is_not_used(
+    environment: dict[str, str], archive: Path
+) -> None:
+    archive.chmod(0o600)
+    archive.write_bytes(b"cla")
+    assert find_archive(environment) is None
+    assert options_to_use(environment, "") == ""
+
+
 def test_caches_may_be_elsewhere(environment: dict[str, str], tmp_path: Path) -> None:
-    path = archive_path({**environment, "XDG_CACHE_HOME": str(tmp_path / "caches")})
+    path = archive_stem({**environment, "XDG_CACHE_HOME": str(tmp_path / "caches")})
     assert path is not None
     assert path.parent == tmp_path / "caches" / "wallaroo-spark"
     assert os.path.basename(path).startswith("spark-classes-")

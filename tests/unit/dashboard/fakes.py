@@ -115,9 +115,11 @@ class BusyRun:
                      StepSample("encode", 512, 260_000)),
             keys, 512 - sum(number for _, number in keys),
             {group: 1 + group * 37 % 7 for group in range(128)},
+            tuple((word, 40_000 // (place + 1)) for place, word in enumerate(WORDS)),
         )  # fmt: skip
         return [
             TaskReport(0, task, "a", stage_events={0: events // 2}, edges={(0, 1): words // 2},
+                       edge_bytes={(0, 1): words * 9},
                        stage_samples=(split,), busy_ms=310, worker=f"worker-{task + 1}")
             for task in range(2)
         ] + [

@@ -107,6 +107,9 @@ def test_the_page_goes_on_when_nothing_flows_and_says_what_is_waited_for(
     page.wait_for_function(
         "before => document.getElementById('uptime').innerText !== before", arg=before
     )
+    busy.meter.set_damaged({"snapshots/12-40.snap": "its checksum is wrong"})
+    go(page, "errors")
+    page.get_by_text("snapshots/12-40.snap: its checksum is wrong").wait_for()
 
 
 def test_the_page_says_when_the_application_is_gone(chromium: Any, server: StatusServer) -> None:

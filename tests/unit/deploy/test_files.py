@@ -38,10 +38,7 @@ def test_every_yaml_file_is_valid(file: Path) -> None:
     assert all(document is not None for document in yaml.safe_load_all(file.read_text()))
 
 
-def test_promtool_accepts_the_alert_rules_and_the_configuration() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+def test_promtool_accepts_the_alert_rules_and_the_configuration(promtool: str) -> None:
     folder = DEPLOY / "prometheus"
     for arguments in (
         ["check", "rules", "--lint-fatal", str(folder / "alerts.yml")],

@@ -124,6 +124,28 @@ def test_a_sampled_run_has_the_output_and_state_of_one_that_is_not(
     assert found.events == expected.events
 
 
+def test_the_keys_that_take_most_time_are_listed(
+    application: Application, samples: list[StageSample], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a key that is rare and slow, then it is not among the most frequent, but the
+    slowest.
+    """
+    plain = application.plan.stages[1].steps[0].function
+
+    def slow_for_c2(word: str, state: Count) -> str | None:
+        spend(50_000 if word == "c2" else 0)
+        return plain(word, state)
+
+    monkeypatch.setattr(application.plan.stages[1].steps[0], "function", slow_for_c2)
+    runner = LocalRunner(application.plan)
+    runner.run_batch(inputs(runner, 12), 1)
+    (counted,) = [sample for sample in samples if sample.stage == 1]
+    assert counted.keys[0] == ("a", 12)
+    assert counted.slow_keys[0][0] == "c2"
+    took_ns = sum(took for _, took in counted.slow_keys) + counted.other_ns
+    assert took_ns == counted.steps[1].nanoseconds + counted.steps[2].nanoseconds
+
+
 def test_each_steps_own_time_is_separate(
     application: Application, samples: list[StageSample]
 ) -> None:

@@ -227,8 +227,3 @@ def test_a_connection_that_is_closed_holds_time_back_no_longer() -> None:
     running.close("in", "2")
     running.batch()
     assert running.watermark == wallaroo.seconds(30)
-
-
-def test_low_latency_is_refused_where_time_is_used() -> None:
-    with pytest.raises(wallaroo.PipelineError, match="do not work at low latency yet"):
-        wallaroo.run(application(count), latency="low")

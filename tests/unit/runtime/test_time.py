@@ -4,13 +4,16 @@ ends, and a batch that dies changes nothing.
 
 from __future__ import annotations
 
+import socket
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import wallaroo
-from tests.conformance.apps import sessions
+from tests.conformance.apps import sessions, waiting
 from tests.conformance.cases import TIMED_LINES as LINES
 from tests.conformance.cases import per_key
 from wallaroo.options import RunOptions
@@ -19,12 +22,16 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.tuning import Pace, Tuning
 
-SMALL = Tuning(Pace(events_first=16, events_min=16))
+SMALL = Tuning(Pace(events_first=16, events_min=16), mark_bytes=128)
 
 
 def new_run(application: wallaroo.Application, tasks: int = 3, **options: Any) -> Run:
     options = {"status_address": None, "tuning": SMALL, **options}
     return Run(application, RunOptions(**options), InProcessHost(tasks))
+
+
+def framed(text: str) -> bytes:
+    return struct.pack(">I", len(text)) + text.encode()
 
 
 def written(folder: Path) -> dict[str, list[str]]:
@@ -80,3 +87,33 @@ def test_a_batch_with_timers_that_dies_changes_nothing(
         deaths += 1
     assert deaths >= 1
     assert written(tmp_path) == sessions.expected(lines)
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_each_connection_has_a_watermark_until_it_closes(
+    tmp_path: Path, eventually: Callable[..., Any], is_durable: bool
+) -> None:
+    run = new_run(waiting.slow(tmp_path, tmp_path), checkpoint=tmp_path / "s" if is_durable else "")
+    run.start()
+
+    def source_time() -> Any:
+        return run.status().sources[0].time
+
+    try:
+        with socket.create_connection(run.addresses["in"]) as ahead:
+            with socket.create_connection(run.addresses["in"]) as behind:
+                behind.sendall(framed("a 10"))
+                eventually(lambda: source_time().watermark == 10.0, "the first event")
+                ahead.sendall(framed("b 30"))
+                eventually(lambda: source_time().partitions == 2, "the second connection")
+                assert source_time().watermark == 10.0
+                assert source_time().held_by.startswith("partition ")
+            # it is closed: what is due up to 30 comes, although no event does
+            eventually(lambda: (tmp_path / "out.txt").exists(), "the timer")
+            eventually(lambda: source_time().watermark == 30.0, "the commit is seen")
+            ahead.sendall(framed("b 20"))  # of this connection, late
+            eventually(lambda: run.status().events_done == 3, "the last event")
+            assert source_time().watermark == 30.0
+    finally:
+        run.stop()
+        assert run.wait(60)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import shutil
 import socket
 import subprocess
 import time
@@ -55,11 +54,8 @@ def test_a_run_that_no_longer_looks_at_its_sources_is_not_healthy(start: Start) 
     assert (code, "has not looked at its sources" in body["error"]) == (503, True)
 
 
-def test_metrics_pass_promtools_checks(tmp_path: Path) -> None:
+def test_metrics_pass_promtools_checks(tmp_path: Path, promtool: str) -> None:
     """``promtool check metrics`` reads the text format and lints names, units and help."""
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
     run = BusyRun(tmp_path, seconds=120)
     text = exposition(run.plan, run.status(), run.meter.details())
     checked = subprocess.run(

@@ -163,9 +163,12 @@ def test_without_a_driver_on_the_host_lines_go_to_the_workers_own_stderr(tmp_pat
         assert ended.stdout == ""
 
 
-def test_a_breakpoint_in_a_worker_says_where_breakpoints_work() -> None:
-    ended = worker("", "breaking.function(1)")
-    assert "breakpoint() needs a terminal" in ended.stderr
+@pytest.mark.parametrize(
+    "call", ["breaking.function(1)", "import pdb; pdb.set_trace(); x = 1", "input('name? ')"]
+)
+def test_what_asks_a_person_in_a_worker_says_where_that_works(call: str) -> None:
+    ended = worker("", call)
+    assert "pdb and input() need a terminal" in ended.stderr
     assert "`wallaroo dev APP`" in ended.stderr
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -149,26 +150,37 @@ def test_results_do_not_depend_on_batches_and_tasks(
     assert run(windows, events, cuts, tasks) == expected(windows, events)
 
 
-def test_windows_can_be_stacked() -> None:
-    """A result's time is the last moment of its window, so the next windows take it."""
+@wallaroo.key_extractor
+def first_word(result: str) -> str:
+    return result.partition(" ")[0]
+
+
+@pytest.mark.parametrize("delay", [0, 7, 40])
+@pytest.mark.parametrize("is_shuffled", [False, True])
+@pytest.mark.parametrize("is_one_batch", [False, True])
+def test_windows_can_be_stacked(delay: int, is_shuffled: bool, is_one_batch: bool) -> None:
+    """A result's time is the last moment of its window, so the next windows take it: their
+    watermark is held back by the delay of those before them.
+    """
 
     config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7100", decode)
-    pipeline = (
-        wallaroo.source("in", config)
-        .with_event_time(time_of)
-        .key_by(key_of)
-        .to(wallaroo.range_windows(10).over(Total))
-        .to(wallaroo.range_windows(50).over(Results))
-        .to_sink(wallaroo.StdoutSinkConfig(encode))
-    )
-    runner = LocalRunner(wallaroo.build_application("stacked", pipeline).plan)
+    keyed = wallaroo.source("in", config).with_event_time(time_of).key_by(key_of)
+    totals = keyed.to(wallaroo.range_windows(10).with_delay(delay).over(Total))
+    results = totals.key_by(first_word) if is_shuffled else totals
+    pipeline = results.to(wallaroo.range_windows(50).over(Results))
+    sink = wallaroo.StdoutSinkConfig(encode)
+    runner = LocalRunner(wallaroo.build_application("stacked", pipeline.to_sink(sink)).plan)
     found = []
-    for payload in (b"a 1 3", b"a 2 12", b"a 4 38", b"a 8 55", b"a 16 61"):
-        done = runner.run_batch([[(0, runner.frames(0, payload), 0)]], 2)
+    payloads = (b"a 1 3", b"a 2 12", b"a 4 38", b"a 8 55", b"a 16 61", b"b 0 140")
+    inputs = [Input(0, runner.frames(0, payload), 0) for payload in payloads]
+    for batch in [inputs] if is_one_batch else [[each] for each in inputs]:
+        done = runner.run_batch([batch], 2)
         runner.commit(done)
         found += done.outputs[0]
+    if delay < 40:
+        assert found == [b"a: a 1, a 2, a 4", b"a: a 8, a 16"]
     found += runner.run_batch([], 1, is_final=True).outputs[0]
-    assert found == [b"a: a 1, a 2, a 4", b"a: a 8, a 16"]
+    assert found == [b"a: a 1, a 2, a 4", b"a: a 8, a 16", b"b: b 0"]
 
 
 class Results(wallaroo.Aggregation[str, list[str], str]):

@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from wallaroo.class_archive import archive_path, is_safe
+from wallaroo.class_archive import find_archive
 from wallaroo.cli.doctor.machine import (
     NEEDED,
     Finding,
@@ -157,8 +157,8 @@ def examine_java() -> Finding:
 def examine_archive() -> Finding:
     """Look for the archive of Spark's classes."""
     thing = "fast start"
-    path = archive_path(os.environ)
-    if path is not None and is_safe(path):
+    path = find_archive(os.environ)
+    if path is not None:
         return Finding(thing, Verdict.OK, f"classes of Spark in {path}")
     return Finding(
         thing,

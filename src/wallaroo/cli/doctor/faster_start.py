@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import wallaroo
-from wallaroo.class_archive import archive_path
+from wallaroo.class_archive import archive_stem, find_archive, name_of_size
 from wallaroo.durable.folders import make_private
 from wallaroo.errors import PeerError
 from wallaroo.spark.jvm import wait_for_exit
@@ -64,21 +64,23 @@ def small_application(folder: Path) -> wallaroo.Application:
 
 def make_archive() -> str:
     """Make the archive unless it is there; return a sentence about it.  Raises PeerError."""
-    path = archive_path(os.environ)
-    if path is None:
+    stem = archive_stem(os.environ)
+    if stem is None:
         raise PeerError(
             "no archive can be made: Java, PySpark or a home directory is missing. Run "
             "`wallaroo doctor`."
         )
-    if path.exists():
-        return f"{path} is there already."
-    make_private(path.parent)
+    there = find_archive(os.environ)
+    if there is not None:
+        return f"{there} is there already."
+    make_private(stem.parent)
     begun = time.monotonic()
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished = stem.with_name(f".{stem.name}.{os.getpid()}")
     try:
         _run_and_write(unfinished)
         if not unfinished.exists():
             raise PeerError("this Java writes no archive of classes; starts stay as they are.")
+        path = name_of_size(stem, unfinished.stat().st_size)
         unfinished.rename(path)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from wallaroo.metrics.status import (
     RunStatus,
     SinkLine,
     SourceStatus,
+    TimeStatus,
     WorkerStatus,
 )
 
@@ -124,13 +125,23 @@ def _sources(sources: tuple[SourceStatus, ...]) -> RenderableType:
             "events in": f"{source.events_in:,}",
             "done": f"{source.events_done:,}",
             "backlog": f"{source.backlog_events:,}",
+            **({"watermark": _watermark(source.time)} if source.time is not None else {}),
             "": Text(_source_note(source), style="yellow"),
         }
         for source in sources
     ]
     return _Fitting(
-        rows, words=("source", ""), whole=("at",), droppable=("connections", "done", "at")
+        rows,
+        words=("source", ""),
+        whole=("at",),
+        droppable=("connections", "done", "at", "watermark"),
     )
+
+
+def _watermark(time: TimeStatus) -> str:
+    """How far a source's time is behind the clock, and which partition it waits for."""
+    lag = "none yet" if time.lag_s is None else f"{duration(max(0.0, time.lag_s))} behind"
+    return " ".join(filter(None, (lag, time.held_by and f"({time.held_by})")))
 
 
 class _Fitting:

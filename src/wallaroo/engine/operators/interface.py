@@ -67,6 +67,13 @@ class StageTime:
         self.watermark_ns = max(time_ns - 1, added_at_ns)
 
 
+def behind(watermark_ns: int, hold_ns: int) -> int:
+    """Return a watermark that is held back, unless nothing was heard yet, or input has ended."""
+    if watermark_ns in (TIME_MIN, TIME_MAX):
+        return watermark_ns
+    return watermark_ns - hold_ns
+
+
 def no_store(step: Step) -> StepStore:
     """Raise KeyError: the step keeps no entries."""
     raise KeyError(f"'{step.step_name}' keeps no ordered entries (Step.keeps_entries)")
@@ -89,6 +96,18 @@ class Site:
     # the keys of which a step has committed state, for what is done when all input has ended
     keys_of: Callable[[Step], Iterable[Key]] = no_keys
     rejected: OnError | None = None  # takes events that a source should not have sent
+    # how far the step's watermark is behind its stage's: the delays of the steps before it
+    hold_ns: int = 0
+
+    @property
+    def began_ns(self) -> int:
+        """The step's watermark when the batch began."""
+        return behind(self.time.began_ns, self.hold_ns)
+
+    @property
+    def reached_ns(self) -> int:
+        """The step's watermark when the batch has no more input."""
+        return behind(self.time.reached_ns, self.hold_ns)
 
 
 @dataclass(frozen=True, slots=True)

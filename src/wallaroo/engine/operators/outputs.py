@@ -5,6 +5,7 @@ Where it runs: pure (in workers), off the per-event path: only for what is not a
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 
@@ -38,6 +39,12 @@ def as_text(event: Any) -> bytes | str:
     """
     if isinstance(event, (bytes, str)):
         return event
+    if isinstance(event, Coroutine):
+        event.close()  # else Python warns about it as well
+        raise TypeError(
+            "it emitted a coroutine: it called an async function, and a step cannot await; call a "
+            "function that returns its result"
+        )
     text = str(event)
     if text.startswith("<") and text.endswith(">") and " at 0x" in text:
         raise TypeError(

@@ -52,14 +52,33 @@ class _Work:
     def plain(self) -> Emit:
         """Return what calls the step's own function."""
         function = self.step.function
-        context = self.context if self.step.takes_context else None
-        call = self.call
+        if not self.step.takes_context:
+            return self._calling(lambda event, own, context: function(event, own))
+        return self._calling(function)
+
+    def _calling(self, function: Callable[[Any, Any, Context], Any]) -> Emit:
+        live = self.state.live
+        load = self.state.load
+        context = self.context
+        emit = self.site.emit
+        failed = self.site.failed
+        is_multi = self.is_multi
 
         def process(key: Any, event: Any) -> None:
-            if context is None:
-                call(key, event, lambda own: function(event, own))
-            else:
-                call(key, event, lambda own: function(event, own, context))
+            try:
+                own = live[key]
+            except KeyError:
+                own = load(key)
+            context.key = key
+            try:
+                returned = function(event, own, context)
+                outputs = as_list(returned) if is_multi else (returned,)
+            except BaseException as error:
+                failed(event, error, key)
+                return
+            for output in outputs:
+                if output is not None:
+                    emit(key, output)
 
         return process
 
@@ -83,7 +102,7 @@ class _Work:
         if on_end is None:
             return
         time = self.site.time
-        time.event_ns = time.watermark_ns = time.reached_ns
+        time.event_ns = time.watermark_ns = self.site.reached_ns
         keys = {key for key in self.site.keys_of(self.step) if not self.state.is_dropped(key)}
         for key in sorted(keys | self.state.live.keys(), key=encode_key):
             self.call(key, None, lambda own: on_end.function(own, self.context))
@@ -105,6 +124,8 @@ class _Timed:
     def operator(self) -> Operator:
         expires = self._step.timing.ttl_ns is not None
         process = self._work.plain()
+        if expires and self._step.timing.on_timer is None:
+            return Operator(self._expiring(process), self._advance, None, self._work.end)
         time = self._site.time
         timers = self._timers
         next_ns = timers.next_ns
@@ -120,12 +141,36 @@ class _Timed:
                 fire(key, time.watermark_ns)
             process(key, event)
 
-        def expiring(key: Any, event: Any) -> None:
-            self._expire_if_due(key)
-            timed(key, event)
-            self._use(key)
+        entry = self._expiring(timed) if expires else timed
+        return Operator(entry, self._advance, None, self._work.end)
 
-        return Operator(expiring if expires else timed, self._advance, None, self._work.end)
+    def _expiring(self, process: Emit) -> Emit:
+        """Let state expire before an event meets it; note the event as its use."""
+        time = self._site.time
+        last_use = self._last_use
+        by_event_time = self._step.expires_by_event_time
+        ttl_ns = self._step.timing.ttl_ns
+        last_use_of = self._last_use_of
+        expire = self._expire_before
+
+        def expiring(key: Any, event: Any) -> None:
+            if by_event_time:
+                now = time.event_ns
+                passed = time.watermark_ns
+            else:
+                now = passed = time.clock_ns
+            used = last_use.get(key)
+            if used is None:
+                used = last_use_of(key)
+            if used is not None and used + ttl_ns <= passed:
+                expire(key, used)
+                used = None
+            process(key, event)
+            if used is None or now > used:
+                used = now
+            last_use[key] = used
+
+        return expiring
 
     # -- timers
 
@@ -154,30 +199,30 @@ class _Timed:
         work.call(key, f"timer {name}", lambda own: on_timer.function(own, work.context, name))
 
     def _advance(self, watermark_ns: int) -> None:
+        self._fire_due(watermark_ns)
+        if self._step.timing.ttl_ns is not None:
+            self._advance_expiry(watermark_ns)
+
+    def _fire_due(self, watermark_ns: int) -> None:
+        if self._step.timing.on_timer is None:
+            return
+        timers = self._timers
+        timers.write()
         for due in self._store.due.take(watermark_ns):
             name = str(due.sub)
             self._timers.taken(due.key, name, False)
             if watermark_ns == TIME_MAX:
                 self._ended.add((due.key, name))
             self._call(due.key, name, due.time_ns, due.added_at_ns)
+            timers.write()  # what was set is perhaps due, too
         clock_ns = self._site.time.clock_ns
         for due in self._store.due_processing.take(clock_ns):
             self._timers.taken(due.key, str(due.sub), True)
-            began_ns = self._site.time.reached_ns
+            began_ns = self._site.reached_ns
             self._call(due.key, str(due.sub), began_ns, began_ns)
-        if self._step.timing.ttl_ns is not None:
-            self._advance_expiry(watermark_ns)
+            timers.write()
 
     # -- expiry
-
-    def _now(self) -> int:
-        time = self._site.time
-        return time.event_ns if self._step.expires_by_event_time else time.clock_ns
-
-    def _use(self, key: Key) -> None:
-        used = self._last_use.get(key)
-        now = self._now()
-        self._last_use[key] = now if used is None else max(used, now)
 
     def _last_use_of(self, key: Key) -> int | None:
         used = self._last_use.get(key)
@@ -185,12 +230,9 @@ class _Timed:
             used = self._store.entries.get(key, _LAST_USE)
         return used
 
-    def _expire_if_due(self, key: Key) -> None:
+    def _expire_before(self, key: Key, used: int) -> None:
+        """Let the state of a key expire that has an event in hand."""
         time = self._site.time
-        used = self._last_use_of(key)
-        passed = time.watermark_ns if self._step.expires_by_event_time else time.clock_ns
-        if used is None or used + self._step.timing.ttl_ns > passed:
-            return
         event_ns = time.event_ns
         watermark_ns = time.watermark_ns
         self._expire(key, used)
@@ -228,7 +270,8 @@ class _Timed:
         if on_expire is not None:
             expired_ns = used + self._step.timing.ttl_ns
             time = self._site.time
-            at_ns = expired_ns if self._step.expires_by_event_time else max(time.began_ns, 0)
-            time.fire_at(at_ns, time.began_ns)
+            began_ns = self._site.began_ns
+            at_ns = expired_ns if self._step.expires_by_event_time else max(began_ns, 0)
+            time.fire_at(at_ns, began_ns)
             work.call(key, "state that expired", lambda own: on_expire.function(own, work.context))
         work.state.drop(key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.engine.operators.interface import Operator, Site, behind
 from wallaroo.windows.aggregation import calls_of
 from wallaroo.windows.entries import Live
 from wallaroo.windows.interface import Surroundings
@@ -23,13 +23,17 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
     """
     store = site.store_of(step)
     live = Live(store.entries, store.due)
-    around = Surroundings(calls_of(step.aggregation), live, site.time, emit_at(site), site.failed)
-    machine = machine_of(step.spec, around, site.time.began_ns)
+    around = Surroundings(
+        calls_of(step.aggregation), live, site.time, emit_at(site, step.holds_ns), site.failed
+    )
+    machine = machine_of(step.spec, around, site.began_ns)
     return Operator(machine.process, machine.advance, lambda: live.flush(machine.next_due))
 
 
-def emit_at(site: Site) -> Callable[[Any, Any, int, int], None]:
-    """Emit a result with a time, and the watermark before it, of its own."""
+def emit_at(site: Site, holds_ns: int = 0) -> Callable[[Any, Any, int, int], None]:
+    """Emit a result with a time, and the watermark before it, of its own; after the step, that is
+    ``holds_ns`` behind.
+    """
     time = site.time
     emit = site.emit
 
@@ -37,7 +41,7 @@ def emit_at(site: Site) -> Callable[[Any, Any, int, int], None]:
         event_ns = time.event_ns
         before_ns = time.watermark_ns
         time.event_ns = time_ns
-        time.watermark_ns = watermark_ns
+        time.watermark_ns = behind(watermark_ns, holds_ns)
         emit(key, result)
         time.event_ns = event_ns
         time.watermark_ns = before_ns

@@ -9,10 +9,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wallaroo.engine.watermarks import Watermarks
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import SinkLine, SourceStatus
 from wallaroo.plan.model import DEAD_LETTERS, Plan
 from wallaroo.runtime.batches import Batches
+from wallaroo.runtime.lifecycle.times import NO_TIMES, RunTimes, times_of
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import Head, Position, SourceLog
 from wallaroo.tracing import trace_point
@@ -48,12 +50,18 @@ class Observer:
         self._committers = committers
         self._meter = meter
         self._first = batches.ends  # where this run began
+        self._has_time = plan.has_time
+        self._marks = -1, Watermarks()  # of which batch
 
     def look(self, waiting_for: str = "") -> Sight:
         """Return what sources and sinks say now; ``waiting_for`` holds the whole run up."""
         ends = self._batches.ends
         heads = [log.head() for log in self._logs]
-        sources = tuple(self._source(number, head, ends) for number, head in enumerate(heads))
+        times = self._times()
+        self._meter.set_step_times(times.steps)
+        sources = tuple(
+            self._source(number, head, ends, times) for number, head in enumerate(heads)
+        )
         sinks = self._sinks()
         words = "; ".join(filter(None, (waiting_for, *(head.error for head in heads))))
         self._meter.observe(sources, sinks, time.time(), words)
@@ -86,7 +94,17 @@ class Observer:
             self._meter.output_left(min(left), time.time_ns())
         return tuple(lines)
 
-    def _source(self, number: int, head: Head, ends: Mapping[str, Position]) -> SourceStatus:
+    def _times(self) -> RunTimes:
+        if not self._has_time:
+            return NO_TIMES
+        last = self._batches.last
+        if last is not None and last.batch != self._marks[0]:
+            self._marks = last.batch, Watermarks.from_json(last.watermarks)
+        return times_of(self._plan, self._marks[1], time.time_ns())
+
+    def _source(
+        self, number: int, head: Head, ends: Mapping[str, Position], times: RunTimes
+    ) -> SourceStatus:
         config = self._plan.sources[number].config
         first_events = self._first[config.name].events
         done = ends[config.name]
@@ -101,4 +119,5 @@ class Observer:
             connections=head.connections,
             is_paused=head.is_paused,
             is_ended=head.is_ended,
+            time=times.sources.get(config.name),
         )

@@ -23,24 +23,33 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key
+from wallaroo.engine.ordered_entries import Change, EntryReader, StepStore
+from wallaroo.runtime.resident.layers import Layer, LayeredEntries
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import DeltaRef, SnapshotRef
 from wallaroo.state.snapshots import due_groups
 from wallaroo.state.storage import Storage
-from wallaroo.state.task_state import INLINE_BYTES_MAX, TaskState
+from wallaroo.state.task_state import INLINE_BYTES_MAX, NO_STORES, TaskState, entry_changes
 from wallaroo.tracing import trace_point
 from wallaroo.tuning import DEFAULT, Tuning
 
 # a thread that computes gives way to the epochs after this time; Python's own 5 ms are an epoch
 SWITCH_S = 0.0005
 
-Layer = dict[str, dict[Key, bytes | None]]  # by step; None: removed
 Open = Callable[[int], tuple[TaskState, CatchUp]]  # at a commit
+
+
+class Written(NamedTuple):
+    """What an epoch wrote: states by step, and entries by name."""
+
+    states: dict[str, list[tuple[Key, bytes | None]]]
+    entries: dict[str, list[Change]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +127,9 @@ class LastingState:
         self._open_at = open_at
         self._tuning = tuning
         self._view: TaskState | None = None
-        self._newer: Layer = {}
-        self._older: Layer = {}
-        self._pending: Layer = {}  # of the epoch under way
+        self._newer = Layer()
+        self._older = Layer()
+        self._pending = Written({}, {})  # of the epoch under way
         self._under_way = -2  # that epoch
         self._committed = -2  # the last one that counts
         self._background = Background()
@@ -137,7 +146,7 @@ class LastingState:
         elif committed == self._under_way:
             self._keep_pending()
         self._committed = committed
-        self._pending = {}
+        self._pending = Written({}, {})
         self._under_way = epoch
         self._take_refreshed()
         self._refresh_if_due()
@@ -145,15 +154,14 @@ class LastingState:
 
     def _reopen(self, committed: int) -> CatchUp:
         self.release()
-        self._newer = {}
-        self._older = {}
+        self._newer = Layer()
+        self._older = Layer()
         self._view, done = self._open_at(committed)
         self._refresh_at = time.monotonic() + self._tuning.refresh_s
         return done
 
     def _keep_pending(self) -> None:
-        for step, written in self._pending.items():
-            self._newer.setdefault(step, {}).update(written)
+        self._newer.write(*self._pending)
 
     def _take_refreshed(self) -> None:
         refreshed = self._refresh.result() if self._refresh is not None else None
@@ -162,17 +170,17 @@ class LastingState:
         assert self._view is not None
         self._view.close()
         self._view = refreshed.state
-        self._older = {}
+        self._older = Layer()
         self._snapshots = refreshed.snapshots
         self._refresh = None
 
     def _refresh_if_due(self) -> None:
         now = time.monotonic()
-        if self._refresh is not None or now < self._refresh_at or not any(self._newer.values()):
+        if self._refresh is not None or now < self._refresh_at or self._newer.is_empty:
             return
         self._refresh_at = now + self._tuning.refresh_s
         self._older = self._newer
-        self._newer = {}
+        self._newer = Layer()
         committed = self._committed
         turns = range(self._turn, self._turn + self._tuning.turns_per_refresh)
         self._turn = turns.stop % self._tuning.snapshot_every
@@ -198,8 +206,8 @@ class LastingState:
         """Return the function that reads one state step's entries."""
         assert self._view is not None
         below = self._view.reader(step)
-        newer = self._newer.setdefault(step, {})
-        older = self._older.get(step, {})
+        newer = self._newer.states.setdefault(step, {})
+        older = self._older.states.get(step, {})
 
         def read(key: Key) -> bytes | None:
             if key in newer:
@@ -210,20 +218,39 @@ class LastingState:
 
         return read
 
+    def open_entries(self, name: str) -> EntryReader:
+        """Return what reads the ordered entries of one name in the step table."""
+        assert self._view is not None
+        layers = (self._newer.entries.get(name, {}), self._older.entries.get(name, {}))
+        return LayeredEntries(layers, self._view.open_entries(name))
+
+    def keys(self, step: str) -> Iterator[Key]:
+        """Yield the keys of which a state step has state."""
+        assert self._view is not None
+        written = {**self._older.states.get(step, {}), **self._newer.states.get(step, {})}
+        yield from (key for key, raw in written.items() if raw is not None)
+        yield from (key for key in self._view.keys(step) if key not in written)
+
     @property
     def rebuilt_shards(self) -> int:
         """How many shards of the view were found damaged, and were built again."""
         return self._view.rebuilt_shards if self._view is not None else 0
 
     def write_delta(
-        self, states: Mapping[str, KeyedState], name: str, storage: Storage, batch: int
+        self,
+        states: Mapping[str, KeyedState],
+        name: str,
+        storage: Storage,
+        batch: int,
+        stores: Mapping[str, StepStore] = NO_STORES,
     ) -> DeltaRef | None:
         """Stage what changed, inside the reference where it is little; None where nothing did."""
         assert self._view is not None
         changes = {step: list(state.changes()) for step, state in states.items()}
-        for step, changed in changes.items():
-            self._pending.setdefault(step, {}).update(changed)
-        return self._view.stage(changes, name, storage, batch, INLINE_BYTES_MAX)
+        entries = {each: list(rows) for each, rows in entry_changes(stores)}
+        self._pending.states.update(changes)
+        self._pending.entries.update(entries)
+        return self._view.stage(changes, name, storage, batch, INLINE_BYTES_MAX, entries)
 
     def write_snapshots(
         self, groups: Iterable[int], batch: int, attempt: str, storage: Storage

@@ -196,7 +196,7 @@ class ResidentHost(OnThisMachine):
             ends = (
                 start if is_held else plan_ends(start, logs, events_max, int(growth * events_max))
             )
-            if ends == start:
+            if ends == start and (is_held or not batches.is_due):
                 wakes.wait(looks.pause_s())
             else:
                 looks.found()

@@ -1,0 +1,1 @@
+"""``wallaroo profile``: where a running application's time and memory go."""

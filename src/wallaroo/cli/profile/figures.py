@@ -1,0 +1,112 @@
+"""What happened between two looks at a running application: steps, shuffles and keys, as rows.
+
+Where it runs: pure.  A look is the JSON of the status server's ``/details``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+KEYS_SHOWN = 5
+
+Details = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """One step: its share of the time in all steps, its rate, and what an event costs."""
+
+    stage: int
+    step: str
+    share: float
+    events_per_s: float
+    us_per_event: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleFigures:
+    """One shuffle: what went through it."""
+
+    origin: int
+    stage: int
+    events_per_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFigures:
+    """One key of a stage: its share of the stage's events, and of its time."""
+
+    stage: int
+    key: str
+    of_events: float
+    of_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Everything, over some seconds."""
+
+    seconds: float
+    steps: tuple[StepFigures, ...]  # in the order in which events pass
+    shuffles: tuple[ShuffleFigures, ...]
+    keys: tuple[KeyFigures, ...]
+
+
+def figures_between(before: Details, after: Details, seconds: float) -> Figures:
+    """Compute the figures; keys are those of the whole run, as their shares fade by themselves."""
+    return Figures(
+        seconds, _steps(before, after, seconds), _shuffles(before, after, seconds), _keys(after)
+    )
+
+
+def _steps(before: Details, after: Details, seconds: float) -> tuple[StepFigures, ...]:
+    began = {(step["stage"], step["place"]): step for step in before["steps"]}
+    spent = []
+    for step in after["steps"]:
+        old = began.get((step["stage"], step["place"]), {"events": 0, "seconds": 0.0})
+        spent.append((step, step["events"] - old["events"], step["seconds"] - old["seconds"]))
+    total_s = sum(took for _, _, took in spent)
+    return tuple(
+        StepFigures(
+            step["stage"],
+            step["step"],
+            took / total_s if total_s else 0.0,
+            events / seconds,
+            1e6 * took / events if events else 0.0,
+        )
+        for step, events, took in spent
+    )
+
+
+def _shuffles(before: Details, after: Details, seconds: float) -> tuple[ShuffleFigures, ...]:
+    events = {(a, b): count for a, b, count in before["edges"]}
+    sizes = {(a, b): size for a, b, size in before["edge_bytes"]}
+    now = {(a, b): size for a, b, size in after["edge_bytes"]}
+    return tuple(
+        ShuffleFigures(
+            a,
+            b,
+            (count - events.get((a, b), 0)) / seconds,
+            (now.get((a, b), 0) - sizes.get((a, b), 0)) / seconds,
+        )
+        for a, b, count in after["edges"]
+    )
+
+
+def _keys(after: Details) -> tuple[KeyFigures, ...]:
+    """The keys of each stage that take most time, and those with most events."""
+    found = []
+    slow = after["slow_keys"]
+    hot = after["hot_keys"]
+    for stage in sorted({*slow, *hot}, key=int):
+        of_time = dict(map(tuple, slow.get(stage, [])))
+        of_events = dict(map(tuple, hot.get(stage, [])))
+        top = [*list(of_time)[:KEYS_SHOWN], *list(of_events)[:KEYS_SHOWN]]
+        found += [
+            KeyFigures(int(stage), key, of_events.get(key, 0.0), of_time.get(key, 0.0))
+            for key in dict.fromkeys(top)
+        ]
+    return tuple(found)

@@ -1,0 +1,71 @@
+"""Flame graphs of a running application, by py-spy, which samples processes from outside.
+
+Where it runs: a terminal, on the driver's machine.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from wallaroo.errors import PeerError
+
+RATE = 100  # samples a second
+END_S = 60.0  # for py-spy to write its file
+INSTALL = "pip install 'wallaroo-spark[profile]'"
+
+
+class FlameGraph:
+    """A recording under way, of a process and all Python processes below it."""
+
+    def __init__(self, driver: int, seconds: int, target: Path):
+        self._target = target
+        self._seconds = seconds
+        command = [find_program(), "record", "--subprocesses", "--format", "flamegraph"]
+        command += ["--duration", str(seconds), "--rate", str(RATE), "--output", str(target)]
+        self._process = subprocess.Popen(
+            [*command, "--pid", str(driver)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(self) -> None:
+        """Wait for the file.  Raises PeerError where there is none."""
+        try:
+            _, said = self._process.communicate(timeout=self._seconds + END_S)
+        except subprocess.TimeoutExpired as error:
+            self._process.kill()
+            raise PeerError("py-spy did not end; no flame graph was written.") from error
+        if self._process.returncode != 0 or not self._target.exists():
+            raise PeerError(refusal(said))
+
+
+def refusal(said: str) -> str:
+    """Why there is no flame graph, from what py-spy printed."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if "ermission" in said or "EPERM" in said or "root" in said:
+        return (
+            "py-spy may not look into other processes here. Run it as root, or allow it: "
+            "sysctl kernel.yama.ptrace_scope=0; in a container add the capability SYS_PTRACE."
+        )
+    return f"py-spy wrote no flame graph: {lines[-1] if lines else 'it said nothing'}"
+
+
+def find_program() -> str:
+    """Where py-spy is.  Raises PeerError where it is not installed."""
+    beside = Path(sys.executable).with_name("py-spy")
+    if beside.exists():
+        return str(beside)
+    try:
+        files = metadata.files("py-spy") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    own = next((str(file.locate()) for file in files if file.name == "py-spy"), None)
+    found = own or shutil.which("py-spy")
+    if found is None:
+        raise PeerError(f"--flame needs py-spy. Install it: {INSTALL}")
+    return found

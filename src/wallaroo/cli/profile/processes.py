@@ -1,0 +1,89 @@
+"""The processes of a running application, by name, with their memory and their processor time.
+
+Where it runs: a terminal, on the driver's machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+# what a command line holds -> what the process is; the first that fits
+_NAMES = (
+    ("wallaroo.ingress.feeder", "feeder"),
+    ("wallaroo.ingress", "ingress"),
+    ("wallaroo.range_server", "range server"),
+    ("wallaroo.sinks.tcp.egress", "egress"),
+    ("python_streaming_source_runner", "planner"),
+    ("pyspark.worker", "worker"),
+    ("pyspark.daemon", "reader of the source"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFigures:
+    """One process: ``cpu`` in cores, ``own_bytes`` without what it shares with others, 0 where the
+    system does not say.
+    """
+
+    name: str
+    pid: int
+    cpu: float
+    resident_bytes: int
+    own_bytes: int
+
+
+def cpu_seconds(driver: int) -> dict[int, float]:
+    """Processor time of the driver and of everything below it, by pid."""
+    found = {}
+    for process in _family(driver):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            found[process.pid] = times.user + times.system
+    return found
+
+
+def processes(driver: int, before: dict[int, float], seconds: float) -> list[ProcessFigures]:
+    """Look at all processes; ``before`` is their processor time ``seconds`` ago.  The largest come
+    first.
+    """
+    found = []
+    for process in _family(driver):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            used_s = times.user + times.system - before.get(process.pid, 0.0)
+            name = "driver" if process.pid == driver else name_of(process.cmdline())
+            resident, own = _memory(process)
+            found.append(ProcessFigures(name, process.pid, used_s / seconds, resident, own))
+    return sorted(found, key=lambda figures: -figures.resident_bytes)
+
+
+def name_of(command: list[str]) -> str:
+    """Say what a process below the driver is.
+
+    >>> name_of(["python", "-m", "pyspark.daemon", "pyspark.worker"]), name_of(["/bin/java", "-cp"])
+    ('worker', "Spark's JVM")
+    """
+    if command and Path(command[0]).name == "java":
+        return "Spark's JVM"
+    line = " ".join(command)
+    return next((name for part, name in _NAMES if part in line), "other")
+
+
+def _memory(process: psutil.Process) -> tuple[int, int]:
+    try:
+        full = process.memory_full_info()
+        return full.rss, getattr(full, "uss", 0)
+    except psutil.AccessDenied:
+        return process.memory_info().rss, 0
+
+
+def _family(driver: int) -> list[psutil.Process]:
+    try:
+        top = psutil.Process(driver)
+        return [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []

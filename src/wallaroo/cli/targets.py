@@ -1,0 +1,92 @@
+"""Which running application a command means: the only one of this user, one at an address, or
+the one that uses a checkpoint.
+
+Where it runs: a terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wallaroo.cli.tables import print_table
+from wallaroo.errors import PeerError
+from wallaroo.inspection.reader import CheckpointReader
+from wallaroo.status_api.client import Address
+from wallaroo.status_api.discovery import Presence, run_of, running
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to ask, and what to present."""
+
+    address: Address
+    token: str = field(default="", repr=False)  # empty: that of the environment, if there is one
+    pid: int | None = None  # of the driver, where it is on this machine
+
+
+def is_place(word: str) -> bool:
+    """Whether a word of the command line says which application: HOST:PORT, or a folder."""
+    return _ADDRESS.fullmatch(word) is not None or Path(word).is_dir()
+
+
+def target_of(where: str) -> Target:
+    """The address itself, or that of the run that uses a checkpoint."""
+    found = _ADDRESS.fullmatch(where)
+    if found and not Path(where).is_dir():
+        address = found["host"].strip("[]"), int(found["port"])
+        known = [presence for presence in running() if presence.address == address]
+        return as_target(known[0]) if known else Target(address)
+    presence = run_of(Path(where))
+    if presence is None:
+        CheckpointReader(Path(where))  # says so where the folder is no checkpoint at all
+        raise PeerError(
+            f"no application runs on checkpoint {where}. Start it with `wallaroo run --checkpoint "
+            f"{where}`."
+        )
+    if not presence.is_alive:
+        raise PeerError(
+            f"{presence.application} no longer runs: process {presence.pid}, which used {where}, "
+            f"has ended without a stop. "
+            f"What was committed is there; run it again to go on."
+        )
+    return as_target(presence)
+
+
+def only_one(command: str) -> Target | None:
+    """The application that runs here; None, after a list, where there are several."""
+    found = running()
+    if not found:
+        raise PeerError(
+            f"no application of this user runs on this machine. Elsewhere: wallaroo {command} "
+            "HOST:PORT."
+        )
+    if len(found) == 1:
+        return as_target(found[0])
+    with contextlib.redirect_stdout(sys.stderr):
+        print(f"wallaroo: {len(found)} applications run here. Name one: wallaroo {command} WHERE")
+        print_table(
+            ("WHERE", "application", "process", "since", "checkpoint"),
+            [_line(presence) for presence in found],
+        )
+    return None
+
+
+def _line(presence: Presence) -> tuple[str, ...]:
+    host, port = presence.address
+    since = datetime.datetime.fromtimestamp(presence.started_at, datetime.UTC).strftime(
+        "%Y-%m-%d %H:%M:%S UTC"
+    )
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return where, presence.application, str(presence.pid), since, presence.checkpoint
+
+
+def as_target(presence: Presence) -> Target:
+    """The application that announced itself so."""
+    return Target(presence.address, presence.token, presence.pid if presence.is_here else None)

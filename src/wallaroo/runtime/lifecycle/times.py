@@ -1,0 +1,80 @@
+"""How far time is in a run: of its sources, and of its steps.
+
+Where it runs: driver; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from wallaroo.engine.ordered_keys import TIME_MIN
+from wallaroo.engine.watermarks import SourceMark, Watermarks, is_idle
+from wallaroo.metrics.status import StepTime, TimeStatus
+from wallaroo.plan.model import Plan, SourceTime
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """Time in a run."""
+
+    sources: Mapping[str, TimeStatus]
+    steps: tuple[StepTime, ...] = ()
+
+
+NO_TIMES = RunTimes({})
+
+
+def times_of(plan: Plan, marks: Watermarks, now_ns: int) -> RunTimes:
+    """Return where time is at a reading of the clock."""
+    sources = {
+        name: _of_source(marks.sources.get(name, SourceMark()), how, marks.clock_ns, now_ns)
+        for name, how in plan.source_times
+    }
+    held_by = _held_by(plan, marks, sources)
+    holds = plan.holds_ns
+    steps: list[StepTime] = []
+    for stage in plan.stages:
+        hold_ns = holds[stage.id]
+        for step in stage.steps:
+            if step.is_stateful:
+                own = replace(_status(marks.watermark_ns, now_ns, hold_ns), held_by=held_by)
+                steps.append(StepTime(step.step_name, own))
+            hold_ns += step.holds_ns
+    return RunTimes(sources, tuple(steps))
+
+
+def _status(watermark_ns: int, now_ns: int, hold_ns: int = 0) -> TimeStatus:
+    if watermark_ns == TIME_MIN:
+        return TimeStatus(None, None)
+    watermark_ns -= hold_ns
+    return TimeStatus(watermark_ns / 1e9, (now_ns - watermark_ns) / 1e9)
+
+
+def _of_source(mark: SourceMark, how: SourceTime, clock_ns: int, now_ns: int) -> TimeStatus:
+    active = {
+        name: each.watermark_ns
+        for name, each in mark.partitions.items()
+        if not is_idle(how, each, clock_ns)
+    }
+    slowest = min(active, key=lambda name: active[name], default="")
+    return replace(
+        _status(mark.watermark_ns, now_ns),
+        held_by=f"partition {slowest}" if len(mark.partitions) > 1 and slowest else "",
+        partitions=len(mark.partitions),
+        idle=len(mark.partitions) - len(active),
+    )
+
+
+def _held_by(plan: Plan, marks: Watermarks, sources: Mapping[str, TimeStatus]) -> str:
+    """Return which source the watermark of all goes by."""
+    active = {
+        name: mark.watermark_ns
+        for name, how in plan.source_times
+        if not (mark := marks.sources.get(name, SourceMark())).has_ended
+        and not is_idle(how, mark, marks.clock_ns)
+    }
+    if not active:
+        return ""
+    slowest = min(active, key=lambda name: active[name])
+    return ", ".join(filter(None, (f"source '{slowest}'", sources[slowest].held_by)))

@@ -1,0 +1,77 @@
+"""Applications with windows and joins, and what they must give by one loop over all events.
+
+Lines are ``key second number``; no event is late.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import wallaroo
+from tests.conformance.apps.sessions import SECOND, Click, key_of, parse, time_of
+from tests.conformance.apps.shapes import build
+from tests.conformance.apps.steps import sink, source
+from wallaroo.api.application import Application
+
+LATE_S = 4  # how far out of order lines are
+RANGE_S, SLIDE_S = 6, 3
+WITHIN_S = 1
+
+
+class Numbers(wallaroo.Aggregation[Click, list[int], str]):
+    """The window detector: all numbers of a window, in order."""
+
+    def initial_accumulator(self) -> list[int]:
+        return []
+
+    def update(self, event: Click, numbers: list[int], /) -> None:
+        numbers.append(event.number)
+
+    def combine(self, left: list[int], right: list[int], /) -> list[int]:
+        return sorted(left + right)
+
+    def output(self, key: str, numbers: list[int], window: wallaroo.Window) -> str:
+        return f"{key} {window.start // SECOND} {sorted(numbers)}"
+
+
+def _clicks(inputs: Path, name: str = "in") -> wallaroo.KeyedPipeline[str, Click]:
+    clicks = source(inputs, name).to(parse)
+    return clicks.with_event_time(time_of, delay=LATE_S * SECOND).key_by(key_of)
+
+
+def sliding(inputs: Path, outputs: Path) -> Application:
+    windows = wallaroo.range_windows(RANGE_S * SECOND).with_slide(SLIDE_S * SECOND)
+    return build("sliding", _clicks(inputs).to(windows.over(Numbers)).to_sink(sink(outputs)))
+
+
+def in_sliding(lines: list[str]) -> list[str]:
+    found: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for click in map(parse.function, lines):
+        last = click.at_s // SLIDE_S * SLIDE_S
+        for start in range(last - RANGE_S + SLIDE_S, last + 1, SLIDE_S):
+            found[start, click.key].append(click.number)
+    return [f"{key} {start} {sorted(found[start, key])}" for start, key in sorted(found)]
+
+
+def numbers_of(left: Click | None, right: Click | None) -> str:
+    key = (left or right).key  # type: ignore[union-attr]  # one of them is there
+    return f"{key} {left.number if left else '-'} {right.number if right else '-'}"
+
+
+def joined(inputs: Path, outputs: Path) -> Application:
+    pairs = _clicks(inputs, "left").join(
+        _clicks(inputs, "right"), numbers_of, within=WITHIN_S * SECOND, how="outer"
+    )
+    return build("joined", pairs.to_sink(sink(outputs)))
+
+
+def in_joined(lefts: list[str], rights: list[str]) -> list[str]:
+    left, right = (list(map(parse.function, lines)) for lines in (lefts, rights))
+    pairs: list[tuple[Any, Any]] = [
+        (a, b) for a in left for b in right if a.key == b.key and abs(a.at_s - b.at_s) <= WITHIN_S
+    ]
+    pairs += [(a, None) for a in left if not any(a is pair[0] for pair in pairs)]
+    pairs += [(None, b) for b in right if not any(b is pair[1] for pair in pairs)]
+    return [numbers_of(*pair) for pair in pairs]

@@ -1,0 +1,46 @@
+"""Ordered entries that stay open: what was written since, over the view's."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wallaroo.local.entries import MemoryEntries
+from wallaroo.runtime.resident.layers import Layer, LayeredEntries
+
+NAME = "step: due"
+KEYS = st.binary(min_size=1, max_size=2)
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 2), KEYS, st.none() | st.binary(max_size=1)), max_size=60
+)
+
+
+@given(st.lists(CHANGES, min_size=3, max_size=6), KEYS, KEYS)
+def test_layers_over_a_view_read_as_if_all_had_been_written_to_it(
+    written: list[list[tuple[int, bytes, bytes | None]]], low: bytes, high: bytes
+) -> None:
+    view, expected = MemoryEntries(), MemoryEntries()
+    layers = [Layer(), Layer()]  # older, newer
+    for number, changes in enumerate(written):
+        expected.apply(changes)
+        if number == 0:
+            view.apply(changes)
+        else:
+            layers[number > 2].write({}, {NAME: changes})
+
+    found = LayeredEntries([layer.entries.get(NAME, {}) for layer in reversed(layers)], view)
+
+    for group in range(3):
+        everything = list(found.scan(group, b"", b"\xff" * 3))
+        assert everything == list(expected.scan(group, b"", b"\xff" * 3))
+        assert list(found.scan(group, low, high)) == list(expected.scan(group, low, high))
+        for _, stored, _ in (change for changes in written for change in changes):
+            assert found.get(group, stored) == expected.get(group, stored)
+
+
+def test_a_layer_is_empty_until_something_was_written() -> None:
+    layer = Layer()
+    layer.write({"a": []}, {})
+    assert layer.is_empty
+    layer.write({}, {NAME: [(0, b"k", None)]})
+    assert not layer.is_empty

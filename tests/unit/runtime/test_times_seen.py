@@ -1,0 +1,50 @@
+"""Where time is, as a person reads it: of sources and of steps, and what holds it back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import wallaroo
+from tests.conformance.apps.sessions import SECOND, key_of, parse, time_of
+from tests.conformance.apps.shapes import build
+from tests.conformance.apps.steps import sink, source
+from wallaroo.aggregations import Count
+from wallaroo.engine.watermarks import PartitionMark, SourceMark, Watermarks
+from wallaroo.metrics.status import TimeStatus
+from wallaroo.runtime.lifecycle.times import times_of
+
+NOWHERE = Path("/nowhere")
+
+
+def plan() -> wallaroo.Application:
+    clicks = source(NOWHERE).to(parse).with_event_time(time_of, idle_after=10 * SECOND)
+    first = wallaroo.range_windows(SECOND).with_delay(3 * SECOND).over(Count(), name="first")
+    then = wallaroo.range_windows(SECOND).over(Count(), name="then")
+    return build("stacked", clicks.key_by(key_of).to(first).to(then).to_sink(sink(NOWHERE)))
+
+
+def test_the_slowest_partition_that_is_not_idle_holds_a_source_back() -> None:
+    parts = {
+        "x": PartitionMark(50 * SECOND, 100 * SECOND),
+        "y": PartitionMark(40 * SECOND, 99 * SECOND),
+        "z": PartitionMark(30 * SECOND, 80 * SECOND),
+    }
+    marks = Watermarks(
+        40 * SECOND, 100 * SECOND, {"in": SourceMark(40 * SECOND, 100 * SECOND, parts)}
+    )
+
+    found = times_of(plan().plan, marks, 101 * SECOND)
+
+    assert found.sources == {"in": TimeStatus(40.0, 61.0, "partition y", 3, 1)}
+    held_by = "source 'in', partition y"
+    assert {each.step: each.time for each in found.steps} == {
+        "first": TimeStatus(40.0, 61.0, held_by),
+        "then": TimeStatus(37.0, 64.0, held_by),
+    }
+
+
+def test_before_the_first_event_there_is_no_watermark() -> None:
+    found = times_of(plan().plan, Watermarks(), 101 * SECOND)
+
+    assert found.sources == {"in": TimeStatus(None, None)}
+    assert found.steps[0].time == TimeStatus(None, None, "source 'in'")
