@@ -37,9 +37,7 @@ def find_archive(environment: Mapping[str, str]) -> Path | None:
 
 
 def name_of_size(stem: Path, size: int) -> Path:
-    """The archive's whole name: Java does not survive one that was cut off, so its size is
-    in it.
-    """
+    """The archive's whole name: Java does not survive one that was cut off, so it has its size."""
     return stem.with_name(f"{stem.name}-{size}.jsa")
 
 

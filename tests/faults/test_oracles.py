@@ -124,6 +124,7 @@ SPOILT: list[tuple[str, Spoiler, str]] = [
     *(("sequence", spoil, kind) for spoil, kind in NUMBERED),
     *(("word_count", spoil, kind) for spoil, kind in NUMBERED),
     *(("dead_letters", spoil, kind) for spoil, kind in NUMBERED),
+    *(("windows", spoil, kind) for spoil, kind in NUMBERED),
     ("dice", last, "lost"),
     ("dice", doubled, "duplicated"),
     ("dice", replayed, "duplicated"),

@@ -208,18 +208,12 @@ def _steps(plan: Plan, details: RunDetails) -> Iterator[Metric]:
         ("from", "to"),
         [((names[a], names[b]), n) for (a, b), n in sorted(details.edge_bytes.items())],
     )
-    yield _gauge(
-        "hottest_key_ratio",
-        "Share of a stage's events that its most frequent key has.",
-        ("stage",),
-        [((names[s],), keys[0][1]) for s, keys in sorted(details.hot_keys.items()) if keys],
-    )
-    yield _gauge(
-        "slowest_key_ratio",
-        "Share of a stage's time that the key takes which takes most.",
-        ("stage",),
-        [((names[s],), keys[0][1]) for s, keys in sorted(details.slow_keys.items()) if keys],
-    )
+    for name, text, keys in (
+        ("hottest", "Share of a stage's events that its most frequent key has.", details.hot_keys),
+        ("slowest", "Share of a stage's time that its slowest key takes.", details.slow_keys),
+    ):
+        rows = [((names[stage],), top[0][1]) for stage, top in sorted(keys.items()) if top]
+        yield _gauge(f"{name}_key_ratio", text, ("stage",), rows)
     # a step and the exit of its stage may have one name
     by_step: dict[tuple[str, str], tuple[int, float]] = {}
     for load in details.steps:

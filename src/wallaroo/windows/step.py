@@ -75,7 +75,7 @@ def rebuilt(
 def _delay_of(spec: WindowSpec) -> int:
     """How much later than its time a result leaves."""
     if isinstance(spec, RangeWindowSpec):
-        return Grid.of(spec).delay
+        return Grid.of(spec).delay if spec.slide_ns > 0 else 0  # the build refuses other slides
     return spec.delay_ns if isinstance(spec, SessionWindowSpec) else 0
 
 

@@ -17,6 +17,7 @@ import celsius_kafka
 import market_spread
 import priced_orders
 import pytest
+import top_words
 import visits
 import word_count
 from market_spread_data import ORDER_FRAME, QUOTE_FRAME, Market, first
@@ -107,6 +108,7 @@ def test_stateful_alerts_are_the_listed_ones_in_order_per_user(examples: Path) -
     ("module", "inputs", "expected"),
     [
         (visits, {"Clicks": "clicks.txt"}, "visits.txt"),
+        (top_words, {"Messages": "messages.txt"}, "top_words.txt"),
         (priced_orders, {"Orders": "orders.txt", "Quotes": "quotes.txt"}, "priced.txt"),
     ],
 )

@@ -59,8 +59,8 @@ size = int.from_bytes(content[:4], "big")
 unpack_session(content[4 : 4 + size])
 runner = LocalRunner(pickle.loads(content[4 + size :]))
 for batch in range(2):
-    given = [(0, runner.frames(0, word), 0) for word in (b"be", b"not")]
-    result = runner.run_batch([given], 2)
+    both = [(0, runner.frames(0, b"be"), 0), (0, runner.frames(0, b"not"), 0)]
+    result = runner.run_batch([both], 2)
     runner.commit(result)
     print(result.outputs[0])
 print(type(runner.states("count")["be"]).__name__, runner.states("count")["be"].seen)

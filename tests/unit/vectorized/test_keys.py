@@ -129,7 +129,7 @@ def test_words_hold_all_bytes_of_a_strided_column() -> None:
         "a",
         pa.array([None]),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_key_is_refused(column: Any) -> None:
     with pytest.raises((TypeError, RowError, ValueError)):

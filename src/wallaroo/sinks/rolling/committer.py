@@ -1,5 +1,5 @@
-"""The committer of rolling output: a thread that gathers committed batches and writes them as
-files.
+"""The committer of rolling output: a thread that gathers committed batches and writes them
+as files.
 
 Where it runs: driver.
 
@@ -153,8 +153,7 @@ class PartsSystem(System):
 
     errors: ClassVar[tuple[type[Exception], ...]] = (PlaceError,)
     ways_on: ClassVar[str] = (
-        "Use the newer checkpoint; or move the output to another place, and this sink goes on "
-        "there."
+        "Use the newer checkpoint; or move the output to another place, and this sink goes on."
     )
 
     def __init__(self, parts: Parts):

@@ -66,8 +66,7 @@ class RedisFeed:
         if not is_passing(error):
             raise PeerError(
                 f"Source '{self._source}' cannot read stream '{self._stream}': {words}. Correct "
-                f"the "
-                f"address, the rights or the key, then run again."
+                f"the address, the rights or the key, then run again."
             ) from error
         return self._empty(RETRY_S, words)
 

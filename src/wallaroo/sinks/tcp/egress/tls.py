@@ -1,5 +1,5 @@
-"""The sending end of a TLS connection, of which it is known which of its bytes the receiver's
-kernel has acknowledged.
+"""The sending end of a TLS connection, of which it is known how much the receiver's kernel has
+acknowledged.
 
 Where it runs: egress.
 
@@ -30,7 +30,7 @@ HANDSHAKE_S = 2.0  # pings wait meanwhile
 
 
 class TlsStream:
-    """Looks like a non-blocking socket to the sender; made with `greeted`."""
+    """Looks like a non-blocking socket to the egress; made with `greeted`."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str):
         self.sock = sock
@@ -44,9 +44,7 @@ class TlsStream:
         self._acked = 0  # bytes of output that are acknowledged
 
     def greet(self) -> None:
-        """Shake hands.  Raises OSError where the other side does not speak TLS, or is
-        another one.
-        """
+        """Shake hands.  Raises OSError where the other side speaks no TLS, or is another one."""
         until = time.monotonic() + HANDSHAKE_S
         while True:
             try:

@@ -1,0 +1,126 @@
+"""Aggregations that keep a sketch instead of all values: how many distinct ones there are, and
+quantiles.
+
+Where it runs: everywhere.  The sketches are Apache DataSketches': ``pip install
+'wallaroo-spark[sketches]'``.
+
+Results are close, not exact, and may differ within that error by how events were cut into batches:
+sketches are combined per pane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from wallaroo.windows.aggregation import Aggregation
+
+try:
+    from datasketches import hll_sketch, hll_union, tdigest_double
+except ImportError as missing:
+    raise ImportError(
+        "wallaroo.sketches needs datasketches: pip install "
+        "'wallaroo-spark[sketches]', wherever the "
+        "driver and workers run"
+    ) from missing
+
+__all__ = ["Distinct", "Quantiles"]
+
+
+def _itself(event: Any) -> Any:
+    return event
+
+
+class Kept:
+    """A sketch that can be pickled; of equal content, to equal bytes."""
+
+    __slots__ = ("sketch",)
+
+    def __init__(self, sketch: Any):
+        self.sketch = sketch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if isinstance(self.sketch, hll_sketch):
+            return _kept_hll, (self.sketch.serialize_updatable(),)
+        return _kept_digest, (self.sketch.serialize(),)
+
+
+def _kept_hll(content: bytes) -> Kept:
+    return Kept(hll_sketch.deserialize(content))
+
+
+def _kept_digest(content: bytes) -> Kept:
+    return Kept(tdigest_double.deserialize(content))
+
+
+class Distinct(Aggregation[Any, Kept, int]):
+    """About how many distinct values there are (HyperLogLog).  Values are str, int, float or bytes.
+
+    ``precision`` is the logarithm of the sketch's size: 12 takes 2 KiB and is off by 1.6 % or less
+    in two cases of three, each step more doubles the size.
+    """
+
+    def __init__(self, of: Callable[[Any], Any] | None = None, *, precision: int = 12):
+        self.of = of or _itself
+        self.precision = precision
+
+    def name(self) -> str:
+        return "distinct"
+
+    def initial_accumulator(self) -> Kept:
+        return Kept(hll_sketch(self.precision))
+
+    def update(self, event: Any, kept: Kept, /) -> None:
+        value = self.of(event)
+        kept.sketch.update(value.hex() if isinstance(value, bytes) else value)
+
+    def combine(self, left: Kept, right: Kept, /) -> Kept:
+        both = hll_union(self.precision)
+        both.update(left.sketch)
+        both.update(right.sketch)
+        return Kept(both.get_result())
+
+    def output(self, key: Any, kept: Kept, /) -> int:
+        estimate: float = kept.sketch.get_estimate()
+        return round(estimate)
+
+
+class Quantiles(Aggregation[Any, Kept, Mapping[float, float]]):
+    """About which numbers so many of all are at or below (t-digest): a dict by share, such as
+    ``{0.5: 12.0, 0.99: 80.5}``; of no value, None.
+
+    Shares near 0 and 1 are the most exact.  ``size`` is how many centroids are kept, about.
+    """
+
+    def __init__(
+        self,
+        of: Callable[[Any], Any] | None = None,
+        *,
+        at: Sequence[float] = (0.5, 0.95, 0.99),
+        size: int = 200,
+    ):
+        if not all(0 <= share <= 1 for share in at):
+            raise ValueError(f"at={tuple(at)}: shares are between 0 and 1")
+        self.of = of or _itself
+        self.at = tuple(at)
+        self.size = size
+
+    def name(self) -> str:
+        return "quantiles"
+
+    def initial_accumulator(self) -> Kept:
+        return Kept(tdigest_double(self.size))
+
+    def update(self, event: Any, kept: Kept, /) -> None:
+        kept.sketch.update(float(self.of(event)))
+
+    def combine(self, left: Kept, right: Kept, /) -> Kept:
+        both = tdigest_double(self.size)
+        both.merge(left.sketch)
+        both.merge(right.sketch)
+        return Kept(both)
+
+    def output(self, key: Any, kept: Kept, /) -> Mapping[float, float] | None:
+        if kept.sketch.is_empty():
+            return None
+        return {share: kept.sketch.get_quantile(share) for share in self.at}
