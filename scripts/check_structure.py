@@ -41,6 +41,7 @@ LARGE = {
     "sinks.queued_committer.QueuedCommitter": "base of committers with a thread of their own",
     "spark.resident.host.ResidentHost": "one host's life",
     "spool.writer.SpoolWriter": "one spool's open files and positions",
+    "steps.Step": "the base of all that users decorate",
     "verify.harness.Verification": "one verification",
 }
 # Folders of tests/unit without a namesake in the package: why.

@@ -35,6 +35,8 @@ class Tuning:
     commit_run_bytes_max: int = 1024 * 1024
     inline_bytes_max: int = 16 * 1024  # output that rides in the token: a small batch costs no file
     refresh_s: float = 1.0  # at low latency: from one view to the next
+    # between two places of a file at which batches and their tasks are cut, about
+    mark_bytes: int = 64 * 1024
     turns_per_refresh: int = 2  # of the rotation of snapshots: all have had theirs in half a minute
 
 

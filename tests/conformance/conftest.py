@@ -21,7 +21,7 @@ from wallaroo.tuning import Pace, Tuning
 def spark_runner(spark_session: Any) -> SparkRunner:
     """Spark with batches and tasks so small that few lines make several of both."""
     pace = Pace(events_first=16, events_min=16, task_s=1e-5)
-    return SparkRunner(spark_session, tuning=Tuning(pace))
+    return SparkRunner(spark_session, tuning=Tuning(pace, mark_bytes=128))
 
 
 LOW_LATENCY = "spark, low latency"

@@ -148,7 +148,8 @@ class LatestMachine(_Machine):
             self._too_late(key, event)
             return
         state = self._state(key)
-        kept, number = state[side], state[2]
+        kept = state[side]
+        number = state[2]
         state[2] = number + 1
         if not kept or kept[-1][0] <= time:
             kept.append([time, number, event])

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from wallaroo.tuning import DEFAULT
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -111,6 +113,7 @@ class LogContext:
     checkpoint: str = ""  # its id
     is_durable: bool = True
     server: RangeServer | None = None  # None: all who read are on this host
+    mark_bytes: int = DEFAULT.mark_bytes  # between two places at which a file is cut, about
 
 
 class SourceLog(ABC):

@@ -39,7 +39,8 @@ class Windows(Case):
         self._windows: dict[tuple[int, int], list[int]] = defaultdict(list)
 
     def payloads(self, source: str, count: int) -> list[bytes]:
-        chance, made = self._chances[source], []
+        chance = self._chances[source]
+        made = []
         for _ in range(count):
             key = int(KEYS * chance.random() ** 2)
             self._counts[key] += 1

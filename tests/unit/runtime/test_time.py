@@ -20,10 +20,9 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime import commit_protocol
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.sources.file import scanner
 from wallaroo.tuning import Pace, Tuning
 
-SMALL = Tuning(Pace(events_first=16, events_min=16))
+SMALL = Tuning(Pace(events_first=16, events_min=16), mark_bytes=128)
 
 
 def new_run(application: wallaroo.Application, tasks: int = 3, **options: Any) -> Run:
@@ -39,12 +38,6 @@ def written(folder: Path) -> dict[str, list[str]]:
     return per_key((folder / "out.txt").read_text().splitlines())
 
 
-@pytest.fixture
-def _small_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanner, "MARK_BYTES", 128)
-
-
-@pytest.mark.usefixtures("_small_marks")
 def test_input_that_ends_fires_everything_before_the_run_is_finished(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("".join(line + "\n" for line in LINES))
     run = new_run(sessions.one_step(tmp_path, tmp_path), checkpoint=tmp_path / "state")

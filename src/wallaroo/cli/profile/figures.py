@@ -99,7 +99,8 @@ def _shuffles(before: Details, after: Details, seconds: float) -> tuple[ShuffleF
 def _keys(after: Details) -> tuple[KeyFigures, ...]:
     """The keys of each stage that take most time, and those with most events."""
     found = []
-    slow, hot = after["slow_keys"], after["hot_keys"]
+    slow = after["slow_keys"]
+    hot = after["hot_keys"]
     for stage in sorted({*slow, *hot}, key=int):
         of_time = dict(map(tuple, slow.get(stage, [])))
         of_events = dict(map(tuple, hot.get(stage, [])))

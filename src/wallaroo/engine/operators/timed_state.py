@@ -57,8 +57,12 @@ class _Work:
         return self._calling(function)
 
     def _calling(self, function: Callable[[Any, Any, Context], Any]) -> Emit:
-        live, load, context = self.state.live, self.state.load, self.context
-        emit, failed, is_multi = self.site.emit, self.site.failed, self.is_multi
+        live = self.state.live
+        load = self.state.load
+        context = self.context
+        emit = self.site.emit
+        failed = self.site.failed
+        is_multi = self.is_multi
 
         def process(key: Any, event: Any) -> None:
             try:
@@ -142,13 +146,17 @@ class _Timed:
 
     def _expiring(self, process: Emit) -> Emit:
         """Let state expire before an event meets it; note the event as its use."""
-        time, last_use = self._site.time, self._last_use
-        by_event_time, ttl_ns = self._step.expires_by_event_time, self._step.timing.ttl_ns
-        last_use_of, expire = self._last_use_of, self._expire_before
+        time = self._site.time
+        last_use = self._last_use
+        by_event_time = self._step.expires_by_event_time
+        ttl_ns = self._step.timing.ttl_ns
+        last_use_of = self._last_use_of
+        expire = self._expire_before
 
         def expiring(key: Any, event: Any) -> None:
             if by_event_time:
-                now, passed = time.event_ns, time.watermark_ns
+                now = time.event_ns
+                passed = time.watermark_ns
             else:
                 now = passed = time.clock_ns
             used = last_use.get(key)

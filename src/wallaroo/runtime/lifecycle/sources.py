@@ -14,6 +14,7 @@ from wallaroo.ingress.process import Feeders
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import Plan
 from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
+from wallaroo.tuning import DEFAULT, Tuning
 
 _log = logging.getLogger("wallaroo.run")
 
@@ -21,10 +22,19 @@ _log = logging.getLogger("wallaroo.run")
 class SourceSide:
     """The sources of one run."""
 
-    def __init__(self, plan: Plan, root: Path, checkpoint: str, is_durable: bool):
+    def __init__(
+        self,
+        plan: Plan,
+        root: Path,
+        checkpoint: str,
+        is_durable: bool,
+        tuning: Tuning = DEFAULT,
+    ):
         self._names = tuple(source.config.name for source in plan.sources)
         self._configs = [source.config for source in plan.sources]
-        self._context = LogContext(root / "spool", checkpoint, is_durable)
+        self._context = LogContext(
+            root / "spool", checkpoint, is_durable, mark_bytes=tuning.mark_bytes
+        )
         self._feeders = Feeders()
         self.logs = tuple(config.open_log(self._context) for config in self._configs)
         self._certificate = ""  # of the range server, for workers elsewhere

@@ -92,7 +92,9 @@ def open_state(order: Order, phases: Phases, closers: Closers) -> Found:
     options = order.options
     checkpoint = open_checkpoint(order.site.root, not order.is_temporary, options.is_fresh)
     closers.add(checkpoint.release)
-    sources = SourceSide(order.plan, order.site.root, checkpoint.id, not order.is_temporary)
+    sources = SourceSide(
+        order.plan, order.site.root, checkpoint.id, not order.is_temporary, options.tuning
+    )
     closers.add(sources.close)
     sources.require(_committed(checkpoint))
     judgement = judge(checkpoint, order.plan, options.allow_incompatible)

@@ -44,7 +44,8 @@ class WrittenEntries:
 
     def between(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield the entries from ``low`` up to, not including, ``high``, in order."""
-        keys, values = self._keys, self.values
+        keys = self._keys
+        values = self.values
         for stored in islice(keys, bisect_left(keys, low), None):
             if stored >= high:
                 return

@@ -68,4 +68,7 @@ class FileSourceConfig(SourceConfig[Line]):
 
         framing = self.wire_framing if self.form == "frames" else None
         cutter = cutter_of(framing, skips_empty=self.skip_empty)
-        return FileLog(FileSource(self.name, str(self.path), cutter), os.getcwd())
+        return FileLog(
+            FileSource(self.name, str(self.path), cutter, mark_bytes=context.mark_bytes),
+            os.getcwd(),
+        )

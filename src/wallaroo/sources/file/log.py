@@ -34,6 +34,7 @@ from wallaroo.sources.file.files import (
 from wallaroo.sources.file.reader import FilePart, read_part
 from wallaroo.sources.file.scanner import Mark, Scanner
 from wallaroo.sources.log import Head, Position, Range, Records, SourceLog
+from wallaroo.tuning import DEFAULT
 
 PARTITION = ""  # the only one
 AHEAD_BYTES = (
@@ -49,6 +50,7 @@ class FileSource:
     path: str
     cutter: Cutter
     ahead_bytes: int = AHEAD_BYTES
+    mark_bytes: int = DEFAULT.mark_bytes
 
 
 class FileLog(SourceLog):
@@ -183,7 +185,13 @@ class FileLog(SourceLog):
             return scanner, known
         if scanner is not None:
             scanner.close()
-        self._scanner = Scanner(self._source.cutter, self._folder, self._files or (), mark)
+        self._scanner = Scanner(
+            self._source.cutter,
+            self._folder,
+            self._files or (),
+            mark,
+            self._source.mark_bytes,
+        )
         return self._scanner, self._scanner.first
 
     def _mark(self, position: Position) -> Mark:

@@ -3,8 +3,8 @@
 Where it runs: wherever a run plans: driver and planner.
 
 The invariant: where marks lie depends on the files alone, not on where a scan began, as long as it
-began at a mark.  A read ends at a multiple of MARK_BYTES, and a mark is where the last whole event
-before it ends.
+began at a mark.  A read ends at a multiple of ``mark_bytes``, and a mark is where the last whole
+event before it ends.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from wallaroo.framing import FrameError
 from wallaroo.sources.file.cutting import PAYLOAD_BYTES_MAX, Cutter
 from wallaroo.sources.file.files import READ_ERRORS, FileEntry, FilePlace, OpenFile
 from wallaroo.sources.log import Position
-
-MARK_BYTES = 64 * 1024  # between two marks, about; a batch's tasks are cut at them
+from wallaroo.tuning import DEFAULT
 
 
 class Mark(NamedTuple):
@@ -49,7 +48,15 @@ class Mark(NamedTuple):
 class Scanner:
     """The marks from one on; ``failure`` says why the last one is the last."""
 
-    def __init__(self, cutter: Cutter, folder: str, files: tuple[FileEntry, ...], start: Mark):
+    def __init__(
+        self,
+        cutter: Cutter,
+        folder: str,
+        files: tuple[FileEntry, ...],
+        start: Mark,
+        mark_bytes: int = DEFAULT.mark_bytes,
+    ):
+        self._mark_bytes = mark_bytes
         self._cutter = cutter
         self._folder = folder
         self._files = files
@@ -151,9 +158,9 @@ class Scanner:
         is_last = False
         while not (is_last or self.failure) and len(self._pending) <= PAYLOAD_BYTES_MAX:
             # up to the next multiple, twice as far where an event is that long
-            wanted = max(MARK_BYTES, len(self._pending))
-            wanted -= (place.offset + len(self._pending) + wanted) % MARK_BYTES
-            wanted = wanted or MARK_BYTES
+            wanted = max(self._mark_bytes, len(self._pending))
+            wanted -= (place.offset + len(self._pending) + wanted) % self._mark_bytes
+            wanted = wanted or self._mark_bytes
             fresh = self._file.read(wanted)
             is_last = len(fresh) < wanted
             part = self._pending + fresh

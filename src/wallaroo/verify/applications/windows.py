@@ -12,7 +12,9 @@ import struct
 import wallaroo
 
 EVENT = struct.Struct(">IQQ")  # key, value, milliseconds
-RANGE_MS, SLIDE_MS, DELAY_MS = 2000, 1000, 500
+RANGE_MS = 2000
+SLIDE_MS = 1000
+DELAY_MS = 500
 
 Event = tuple[int, int, int]
 

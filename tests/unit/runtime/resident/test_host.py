@@ -18,7 +18,9 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.tuning import Pace, Tuning
 
-SMALL = Tuning(Pace(events_first=16, events_min=16, growth_quick=1.0, growth_max=1.0))
+SMALL = Tuning(
+    Pace(events_first=16, events_min=16, growth_quick=1.0, growth_max=1.0), mark_bytes=128
+)
 
 
 def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differs(
