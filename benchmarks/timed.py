@@ -1,16 +1,16 @@
-"""What time costs per event: whole tasks, from the frames of a spool to what windows, timers and joins
+"""What time costs per event: whole tasks, from a spool's frames to what windows, timers and joins
 make of them.
 
     python -m benchmarks.timed [--events 200000] [--rounds 5] [--profile CASE]
 
-Each case is an application.  Its batches run in this process, one task per level, with the levels, the
-blocks and the stored entries of a run: decoding, event times, the shuffle, the operator, and what is
-packed at a batch's end.  Beside them: a bare Python loop that decodes the same frames and counts in a
-dict, and the same pipeline without time.  All take turns; microseconds of processor time per event,
-medians of the rounds.
+Each case is an application.  Its batches run in this process, one task per level, with the levels,
+the blocks and the stored entries of a run: decoding, event times, the shuffle, the operator, and
+what is packed at a batch's end.  Beside them: a bare Python loop that decodes the same frames and
+counts in a dict, and the same pipeline without time.  All take turns; microseconds of processor
+time per event, medians of the rounds.
 
-Events are 18 bytes (key, time in nanoseconds, value) of 1,000 keys, 1 % up to a second out of order,
-100,000 for a second of event time.
+Events are 18 bytes (key, time in nanoseconds, value) of 1,000 keys, 1 % up to a second out of
+order, 100,000 for a second of event time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Aggregations that keep a sketch instead of all values: how many distinct ones there are, and quantiles.
+"""Aggregations that keep a sketch instead of all values: distinct counts and quantiles.
 
 Where it runs: everywhere.  The sketches are Apache DataSketches': ``pip install
 'wallaroo-spark[sketches]'``.
@@ -18,8 +18,8 @@ try:
     from datasketches import hll_sketch, hll_union, tdigest_double
 except ImportError as missing:
     raise ImportError(
-        "wallaroo.sketches needs datasketches: pip install 'wallaroo-spark[sketches]', wherever the "
-        "driver and workers run"
+        "wallaroo.sketches needs datasketches: pip install 'wallaroo-spark[sketches]', wherever "
+        "the driver and workers run"
     ) from missing
 
 __all__ = ["Distinct", "Quantiles"]
@@ -54,8 +54,8 @@ def _kept_digest(content: bytes) -> Kept:
 class Distinct(Aggregation[Any, Kept, int]):
     """About how many distinct values there are (HyperLogLog).  Values are str, int, float or bytes.
 
-    ``precision`` is the logarithm of the sketch's size: 12 takes 2 KiB and is off by 1.6 % or less in
-    two cases of three, each step more doubles the size.
+    ``precision`` is the logarithm of the sketch's size: 12 takes 2 KiB and is off by 1.6 % or less
+    in two cases of three, each step more doubles the size.
     """
 
     def __init__(self, of: Callable[[Any], Any] | None = None, *, precision: int = 12):

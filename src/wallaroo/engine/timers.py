@@ -2,9 +2,9 @@
 
 Where it runs: pure (in workers).
 
-Invariant: a committed timer has one entry, under its key and name, which says when it is due, and one
-row in the index of what is due then.  While events are processed, timers change in memory alone;
-``write`` brings entries and index up to date, before what is due is taken from the index.
+Invariant: a committed timer has one entry, under its key and name, which says when it is due, and
+one row in the index of what is due then.  While events are processed, timers change in memory
+alone; ``write`` brings entries and index up to date, before what is due is taken from the index.
 """
 
 from __future__ import annotations

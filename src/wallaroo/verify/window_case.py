@@ -22,8 +22,8 @@ BEGIN_MS = 1_000_000_000_000
 class Windows(Case):
     """Values 1, 2, 3, ... per key in windows of event time.
 
-    Every window that the input's watermark has passed comes once, in order per key, with exactly its
-    values: an independent loop over the input puts them into it.
+    Every window that the input's watermark has passed comes once, in order per key, with exactly
+    its values: an independent loop over the input puts them into it.
     """
 
     module: ClassVar[str] = "wallaroo.verify.applications.windows"

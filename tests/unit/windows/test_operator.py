@@ -159,8 +159,8 @@ def first_word(result: str) -> str:
 @pytest.mark.parametrize("is_shuffled", [False, True])
 @pytest.mark.parametrize("is_one_batch", [False, True])
 def test_windows_can_be_stacked(delay: int, is_shuffled: bool, is_one_batch: bool) -> None:
-    """A result's time is the last moment of its window, so the next windows take it: their watermark
-    is held back by the delay of those before them.
+    """A result's time is the last moment of its window, so the next windows take it: their
+    watermark is held back by the delay of those before them.
     """
 
     config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7100", decode)

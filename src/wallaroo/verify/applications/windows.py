@@ -1,5 +1,5 @@
-"""The window detector: all values of a key in sliding windows of event time, out of order by at most
-``DELAY_MS``.
+"""The window detector: all values of a key in sliding windows of event time, out of order by at
+most ``DELAY_MS``.
 
 Where it runs: driver (building it) and workers.
 """

@@ -12,11 +12,11 @@ from tests.conformance.apps import sessions, windowed
 from tests.conformance.cases import TIMED_LINES, per_key
 from tests.faults.lasting_runner import CalledRefresh, LastingRunner
 from wallaroo.options import RunOptions
-from wallaroo.runtime import intake, pacing
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.resident import lasting_state
 from wallaroo.sources.file import scanner
+from wallaroo.tuning import Pace, Tuning
 
 LEFT, RIGHT = TIMED_LINES[:90], TIMED_LINES[7:120:2]
 
@@ -25,24 +25,16 @@ class LastingHost(LastingRunner, InProcessHost):
     """A host in this process whose tasks keep their state open."""
 
 
-@pytest.fixture(params=["refreshed after every batch", "never refreshed"])
-def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LastingHost:
-    for name in ("EVENTS_FIRST", "EVENTS_MIN", "EVENTS_MAX"):
-        monkeypatch.setattr(pacing, name, 16)
-    monkeypatch.setattr(intake, "EVENTS_FIRST", 16)
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> LastingHost:
     monkeypatch.setattr(scanner, "MARK_BYTES", 128)
-    is_refreshed = request.param == "refreshed after every batch"
-    for name, value in {
-        "REFRESH_S": 0.0 if is_refreshed else 3600.0,
-        "TURNS_PER_REFRESH": 1,
-        "Refresh": CalledRefresh,
-    }.items():
-        monkeypatch.setattr(lasting_state, name, value)
-    made = LastingHost(3)
-    monkeypatch.setattr(lasting_state, "REFRESH_S", 0.0 if is_refreshed else 3600.0)
-    return made
+    monkeypatch.setattr(lasting_state, "Refresh", CalledRefresh)
+    return LastingHost(3)
 
 
+@pytest.mark.parametrize(
+    "refresh_s", [0.0, 3600.0], ids=["refreshed after every batch", "never refreshed"]
+)
 @pytest.mark.parametrize(
     ("build", "inputs", "expected"),
     [
@@ -57,11 +49,18 @@ def test_results_are_right_where_state_stays_open(
     inputs: dict[str, list[str]],
     expected: Any,
     host: LastingHost,
+    refresh_s: float,
     tmp_path: Path,
 ) -> None:
     for name, lines in inputs.items():
         (tmp_path / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
-    options = RunOptions(status_address=None, latency="low", checkpoint=tmp_path / "state")
+    pace = Pace(events_first=16, events_min=16, events_max=16)
+    options = RunOptions(
+        status_address=None,
+        latency="low",
+        checkpoint=tmp_path / "state",
+        tuning=Tuning(pace, refresh_s=refresh_s, turns_per_refresh=1),
+    )
     run = Run(build(tmp_path, tmp_path), options, host)
     run.start()
 
