@@ -119,7 +119,7 @@ def started(run: Run) -> Iterator[Run]:
         raise BenchmarkError(f"the run did not stop within {STOP_S_MAX:g} s.")
 
 
-def follow(run: Run, is_done: Callable[[RunStatus], bool]) -> list[Batch]:
+def follow(run: Run, is_done: Callable[[RunStatus], bool], poll_s: float = POLL_S) -> list[Batch]:
     """Watch batches until it is done; raises what ended the run, or BenchmarkError where nothing
     happens.
     """
@@ -145,7 +145,7 @@ def follow(run: Run, is_done: Callable[[RunStatus], bool]) -> list[Batch]:
                 f"no batch was committed for {STILL_S_MAX:g} s (waiting for: "
                 f"{status.waiting_for or 'nothing'})."
             )
-        time.sleep(POLL_S)
+        time.sleep(poll_s)
 
 
 def steady(batches: list[Batch], batch_time_s: float) -> list[Batch]:

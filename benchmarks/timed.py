@@ -1,5 +1,5 @@
-"""What time costs per event: whole tasks, from a spool's frames to what windows, timers and joins
-make of them.
+"""What time costs per event: whole tasks, from the frames of a spool to what windows, timers and
+joins make of them.
 
     python -m benchmarks.timed [--events 200000] [--rounds 5] [--profile CASE]
 

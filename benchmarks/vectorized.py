@@ -1,12 +1,12 @@
 """Vectorized applications from spooled input, beside their per-event twins and a bare numpy loop.
 
-    python -m benchmarks.vectorized [--application market_spread|word_count] [--events N] [--rounds N]
-                                    [--latency normal|low] [--durable] [--no-events]
+    python -m benchmarks.vectorized [--application market_spread|word_count] [--events N]
+                                    [--rounds N] [--latency normal|low] [--durable] [--no-events]
 
-The contestants take turns.  The bare loop does what the vectorized application's functions do, in this
-process and on one core, over the same frames: it is the limit.  CPU is that of all processes of a run
-but the receiver's, over the last six tenths of the events; on a machine that others use it says
-more than the rate.
+The contestants take turns.  The bare loop does what the vectorized application's functions do, in
+this process and on one core, over the same frames: it is the limit.  CPU is that of all processes
+of a run but the receiver's, over the last six tenths of the events; on a machine that others use it
+says more than the rate.
 
 Where it runs: the benchmark's process is the driver.
 """

@@ -140,6 +140,7 @@ LAZY = {
         "wallaroo.sources.http.config",
         "wallaroo.sources.http.server",
     ): "it imports an HTTP server, which only a feeder needs",
+    ("wallaroo.sources.mqtt.config", "wallaroo.sources.mqtt.subscriber"): "paho-mqtt is optional",
     ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
     ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",

@@ -1,9 +1,8 @@
 """Model inference: which iris is it?  A model answers many flowers with one call.
 
-Flowers come in as JSON objects, one per line; each is answered with its species.  ``setup`` is called
-once in each worker process, before the first flower, and what it returns is kept: the model.  The
-model is small and trained on the spot, from data that scikit-learn brings; yours is loaded from a
-file.
+Flowers come in as JSON objects, one per line; each is answered with its species.  ``setup`` is
+called once in each worker process, before the first flower, and what it returns is kept: the model.
+It is small and trained on the spot, from data of scikit-learn; yours is loaded from a file.
 
 With ``--runtime onnx`` the same model is run by ONNX Runtime.
 """

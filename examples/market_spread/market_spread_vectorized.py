@@ -1,5 +1,5 @@
-"""Market Spread, vectorized: as ``market_spread.py``, with functions that are called with a block of
-messages.
+"""Market Spread, vectorized: as ``market_spread.py``, with functions that are called with a block
+of messages.
 
 The same messages come in, and the same rejections go out.  Orders and quotes arrive as numpy arrays
 that lie over the bytes that were received; a symbol's market is a row of a table.

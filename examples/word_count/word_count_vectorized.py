@@ -1,7 +1,8 @@
-"""Word Count, vectorized: as ``word_count.py``, with functions that are called with many lines at once.
+"""Word Count, vectorized: as ``word_count.py``, with functions that are called with many lines at
+once.
 
-Each word that arrives is answered with its count so far.  Lines become a column of words in Arrow; the
-counts are a column of a table.
+Each word that arrives is answered with its count so far.  Lines become a column of words in Arrow;
+the counts are a column of a table.
 """
 
 from __future__ import annotations

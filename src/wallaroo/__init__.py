@@ -164,9 +164,11 @@ __all__ = [
     "StateComputationMulti", "KeyExtractor", "Decoder", "Encoder",
     "OctetDecoder", "OctetEncoder",
     # vectorized steps
-    "batch_computation", "batch_state_computation", "batch_key_extractor", "batch_decoder", "batch_encoder",
+    "batch_computation", "batch_state_computation", "batch_key_extractor", "batch_decoder",
+    "batch_encoder",
     "fixed_layout", "json_lines", "arrow_ipc", "RowError",
-    "BatchComputation", "BatchStateComputation", "BatchKeyExtractor", "BatchDecoder", "BatchEncoder",
+    "BatchComputation", "BatchStateComputation", "BatchKeyExtractor", "BatchDecoder",
+    "BatchEncoder",
     # sources and sinks
     "TCPSourceConfig", "TLS", "GenSourceConfig", "FileSourceConfig", "TCPSinkConfig",
     "FileSinkConfig", "StdoutSinkConfig",

@@ -37,7 +37,7 @@ def find_archive(environment: Mapping[str, str]) -> Path | None:
 
 
 def name_of_size(stem: Path, size: int) -> Path:
-    """The archive's whole name: Java does not survive one that was cut off, so its size is in it."""
+    """The archive's whole name: Java does not survive one that was cut off, so it has its size."""
     return stem.with_name(f"{stem.name}-{size}.jsa")
 
 
@@ -47,8 +47,8 @@ def is_whole(path: Path) -> bool:
 
 
 def archive_stem(environment: Mapping[str, str]) -> Path | None:
-    """Where the archive for this Java and this Spark would be, without its size; None where there is
-    neither, or no home directory.
+    """Where the archive for this Java and this Spark would be, without its size; None where there
+    is neither, or no home directory.
     """
     java = _java(environment)
     jars = _jars(environment)

@@ -1,4 +1,5 @@
-"""Aggregations that keep a sketch instead of all values: distinct counts and quantiles.
+"""Aggregations that keep a sketch instead of all values: how many distinct ones there are, and
+quantiles.
 
 Where it runs: everywhere.  The sketches are Apache DataSketches': ``pip install
 'wallaroo-spark[sketches]'``.
@@ -18,8 +19,9 @@ try:
     from datasketches import hll_sketch, hll_union, tdigest_double
 except ImportError as missing:
     raise ImportError(
-        "wallaroo.sketches needs datasketches: pip install 'wallaroo-spark[sketches]', wherever "
-        "the driver and workers run"
+        "wallaroo.sketches needs datasketches: pip install "
+        "'wallaroo-spark[sketches]', wherever the "
+        "driver and workers run"
     ) from missing
 
 __all__ = ["Distinct", "Quantiles"]

@@ -25,7 +25,8 @@ def spark_runner(spark_session: Any) -> SparkRunner:
 
 
 LOW_LATENCY = "spark, low latency"
-# of the tests that take a runner: state, time, shuffles, merges, several sinks, errors, dead letters
+# of the tests that take a runner: state, time, shuffles, merges, several sinks, errors, dead
+# letters
 SAMPLE = (
     "state survives batches",
     "several key_by",

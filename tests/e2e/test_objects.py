@@ -72,8 +72,7 @@ def test_objects_are_read_in_ranges_and_written_once_while_the_store_is_killed(
         run.begin()
         eventually(lambda: rows_in(store), "the first rows", 60)
         server.kill()
-        sinks = lambda: [sink.waiting_for for sink in run.status().sinks]  # noqa: E731
-        eventually(lambda: any(sinks()) or run.status().events == ITEMS, "it waits", 60)
+        eventually(lambda: run.status().waiting_for, "it says what for", 60)
         server.start()
         with store.open_output_stream("bucket/in/b.jsonl") as out:
             out.write(b'{"name": "the last"}\n')

@@ -222,7 +222,8 @@ wallaroo.run(application, taks=3)  # E: call-arg
 wallaroo.run(application, tasks="3")  # E: arg-type
 
 
-# Vectorized steps: rows with named columns are dicts to the per-event steps after them; functions of lists keep their types.
+# Vectorized steps: rows with named columns are dicts to the per-event steps after them; functions
+# of lists keep their types.
 Columns = npt.NDArray[np.float64]
 
 

@@ -2,8 +2,9 @@
 
 Where it runs: driver and workers, when the application's module is imported.
 
-The annotation of a function's first argument says in which form it is given its rows: a numpy array, a
-pyarrow RecordBatch, a pandas or polars DataFrame, or a list of events.  See docs/vectorized.md.
+The annotation of a function's first argument says in which form it is given its rows: a numpy
+array, a pyarrow RecordBatch, a pandas or polars DataFrame, or a list of events.  See
+docs/vectorized.md.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def batch_computation(
     """Make a step of a function of a block of rows: what it returns goes on.
 
     A block of as many rows is taken for one output per row.  Where there are fewer or more,
-    ``(rows, indexes)`` says for each which row it was made of; after ``key_by`` it needs that to keep
-    its key.  ``None`` emits nothing.
+    ``(rows, indexes)`` says for each which row it was made of; after ``key_by`` it needs that to
+    keep its key.  ``None`` emits nothing.
 
     ``batch``: most rows of one call.  ``setup``: called once per worker process, before the first
     block; what it returns, such as a model, is the function's second argument.
@@ -73,8 +74,8 @@ def batch_computation(
 
 
 class BatchStateDecorator(Protocol):
-    """Makes a BatchStateComputation of a function of ``(rows, at, states)``, or of ``(rows, at, states,
-    keys)``.
+    """Makes a BatchStateComputation of a function of ``(rows, at, states)``, or of ``(rows, at,
+    states, keys)``.
     """
 
     @overload
@@ -95,8 +96,8 @@ def batch_state_computation(
     """Make a step of a function of a block of rows and the states of their keys.
 
     ``state`` is a numpy dtype with named fields; the state of a key is a row of it, that begins as
-    ``initial``, or with zeros.  The function is called with ``(rows, at, states)``: ``states`` is an
-    array of states, and ``at`` says for each row which of them is its key's, so that
+    ``initial``, or with zeros.  The function is called with ``(rows, at, states)``: ``states`` is
+    an array of states, and ``at`` says for each row which of them is its key's, so that
     ``states["bid"][at]`` reads, and ``states["bid"][at] = rows["bid"]`` writes the last one of each
     key.  Changes are made in place, to ``states[at]`` only.  A fourth argument is given the keys of
     ``states``.
@@ -148,8 +149,8 @@ def batch_key_extractor(
     name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[Any], Any]], BatchKeyExtractor[Any, Any]]: ...
 def batch_key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make a key extractor of a function of a block of rows: it returns the column of their keys, of
-    str, bytes or int.
+    """Make a key extractor of a function of a block of rows: it returns the column of their keys,
+    of str, bytes or int.
     """
     return _decorate(
         "batch_key_extractor",

@@ -73,7 +73,8 @@ def interactive_problems(steps: Iterable[Step], configs: Iterable[Any] = ()) -> 
             yield Problem(
                 f"source '{config.name}'",
                 "",
-                f"{type(maker).__name__} is defined in an interactive session, and a source runs in "
+                f"{type(maker).__name__} is defined in an interactive "
+                "session, and a source runs in "
                 "a process of its own, which imports it.",
                 "Write the class to a file and import it; the steps may stay here.",
             )
@@ -94,9 +95,11 @@ def interactive_problems(steps: Iterable[Step], configs: Iterable[Any] = ()) -> 
                     yield Problem(
                         title,
                         step.place,
-                        f"{name} is defined in an interactive session and cannot be sent to workers: "
+                        f"{name} is defined in an interactive session and cannot be "
+                        "sent to workers: "
                         f"{error}.",
-                        "Write it to a file and import it; wallaroo.testing.run_local runs it here.",
+                        "Write it to a file and import it; "
+                        "wallaroo.testing.run_local runs it here.",
                     )
             elif not all(
                 part.isidentifier() or part.replace("-", "_").isidentifier()

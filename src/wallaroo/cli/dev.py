@@ -180,7 +180,8 @@ class DevRun:
             except OSError as error:
                 raise PeerError(
                     f"source '{config.name}' cannot listen on {config.host}:{config.port}: "
-                    f"{os.strerror(error.errno or 0)}. Stop what listens there, or choose another port."
+                    f"{os.strerror(error.errno or 0)}. Stop what listens there, "
+                    "or choose another port."
                 ) from error
             self._closing.enter_context(server)
             accept = partial(self._accept, server, config)

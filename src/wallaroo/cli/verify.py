@@ -226,15 +226,15 @@ def verify_command(options: argparse.Namespace) -> int:
     for number, case in enumerate(cases):
         kills = options.kills // len(cases) + (number < options.kills % len(cases))
         chosen = VerifyOptions(
-            case,
-            kills,
-            options.seed,
-            options.seconds,
-            options.rate,
-            options.only,
-            options.deeds,
-            own,
-            options.receiver is not None,
+            case=case,
+            kills=kills,
+            seed=options.seed,
+            seconds=options.seconds,
+            rate=options.rate,
+            kinds=options.only,
+            deeds=options.deeds,
+            own=own,
+            is_plain=options.receiver is not None,
         )
         if options.latency != "normal":
             on_host = (*chosen.run_options, "--latency", options.latency)

@@ -33,7 +33,8 @@ from typing import Any, TypeVar
 
 from wallaroo.user_frames import PACKAGE
 
-# the file that stack traces name, with a number: within the engine where files are distinguished by path
+# the file that stack traces name, with a number: what distinguishes files by path finds it within
+# the engine
 FUSED = "<fused>/wallaroo/engine/"
 NEXT = "emit"  # what closures call the next one
 # of a chain that becomes one function: Python bounds how deep loops and blocks may lie in each

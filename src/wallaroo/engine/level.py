@@ -192,7 +192,9 @@ class Level:
         return KeyedState(step, read, self._packing)
 
     def _fused(self, stage: int, head: Head) -> Head:
-        """The head with all that follows it in one function; where blocks flow, calls cost little."""
+        """The head with all that follows it in one function; where blocks flow, calls cost
+        little.
+        """
         has_blocks = self._blocks is not None and self._blocks.has_blocks(stage)
         return head if has_blocks else fused(head)
 

@@ -87,7 +87,9 @@ class StageTimer:
 
     def _around_first(self, emit: Emit) -> Emit:
         """Measure the first operator after a shuffle, by key as well."""
-        clock, calls, inclusive_ns = self._clock, self._calls, self._inclusive_ns
+        clock = self._clock
+        calls = self._calls
+        inclusive_ns = self._inclusive_ns
         key_ns = self._key_ns
 
         def timed(key: Any, event: Any) -> None:

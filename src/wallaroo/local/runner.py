@@ -133,10 +133,10 @@ class LocalRunner:
                 task,
                 tasks,
                 self._reader,
-                self.batch,
-                self._entries_of,
-                time,
-                lambda step: tuple(self.state.get(step, ())),
+                batch=self.batch,
+                open_entries=self._entries_of,
+                time=time,
+                list_keys=lambda step: tuple(self.state.get(step, ())),
             )
             if number == 0:
                 feeding = self._feed_frames(level, pieces[task] if pieces else (), result)

@@ -1,12 +1,13 @@
 """A child's side of the protocol between a run's processes and their parent.
 
-Where it runs: ingress, feeders, range server.
+Where it runs: ingress, feeders, range server, reader of state entities.
 
 * Stdin at its end means that the parent is gone, or wants this process to end; it publishes what it
   has and leaves.  SIGINT and SIGTERM are the parent's business: sent to the whole process group,
   they ask the driver to stop, which still needs its children.
 * ``READY {json}`` (before it, in the ingress, ``ACKS {json}``) on stdout says that the process
-  listens or feeds, ``ERROR {json}`` why it ends.
+  listens or feeds, ``ERROR {json}`` why it ends; ``BODY text`` is an answer that the parent passes
+  on as it is.
 * A byte on the descriptor in ``HEARTBEAT`` says that the process is alive; it never waits for the
   parent to read it.
 """

@@ -26,6 +26,7 @@ from wallaroo.processes.child import HEARTBEAT
 from wallaroo.processes.environment import python_environment
 
 WORDS = ("READY", "ACKS", "ERROR")
+BODY = "BODY"  # what follows is passed on as it is
 END = "END"  # of what a child says
 LAST_WORD_S = 5.0  # from a child's end to that of its output
 
@@ -55,7 +56,8 @@ class Child:
             os.close(beats)
         self._alive_at = time.monotonic()
         threading.Thread(target=_read_words, args=(self,), daemon=True).start()
-        threading.Thread(target=_log_stderr, args=(self.process, log), daemon=True).start()
+        self._logging = threading.Thread(target=_log_stderr, args=(self.process, log), daemon=True)
+        self._logging.start()
 
     @property
     def module(self) -> str:
@@ -76,6 +78,10 @@ class Child:
             word, content = self.lines.get(timeout=LAST_WORD_S)
             if word in ("ERROR", END):
                 return word, content
+
+    def wait_for_log(self) -> None:
+        """Wait until the log has what an ended process wrote to its stderr."""
+        self._logging.join(LAST_WORD_S)
 
     def kill(self) -> None:
         """End it at once."""
@@ -132,6 +138,8 @@ def _read_words(child: Child) -> None:
         word, _, content = line.partition(" ")
         if word in WORDS:
             child.lines.put((word, json.loads(content)))
+        elif word == BODY:
+            child.lines.put((word, content.rstrip("\n")))
         else:  # user code prints, too
             print(line, end="", flush=True)
     child.lines.put((END, None))

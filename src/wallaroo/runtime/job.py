@@ -74,16 +74,16 @@ class Deployment:
         storage = LocalStorage(str(root), is_durable)
         digest = hashlib.blake2b(packed, digest_size=8).hexdigest()
         return Deployment(
-            packed,
-            digest,
-            module_paths,
-            logs,
-            view_root,
-            str(root / "outbox"),
-            storage,
-            checkpoint_id,
-            is_durable,
-            stacks,
+            plan=packed,
+            plan_id=digest,
+            module_paths=module_paths,
+            logs=logs,
+            view_root=view_root,
+            outbox_root=str(root / "outbox"),
+            storage=storage,
+            checkpoint_id=checkpoint_id,
+            is_durable=is_durable,
+            stacks=stacks,
             session=pack_session(),
         )
 

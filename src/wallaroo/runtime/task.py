@@ -142,10 +142,10 @@ class Task:
             index,
             job.tasks,
             self._reader,
-            job.batch,
-            self._open_entries,
-            job.time,
-            self._list_keys,
+            batch=job.batch,
+            open_entries=self._open_entries,
+            time=job.time,
+            list_keys=self._list_keys,
         )
 
     def _opened_state(self, open_state: OpenState) -> StateOfTask | None:

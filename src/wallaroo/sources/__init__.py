@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from wallaroo.sources.kafka.config import KafkaSourceConfig
     from wallaroo.sources.kafka.records import KafkaRecord
     from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
+    from wallaroo.sources.mqtt.config import MQTTSourceConfig
     from wallaroo.sources.polling import PollingSource
     from wallaroo.sources.push import Push, PushSource
     from wallaroo.sources.redis.config import RedisSourceConfig
@@ -47,6 +48,7 @@ else:
                 "Records",
                 "SourceLog",
             ),
+            "wallaroo.sources.mqtt.config": ("MQTTSourceConfig",),
             "wallaroo.sources.polling": ("PollingSource",),
             "wallaroo.sources.iterator": ("At", "IteratorSource"),
             "wallaroo.sources.push": ("Push", "PushSource"),
@@ -67,6 +69,8 @@ __all__ = [
     "FilesSourceConfig",
     # webhooks
     "HTTPSourceConfig",
+    # MQTT
+    "MQTTSourceConfig",
     # Redis
     "RedisSourceConfig", "RedisEntry",
     # Kafka

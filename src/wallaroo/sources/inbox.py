@@ -51,6 +51,7 @@ class Inbox:
         self._bytes = 0
         self._is_ended = False
         self._failure: Exception | None = None
+        self.problem = ""  # why nothing comes at the moment
 
     def put(self, pushed: Pushed) -> None:
         """Add an event; wait while the inbox is full."""
@@ -126,11 +127,17 @@ class InboxFeed:
         if taken is None:
             return None
         if not taken:
-            return Run(b"", 0, self._resume)
+            return Run(b"", 0, self._resume, problem=self._inbox.problem)
         self._resume = pickle.dumps(taken[-1].position)
         wanted = [pushed.stored for pushed in taken if pushed.stored is not None]
         frames = b"".join(pushed.frame for pushed in taken)
-        return Run(frames, len(taken), self._resume, stored=lambda: _call(wanted))
+        return Run(
+            frames,
+            len(taken),
+            self._resume,
+            stored=lambda: _call(wanted),
+            problem=self._inbox.problem,
+        )
 
     def _live(self) -> None:
         position = pickle.loads(self._resume) if self._resume else None

@@ -184,8 +184,8 @@ class TaskState:
         inline_bytes_max: int = 0,
         entries: Mapping[str, Iterable[Change]] = MappingProxyType({}),
     ) -> DeltaRef | None:
-        """Do the same for changes by step, and entries by name; a delta of at most ``inline_bytes_max`` bytes is not
-        written, but rides in the reference.
+        """Do the same for changes by step, and entries by name; a delta of at most
+        ``inline_bytes_max`` bytes is not written, but rides in the reference.
         """
         by_group: dict[int, list[Entry]] = {}
         for step, changed in changes.items():

@@ -4,8 +4,9 @@ commit, read from the checkpoint of a running application.
 Where it runs: ``EntityReader`` in the driver; the rest in a process of its own, so that a million
 keys take neither the driver's time nor its memory nor its open files.
 
-The process writes two lines: what follows, then the body as the client gets it.  It reads the
-newest commit, without a lock, one key group at a time.
+The process is a child like the others (``processes.child``) that says whether its answer was cut,
+then the body as the client gets it.  It reads the newest commit, without a lock, one key group at a
+time.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import queue
 import resource
-import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from wallaroo.engine.keys import Key, decode_key
-from wallaroo.errors import CheckpointError, PeerError, WallarooError
+from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.inspection.reader import CheckpointReader, StateAt
 from wallaroo.inspection.values import load_safely, show
-from wallaroo.processes.environment import python_environment
+from wallaroo.processes.child import end_of, say
+from wallaroo.processes.supervisor import BODY, END, Child
 from wallaroo.state.commits import CommitLog
 from wallaroo.state.storage import LocalStorage
 from wallaroo.status_api.queries import KEYS, OBJECT, SEARCH
@@ -52,11 +55,12 @@ class EntityReader:
     from any thread.
     """
 
-    def __init__(self, root: Path, steps: Sequence[str]):
+    def __init__(self, root: Path, steps: Sequence[str], read_s: float = READ_S_MAX):
         self._root = root
+        self._read_s = read_s
         self._steps = list(steps)
         self._turn = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._is_closed = False
 
     def read(self, query: str, limit: int, wanted: Mapping[str, str] | None = None) -> Entities:
@@ -66,7 +70,7 @@ class EntityReader:
         Raises PeerError where it takes too long or the run ends; CheckpointError where the
         checkpoint cannot be read.
         """
-        if not self._turn.acquire(timeout=READ_S_MAX):
+        if not self._turn.acquire(timeout=self._read_s):
             raise PeerError(BUSY)
         try:
             steps = json.dumps(self._steps)
@@ -78,44 +82,46 @@ class EntityReader:
     def close(self) -> None:
         """End a reading that is under way; later ones are refused."""
         self._is_closed = True
-        process = self._process
-        if process is not None:
-            process.kill()
+        child = self._child
+        if child is not None:
+            child.process.kill()
 
     def _read(self, arguments: list[str]) -> Entities:
-        process = self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=python_environment(),
-            start_new_session=True,  # Ctrl-C is for the driver
-        )
+        complaints: list[str] = []
+        child = Child("reader of state entities", [__name__, *arguments], complaints.append)
+        self._child = child
         if self._is_closed:  # close() may have looked a moment too early
-            process.kill()
+            child.process.kill()
         try:
-            said, complaint = process.communicate(timeout=READ_S_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            raise PeerError(
-                f"the state could not be read within {READ_S_MAX:.0f} s. Try `wallaroo state list`."
-            ) from None
+            return self._understood(child, complaints)
         finally:
-            self._process = None
-        return self._understood(said, complaint.decode(errors="replace"))
+            self._child = None
+            child.kill()
+            child.release()
 
-    def _understood(self, said: bytes, complaint: str) -> Entities:
-        if self._is_closed:
-            raise PeerError("the run is ending.")
-        head, _, body = said.partition(b"\n")
-        if not head:
-            last = complaint.strip().splitlines()[-1:] or ["it was killed"]
-            raise PeerError(f"the state could not be read: {last[0]}.")
-        what = json.loads(head)
-        if "error" in what:
-            raise CheckpointError(what["error"])
-        return Entities(body.rstrip(b"\n"), bool(what["is_truncated"]))
+    def _understood(self, child: Child, complaints: list[str]) -> Entities:
+        until = time.monotonic() + self._read_s
+        is_truncated = False
+        while True:
+            try:
+                word, content = child.lines.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                raise PeerError(
+                    f"the state could not be read within {self._read_s:.0f} s. "
+                    "Try `wallaroo state list`."
+                ) from None
+            if self._is_closed:
+                raise PeerError("the run is ending.")
+            if word == "READY":
+                is_truncated = content["is_truncated"]
+            elif word == BODY:
+                return Entities(content.encode(), is_truncated)
+            elif word == "ERROR":
+                raise CheckpointError(*content["facts"])
+            elif word == END:
+                child.wait_for_log()
+                last = complaints[-1] if complaints else "it was killed"
+                raise PeerError(f"the state could not be read: {last}.")
 
 
 # -- in the other process
@@ -253,14 +259,13 @@ def main(arguments: Sequence[str]) -> int:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):  # a commit is read with all of its files open
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    try:
+
+    def work() -> None:
         body, is_truncated = answer(root, query, limit, steps, wanted)
-    except WallarooError as error:
-        print(json.dumps({"error": str(error)}))
-        return 1
-    print(json.dumps({"is_truncated": is_truncated}))
-    print(json.dumps(body))
-    return 0
+        say("READY", {"is_truncated": is_truncated})
+        print(BODY, json.dumps(body), flush=True)
+
+    return end_of("reader of state entities", work)
 
 
 def _newest(root: Path) -> StateAt | None:

@@ -196,14 +196,24 @@ def _steps(plan: Plan, details: RunDetails) -> Iterator[Metric]:
     names = {stage.id: stage_name(plan, stage) for stage in plan.stages}
     yield _counter("stage_events", "Events that entered a stage.", ("stage",),
                    [((names[s],), n) for s, n in sorted(details.stage_events.items())])  # fmt: skip
-    yield _counter("shuffle_events", "Events that went through a shuffle.", ("from", "to"),
-                   [((names[a], names[b]), n) for (a, b), n in sorted(details.edges.items())])  # fmt: skip
-    yield _counter("shuffle_bytes", "Bytes that went through a shuffle, as they were packed.", ("from", "to"),
-                   [((names[a], names[b]), n) for (a, b), n in sorted(details.edge_bytes.items())])  # fmt: skip
-    yield _gauge("hottest_key_ratio", "Share of a stage's events that its most frequent key has.", ("stage",),
-                 [((names[s],), keys[0][1]) for s, keys in sorted(details.hot_keys.items()) if keys])  # fmt: skip
-    yield _gauge("slowest_key_ratio", "Share of a stage's time that the key takes which takes most.", ("stage",),
-                 [((names[s],), keys[0][1]) for s, keys in sorted(details.slow_keys.items()) if keys])  # fmt: skip
+    yield _counter(
+        "shuffle_events",
+        "Events that went through a shuffle.",
+        ("from", "to"),
+        [((names[a], names[b]), n) for (a, b), n in sorted(details.edges.items())],
+    )
+    yield _counter(
+        "shuffle_bytes",
+        "Bytes that went through a shuffle, as they were packed.",
+        ("from", "to"),
+        [((names[a], names[b]), n) for (a, b), n in sorted(details.edge_bytes.items())],
+    )
+    for name, text, keys in (
+        ("hottest", "Share of a stage's events that its most frequent key has.", details.hot_keys),
+        ("slowest", "Share of a stage's time that its slowest key takes.", details.slow_keys),
+    ):
+        rows = [((names[stage],), top[0][1]) for stage, top in sorted(keys.items()) if top]
+        yield _gauge(f"{name}_key_ratio", text, ("stage",), rows)
     # a step and the exit of its stage may have one name
     by_step: dict[tuple[str, str], tuple[int, float]] = {}
     for load in details.steps:

@@ -28,7 +28,9 @@ def run_block_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
 def run_block_state_step(
     step: Step, inputs: Iterable[tuple[Any, Any]], begun: dict[Any, bytes]
 ) -> tuple[list[tuple[Any, Any]], dict[Any, Any]]:
-    """Give blocks and their keys to a state step; return blocks with keys, and the states by key."""
+    """Give blocks and their keys to a state step; return blocks with keys, and the states by
+    key.
+    """
     from wallaroo.engine.columns.keys import keys_of_column
     from wallaroo.engine.columns.operators import state_computation
     from wallaroo.engine.columns.rows import count_of

@@ -64,8 +64,8 @@ def run_state_step(
     step: Step, inputs: Iterable[tuple[Any, Any]], state: dict[Any, Any] | None = None
 ) -> tuple[list[tuple[Any, Any]], dict[Any, Any]]:
     """Give ``(key, event)`` pairs to a state step; return ``(key, output)`` pairs and the state
-    objects by key.  A vectorized step is given ``(keys, block)`` pairs, and gives such pairs: with a
-    key for each row.
+    objects by key.  A vectorized step is given ``(keys, block)`` pairs, and gives such pairs: with
+    a key for each row.
 
     ``state`` holds state objects to begin with; they are copied, as between two batches.
     """

@@ -15,8 +15,8 @@ from wallaroo.vectorized.row_error import RowError
 
 @dataclass(frozen=True, slots=True)
 class ArrowIpc:
-    """Decodes payloads that are IPC streams, each of any number of rows, and each a block of its own:
-    what a block is does not depend on what arrives together.
+    """Decodes payloads that are IPC streams, each of any number of rows, and each a block of its
+    own: what a block is does not depend on what arrives together.
     """
 
     columns: tuple[str, ...] = ()  # none: all

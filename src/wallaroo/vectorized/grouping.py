@@ -1,7 +1,7 @@
 """What numpy lacks for rows that belong to keys: running counts and sums within a block.
 
-Where it runs: pure (in workers).  ``at`` is what a ``batch_state_computation`` is given: for each row the
-number of its key's state.
+Where it runs: pure (in workers).  ``at`` is what a ``batch_state_computation`` is given: for each
+row the number of its key's state.
 """
 
 from __future__ import annotations

@@ -20,15 +20,15 @@ _BLOCK_BYTES_MIN = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """Decodes JSON objects.  With a ``schema``, rows have its columns, missing ones as nulls; without
-    one, the columns and types of a block are those that its objects have.
+    """Decodes JSON objects.  With a ``schema``, rows have its columns, missing ones as nulls;
+    without one, the columns and types of a block are those that its objects have.
     """
 
     schema: Any = None  # pyarrow.Schema
 
     def __call__(self, payloads: list[bytes]) -> pa.RecordBatch:
-        """Return payloads as rows.  Raises RowError for those that are no JSON objects, or do not fit
-        the schema.
+        """Return payloads as rows.  Raises RowError for those that are no JSON objects, or do not
+        fit the schema.
         """
         batch = self._read(b"\n".join(payloads) + b"\n")
         if batch is not None and batch.num_rows == len(payloads):

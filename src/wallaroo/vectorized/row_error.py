@@ -14,8 +14,8 @@ class RowError(Exception):
 
     ``rows`` is the index of a row in the block that the function was given, several of them, or an
     array of booleans with an entry per row.  The step's error policy is applied to each; with
-    ``on_error="skip"`` or ``"dead-letter"`` the function is then called again with the other rows, so
-    it raises before it changes anything.
+    ``on_error="skip"`` or ``"dead-letter"`` the function is then called again with the other rows,
+    so it raises before it changes anything.
 
     >>> raise RowError([3, 7], "no price")
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
 """Vectorized steps: functions that are called with a whole block of rows.
 
-Where it runs: everywhere.  Nothing here needs numpy: which form a function wants its rows in is read
-from its annotation.
+Where it runs: everywhere.  Nothing here needs numpy: which form a function wants its rows in is
+read from its annotation.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def _form_of_type(annotation: Any) -> Form | None:
 
 
 class BatchComputation(Computation[In, Out], Generic[In, Out]):
-    """A block of rows in, a block out.  ``rows_max``: of one call.  What ``setup`` returns, once per
-    process, is the function's second argument.
+    """A block of rows in, a block out.  ``rows_max``: of one call.  What ``setup`` returns, once
+    per process, is the function's second argument.
     """
 
     kind = "batch_computation"

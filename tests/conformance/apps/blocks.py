@@ -1,5 +1,5 @@
-"""Vectorized steps, alone and among per-event ones: words are answered with their counts so far, and
-lengths of words with the sum of what came with them.
+"""Vectorized steps, alone and among per-event ones: words are answered with their counts so far,
+and lengths of words with the sum of what came with them.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def line(at: float, computed: float, waited: float, process: int, thread: str, n
     return "\t".join(map(str, (*numbers, process, thread, name)))
 
 
-def test_an_epoch_is_told_apart_from_the_pause_before_it_and_from_other_threads(
+def test_an_epoch_is_separate_from_the_pause_before_it_and_from_other_threads(
     tmp_path: Path,
 ) -> None:
     lines = [line(*point[:3], 1, DRIVER, point[3]) for point in DRIVER_POINTS]

@@ -264,7 +264,8 @@ def test_a_stage_that_is_built_again_is_not_compiled_again() -> None:
 
 def test_what_shows_stacks_takes_a_fused_function_for_ours() -> None:
     code = _head(chain(Bench(), (halve,), EXITS[0])).__code__
-    stack = f'File "{code.co_filename}", line 3 in run\nFile "/x/wallaroo/runtime/task.py", line 1 in run_level'
+    task = 'File "/x/wallaroo/runtime/task.py", line 1 in run_level'
+    stack = f'File "{code.co_filename}", line 3 in run\n{task}'
 
     assert _place(f'File "/a/app.py", line 7 in halve\n{stack}') == "/a/app.py:7 in halve()"
     assert any(own in code.co_filename for own in _OURS)

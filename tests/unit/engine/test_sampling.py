@@ -127,7 +127,7 @@ def test_a_sampled_run_has_the_output_and_state_of_one_that_is_not(
 def test_the_keys_that_take_most_time_are_listed(
     application: Application, samples: list[StageSample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a key that is rare and slow, then it is not among the most frequent, but the slowest."""
+    """Given a key that is rare and slow, then it is not a frequent one, but the slowest."""
     plain = application.plan.stages[1].steps[0].function
 
     def slow_for_c2(word: str, state: Count) -> str | None:

@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+import wallaroo
+from tests.unit.runtime.applications import line, text
 from wallaroo.engine.blocks import Block, Marker
 from wallaroo.engine.report import TaskReport
-from wallaroo.runtime import block_files
+from wallaroo.options import RunOptions
+from wallaroo.runtime import block_files, in_process
 from wallaroo.runtime.block_files import FILED_BYTES_MIN, Filed, through_files
+from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.runtime.task import run_level
 
 MARKER = Marker(0, 0, "attempt", ())
 REPORT = TaskReport(0, 0, "attempt")
@@ -22,6 +27,7 @@ def block(number: int, size: int) -> Block:
     return Block(1, 0, 0, number, 7, 3, bytes([number]) * size)
 
 
+STARTED_WITH = [1]  # by Spark, at level 0
 GIVEN = [
     (0, block(1, FILED_BYTES_MIN)),
     (1, block(2, 10)),
@@ -31,7 +37,7 @@ GIVEN = [
 
 
 def producer(job: Any, level: int, index: int, records: Iterable[Any]) -> Iterator[Any]:
-    assert (job, level, index, list(records)) == ("job", 0, 1, [])
+    assert (job, level, index, list(records)) == ("job", 0, 1, STARTED_WITH)
     yield from GIVEN
 
 
@@ -41,7 +47,7 @@ def consumer(job: Any, level: int, index: int, records: Iterable[Any]) -> Iterat
 
 
 def produced(folder: Path) -> list[Any]:
-    return list(through_files(str(folder), producer, "job", 0, 1, []))
+    return list(through_files(str(folder), producer, "job", 0, 1, STARTED_WITH))
 
 
 def test_blocks_arrive_as_they_were(tmp_path: Path) -> None:
@@ -85,3 +91,49 @@ def test_a_block_that_is_not_whole_is_not_read(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="of a block"):
         list(through_files(str(tmp_path), consumer, "job", 1, 0, received))
+
+
+class Total:
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@wallaroo.key_extractor
+def last_digit(event: str) -> str:
+    return event[-1]
+
+
+@wallaroo.state_computation("count", state=Total)
+def count(event: str, total: Total) -> str:
+    total.count += 1
+    return f"{event[-1]} {total.count}"
+
+
+def test_a_run_whose_blocks_go_through_files_gives_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"{number}\n" for number in range(1000)))
+    blocks = tmp_path / "blocks"
+    blocks.mkdir()
+    filed = []
+
+    def run(job: Any, level: int, index: int, records: list[Any]) -> Iterator[Any]:
+        filed.extend(record for record in records if isinstance(record[1], Filed))
+        given: list[Any] = records if level else STARTED_WITH
+        yield from through_files(str(blocks), run_level, job, level, index, given)
+
+    monkeypatch.setattr(block_files, "FILED_BYTES_MIN", 0)
+    monkeypatch.setattr(in_process, "run_level", run)
+    source = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(tmp_path / "in.txt"), text))
+    sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", encoder=line)
+    pipeline = source.key_by(last_digit).to(count).to_sink(sink)
+    application = wallaroo.build_application("digits", pipeline)
+    started = Run(application, RunOptions(status_address=None), in_process.InProcessHost(3))
+
+    started.start()
+
+    assert started.wait(30)
+    assert started.exception is None
+    expected = [f"{digit} {number}" for digit in range(10) for number in range(1, 101)]
+    assert sorted((tmp_path / "out.txt").read_text().splitlines()) == sorted(expected)
+    assert filed

@@ -59,7 +59,8 @@ size = int.from_bytes(content[:4], "big")
 unpack_session(content[4 : 4 + size])
 runner = LocalRunner(pickle.loads(content[4 + size :]))
 for batch in range(2):
-    result = runner.run_batch([[(0, runner.frames(0, b"be"), 0), (0, runner.frames(0, b"not"), 0)]], 2)
+    both = [(0, runner.frames(0, b"be"), 0), (0, runner.frames(0, b"not"), 0)]
+    result = runner.run_batch([both], 2)
     runner.commit(result)
     print(result.outputs[0])
 print(type(runner.states("count")["be"]).__name__, runner.states("count")["be"].seen)
@@ -75,7 +76,7 @@ def python(program: str, *words: str) -> str:
 
 
 def test_steps_state_and_events_of_a_session_work_in_another_process(tmp_path: Path) -> None:
-    """Given classes and functions without a file; a class that cannot be sent harms nobody."""
+    """Given classes and functions without a file; a class that cannot be sent harms no one."""
     content = str(tmp_path / "content")
     python(TYPED, content)
     assert python(WORKER, content).splitlines() == [

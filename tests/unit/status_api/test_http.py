@@ -19,6 +19,7 @@ from tests.unit.inspection.conftest import Book
 from tests.unit.status_api.conftest import Start
 from tests.unit.status_api.fakes import COUNTER, RUNNING, FakeRun, get, word_count
 from wallaroo.errors import PeerError
+from wallaroo.status_api.entities import EntityReader
 from wallaroo.status_api.http import CONNECTIONS_MAX
 from wallaroo.status_api.queries import QUERIES, TRUNCATED, answer, status_json
 from wallaroo.status_api.server import StatusServer
@@ -280,12 +281,11 @@ def test_a_reading_that_is_killed_is_reported_to_the_client(
 
 
 def test_a_reading_that_takes_too_long_is_given_up(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endless = tmp_path / "endless"
     endless.write_text("#!/bin/sh\nexec sleep 60\n")
     endless.chmod(0o700)
     monkeypatch.setattr("sys.executable", str(endless))
-    monkeypatch.setattr("wallaroo.status_api.entities.READ_S_MAX", 0.2)
-    code, body, _ = get(start().address, "/state-entity")
-    assert (code, "could not be read within" in body["error"]) == (503, True)
+    with pytest.raises(PeerError, match="could not be read within"):
+        EntityReader(tmp_path, [], read_s=0.2).read("state-entity", 1)

@@ -1,4 +1,6 @@
-"""Keys of columns are the keys that the per-event path would see, and live where it would put them."""
+"""Keys of columns are the keys that the per-event path would see, and live where it would put
+them.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,7 @@ def test_words_hold_all_bytes_of_a_strided_column() -> None:
         "a",
         pa.array([None]),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_key_is_refused(column: Any) -> None:
     with pytest.raises((TypeError, RowError, ValueError)):

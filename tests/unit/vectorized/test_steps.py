@@ -1,5 +1,5 @@
-"""Vectorized steps in applications: what they are given, what they return, and what becomes of rows that
-they refuse.
+"""Vectorized steps in applications: what they are given, what they return, and what becomes of rows
+that they refuse.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def test_an_array_is_encoded_row_by_row() -> None:
         (np.array([[65, 66]], np.uint8), [b"AB"]),
         (None, []),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_encoders_of_blocks_return(returned: Any, outputs: list[bytes]) -> None:
     @wallaroo.batch_encoder

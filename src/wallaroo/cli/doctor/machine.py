@@ -15,6 +15,7 @@ PYTHON_MIN = (3, 11)
 NEEDED = {
     "pyspark": (4, 3),
     "pyarrow": (18,),
+    "numpy": (2,),
     "lmdb": (1, 4),
     "cloudpickle": (3,),
     "rich": (13,),

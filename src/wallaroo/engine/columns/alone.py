@@ -25,8 +25,8 @@ from wallaroo.vectorized.steps import (
 
 
 def process_of(step: Step, outputs: list[Any], failed: OnError) -> Emit:
-    """Return what takes blocks; what the step makes of them is appended to ``outputs``: blocks, keys
-    or encoded outputs.
+    """Return what takes blocks; what the step makes of them is appended to ``outputs``: blocks,
+    keys or encoded outputs.
     """
 
     def emit(keys: Any, rows: Any) -> None:

@@ -38,7 +38,7 @@ class Collect(Step):
 
 
 def _nothing(rows: Any) -> None:
-    """Stands for the platform's own work."""
+    """Do nothing: the platform does the work of a border."""
 
 
 @dataclass(frozen=True, slots=True)

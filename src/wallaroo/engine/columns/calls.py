@@ -1,4 +1,5 @@
-"""Calling a function of a vectorized step: which rows it refuses, what it returned, and for which rows.
+"""Calling a function of a vectorized step: which rows it refuses, what it returned, and for which
+rows.
 
 Where it runs: pure (in workers).
 """
@@ -160,7 +161,8 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
     if isinstance(keys, CodedKeys) and len(keys.values) == 1:
         return CodedKeys(keys.values, np.zeros(got, np.intp)), rows
     why = (
-        f"'{step.step_name}' returned {got} rows for {count}, so it is not known which key each has. "
+        f"'{step.step_name}' returned {got} rows for {count}, so it is not known which key each "
+        f"has. "
         f"Return (rows, indexes): for each row the index of the row it was made of"
     )
     return LostKeys(got, why), rows

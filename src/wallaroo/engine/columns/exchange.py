@@ -65,8 +65,8 @@ class ColumnExchange:
         self._sequence = 0
 
     def put(self, keys: Keys, rows: Rows) -> None:
-        """Take rows with their keys.  Raises TypeError or ValueError for keys that are none, or rows
-        that cannot travel; nothing was taken then.
+        """Take rows with their keys.  Raises TypeError or ValueError for keys that are none, or
+        rows that cannot travel; nothing was taken then.
         """
         rows = travelling(rows)
         keys = in_rows(keys, rows)

@@ -62,7 +62,8 @@ def _putting(exchange: ColumnExchange, producer: Step, failed: OnError) -> Emit:
 
 
 def _by_key(extractor: BatchKeyExtractor[Any, Any], put: Emit, failed: OnError) -> Emit:
-    extract, form = extractor.function, extractor.form
+    extract = extractor.function
+    form = extractor.form
     calls = Calls(extractor, failed)
 
     def call(before: Keys | None, rows: Rows) -> tuple[Keys, Rows]:
@@ -97,7 +98,8 @@ def encoded(
     encoder: BatchEncoder[Any], extend: Callable[[list[bytes]], None], failed: OnError
 ) -> Emit:
     """Encode blocks for a sink."""
-    encode, form = encoder.function, encoder.form
+    encode = encoder.function
+    form = encoder.form
     calls = Calls(encoder, failed)
 
     def call(keys: Keys | None, rows: Rows) -> list[bytes]:

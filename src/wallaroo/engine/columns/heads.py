@@ -48,8 +48,8 @@ def payloads_to_blocks(
 
 
 class Gathered:
-    """Head of a source stage that takes frames as they were received, gathered into blocks: of frames
-    that are few, a call costs more than the frames do.
+    """Head of a source stage that takes frames as they were received, gathered into blocks: of
+    frames that are few, a call costs more than the frames do.
     """
 
     def __init__(

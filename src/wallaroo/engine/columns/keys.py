@@ -2,12 +2,12 @@
 
 Where it runs: pure (in workers).
 
-Invariant: a column's keys are the keys that the per-event path would see: ``Keys.tolist`` gives them,
-and everything that decides where a key lives (``encode_key``, ``group_of``) is called with those.
-What is vectorized is finding the number of a key that was met before.
+Invariant: a column's keys are the keys that the per-event path would see: ``Keys.tolist`` gives
+them, and everything that decides where a key lives (``encode_key``, ``group_of``) is called with
+those. What is vectorized is finding the number of a key that was met before.
 
-A key of a column of numpy's ``S`` is what numpy shows, without the zero bytes at its end; a key of a
-``V`` column is all of its bytes.
+A key of a column of numpy's ``S`` is what numpy shows, without the zero bytes at its end; a key of
+a ``V`` column is all of its bytes.
 """
 
 from __future__ import annotations
@@ -266,7 +266,9 @@ class Coder:
 
 
 def _distinct(words: list[Array]) -> tuple[Array, Array]:
-    """Return where each different key is met first, in that order, and for each row which it has."""
+    """Return where each different key is met first, in that order, and for each row which it
+    has.
+    """
     if len(words) == 1:
         _, first, inverse = np.unique(words[0], return_index=True, return_inverse=True)
     else:

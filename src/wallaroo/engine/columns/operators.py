@@ -1,7 +1,7 @@
 """Operators of vectorized steps, and of the borders between blocks and events.
 
-Where it runs: pure (in workers).  What is called once per block may take its time; nothing here is called
-once per event but where blocks become events, and events blocks.
+Where it runs: pure (in workers).  What is called once per block may take its time; nothing here is
+called once per event but where blocks become events, and events blocks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def resource_of(step: BatchComputation[Any, Any]) -> Any:
 
 def computation(step: BatchComputation[Any, Any], site: Site) -> Operator:
     """Call the function with each block, in parts of at most ``rows_max`` rows."""
-    function, emit, form = step.function, site.emit, step.form
+    function = step.function
+    emit = site.emit
+    form = step.form
     calls = Calls(step, site.failed)
     more = () if step.setup is None else (resource_of(step),)
     rows_max = step.rows_max
@@ -64,7 +66,9 @@ def computation(step: BatchComputation[Any, Any], site: Site) -> Operator:
 
 def state_computation(step: BatchStateComputation[Any, Any, Any], site: Site) -> Operator:
     """Call the function with each block and the states of its keys."""
-    function, emit, form = step.function, site.emit, step.form
+    function = step.function
+    emit = site.emit
+    form = step.form
     table = site.state_of(step)
     assert isinstance(table, StateTable)
     calls = Calls(step, site.failed)
@@ -112,7 +116,8 @@ def exploding(emit: Emit) -> Emit:
 
 def collect(step: Collect, site: Site) -> Operator:
     """Emit events as blocks: when there are enough, and at the end of the batch."""
-    emit, rows_max = site.emit, step.rows_max
+    emit = site.emit
+    rows_max = step.rows_max
     keys: list[Any] = []
     events: list[Any] = []
 

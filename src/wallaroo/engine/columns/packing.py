@@ -36,7 +36,9 @@ class Layout:
 
 @lru_cache(maxsize=256)
 def layout_of(dtype: np.dtype[Any]) -> Layout:
-    """Return what to copy of rows of a structured dtype.  Raises TypeError where it cannot travel."""
+    """Return what to copy of rows of a structured dtype.  Raises TypeError where it cannot
+    travel.
+    """
     if dtype.hasobject:
         raise TypeError(f"rows of {dtype} hold Python objects, and cannot travel as columns")
     assert dtype.names is not None
@@ -106,8 +108,8 @@ def pack_events(events: Sequence[Any], packing: Packing) -> Any:
 
 
 def pack_rows(pieces: list[Any]) -> Packed:
-    """Pack pieces of one block: arrays of one dtype and shape, record batches of one schema, or what
-    ``pack_events`` returned.
+    """Pack pieces of one block: arrays of one dtype and shape, record batches of one schema, or
+    what ``pack_events`` returned.
     """
     first = pieces[0]
     if isinstance(first, np.ndarray):

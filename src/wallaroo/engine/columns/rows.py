@@ -1,5 +1,5 @@
-"""Blocks of rows in their forms: how many rows there are, some of them, each as an event, and the same
-rows in another form.
+"""Blocks of rows in their forms: how many rows there are, some of them, each as an event, and the
+same rows in another form.
 
 Where it runs: pure (in workers).
 
@@ -34,7 +34,8 @@ def form_of_rows(rows: Rows) -> Form:
         if library in ("pandas", "polars"):
             return Form.PANDAS if library == "pandas" else Form.POLARS
     raise TypeError(
-        f"it returned {type(rows).__name__}; rows are a numpy array, a pyarrow RecordBatch, a pandas "
+        f"it returned {type(rows).__name__}; rows are a numpy array, a pyarrow RecordBatch, a "
+        f"pandas "
         f"or polars DataFrame, or a list"
     )
 
@@ -153,7 +154,8 @@ def _array(values: list[Any]) -> np.ndarray[Any, Any]:
     array = np.asarray(values)
     if array.dtype == object:
         raise TypeError(
-            f"events such as {values[0]!r:.80} make no numpy array; annotate the rows as list to get "
+            f"events such as {values[0]!r:.80} make no numpy array; annotate the rows as list to "
+            f"get "
             f"them as they are"
         )
     return array

@@ -1,6 +1,7 @@
 """What a level builds for stages in which blocks flow, in place of what it builds for events.
 
-Where it runs: pure (in workers).  Only a plan with vectorized steps has one of these, and loads numpy.
+Where it runs: pure (in workers).  Only a plan with vectorized steps has one of these, and loads
+numpy.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class BlockStages:
     def payloads_head(
         self, decoder: Decoder[Any], emit: Emit, failed: OnError
     ) -> Callable[[Payloads], None] | None:
-        """Return the head of a source stage whose decoder makes blocks; None where it makes events."""
+        """Return the head of a source stage whose decoder makes blocks; None where it makes
+        events.
+        """
         if not isinstance(decoder, BatchDecoder):
             return None
         return payloads_to_blocks(decoder, emit, failed)

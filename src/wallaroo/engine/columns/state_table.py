@@ -2,10 +2,10 @@
 
 Where it runs: pure (in workers).
 
-What is stored of a key is the pickle of a dict of its row's fields, as of any state object: so it can be
-looked at without numpy, and fields may come and go.  Pickles of one dtype differ in their values
-only, if no field's length varies: they are then written and read column by column, through a dtype
-that describes the pickle.
+What is stored of a key is the pickle of a dict of its row's fields, as of any state object: so it
+can be looked at without numpy, and fields may come and go.  Pickles of one dtype differ in their
+values only, if no field's length varies: they are then written and read column by column, through a
+dtype that describes the pickle.
 """
 
 from __future__ import annotations
@@ -26,12 +26,18 @@ from wallaroo.vectorized.steps import BatchStateComputation
 
 _ROWS_MIN = 1024
 # opcodes of pickle (Lib/pickle.py): what is before a value of each kind of dtype
-_BEGIN, _END = b"\x80\x05}(", b"u."  # protocol 5, an empty dict, MARK; SETITEMS, STOP
+# protocol 5, an empty dict, MARK; SETITEMS, STOP
+_BEGIN = b"\x80\x05}("
+_END = b"u."
 _TEXT = b"\x8c"  # SHORT_BINUNICODE, one byte of length
-_LONG8, _LONG9 = b"\x8a\x08", b"\x8a\x09"  # LONG1 of 8 bytes, and of 9: an unsigned one's sign
+# LONG1 of 8 bytes, and of 9: an unsigned one's sign
+_LONG8 = b"\x8a\x08"
+_LONG9 = b"\x8a\x09"
 _FLOAT = b"G"  # BINFLOAT, big endian
 _BYTES = b"C"  # SHORT_BINBYTES, one byte of length
-_TRUE, _FALSE = 0x88, 0x89  # NEWTRUE, NEWFALSE
+# NEWTRUE, NEWFALSE
+_TRUE = 0x88
+_FALSE = 0x89
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,9 @@ class RowPickle:
         return list(packed.view(f"V{self.dtype.itemsize}").tolist())
 
     def loads(self, raw: list[bytes], into: Array) -> bool:
-        """Read pickles into rows; return False, and read nothing, where one is not of this dtype."""
+        """Read pickles into rows; return False, and read nothing, where one is not of this
+        dtype.
+        """
         size = self.dtype.itemsize
         if any(len(each) != size for each in raw):
             return False
@@ -120,7 +128,9 @@ def _value_of(dtype: np.dtype[Any]) -> tuple[bytes, str, bytes] | None:
 
 
 class StateTable(KeyedState):
-    """``at`` brings the states of keys in; ``states`` has a row, or an object, for each key touched."""
+    """``at`` brings the states of keys in; ``states`` has a row, or an object, for each key
+    touched.
+    """
 
     step: BatchStateComputation[Any, Any, Any]
 
@@ -206,7 +216,9 @@ class StateTable(KeyedState):
             blame(self.step, f"state of key {shorten(self._keys[number])}", error)
 
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
-        """Yield key and pickled state of every touched key whose bytes differ from what was stored."""
+        """Yield key and pickled state of every touched key whose bytes differ from what was
+        stored.
+        """
         keys = self._coder.keys
         for number, raw in enumerate(self._pickled()):
             if raw != self._was[number]:

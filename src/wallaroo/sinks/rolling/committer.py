@@ -1,4 +1,5 @@
-"""The committer of rolling output: a thread that gathers committed batches and writes them as files.
+"""The committer of rolling output: a thread that gathers committed batches and writes them
+as files.
 
 Where it runs: driver.
 
@@ -7,8 +8,8 @@ The invariants:
 * What a file holds is decided once: ``roll.json`` in the outbox names the last batch of the next
   file, and is on disk, in durable mode, before the file is written.  After a crash the same batches
   are written under the same name, so a file is written again but never twice.
-* A file's name says which batches it holds, who wrote it (checkpoint and sink) and the commit of its
-  last batch.  A name that says something else than the checkpoint's history is refused.
+* A file's name says which batches it holds, who wrote it (checkpoint and sink) and the commit of
+  its last batch.  A name that says something else than the checkpoint's history is refused.
 * Batches are forgotten after ``roll.json`` says that their file is there.
 """
 
@@ -152,7 +153,7 @@ class PartsSystem(System):
 
     errors: ClassVar[tuple[type[Exception], ...]] = (PlaceError,)
     ways_on: ClassVar[str] = (
-        "Use the newer checkpoint; or move the output to another place, and this sink goes on there."
+        "Use the newer checkpoint; or move the output to another place, and this sink goes on."
     )
 
     def __init__(self, parts: Parts):

@@ -16,7 +16,8 @@ from wallaroo.sinks.rolling.rows import RowPacker
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder
 
-LINES, PARQUET = "lines", "parquet"
+LINES = "lines"
+PARQUET = "parquet"
 ROLL_BYTES = 64 << 20
 ROLL_S = 60.0
 
@@ -25,14 +26,14 @@ ROLL_S = 60.0
 class RollingSinkConfig(SinkConfig):
     """Write outputs to files of a folder, or to objects of ``s3://bucket/prefix``; exactly once.
 
-    A file holds whole batches.  It is written when ``roll_bytes`` of output wait, when the oldest of
-    it is ``roll_s`` old, and when the run stops; it appears whole and never changes.  Until then
+    A file holds whole batches.  It is written when ``roll_bytes`` of output wait, when the oldest
+    of it is ``roll_s`` old, and when the run stops; it appears whole and never changes.  Until then
     output waits in the outbox.  Read ``part-*``, in order of name.
 
     Without ``columns`` an output is a line (JSON lines, say), in ``part-*.jsonl``, or ``.jsonl.gz``
     with ``compress``.  With ``columns``, names and Arrow's types (``{"word": "string", "total":
-    "int64"}``, or a ``pyarrow.DataType``), files are Parquet: the encoder returns a dict, a dataclass or a tuple, or there is
-    no encoder and events are that.
+    "int64"}``, or a ``pyarrow.DataType``), files are Parquet: the encoder returns a dict, a
+    dataclass or a tuple, or there is no encoder and events are that.
 
     ``options`` are those of pyarrow's S3FileSystem: ``endpoint_override``, ``region``,
     ``access_key``, ``secret_key``, ``scheme``.

@@ -60,8 +60,8 @@ class _Pack:
         if isinstance(row, tuple) and len(row) == len(self._names):
             return row
         raise ValueError(
-            f"a row must be a dict, a dataclass or a tuple of {len(self._names)} values, this one is "
-            f"{shown(output)}"
+            f"a row must be a dict, a dataclass or a tuple of {len(self._names)} values, this one "
+            f"is {shown(output)}"
         )
 
     def _checked(self) -> list[Callable[[Any], Any]]:
@@ -102,7 +102,7 @@ class RowPacker:
 
 
 def arrow_type(kind: Any) -> Any:
-    """Return Arrow's type of a name, or the type that was given.  Raises ValueError or TypeError."""
+    """Return Arrow's type of a name, or the type given.  Raises ValueError or TypeError."""
     # Arrow takes long to import, and only those who write rows need it
     import pyarrow
 

@@ -24,10 +24,10 @@ class RedisSourceConfig(SourceConfig[Event]):
     """Read a Redis stream from entry ``start`` on; exactly once.
 
     ``url`` is ``redis://[[user]:password@]host:port/db``, ``rediss://`` with TLS.  Events are
-    `RedisEntry`, or, with ``field``, that field's value, for the ``decoder``; an entry without it is
-    passed over.  ``start`` is an id (``"0"``: from the beginning) or ``"$"``, what comes from now on;
-    it counts for an application without a commit.  The stream has to keep what was not read yet.
-    Needs redis: ``pip install 'wallaroo-spark[redis]'``.
+    `RedisEntry`, or, with ``field``, that field's value, for the ``decoder``; an entry without it
+    is passed over.  ``start`` is an id (``"0"``: from the beginning) or ``"$"``, what comes from
+    now on; it counts for an application without a commit.  The stream has to keep what was not read
+    yet.  Needs redis: ``pip install 'wallaroo-spark[redis]'``.
     """
 
     kind: ClassVar[str] = "redis"

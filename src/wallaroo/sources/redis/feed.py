@@ -65,8 +65,8 @@ class RedisFeed:
         words = f"Redis at {place_of(self._url)}: {sentence(error)}"
         if not is_passing(error):
             raise PeerError(
-                f"Source '{self._source}' cannot read stream '{self._stream}': {words}. Correct the "
-                f"address, the rights or the key, then run again."
+                f"Source '{self._source}' cannot read stream '{self._stream}': {words}. Correct "
+                f"the address, the rights or the key, then run again."
             ) from error
         return self._empty(RETRY_S, words)
 

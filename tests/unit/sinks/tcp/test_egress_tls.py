@@ -110,7 +110,7 @@ def test_output_arrives_encrypted_and_what_was_acknowledged_is_released(
 def test_a_killed_egress_begins_a_new_connection_and_loses_nothing(
     tmp_path: Path, server: TLS, resume: bool
 ) -> None:
-    """A plain receiver gets some again, from a boundary on; one that resumes gets each byte once."""
+    """A plain receiver gets some again, from a boundary on; one that resumes gets all once."""
     receiver, job = TlsReceiver(server, resume), Job(tmp_path)
     with committing(receiver.port, tmp_path, TLS(ca=server.certificate), resume) as committer:
         for batch in range(6):

@@ -1,5 +1,5 @@
-"""The sending end of a TLS connection, of which it is known which of its bytes the receiver's kernel
-has acknowledged.
+"""The sending end of a TLS connection, of which it is known how much the receiver's kernel has
+acknowledged.
 
 Where it runs: egress.
 
@@ -30,7 +30,7 @@ HANDSHAKE_S = 2.0  # pings wait meanwhile
 
 
 class TlsStream:
-    """Looks like a non-blocking socket to whoever sends; made with `greeted`."""
+    """Looks like a non-blocking socket to the egress; made with `greeted`."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str):
         self.sock = sock
@@ -44,7 +44,7 @@ class TlsStream:
         self._acked = 0  # bytes of output that are acknowledged
 
     def greet(self) -> None:
-        """Shake hands.  Raises OSError where the other side does not speak TLS, or is another one."""
+        """Shake hands.  Raises OSError where the other side speaks no TLS, or is another one."""
         until = time.monotonic() + HANDSHAKE_S
         while True:
             try:
@@ -77,8 +77,8 @@ class TlsStream:
     # -- sending
 
     def sendmsg(self, views: Sequence[memoryview]) -> int:
-        """Take a piece of these; return how many bytes.  Raises BlockingIOError where the one before
-        still waits.
+        """Take a piece of these; return how many bytes.  Raises BlockingIOError where the one
+        before still waits.
         """
         if not self.flush():
             raise BlockingIOError
@@ -121,8 +121,8 @@ class TlsStream:
     # -- receiving and ending
 
     def recv(self, count: int) -> bytes:
-        """Return what the receiver wrote, empty at its end; raises BlockingIOError where nothing has
-        come.
+        """Return what the receiver wrote, empty at its end; raises BlockingIOError where nothing
+        has come.
         """
         received = self.sock.recv(count)
         if received:

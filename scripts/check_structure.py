@@ -1,0 +1,189 @@
+"""See that classes stay small and whole, that statements assign one thing, and that tests lie where
+what they test lies.
+
+* A class has at most ATTRIBUTES_MAX attributes; plain records (dataclasses of public fields) are
+  tables, not objects, and may have more.
+* Attributes are created in ``__init__``, or declared in the class.
+* A constructor takes at most ARGUMENTS_MAX arguments, a call at most POSITIONAL_MAX positional
+  ones.
+* No statement assigns several values to several targets (``a, b = 1, 2``); taking a result apart is
+  fine.
+* Every path that ARCHITECTURE.md names is there.
+* Every folder of ``tests/unit`` has its namesake in the package, or is listed with its reason.
+
+Where it runs: a check.  Reads files as text; imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "wallaroo"
+ATTRIBUTES_MAX = 12
+ARGUMENTS_MAX = 10
+POSITIONAL_MAX = 8
+NAMED = re.compile(r"`(\w[\w/.]*/[\w/.]*)(?:`| )")  # a path on a page
+# Classes that may have more attributes: why.
+LARGE = {
+    "engine.level.Level": "builds the stages of a level and feeds them: to be divided into the two",
+    "cli.receive.receiver.Receiver": "counters and options of one command",
+    "connector_protocol.worker.SourceSession": "one automaton of the protocol",
+    "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's class, attributes and all",
+    "ingress.source_store.SourceStore": "what a source's head shows, and where it comes from",
+    "runtime.resident.lasting_state.LastingState": "layers of one state and its refresh",
+    "runtime.task.Task": "one task",
+    "sinks.tcp.egress.loop.Egress": "one connection, from its making to its end",
+    "sinks.queued_committer.QueuedCommitter": "base of committers with a thread of their own",
+    "spark.resident.host.ResidentHost": "one host's life",
+    "spool.writer.SpoolWriter": "one spool's open files and positions",
+    "verify.harness.Verification": "one verification",
+}
+# Folders of tests/unit without a namesake in the package: why.
+TESTS_ONLY = {
+    "benchmarks": "of benchmarks/",
+    "deploy": "of deploy/",
+    "examples": "of examples/",
+    "scripts": "of scripts/",
+    "failures": "a feature through all layers: errors of user code",
+}
+
+
+def complaints(name: str, tree: ast.Module) -> Iterator[str]:
+    """What is wrong with a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from _of_class(name, node)
+        elif isinstance(node, ast.Call) and _positional(node) > POSITIONAL_MAX:
+            what = f"{_positional(node)} positional arguments for {ast.unparse(node.func)}"
+            yield f"{name}:{node.lineno}: {what}; name them"
+        elif isinstance(node, ast.Assign) and _is_several(node):
+            yield f"{name}:{node.lineno}: several assignments in one statement"
+
+
+def _positional(node: ast.Call) -> int:
+    return sum(not isinstance(each, ast.Starred) for each in node.args)
+
+
+def _is_several(node: ast.Assign) -> bool:
+    """Whether it could be written as one statement after the other, as it is no exchange."""
+    target, value = node.targets[0], node.value
+    if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
+        return False
+    if len(target.elts) != len(value.elts):
+        return False
+    given = [ast.unparse(each) for each in target.elts]
+    return not any(
+        given[at] in {ast.unparse(part) for part in ast.walk(later)}
+        for at in range(len(given))
+        for later in value.elts[at + 1 :]
+    )
+
+
+def _of_class(name: str, node: ast.ClassDef) -> Iterator[str]:
+    declared = _declared(node)
+    methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+    created: set[str] = set()
+    later: set[str] = set()
+    for method in methods:
+        found = _stored(method)
+        if method.name == "__init__":
+            created |= found
+            taken = len(method.args.args) - 1 + len(method.args.kwonlyargs)
+            if taken > ARGUMENTS_MAX:
+                yield f"{name}:{method.lineno}: {node.name}() takes {taken} arguments"
+        elif not _is_setter(method):
+            later |= found
+    dotted = f"{name}.{node.name}".removeprefix("src.wallaroo.")
+    count = len(created | {each for each in declared if not _is_record(node)})
+    if count > ATTRIBUTES_MAX and dotted not in LARGE:
+        yield (
+            f"{name}:{node.lineno}: {node.name} has {count} attributes, at most {ATTRIBUTES_MAX}; "
+            f"find a second object in it"
+        )
+    if not node.bases:  # those of a base are created there
+        for each in sorted(later - created - declared):
+            yield f"{name}:{node.lineno}: {node.name}.{each} is created outside of __init__"
+
+
+def _is_setter(method: ast.FunctionDef) -> bool:
+    return any(isinstance(each, ast.Attribute) for each in method.decorator_list)
+
+
+def _is_record(node: ast.ClassDef) -> bool:
+    """Whether a class is a table of public fields: a dataclass, or typed keyword arguments."""
+    is_dataclass = any("dataclass" in ast.unparse(each) for each in node.decorator_list)
+    is_typed = any("TypedDict" in ast.unparse(base) for base in node.bases)
+    return is_typed or (is_dataclass and not any(each[0] == "_" for each in _declared(node)))
+
+
+def _declared(node: ast.ClassDef) -> set[str]:
+    return {
+        each.target.id
+        for each in node.body
+        if isinstance(each, ast.AnnAssign)
+        and isinstance(each.target, ast.Name)
+        and "ClassVar" not in ast.unparse(each.annotation)
+    }
+
+
+def _stored(method: ast.FunctionDef) -> set[str]:
+    """The attributes of the object that a method assigns."""
+    if not method.args.args:
+        return set()
+    own = method.args.args[0].arg
+    return {
+        node.attr
+        for node in ast.walk(method)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == own
+    }
+
+
+def misplaced(tests: Path, package: Path) -> Iterator[str]:
+    """Folders of tests that are named after nothing in the package."""
+    for folder in sorted(path for path in tests.rglob("*") if path.is_dir()):
+        part = folder.relative_to(tests)
+        if part.parts[0] in TESTS_ONLY or "__pycache__" in part.parts:
+            continue
+        if not (package / part).is_dir() and not (package / part).with_suffix(".py").exists():
+            yield f"tests/unit/{part}: nothing in the package is called so"
+
+
+def missing(root: Path, page: str) -> Iterator[str]:
+    """Paths that a page names, and that are neither in the package nor in the checkout."""
+    for found in sorted(set(NAMED.findall(page))):
+        path = found.rstrip("/")
+        places = (root / "src" / "wallaroo", root)
+        if not any((p / path).exists() or any(p.glob(f"{path}-*")) for p in places):
+            yield f"ARCHITECTURE.md: there is no {found}"
+
+
+def check(root: Path) -> list[str]:
+    """Everything wrong below a checkout's root, a line each."""
+    package = root / "src" / "wallaroo"
+    wrong: list[str] = []
+    for path in sorted(package.rglob("*.py")):
+        name = ".".join(path.relative_to(package).with_suffix("").parts)
+        wrong += complaints(name, ast.parse(path.read_text(encoding="utf-8"), str(path)))
+    page = root / "ARCHITECTURE.md"
+    if page.exists():
+        wrong += missing(root, page.read_text(encoding="utf-8"))
+    return [*wrong, *misplaced(root / "tests" / "unit", package)]
+
+
+def main() -> int:
+    """Print what is wrong; return 1 if anything is."""
+    wrong = check(ROOT)
+    print("\n".join(wrong), end="\n" if wrong else "")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""MQTTSourceConfig: the messages of MQTT topics as events.
+
+Where it runs: the configuration travels; a feeder process subscribes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.framing import Framing
+from wallaroo.sources.feed import Feed
+from wallaroo.sources.generator import VALUE_BYTES_MAX
+from wallaroo.sources.inbox import InboxFeed
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps import Decoder
+
+
+@dataclass(frozen=True, slots=True)
+class MQTTSourceConfig(SourceConfig[Event]):
+    """Subscribe to a topic, or to all that match a filter (``sensors/+/celsius``); at least once.
+
+    The decoder gets a message's payload.  With ``qos`` 1 a message is acknowledged when it is on
+    disk, and the broker keeps the session of ``client_id`` (``wallaroo-<name>`` by default; one
+    application, one id): it sends what came while the application was away, and what was not
+    acknowledged again.  With ``qos`` 0 that is lost.  ``tls`` verifies the broker by the system's
+    authorities.  Needs paho-mqtt where the driver runs: ``pip install 'wallaroo-spark[mqtt]'``.
+    """
+
+    kind: ClassVar[str] = "mqtt"
+
+    name: str
+    topic: str
+    host: str
+    decoder: Decoder[Event]
+    port: int = 1883
+    qos: int = 1
+    client_id: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.topic:
+            raise self._wrong("topic='' is no topic.", "Name a topic or a filter.")
+        if self.qos not in (0, 1):
+            raise self._wrong(f"qos={self.qos!r} is not supported.", "Write 1, or 0.")
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        return WallarooParameterError(
+            Problem(f"MQTTSourceConfig(name={self.name!r})", "", what, fix)
+        )
+
+    @property
+    def label(self) -> str:
+        return f"mqtt {self.topic}"
+
+    @property
+    def wire_framing(self) -> Framing:
+        return Framing(max_size=VALUE_BYTES_MAX)
+
+    def open_feed(self, resume: bytes) -> Feed:
+        try:
+            # it imports paho-mqtt, which is optional
+            from wallaroo.sources.mqtt.subscriber import Subscription, follow
+        except ImportError as error:
+            raise PeerError(
+                f"Source '{self.name}' ({self.label}) needs paho-mqtt, which cannot be imported: "
+                f"{error}. Install it where the driver runs: pip install 'wallaroo-spark[mqtt]'."
+            ) from error
+        subscription = Subscription(
+            self.name,
+            (self.host, self.port),
+            self.topic,
+            self.qos,
+            self.client_id or f"wallaroo-{self.name}",
+            (self.username, self.password),
+            self.tls,
+        )
+        return InboxFeed(self.name, lambda inbox, _: follow(subscription, inbox), resume)

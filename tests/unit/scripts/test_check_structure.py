@@ -1,0 +1,64 @@
+"""The check of structure: what it refuses, and that it is content with the package."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from scripts import check_structure
+
+ELEVEN = ", ".join(f"a{number}" for number in range(11))
+MANY = "".join(f"        self.a{number} = 0\n" for number in range(13))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (f"class A:\n    def __init__(self):\n{MANY}", "A has 13 attributes"),
+        ("class A:\n    def start(self):\n        self.x = 1\n", "A.x is created outside"),
+        (
+            f"class A:\n    def __init__(self, {ELEVEN}):\n        0",
+            "A() takes 11 arguments",
+        ),
+        ("f(1, 2, 3, 4, 5, 6, 7, 8, 9)", "9 positional arguments for f"),
+        ("a, b = 1, 2", "several assignments"),
+    ],
+)
+def test_what_grew_too_large_is_refused(source: str, words: str) -> None:
+    (complaint,) = check_structure.complaints("m", ast.parse(source))
+    assert words in complaint
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["a, b = b, a", "a, b = f()", "f(1, 2, 3, 4, *rest, x=1)", "class A:\n    x: int = 1\n"],
+)
+def test_what_cannot_be_smaller_passes(source: str) -> None:
+    assert not list(check_structure.complaints("m", ast.parse(source)))
+
+
+def test_folders_of_tests_have_a_namesake(tmp_path: Path) -> None:
+    for part in ("src/wallaroo/engine", "tests/unit/engine", "tests/unit/motor"):
+        (tmp_path / part).mkdir(parents=True)
+    (wrong,) = check_structure.check(tmp_path)
+    assert wrong.startswith("tests/unit/motor: ")
+
+
+def test_paths_of_the_page_are_there(tmp_path: Path) -> None:
+    (tmp_path / "src" / "wallaroo" / "engine").mkdir(parents=True)
+    (wrong,) = check_structure.missing(tmp_path, "`engine/` and `engine/gone.py` of `a`")
+    assert wrong == "ARCHITECTURE.md: there is no engine/gone.py"
+
+
+def test_the_package_keeps_its_structure() -> None:
+    assert check_structure.check(check_structure.ROOT) == []
+
+
+def test_each_exception_is_needed() -> None:
+    for name in check_structure.LARGE:
+        module, _, _ = name.rpartition(".")
+        assert (check_structure.PACKAGE / Path(*module.split("."))).with_suffix(".py").exists(), (
+            name
+        )
