@@ -1,1 +1,1 @@
-"""The same jobs in other engines, each in a Python of its own: never a dependency of the package."""
+"""The same jobs in other engines, each in a Python of its own: no dependency of the package."""
