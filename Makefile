@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo bench faults partitions simulate endpoints scaling docs clean
+.PHONY: help setup test long check demo bench faults partitions simulate endpoints scaling docs clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,6 +12,9 @@ setup:  ## Make .venv with pinned versions; find or install Java 17
 
 test: setup  ## Check everything: style, types, import direction, doctests, tests
 	@scripts/check
+
+long: setup  ## Crash everywhere, and run all of the conformance suite on every host: what "make test" samples
+	@WALLAROO_ALL_POINTS=1 WALLAROO_ALL_RUNNERS=1 $(PYTHON) -m pytest -p no:cacheprovider tests/faults tests/conformance
 
 check: setup  ## The static part of "make test", in seconds: style, types, import direction, doctests
 	@scripts/check --static

@@ -100,7 +100,7 @@ def wallaroo(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
     return run
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share something expensive run in one process of `pytest -n`; others by file.
 

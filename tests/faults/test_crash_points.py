@@ -189,9 +189,18 @@ def restart(
 def test_a_crash_at_any_point_of_any_batch_changes_nothing(
     tmp_path: Path, undisturbed: tuple[Found, Counter[str]]
 ) -> None:
-    """Output, files, state and commits are the undisturbed run's, wherever the process died."""
+    """Output, files, state and commits are the undisturbed run's, wherever the process died.
+
+    Every kind of point the first time it is passed, and a quarter of all later times; with
+    ``WALLAROO_ALL_POINTS=1`` all of them.
+    """
     expected, points = undisturbed
-    plans = [(f"{name}:{nth}", ()) for name, nth in all_points(points)]
+    chosen = [
+        (name, nth)
+        for number, (name, nth) in enumerate(all_points(points))
+        if nth == 1 or number % 4 == 0 or os.environ.get("WALLAROO_ALL_POINTS")
+    ]
+    plans = [(f"{name}:{nth}", ()) for name, nth in chosen]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = list(
             pool.map(

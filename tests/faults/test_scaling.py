@@ -6,6 +6,8 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from wallaroo.cli.verify_course import verify_scaling
 from wallaroo.verify.harness import VerifyOptions
 from wallaroo.verify.scaling import every_pair
@@ -14,6 +16,7 @@ from wallaroo.verify.scaling import every_pair
 CHANGES = ("grow1", "shrink1")
 
 
+@pytest.mark.long
 def test_growing_and_shrinking_under_load_loses_nothing(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     """The harness itself checks, after each change, that joiners own key groups and leavers
     none.

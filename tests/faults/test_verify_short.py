@@ -33,6 +33,7 @@ def test_kills_of_every_kind_lose_and_double_nothing(tmp_path: Path) -> None:
     assert result.outputs == result.events > 0
 
 
+@pytest.mark.long
 def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path: Path) -> None:
     """One run after the other dies before the commit is published, after it, and when the sinks
     have been reported; then a worker does.

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +100,18 @@ def committing(
     drain: float = SECONDS,
     last: int = NO_BATCH,
     tokens: Sequence[StagedToken | None] = (),
+    retained: Sequence[Sequence[StagedToken | None]] = (),
     patience: Patience | None = None,
 ) -> Iterator[OutboxCommitter]:
-    """A committer that has recovered from a checkpoint whose last commit is ``last``."""
+    """A committer that has recovered from a checkpoint whose last commit is ``last``: with
+    ``tokens``, or with those of all commits that it retains.
+    """
     config = EgressConfig("127.0.0.1", port, str(staging), is_durable, resume)
     committer = LastCommitOnly(config, patience)
     try:
-        committer.recover(history_to(last), tokens)
+        history = history_to(last, retained=len(retained) or 16)
+        own = retained[-1] if retained else tokens
+        committer.recover(replace(history, tokens=tuple(retained)), own)
         yield committer
     finally:
         committer.close(drain)

@@ -284,13 +284,17 @@ def test_a_killed_driver_leaves_an_outbox_that_the_next_one_finishes(
     job = Job(tmp_path, is_durable=True)
     with Receiver(form="frames") as receiver:
         port = receiver.address[1]
+        committed = []
         with Driver(port, tmp_path, fault) as driver:
-            for last in range(3):
-                tokens = job.tokens(last, 4000)  # from here on it is in the checkpoint
-                if not driver.commit(last, tokens):
+            for batch in range(3):
+                committed.append(job.tokens(batch, 4000))  # from here on it is in the checkpoint
+                if not driver.commit(batch, committed[-1]):
                     break
-        with committing(port, tmp_path, is_durable=True, last=last, tokens=tokens) as committer:
-            committer.commit(commit_of(last + 1), job.tokens(last + 1, 10))
+        # a commit is forgotten only after what it named is listed as pending
+        with committing(
+            port, tmp_path, is_durable=True, retained=committed[-2:], last=batch
+        ) as next_:
+            next_.commit(commit_of(batch + 1), job.tokens(batch + 1, 10))
             assert receiver.wait_for(job.number, SECONDS)
         assert receiver.payloads == job.expected
 
