@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 from tests.simulation import model
@@ -151,9 +152,12 @@ class Simulation:
             snapshot_every=chance.choice((1, 2, 5)),
             sweep_every=chance.choice((1, 3)),
         )
+        clock = SimpleNamespace(monotonic=lambda: self._now() / 1e9)
         with (
             mock.patch.object(uuid, "uuid4", identity),
             mock.patch.object(time, "time_ns", self._now),
+            mock.patch("wallaroo.sinks.tcp.progress.time", clock),
+            mock.patch("wallaroo.runtime.housekeeping.time", clock),
             mock.patch("wallaroo.state.view_folders.boot_id", self._boot_id),
             mock.patch("wallaroo.sinks.tcp.committer.EgressProcess", self._new_egress),
             # which steps take how long is seldom of interest, and costs more than the steps
