@@ -100,33 +100,6 @@ def wallaroo(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
     return run
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share something expensive run in one process of `pytest -n`; others by file.
-
-    A test marked `apart` shares nothing and may run in any process.
-    """
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-
-
-def _group(item: pytest.Item) -> str:
-    fixtures: list[str] = getattr(item, "fixturenames", [])
-    parameters = getattr(getattr(item, "callspec", None), "params", {})
-    file = item.nodeid.split("::")[0]
-    if item.get_closest_marker("apart"):
-        return item.nodeid
-    if "broker" in fixtures:
-        return "kafka"
-    if "chromium" in fixtures:
-        return "browser"
-    if "conformance" in file:
-        return f"conformance, {parameters.get('runner', 'spark')}"
-    if "spark_session" in fixtures:
-        return "spark"
-    return file
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what this machine cannot run; where everything has to be there (CI), fail instead."""
     if item.get_closest_marker("postgres") and not _has_postgres():

@@ -34,7 +34,7 @@ from alphabet_oracle import running_totals  # noqa: E402  # found on the path se
 from market_spread_data import ORDER_FRAME, QUOTE_FRAME, Market, first  # noqa: E402
 from market_spread_oracle import Oracle  # noqa: E402
 
-pytestmark = [pytest.mark.java, pytest.mark.apart]
+pytestmark = pytest.mark.java
 
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 60.0

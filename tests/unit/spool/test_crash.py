@@ -14,7 +14,6 @@ import pytest
 from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
 from wallaroo.spool.format import INDEX_STRIDE_BYTES
 
-pytestmark = pytest.mark.apart
 SRC = str(Path(__file__).parents[3] / "src")
 WRITER = """
 import sys
