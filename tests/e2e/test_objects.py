@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def application(server: S3Server, *, watch: bool) -> wallaroo.Application:
     return wallaroo.build_application("items", wallaroo.source("items", items).to_sink(rows))
 
 
+def has_rows(store: fs.S, count: int) -> bool:
+    """Whether so many are there; asked once a second, as reading all of them keeps the server
+    busy.
+    """
+    time.sleep(1)
+    return len(rows_in(store)) == count
+
+
 def rows_in(store: fs.S3FileSystem) -> list[str]:
     """What an independent reader sees."""
     found = store.get_file_info(fs.FileSelector("bucket/out", allow_not_found=True))
@@ -76,7 +85,7 @@ def test_objects_are_read_in_ranges_and_written_once_while_the_store_is_killed(
         server.start()
         with store.open_output_stream("bucket/in/b.jsonl") as out:
             out.write(b'{"name": "the last"}\n')
-        eventually(lambda: len(rows_in(store)) == ITEMS + 1, "all rows", 90)
+        eventually(lambda: has_rows(store, ITEMS + 1), "all rows", 90)
         run.stop()
         assert run.wait(60)
         assert run.exception is None
