@@ -110,7 +110,10 @@ LAZY = {
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
-    ("wallaroo.engine.level", "wallaroo.engine.columns"): "only vectorized steps need numpy",
+    (
+        "wallaroo.engine.levels.stages",
+        "wallaroo.engine.columns",
+    ): "only vectorized steps need numpy",
     ("wallaroo.engine.stage", "wallaroo.engine.columns"): "the same",
     ("wallaroo.engine.columns.rows", "polars"): "only steps that ask for its frames need it",
     ("wallaroo.check.batches", "numpy"): "only states of a numpy dtype need it",

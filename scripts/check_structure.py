@@ -30,7 +30,6 @@ POSITIONAL_MAX = 8
 NAMED = re.compile(r"`(\w[\w/.]*/[\w/.]*)(?:`| )")  # a path on a page
 # Classes that may have more attributes: why.
 LARGE = {
-    "engine.level.Level": "builds the stages of a level and feeds them: to be divided into the two",
     "cli.receive.receiver.Receiver": "counters and options of one command",
     "connector_protocol.worker.SourceSession": "one automaton of the protocol",
     "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's class, attributes and all",
