@@ -167,11 +167,11 @@ def prepare(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """Let one command at a time change a cluster.  Raises PeerError where another one does not come
     to an end.
     """
-    deadline = time.monotonic() + LOCK_WAIT_S
+    deadline = time.monotonic() + wait_s
     with _lock_file(folder) as file:
         while True:
             try:

@@ -36,6 +36,8 @@ class Target:
     ledger: str
     sink: str
     checkpoint: str = ""  # its id, known when the committer recovers
+    # lines per sink and checkpoint; needed is one, the rest is for people who look
+    ledger_batches: int = 100
 
 
 def _text(value: str) -> str:

@@ -36,6 +36,7 @@ class Door:
     token: str = field(repr=False)
     max_size: int
     is_lines: bool
+    stored_s: float = STORED_S_MAX
 
     def is_allowed(self, authorization: str | None) -> bool:
         """Whether a request has the token."""
@@ -120,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
             frame = len(payload).to_bytes(4, "big") + payload
             stored = is_stored.set if number == len(payloads) else None
             self.server.inbox.put(Pushed(frame, None, stored))
-        if not payloads or is_stored.wait(STORED_S_MAX):
+        if not payloads or is_stored.wait(self.server.door.stored_s):
             self._answer(HTTPStatus.NO_CONTENT)
         else:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
