@@ -81,8 +81,7 @@ def length_reader(framing: Framing) -> struct.Struct:
     if header.size != framing.header_length or not 1 <= header.size <= 8:
         raise ValueError(
             f"length_fmt {framing.length_fmt!r} reads {header.size} bytes, header_length says "
-            f"{framing.header_length}; "
-            "both must agree, between 1 and 8."
+            f"{framing.header_length}; both must agree, between 1 and 8."
         )
     return header
 

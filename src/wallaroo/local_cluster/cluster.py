@@ -250,9 +250,8 @@ class LocalCluster:
         if record and record.is_running():
             raise PeerError(
                 f"A cluster is running in {self.folder}, at {record.url}. "
-                f"{self._command('add-worker')} makes it larger, "
-                f"{self._command('stop')} ends it; a second one needs a folder of its own: --dir "
-                f"DIR."
+                f"{self._command('add-worker')} makes it larger, {self._command('stop')} ends it; "
+                "a second one needs a folder of its own: --dir DIR."
             )
         processes.kill(processes.marked(*self._daemons.marks))  # what outlived an earlier one
 

@@ -149,8 +149,8 @@ def is_ours(folder: Path) -> bool:
 
 
 def prepare(folder: Path) -> None:
-    """Make a folder for a cluster.  Raises PeerError where it cannot be made, or is another
-    else's.
+    """Make a folder for a cluster.  Raises PeerError where it cannot be made, or holds other
+    files.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -85,8 +85,7 @@ class _Writers(dict[type[Any], Callable[[Any], str]]):
                 return WRITERS[base]
         raise TypeError(
             f"a {kind.__name__} cannot be written to PostgreSQL; turn it into str, int, float, "
-            f"bool, bytes, Decimal, "
-            f"a date or time, UUID, None, or a dict or list (written as JSON)"
+            "bool, bytes, Decimal, a date or time, UUID, None, or a dict or list (written as JSON)"
         )
 
 
@@ -130,8 +129,7 @@ class _RowFunction:
         count = len(self._columns)
         return (
             f"an encoder for PostgreSQL must return a tuple of {count} value{'s' * (count > 1)}, "
-            f"for the "
-            f"column{'s' * (count > 1)} {', '.join(self._columns)}"
+            f"for the column{'s' * (count > 1)} {', '.join(self._columns)}"
         )
 
 

@@ -44,8 +44,7 @@ DEFAULTS: dict[str, Any] = {
 }
 # Classes of SQLSTATE (manual, appendix A) that pass by themselves or by work on the server:
 # connection, authorisation, no such database, rollback, resources (a full disk), locks,
-# intervention
-# (a shutdown), system errors.
+# intervention (a shutdown), system errors.
 PASSING = frozenset({"08", "28", "3D", "40", "53", "55", "57", "58"})
 READ_ONLY = "25006"  # a standby: after a failover the name leads to the new primary
 WAYS_ON = (

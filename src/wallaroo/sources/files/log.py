@@ -153,8 +153,7 @@ class FilesLog(SourceLog):
         except (OSError, ValueError) as error:  # Arrow's errors of files are ValueErrors
             raise PeerError(
                 f"source '{self._source}': {part.partition} cannot be read: {_words(error)}. "
-                f"Nothing "
-                f"is lost: correct it, then run again."
+                "Nothing is lost: correct it, then run again."
             ) from error
 
     # -- the list of files ------------------------------------------------------------------------
@@ -170,8 +169,7 @@ class FilesLog(SourceLog):
             elif time.monotonic() >= until:
                 raise PeerError(
                     f"Source '{self._source}': {self._seen.error}. Is the path right, and may it "
-                    f"be "
-                    f"read?"
+                    "be read?"
                 )
             else:
                 time.sleep(RETRY_S)
@@ -202,16 +200,14 @@ class FilesLog(SourceLog):
                 raise PeerError(
                     f"Source '{self._source}': {name} had {size:,} bytes when it was found and has "
                     f"{sizes[name]:,} now. A file has to be complete when it appears: write it "
-                    f"under "
-                    f"another name, such as .{name.rpartition('/')[2]}, and rename it."
+                    f"under another name, such as .{name.rpartition('/')[2]}, and rename it."
                 )
             if name in sizes:
                 files[name] = [done, size]
             elif done < size:
                 raise PeerError(
                     f"Source '{self._source}': {name} is gone after {done:,} of {size:,} bytes "
-                    f"were "
-                    f"read. Put it back, then run again."
+                    "were read. Put it back, then run again."
                 )
         return files
 
