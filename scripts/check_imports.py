@@ -29,6 +29,7 @@ GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph 
 # outside of this package.
 _BELOW = (
     "errors",
+    "lines",
     "steps",
     "framing",
     "context",
@@ -39,7 +40,7 @@ _BELOW = (
 )
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
-    "framing": ("errors",),
+    "framing": ("errors", "lines"),
     "graph": (*_BELOW, "graph"),
     "windows": (*_BELOW, "windows"),
     "vectorized": _BELOW,

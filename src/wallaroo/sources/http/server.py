@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
 from wallaroo.errors import PeerError
+from wallaroo.lines import split_lines
 from wallaroo.sources.inbox import Inbox, Pushed
 from wallaroo.tls import TLS
 from wallaroo.tls_sockets import server_context
@@ -49,7 +50,7 @@ class Door:
         """Cut a body."""
         if not self.is_lines:
             return [body]
-        return [line for line in (part.rstrip(b"\r") for part in body.split(b"\n")) if line]
+        return [line for line in split_lines(body) if line]
 
 
 class _Server(ThreadingHTTPServer):
