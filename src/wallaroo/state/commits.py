@@ -70,6 +70,7 @@ class CommitLog:
     def __init__(self, storage: Storage):
         self._storage = storage
         self._known: dict[int, Commit] = {}
+        self._delta_files: dict[int, tuple[str, ...]] = {}  # by commit
         self._runs: dict[int, Run] = {}
         self._read_from = 0  # the oldest run that may have grown since it was read
         self._is_appending = False
@@ -167,6 +168,20 @@ class CommitLog:
         commits = map(self.read, self.batches())
         seen = {commit.emitted: tuple(commit.sinks.get(sink, ())) for commit in commits}
         return CommitHistory(checkpoint, tuple(seen), tuple(seen.values()))
+
+    def delta_files(self, oldest: int) -> frozenset[str]:
+        """Return the names of the delta files of all commits from ``oldest`` on.  Each commit is
+        read for it once, and need not be kept for it.
+        """
+        known = self._delta_files
+        needed = [batch for batch in self.batches() if batch >= oldest]
+        self._delta_files = {
+            batch: known[batch] if batch in known else self._files_of(batch) for batch in needed
+        }
+        return frozenset(file for files in self._delta_files.values() for file in files)
+
+    def _files_of(self, batch: int) -> tuple[str, ...]:
+        return tuple(delta.file for delta in self.read(batch).deltas if not delta.inline)
 
     # -- writing, by the one run or command that holds the checkpoint
 
