@@ -90,7 +90,7 @@ class CommitLog:
 
     def _look_at_runs(self, names: Iterable[str]) -> None:
         """Read what was added to runs; forget those that are gone."""
-        there = sorted(int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX))
+        there = sorted(_starts(names))
         self._runs = {first: self._runs.get(first) or Run(first) for first in there}
         for first in there:
             if first >= self._read_from:
@@ -128,10 +128,13 @@ class CommitLog:
         return commit
 
     def _in_a_run(self, batch: int) -> Commit | None:
-        self._look_at_runs(self._storage.names(COMMITS))
-        run = self._run_of(batch)
-        if run is not None and batch not in self._known:
-            self._read_run(Run(run.first))  # it was read, and forgotten
+        """Read the run that holds the commit, and no other: a task that starts needs the newest
+        ones of many.
+        """
+        starts = (start for start in _starts(self._storage.names(COMMITS)) if start <= batch)
+        first = max(starts, default=None)
+        if first is not None:
+            self._read_run(Run(first))
         return self._known.get(batch)
 
     def _run_of(self, batch: int) -> Run | None:
@@ -289,6 +292,11 @@ class CommitLog:
         """Drop cached commits older than ``batch`` from memory."""
         for old in [known for known in self._known if known < batch]:
             del self._known[old]
+
+
+def _starts(names: Iterable[str]) -> list[int]:
+    """The first commit of each run among these names."""
+    return [int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX)]
 
 
 def broken_link(before: Commit | None, commit: Commit, checkpoint: str) -> str:

@@ -253,3 +253,22 @@ def test_files_of_old_commits_are_kept_and_their_commits_read_once(
 
     assert checkpoint.storage.names("deltas") == [file.removeprefix("deltas/") for file in files]
     assert checkpoint.commits.delta_files(3) == {files[3]}
+
+
+def test_a_commit_is_found_without_reading_other_runs(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that begins again needs the newest of many."""
+    checkpoint.commits.append_from_here(run_bytes_max=1)
+    publish(checkpoint, *range(6))
+    read: list[str] = []
+    whole = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or whole(path))
+
+    log = CommitLog(checkpoint.storage)
+    assert [log.read(batch).id for batch in (5, 3)] == ["id 5", "id 3"]
+
+    assert [name for name in read if name.endswith(".run")] == [
+        f"{5:020d}.run",
+        f"{3:020d}.run",
+    ]
