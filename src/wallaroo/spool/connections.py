@@ -9,7 +9,7 @@ The invariants:
   number, but for those listed, all events are among the first so many of the log.  It is a hint,
   not synced: a connection that is not known to be closed counts as open.
 * No two connections of a spool that gave events have the same number, and the later one has the
-  higher number, whatever the clock does and whoever died: the spool's head says which number
+  higher number, whatever the clock does and whatever died: the spool's head says which number
   follows, and what is found after the head raises it.  Numbers begin again after ``NUMBERS``.
 """
 

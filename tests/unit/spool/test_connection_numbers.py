@@ -1,4 +1,4 @@
-"""Numbers of connections: none comes twice, whoever died and whatever the clock says."""
+"""Numbers of connections: none comes twice, whatever died and whatever the clock says."""
 
 from __future__ import annotations
 
