@@ -40,6 +40,7 @@ from wallaroo.deferred import deferred
 if TYPE_CHECKING:
     from wallaroo.identity import CommitHistory, CommitId
     from wallaroo.sinks.function import FunctionSinkConfig
+    from wallaroo.sinks.http.config import HTTPSinkConfig
     from wallaroo.sinks.interface import (
         SinkCommitter,
         SinkConfig,
@@ -60,6 +61,7 @@ else:
         {
             "wallaroo.identity": ("CommitHistory", "CommitId"),
             "wallaroo.sinks.function": ("FunctionSinkConfig",),
+            "wallaroo.sinks.http.config": ("HTTPSinkConfig",),
             "wallaroo.sinks.interface": (
                 "SinkCommitter",
                 "SinkConfig",
@@ -92,6 +94,8 @@ __all__ = [
     "StagedWriter", "read_staged", "remove_staged", "remove_orphans",
     # a function of your own
     "FunctionSinkConfig",
+    # requests
+    "HTTPSinkConfig",
     # Redis
     "RedisSinkConfig",
     # files by size and time, and objects
