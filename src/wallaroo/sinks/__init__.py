@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from wallaroo.sinks.kafka.records import KafkaOutput
     from wallaroo.sinks.postgres.config import PostgresSinkConfig
     from wallaroo.sinks.postgres.rows import copy_row, row_encoder
+    from wallaroo.sinks.rabbitmq.config import RabbitMQSinkConfig
     from wallaroo.sinks.redis.config import RedisSinkConfig
     from wallaroo.sinks.rolling.config import RollingSinkConfig
     from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
@@ -73,6 +74,7 @@ else:
             "wallaroo.sinks.kafka.records": ("KafkaOutput",),
             "wallaroo.sinks.postgres.config": ("PostgresSinkConfig",),
             "wallaroo.sinks.postgres.rows": ("copy_row", "row_encoder"),
+            "wallaroo.sinks.rabbitmq.config": ("RabbitMQSinkConfig",),
             "wallaroo.sinks.redis.config": ("RedisSinkConfig",),
             "wallaroo.sinks.rolling.config": ("RollingSinkConfig",),
             "wallaroo.sinks.staging": (
@@ -96,6 +98,8 @@ __all__ = [
     "FunctionSinkConfig",
     # requests
     "HTTPSinkConfig",
+    # RabbitMQ
+    "RabbitMQSinkConfig",
     # Redis
     "RedisSinkConfig",
     # files by size and time, and objects
