@@ -16,7 +16,7 @@ from pathlib import Path
 
 from wallaroo.ingress.acks import Streams
 from wallaroo.spool import SpoolFullError, SpoolWriter
-from wallaroo.spool.connections import NUMBERS, OpenConnections, first_number, write_open
+from wallaroo.spool.connections import NUMBERS, OpenConnections, write_open
 
 LOOK_S = 0.02  # between looks at the backlog
 LOOK_FRACTION = 1 / 16  # of the backlog's bound: look earlier when this much came
@@ -28,9 +28,9 @@ CLOSED_S = 0.05  # between two notes of connections that have closed
 class ConnectionNumbers:
     """Numbers for the connections of a source, and which of them are open."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, following: int) -> None:
         self._folder = folder
-        self._following = first_number()  # the next connection's
+        self._following = following  # the next connection's
         self._open: set[int] = set()
         self._has_closed = True  # what an earlier process had open
         self._noted_at = 0.0
@@ -100,7 +100,7 @@ class SourceStore:
         self.rejected = 0
         self.streams = streams
         self._writer = writer
-        self._numbers = ConnectionNumbers(writer.folder)
+        self._numbers = ConnectionNumbers(writer.folder, writer.following)
         self._backlog = Backlog(writer, backlog_bytes_max)
         self._is_stopping = is_stopping
         self._log = log

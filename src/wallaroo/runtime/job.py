@@ -25,6 +25,7 @@ from wallaroo.runtime.stacks import listen
 from wallaroo.session import pack_session, unpack_session
 from wallaroo.sources.log import Range, SourceLog
 from wallaroo.state.commits import Commit
+from wallaroo.state.history import Version
 from wallaroo.state.storage import LocalStorage
 from wallaroo.state.view_folders import use_view
 from wallaroo.steps import Step, pickle_by_name
@@ -139,6 +140,13 @@ class BatchJob:
     writes_snapshots: bool  # whether the state level writes those that are due
     time: BatchTime = NO_TIME
     is_sampled: bool = True  # whether tasks measure what the steps of some events take
+
+    @property
+    def version(self) -> Version:
+        """The last committed batch; without an id where no commit is at hand."""
+        last = self.commits[-1] if self.commits else None
+        is_known = last is not None and last.batch == self.committed
+        return Version(self.committed, last.id if last is not None and is_known else "")
 
 
 _plans: dict[str, Plan] = {}

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 
-from wallaroo.durable.two_slots import read_two_slots
+from wallaroo.durable.slots import read_slots
 from wallaroo.errors import CheckpointError
 from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import (
@@ -38,7 +38,7 @@ class SpoolReader:
         """Return what the writer has published last; the beginning where it has published
         nothing.
         """
-        content = read_two_slots(self.folder / "head")
+        content = read_slots(self.folder / "head")
         return unpack_head(content) if content else Head()
 
     def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:

@@ -20,9 +20,10 @@ from pathlib import Path
 
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
-from wallaroo.durable.two_slots import TwoSlotFile
+from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
+from wallaroo.spool.connections import following
 from wallaroo.spool.format import (
     SEGMENT_BYTES_MAX,
     Boundary,
@@ -46,7 +47,7 @@ class _PublishedHead:
         self.position = position  # published last
         self._folder = folder
         self._checkpoint = checkpoint
-        self._file = TwoSlotFile(folder / "head")
+        self._file = SlotFile(folder / "head")
 
     def write(self, head: Head) -> None:
         """Let readers see it.  Raises SpoolFullError or SpoolDiskError."""
@@ -99,6 +100,7 @@ class SpoolWriter:
             )
             self.position: Boundary = recovered.position
             self.last_resume: bytes = recovered.last_resume
+            self.following: int = recovered.following  # the next connection's number
             self._segments = recovered.segments or [segment_at(folder, recovered.position)]
             if recovered.segments:
                 self._file = SegmentFile(self._segments[-1], recovered.index_byte)
@@ -138,6 +140,7 @@ class SpoolWriter:
             raise disk_error(self.folder, error) from error
         self.position = Boundary(start + length, self.position.events + events)
         self.last_resume = resume
+        self.following = following(self.following, connection)
 
     def publish(
         self,
@@ -156,7 +159,17 @@ class SpoolWriter:
         """
         self._sync()
         fault_point("spool.head")
-        self._head.write(Head(self.position, is_ended, is_paused, connections, rejected, error))
+        self._head.write(
+            Head(
+                self.position,
+                is_ended,
+                is_paused,
+                connections,
+                rejected,
+                error,
+                following=self.following,
+            )
+        )
         wake_run()
         return self.position
 
@@ -171,6 +184,7 @@ class SpoolWriter:
                 connections=connections,
                 rejected=rejected,
                 error=error,
+                following=self.following,
             )
         )
 

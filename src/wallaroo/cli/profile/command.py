@@ -27,7 +27,6 @@ from wallaroo.cli.profile.processes import ProcessFigures, cpu_seconds, processe
 from wallaroo.cli.tables import print_table
 from wallaroo.cli.targets import Target, as_target, is_place, only_one, target_of
 from wallaroo.errors import PeerError, PipelineError, Problem
-from wallaroo.status_api.client import ask
 from wallaroo.status_api.discovery import running
 
 POLL_S = 0.25
@@ -127,7 +126,7 @@ def _flame_graph(target: Target, options: argparse.Namespace) -> FlameGraph | No
 
 
 def _details(target: Target) -> Details:
-    found: Details = json.loads(ask(target.address, "/details", token=target.token).body)
+    found: Details = json.loads(target.ask("/details").body)
     return found
 
 
@@ -181,7 +180,7 @@ def _started(run: subprocess.Popen[bytes]) -> Target:
 
 
 def _is_running(target: Target) -> bool:
-    status = json.loads(ask(target.address, "/status", token=target.token).body)
+    status = json.loads(target.ask("/status").body)
     return bool(status["state"] == "running")
 
 

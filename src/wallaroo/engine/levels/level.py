@@ -126,7 +126,7 @@ class Level:
             return self.feed_payloads(source, run, receipt_ms), None
         payloads = frame_splitter(head.framing)(run) if isinstance(run, bytes) else run
         built = self._stages.built[stage.id]
-        if self._stages.has_time or built.has_hooks:
+        if self._plan.has_time or built.has_hooks:
             return self.feed_payloads(source, payloads, receipt_ms, partition, times), None
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
         timer = StageTimer(self._plan, stage, None, clock)
@@ -175,12 +175,12 @@ class Level:
         """Move time to where it is after the batch's input: operators may emit what was waiting for
         it, also where no input came.
         """
-        if self.number == 0 or not (self._stages.has_time or self._plan.has_end):
+        if self.number == 0 or not (self._plan.has_time or self._plan.has_end):
             return
         after_ns = self._time.after_ns()
         is_final = self._time.is_final
         for stage, built in self._stages.built.items():
-            reached_ns = behind(after_ns, self._stages.holds_ns[stage])
+            reached_ns = behind(after_ns, self._plan.holds_ns[stage])
             built.time.reached_ns = reached_ns
             built.advance(TIME_MAX if is_final else reached_ns, is_final)
 

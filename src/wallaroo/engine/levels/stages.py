@@ -49,8 +49,6 @@ class LevelStages:
         time: BatchTime,
     ):
         self.plan = plan
-        self.has_time = plan.has_time
-        self.holds_ns = plan.holds_ns
         self.packing = packing_of(plan.serializer)
         of_level = [stage for stage in plan.stages if stage.level == level]
         self.blocks = _block_stages(plan, of_level, self.packing)
@@ -62,7 +60,7 @@ class LevelStages:
         self._keys_of = _own_keys(committed, groups)
         owners = tasks_by_group(tasks, plan.key_groups)
         for stage in self.stages:
-            began_ns = behind(time.before.watermark_ns, self.holds_ns[stage.id])
+            began_ns = behind(time.before.watermark_ns, plan.holds_ns[stage.id])
             moment = StageTime(time.clock_ns, began_ns)
             if isinstance(stage.exit, ToExchange):
                 self.exchanges[stage.id] = self._exchange(stage, stage.exit, task, owners, moment)
@@ -102,7 +100,7 @@ class LevelStages:
             task,
             owners,
             FRAMES if leave.is_raw else self.packing,
-            time if self.has_time else None,
+            time if self.plan.has_time else None,
         )
 
     def build(self, stage: Stage, time: StageTime, around: Around | None = None) -> BuiltStage:

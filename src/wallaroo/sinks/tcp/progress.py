@@ -24,7 +24,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from wallaroo.durable.two_slots import TwoSlotFile, read_two_slots
+from wallaroo.durable.slots import SlotFile, read_slots
 from wallaroo.durable.whole_file import sync_folder, temporary_name
 from wallaroo.errors import CheckpointError
 from wallaroo.faults import fault_point
@@ -65,7 +65,7 @@ def read_progress(staging: Path) -> Progress | None:
     Raises CheckpointError where the file is damaged or of another format.
     """
     path = staging / NAME
-    content = read_two_slots(path)
+    content = read_slots(path)
     if content is None:
         # all zero: a start died between making the file and the first record
         if path.exists() and path.read_bytes().strip(b"\0"):
@@ -84,7 +84,7 @@ def begin_progress(staging: Path, progress: Progress, is_durable: bool) -> None:
     unfinished = path if path.exists() else temporary_name(path)
     if unfinished != path:
         unfinished.unlink(missing_ok=True)
-    file = TwoSlotFile(unfinished)
+    file = SlotFile(unfinished)
     try:
         fault_point("outbox.progress")
         file.write(_encoded(progress))
@@ -109,7 +109,7 @@ class ProgressFile:
                 f"{path} is missing, so how far the output has left is unknown. Restore the folder "
                 f"from a copy of the checkpoint, or start over with --fresh."
             )
-        self._file = TwoSlotFile(path)
+        self._file = SlotFile(path, is_durable)
         if self._file.found is None:
             raise _damaged(path)
         self._is_durable = is_durable
