@@ -30,7 +30,6 @@ from wallaroo.errors import (
 from wallaroo.ingress.config import (
     BACKLOG_BYTES_MAX,
     HANDSHAKE_S,
-    ConnectorOptions,
     IngressConfig,
     IngressSource,
     write_config,
@@ -39,9 +38,8 @@ from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
 from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
 from wallaroo.range_server.server import RangeConfig, write_range_config
 from wallaroo.range_server.wire import SECRET_BYTES
-from wallaroo.sources.connector import SourceConnectorConfig
 from wallaroo.sources.interface import FedBy, SourceConfig
-from wallaroo.sources.tcp import TCPSourceConfig
+from wallaroo.sources.listening import Listening
 from wallaroo.spool import folder_of
 from wallaroo.spool.waking import VARIABLE as WAKE
 from wallaroo.steps import pickle_by_name
@@ -57,8 +55,6 @@ PORT_TRIES_S = 5.0  # a killed process's port may be taken for a moment
 INGRESS = "wallaroo.ingress"
 FEEDER = "wallaroo.ingress.feeder"
 RANGES = "wallaroo.range_server.server"
-# sources that the ingress reads
-LISTENING = (TCPSourceConfig, SourceConnectorConfig)
 
 Address = tuple[str, int]
 _ERRORS: dict[str, type[WallarooError]] = {
@@ -126,13 +122,9 @@ class Feeders:
         self._environment = {WAKE: wake} if wake else {}
         self._is_stopping = is_stopping
         make_private(spool_root, is_durable=is_durable)
-        listening = [
-            source
-            for source in sources
-            if isinstance(source, LISTENING) and getattr(source, "valid", True)
-        ]
+        listening = [(source, at) for source in sources if (at := source.listening) is not None]
         others = [source for source in sources if source.fed_by is FedBy.FEEDER]
-        counted = [source.name for source in listening if isinstance(source, TCPSourceConfig)]
+        counted = [source.name for source, at in listening if at.can_acknowledge]
         ports = {name: 0 for name in counted if is_acknowledged} | dict(ack_ports or {})
         try:
             if serve_on is not None:
@@ -144,8 +136,8 @@ class Feeders:
                 self._start_ranges()
             if listening:
                 tcp = tuple(
-                    _ingress_source(source, spool_root, ports.get(source.name))
-                    for source in listening
+                    _ingress_source(source, at, spool_root, ports.get(source.name))
+                    for source, at in listening
                 )
                 self._ingress = (
                     IngressConfig(tcp, is_durable, backlog_bytes_max, checkpoint, handshake_s),
@@ -339,23 +331,12 @@ def _failure(child: Child, word: str, content: Any) -> WallarooError:
 
 
 def _ingress_source(
-    source: TCPSourceConfig | SourceConnectorConfig, spool_root: Path, ack_port: int | None
+    source: SourceConfig, at: Listening, spool_root: Path, ack_port: int | None
 ) -> IngressSource:
     folder = str(folder_of(spool_root, source.name))
-    connector = (
-        ConnectorOptions(source.cookie, source.max_credits, source.refill_credits)
-        if isinstance(source, SourceConnectorConfig)
-        else None
-    )
+    framing = source.wire_framing
     return IngressSource(
-        source.name,
-        source.host,
-        int(source.port),
-        folder,
-        source.wire_framing,
-        ack_port,
-        getattr(source, "tls", None),  # the connector protocol has none
-        connector,
+        source.name, at.host, at.port, folder, framing, ack_port, at.tls, at.connector
     )
 
 

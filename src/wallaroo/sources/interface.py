@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 from wallaroo.errors import InternalError, Problem, WallarooParameterError
 from wallaroo.framing import Framing
 from wallaroo.sources.feed import Feed
+from wallaroo.sources.listening import Listening
 from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
 
@@ -73,6 +74,11 @@ class SourceConfig(ABC, Generic[Event]):
     def has_plain_payloads(self) -> bool:
         """Whether decoders are called with bytes, which can travel undecoded."""
         return True
+
+    @property
+    def listening(self) -> Listening | None:
+        """Where the ingress listens for its clients; None where it does not."""
+        return None
 
     def open_log(self, context: LogContext) -> SourceLog:
         """Return what a run reads: the spool, unless the source keeps a log itself."""

@@ -34,11 +34,12 @@ from wallaroo.connector_protocol.worker import (
 )
 from wallaroo.framing import framer
 from wallaroo.ingress.acks import Streams as StoredStreams
-from wallaroo.ingress.config import ConnectorOptions, IngressSource
+from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.listener import Listener, ListenerContext
 from wallaroo.ingress.ports import Address
 from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, stream_key
+from wallaroo.sources.listening import ConnectorOptions
 from wallaroo.tls_sockets import TlsSocket
 
 READ_BYTES = 64 * 1024
