@@ -5,7 +5,7 @@ Where it runs: pure (in workers, and in the in-process runner).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,7 +45,14 @@ from wallaroo.engine.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
 from wallaroo.engine.stage import Around, BuiltStage, Policy, build_output, build_stage, sinks_of
 from wallaroo.engine.watermarks import NO_TIME, ONE, BatchTime, after_batch, settled_sources
 from wallaroo.framing import frame_splitter
-from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
+from wallaroo.plan.model import (
+    BranchEntry,
+    Plan,
+    SourceEntry,
+    Stage,
+    ToExchange,
+    branches_of,
+)
 from wallaroo.steps import Decoder, EventTime, Step
 
 if TYPE_CHECKING:
@@ -121,12 +128,7 @@ class Level:
         }
         self.failures = self._watch_failures(batch)
         owners = tasks_by_group(tasks, plan.key_groups)
-        self._times = {
-            stage.id: StageTime(
-                time.clock_ns, behind(time.before.watermark_ns, self._holds_ns[stage.id])
-            )
-            for stage in stages
-        }
+        self._times = self._stage_times(stages)
         self._exchanges = {
             stage.id: self._exchange(stage, stage.exit, task, owners)
             for stage in stages
@@ -144,7 +146,7 @@ class Level:
             for step in stage.steps
             if step.keeps_entries
         }
-        self._built = {stage.id: self._build(stage) for stage in stages}
+        self._built = self._build_all(stages)
         self._stage_of = {
             stage.entry.source: stage.id for stage in stages if isinstance(stage.entry, SourceEntry)
         }
@@ -169,10 +171,42 @@ class Level:
             if self._has_time
         }
 
+    def _stage_times(self, stages: Iterable[Stage]) -> dict[int, StageTime]:
+        """One for each stage that is fed; its branches share it."""
+        times: dict[int, StageTime] = {}
+        before_ns = self._batch_time.before.watermark_ns
+        for stage in stages:
+            times[stage.id] = (
+                times[stage.entry.stage]
+                if isinstance(stage.entry, BranchEntry)
+                else StageTime(
+                    self._batch_time.clock_ns, behind(before_ns, self._holds_ns[stage.id])
+                )
+            )
+        return times
+
+    def _build_all(self, stages: Iterable[Stage]) -> dict[int, BuiltStage]:
+        """Build branches before the stages that they belong to; return all in order."""
+        built: dict[int, BuiltStage] = {}
+        for stage in sorted(stages, key=lambda stage: stage.id, reverse=True):
+            branches = {
+                branch: self._fused(branch, built[branch].emit) for branch in branches_of(stage)
+            }
+            built[stage.id] = self._build(stage, branches)
+        return dict(sorted(built.items()))
+
     def _partition_times(self, source: int, stage: int) -> PartitionTimes:
         name, how = self._source_times[source]
-        exchange = self._exchanges.get(stage)
-        turned = exchange.turn if exchange is not None else _no_turn
+        turns = [
+            exchange.turn
+            for origin, exchange in self._exchanges.items()
+            if self.plan.head_of(self.plan.stages[origin]).id == stage
+        ]
+
+        def turned(partition: str) -> None:
+            for turn in turns:
+                turn(partition)
+
         return PartitionTimes(self._times[stage], self._batch_time.known(source, name, how), turned)
 
     def _exchange(self, stage: Stage, leave: ToExchange, task: int, owners: tuple[int, ...]) -> Any:
@@ -234,20 +268,28 @@ class Level:
 
     def _policy(self, stage: Stage) -> Policy:
         """The policies of a stage's steps; a stage that reads a source can name it."""
-        if not isinstance(stage.entry, SourceEntry):
+        source = self.plan.source_of(stage)
+        if source is None:
             return self.failures.policy
-        return partial(
-            self.failures.policy, source=self.plan.sources[stage.entry.source].config.name
-        )
+        return partial(self.failures.policy, source=source.config.name)
 
     def _packing_of(self, leave: ToExchange) -> Packing:
         return FRAMES if leave.is_raw else self._packing
 
-    def _build(self, stage: Stage, around: Around | None = None) -> BuiltStage:
+    def _build(
+        self, stage: Stage, branches: Mapping[int, Emit], around: Around | None = None
+    ) -> BuiltStage:
         policy = self._policy(stage)
         exchange = self._exchanges.get(stage.id)
         of_blocks = self._blocks and self._blocks.output(stage, exchange, self.outputs, policy)
-        output = of_blocks or build_output(self.plan, stage, exchange, self.outputs, policy)
+        output = of_blocks or build_output(
+            self.plan,
+            stage,
+            exchange,
+            self.outputs,
+            policy,
+            tuple(branches[branch] for branch in branches_of(stage)),
+        )
         return build_stage(
             stage,
             self.states,
@@ -257,6 +299,7 @@ class Level:
             self._times[stage.id],
             self.stores,
             self._own_keys,
+            self._holds_ns[stage.id] - self._holds_ns[self.plan.head_of(stage).id],
         )
 
     def _payloads_head(self, stage: Stage, emit: Emit) -> Callable[[Payloads], None]:
@@ -367,7 +410,7 @@ class Level:
 
     def settled(self, block: Block) -> Block:
         """Return a block of level 0 with the watermarks that its place in its source gives it."""
-        entry = self.plan.stages[block.origin].entry
+        entry = self.plan.head_of(self.plan.stages[block.origin]).entry
         if not block.partitions or not isinstance(entry, SourceEntry) or self.number != 1:
             return block
         _, how = self._source_times[entry.source]
@@ -420,7 +463,7 @@ class Level:
         clock: Clock,
         partition: str | int = "",
         times: Times | None = None,
-    ) -> tuple[int, StageSample | None]:
+    ) -> tuple[int, tuple[StageSample, ...]]:
         """Like ``feed_frames`` or ``feed_payloads``, with the steps of the first events timed if
         that can be done.
         """
@@ -431,35 +474,48 @@ class Level:
         )
         if self._blocks is not None and self._blocks.has_blocks(stage.id):
             if isinstance(run, bytes):
-                return self.feed_frames(source, run, receipt_ms), None
-            return self.feed_payloads(source, run, receipt_ms), None
+                return self.feed_frames(source, run, receipt_ms), ()
+            return self.feed_payloads(source, run, receipt_ms), ()
         framing = self.plan.sources[source].config.wire_framing
         payloads = frame_splitter(framing)(run) if isinstance(run, bytes) else run
         if self._has_time or self._built[stage.id].has_hooks:
-            return self.feed_payloads(source, payloads, receipt_ms, partition, times), None
+            return self.feed_payloads(source, payloads, receipt_ms, partition, times), ()
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
         timer = StageTimer(self.plan, stage, None, clock)
-        timed = self._payloads_head(stage, self._build(stage, timer.around).emit)
+        timed = self._payloads_head(stage, self._twin(stage, timer))
         first = payloads[:EVENTS_MAX]
-        sample = timer.measure(lambda: timed(first), len(first), ())
+        samples = timer.measure(lambda: timed(first), len(first), ())
         self._payload_heads[source](payloads[EVENTS_MAX:])
-        return len(payloads), sample
+        return len(payloads), samples
 
-    def sample_block(self, block: Block, clock: Clock) -> StageSample | None:
+    def _twin(self, stage: Stage, timer: StageTimer) -> Emit:
+        """Build a stage again, and its branches, with what measures them."""
+        branches: dict[int, Emit] = {}
+        for branch in branches_of(stage):
+            built = self._built[branch]
+            own = timer.of_branch(self.plan.stages[branch], is_whole=built.has_hooks)
+            branches[branch] = (
+                own.around(built.emit, 0)
+                if built.has_hooks
+                else self._twin(self.plan.stages[branch], own)
+            )
+        return self._build(stage, branches, timer.around).emit
+
+    def sample_block(self, block: Block, clock: Clock) -> tuple[StageSample, ...]:
         """Like ``feed_block``, with the steps of the first events timed if that can be done."""
         is_vectorized = self._blocks is not None and self._blocks.has_blocks(block.stage)
         if block.times is not None or is_vectorized or self._built[block.stage].has_hooks:
             self.feed_block(block)
-            return None
+            return ()
         stage = self.plan.stages[block.stage]
         self._receipt_ms = max(self._receipt_ms, block.receipt_ms)
         keys, values = self._unpack[block.kind](block.packed)
         timer = StageTimer(self.plan, stage, block.origin, clock)
-        timed = self._keyed_head(block, self._build(stage, timer.around).emit)
+        timed = self._keyed_head(block, self._twin(stage, timer))
         first = keys[:EVENTS_MAX]
-        sample = timer.measure(lambda: timed(first, values[:EVENTS_MAX]), len(first), first)
+        samples = timer.measure(lambda: timed(first, values[:EVENTS_MAX]), len(first), first)
         self._keyed_head(block, self._built[stage.id].emit)(keys[EVENTS_MAX:], values[EVENTS_MAX:])
-        return sample
+        return samples
 
     def _timed_head(self, block: Block) -> Timed:
         """The head for the block and all others from its origin."""
@@ -492,7 +548,8 @@ class Level:
         after = after_batch(self._batch_time, self._source_times, self._heard)
         is_final = self._batch_time.is_final
         for stage, built in self._built.items():
-            reached_ns = behind(after.watermark_ns, self._holds_ns[stage])
+            head = self.plan.head_of(self.plan.stages[stage])
+            reached_ns = behind(after.watermark_ns, self._holds_ns[head.id])
             built.time.reached_ns = reached_ns
             built.advance(TIME_MAX if is_final else reached_ns, is_final)
 
@@ -535,7 +592,3 @@ def _note(found: list[int], due_ns: int | None, late_ns: int = 0) -> None:
     """Add when something is due by the watermark of sources, unless only the end makes it due."""
     if due_ns is not None:
         found.append(min(due_ns + late_ns, TIME_MAX))
-
-
-def _no_turn(partition: str) -> None:
-    """A stage without an exchange: nothing asks where its events came from."""
