@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 from wallaroo.api.decorators import check_on_error
 from wallaroo.api.times import hours
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.gathering import gather
 from wallaroo.graph.nodes import (
     BranchNode,
     CollectNode,
@@ -405,6 +406,29 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         """
         spec = JoinSpec(max_age, how)
         return _joined(self, right, LatestJoin(combine or pair, name, on_error, spec, user_place()))
+
+    def batch(
+        self: KeyedPipeline[K, Event], n: int, *, within: int | None = None, name: str = "batch"
+    ) -> KeyedPipeline[K, list[Event]]:
+        """Give the events of each key in lists of ``n``, in their order; a list with fewer when its
+        first event has waited for ``within`` by the clock (``wallaroo.seconds(1)`` and its like),
+        and when all input has ended.
+
+        What waits is state: it survives crashes, and comes once.  The clock is read once for each
+        batch that is committed, so no list comes earlier or more exactly than such batches.  One
+        list of the events of *all* keys: ``collect()`` before it; lists of whatever came together,
+        without keys and without waiting, are what ``@wallaroo.batch_computation`` gets.
+        """
+        place = user_place()
+        if type(n) is not int or n < 1:
+            what = f"n={n!r} is no number of events."
+            fix = "Give it a whole number of 1 or more, as batch(100, within=wallaroo.seconds(1))."
+            raise WallarooParameterError(Problem(f"step '{name}'", place, what, fix))
+        if within is not None and (type(within) is not int or within <= 0):
+            what = f"within={within!r} is no span of time."
+            fix = "Write it as wallaroo.seconds(5), wallaroo.milliseconds(200) or the like."
+            raise WallarooParameterError(Problem(f"step '{name}'", place, what, fix))
+        return KeyedPipeline(StepNode(self._node, gather(n, within, name, place), place))
 
     def dedupe(
         self,

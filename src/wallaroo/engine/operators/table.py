@@ -17,6 +17,7 @@ from wallaroo.engine.operators import (
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
+from wallaroo.gathering import Gather
 from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, Side
 from wallaroo.steps import (
     Computation,
@@ -43,6 +44,7 @@ OPERATORS: dict[type[Step], Build] = {
     LatestJoin: joins.build,
     Dedupe: joins.build,
     Side: computation.build,
+    Gather: state_computation_multi.build,
 }
 
 
