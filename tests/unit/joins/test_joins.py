@@ -217,3 +217,17 @@ def test_both_sides_need_a_key() -> None:
     config = wallaroo.TCPSourceConfig("rr", "127.0.0.1", "7200", decode)
     unkeyed: Any = wallaroo.source("rr", config).with_event_time(time_of)
     assert "rr" in problem(keyed("l").join(unkeyed, within=1)).what
+
+
+def same(event: Event) -> Event:
+    return event
+
+
+def test_steps_may_come_between_a_key_by_and_a_join() -> None:
+    events = [[("a", 1, 10)], [("a", 2, 11)]]
+    left = keyed("l").map(same, name="left step")
+    right = keyed("rr").map(same, name="right step")
+
+    assert run(left.join(right, within=5), events, [1], 2) == run(
+        keyed("l").join(keyed("rr"), within=5), events, [1], 2
+    )

@@ -150,13 +150,23 @@ def _receipts(
 ) -> Receipts:
     name, how = stages.plan.source_times[source]
     time = stages.built[stage.id].time
-    exchange = stages.exchanges.get(stage.id)
-    turned = _no_turn if exchange is None else exchange.turn
-    partitions = PartitionTimes(time, batch.known(source, name, how), turned)
+    partitions = PartitionTimes(time, batch.known(source, name, how), _turns(stages, stage))
     # an unordered source's records are received when they are asked for
     received_ns = batch.clock_ns if source in batch.unordered else None
     return Receipts(how, time, partitions, carried, received_ns)
 
 
-def _no_turn(partition: str) -> None:
-    """A stage without an exchange: nothing asks where its events came from."""
+def _turns(stages: LevelStages, stage: Stage) -> Callable[[str], None]:
+    """Return what says to the exchanges of a stage and its branches where events come from."""
+    plan = stages.plan
+    turns = [
+        exchange.turn
+        for origin, exchange in stages.exchanges.items()
+        if plan.head_of(plan.stages[origin]).id == stage.id
+    ]
+
+    def turned(partition: str) -> None:
+        for turn in turns:
+            turn(partition)
+
+    return turned

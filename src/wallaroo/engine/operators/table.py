@@ -17,7 +17,8 @@ from wallaroo.engine.operators import (
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
-from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin
+from wallaroo.gathering import Gather
+from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, Side
 from wallaroo.steps import (
     Computation,
     ComputationMulti,
@@ -42,6 +43,8 @@ OPERATORS: dict[type[Step], Build] = {
     IntervalJoin: joins.build,
     LatestJoin: joins.build,
     Dedupe: joins.build,
+    Side: computation.build,
+    Gather: state_computation_multi.build,
 }
 
 
