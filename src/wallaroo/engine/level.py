@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from wallaroo.engine.adding_up import ADDED_UP_MAX, AddingUp, emit_added_up
 from wallaroo.engine.blocks import Block, unpack_times, with_floors
 from wallaroo.engine.dead_letters import writer_of
 from wallaroo.engine.exchange import Exchange
@@ -19,6 +20,7 @@ from wallaroo.engine.heads import (
     Payloads,
     Timed,
     decode_and_emit,
+    decode_and_keep,
     decode_and_ship_raw,
     decode_keyed,
     decode_timed,
@@ -132,6 +134,13 @@ class Level:
             for stage in stages
             if isinstance(stage.exit, ToExchange)
         }
+        self._adding = {
+            stage.id: AddingUp(
+                stage.exit.added_up, self._exchanges[stage.id], self._times[stage.id]
+            )
+            for stage in stages
+            if isinstance(stage.exit, ToExchange) and stage.exit.added_up is not None
+        }
         self.states = {
             step.step_name: self._keyed_state(step, read_state(step.step_name))
             for stage in stages
@@ -171,8 +180,8 @@ class Level:
 
     def _partition_times(self, source: int, stage: int) -> PartitionTimes:
         name, how = self._source_times[source]
-        exchange = self._exchanges.get(stage)
-        turned = exchange.turn if exchange is not None else _no_turn
+        leaving = self._adding.get(stage) or self._exchanges.get(stage)
+        turned = leaving.turn if leaving is not None else _no_turn
         return PartitionTimes(self._times[stage], self._batch_time.known(source, name, how), turned)
 
     def _exchange(self, stage: Stage, leave: ToExchange, task: int, owners: tuple[int, ...]) -> Any:
@@ -247,7 +256,12 @@ class Level:
         policy = self._policy(stage)
         exchange = self._exchanges.get(stage.id)
         of_blocks = self._blocks and self._blocks.output(stage, exchange, self.outputs, policy)
-        output = of_blocks or build_output(self.plan, stage, exchange, self.outputs, policy)
+        added_up = self._added_up_output(stage, policy)
+        output = (
+            of_blocks
+            or added_up
+            or build_output(self.plan, stage, exchange, self.outputs, policy, self._times[stage.id])
+        )
         return build_stage(
             stage,
             self.states,
@@ -259,6 +273,17 @@ class Level:
             self._own_keys,
         )
 
+    def _added_up_output(self, stage: Stage, policy: Policy) -> Emit | None:
+        adding = self._adding.get(stage.id)
+        leave = stage.exit
+        if adding is None or not isinstance(leave, ToExchange) or leave.added_up is None:
+            return None
+        key_failed = policy(leave.extractor or leave.added_up)
+        time = self._times[stage.id]
+        return emit_added_up(
+            leave.extractor, leave.added_up, adding, time, key_failed, policy(leave.added_up)
+        )
+
     def _payloads_head(self, stage: Stage, emit: Emit) -> Callable[[Payloads], None]:
         assert isinstance(stage.entry, SourceEntry)
         decoder = self.plan.sources[stage.entry.source].decoder
@@ -268,7 +293,10 @@ class Level:
         if of_blocks:
             return of_blocks
         leave = stage.exit
-        if isinstance(leave, ToExchange) and leave.is_raw and leave.extractor is not None:
+        is_raw = isinstance(leave, ToExchange) and leave.is_raw
+        if is_raw and stage.steps:
+            return decode_and_keep(decode, emit, policy(decoder), self._times[stage.id])
+        if isinstance(leave, ToExchange) and is_raw and leave.extractor is not None:
             exchange = self._exchanges[stage.id]
             head = decode_and_ship_raw(
                 decode, leave.extractor, exchange, policy(decoder), policy(leave.extractor)
@@ -343,6 +371,7 @@ class Level:
         if source in self._batch_time.unordered:
             receipt_ns = self._batch_time.clock_ns  # received when it was asked for
         time.receipt_ns = receipt_ns or TIME_MAX
+        time.latest_ns = time.receipt_ns + how.max_ahead_ns
         time.event_ns = max(receipt_ns, time.passed_ns)
         time.watermark_ns = time.passed_ns
         if how.is_carried:
@@ -470,6 +499,8 @@ class Level:
         leave = self.plan.stages[block.origin].exit
         assert isinstance(leave, ToExchange)
         emit = built.emit if leave.side is None else emit_sided(leave.side, built.emit)
+        if leave.added_up is not None and built.operators[0].merge is not None:
+            emit = built.operators[0].merge
         head = emit_timed_events(emit, built.time)
         if block.kind is Kind.FRAMES:
             decoder, failed = self._decoder_of(block)
@@ -515,6 +546,8 @@ class Level:
 
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""
+        for adding in self._adding.values():
+            adding.send(ADDED_UP_MAX)
         for exchange in self._exchanges.values():
             yield from exchange.drain(self._receipt_ms)
 
@@ -527,6 +560,8 @@ class Level:
         for built in self._built.values():
             for flush in built.flushes:
                 flush()
+        for adding in self._adding.values():
+            adding.send()
         for exchange in self._exchanges.values():
             yield from exchange.drain(self._receipt_ms, 1)
 

@@ -31,6 +31,7 @@ from wallaroo.engine.operators.interface import (
 )
 from wallaroo.engine.operators.outputs import as_text
 from wallaroo.engine.operators.table import OPERATORS, build_operator
+from wallaroo.engine.operators.timed_exits import emit_raw_by_key, emit_timed_by_key
 from wallaroo.engine.ordered_entries import StepStore
 from wallaroo.plan.model import COLLECT_KEY, Plan, SourceEntry, Stage, ToExchange, ToSinks
 from wallaroo.steps import Encoder, EventTime, Step
@@ -128,6 +129,7 @@ def build_output(
     exchange: Exchange | None,
     outputs: dict[int, list[bytes]],
     policy: Policy,
+    time: StageTime,
 ) -> Emit:
     """Return the closure that takes events out of the stage: to its exchange, or encoded to its
     sinks.
@@ -143,7 +145,12 @@ def build_output(
         return emit_with_key(exchange, not_packed)
     if leave.extractor is None:
         return emit_collected(COLLECT_KEY, exchange, not_packed)
-    return emit_by_key(leave.extractor, exchange, policy(leave.extractor), not_packed)
+    key_failed = policy(leave.extractor)
+    if not plan.has_time:
+        return emit_by_key(leave.extractor, exchange, key_failed, not_packed)
+    if leave.is_raw:
+        return emit_raw_by_key(leave.extractor, exchange, time, key_failed)
+    return emit_timed_by_key(leave.extractor, exchange, time, key_failed, not_packed)
 
 
 def producer_of(plan: Plan, stage: Stage) -> Step:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from wallaroo.steps import STOP, Step, importable_module, resolve
 from wallaroo.windows.grid import Grid
+from wallaroo.windows.panes import may_add_up
 from wallaroo.windows.spec import RangeWindowSpec, SessionWindowSpec, WindowSpec
 
 In = TypeVar("In", contravariant=True)
@@ -45,6 +46,8 @@ class WindowStep(Step, Generic[In, Out]):
         self.state_class = given if inspect.isclass(given) else type(given)
         self.own_place = place
         self.holds_ns = _delay_of(spec)
+        # whether events may be added up before the shuffle
+        self.adds_up = may_add_up(spec) and getattr(self.aggregation, "adds_up_exactly", False)
         super().__init__(_called_by_windows, name or _name_of(self.aggregation), on_error)
         self.arity = 2
         self.__module__ = self.state_class.__module__

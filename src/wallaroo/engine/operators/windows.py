@@ -14,6 +14,7 @@ from wallaroo.windows.aggregation import calls_of
 from wallaroo.windows.entries import Live
 from wallaroo.windows.interface import Surroundings
 from wallaroo.windows.machine import machine_of
+from wallaroo.windows.range_machine import RangeMachine
 from wallaroo.windows.step import WindowStep
 
 
@@ -27,7 +28,10 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
         calls_of(step.aggregation), live, site.time, emit_at(site, step.holds_ns), site.failed
     )
     machine = machine_of(step.spec, around, site.began_ns)
-    return Operator(machine.process, machine.advance, lambda: live.flush(machine.next_due))
+    merge = machine.merge if isinstance(machine, RangeMachine) else None
+    return Operator(
+        machine.process, machine.advance, lambda: live.flush(machine.next_due), merge=merge
+    )
 
 
 def emit_at(site: Site, holds_ns: int = 0) -> Callable[[Any, Any, int, int], None]:
