@@ -18,6 +18,8 @@ from wallaroo.engine.operators.exits import (
     emit_by_key,
     emit_collected,
     emit_encoded,
+    emit_raw_by_key,
+    emit_timed_by_key,
     emit_to_all,
     emit_with_key,
 )
@@ -31,7 +33,6 @@ from wallaroo.engine.operators.interface import (
 )
 from wallaroo.engine.operators.outputs import as_text
 from wallaroo.engine.operators.table import OPERATORS, build_operator
-from wallaroo.engine.operators.timed_exits import emit_raw_by_key, emit_timed_by_key
 from wallaroo.engine.ordered_entries import StepStore
 from wallaroo.plan.model import COLLECT_KEY, Plan, SourceEntry, Stage, ToExchange, ToSinks
 from wallaroo.steps import Encoder, EventTime, Step
