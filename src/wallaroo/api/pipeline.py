@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
 from wallaroo.api.times import hours
+from wallaroo.api.windows import RangeWindows
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.graph.nodes import (
     CollectNode,
@@ -35,6 +36,8 @@ from wallaroo.joins.step import (
     IntervalJoin,
     JoinSpec,
     LatestJoin,
+    WindowJoin,
+    WindowJoinSpec,
     pair,
     whole_event,
 )
@@ -356,6 +359,55 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         """
         spec = JoinSpec(max_age, how)
         return _joined(self, right, LatestJoin(combine or pair, name, on_error, spec, user_place()))
+
+    @overload
+    def join_windows(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        windows: RangeWindows,
+        combine: None = None,
+        *,
+        how: str = INNER,
+        name: str = "window join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, tuple[Event | None, U | None]]: ...
+    @overload
+    def join_windows(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        windows: RangeWindows,
+        combine: Callable[[Any, Any], Joined | None],
+        *,
+        how: str = INNER,
+        name: str = "window join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, Joined]: ...
+    def join_windows(
+        self,
+        right: Any,
+        windows: RangeWindows,
+        combine: Callable[[Any, Any], Any] | None = None,
+        *,
+        how: str = INNER,
+        name: str = "window join",
+        on_error: str = STOP,
+    ) -> Any:
+        """Join events of one key that are in one window of ``windows``
+        (``wallaroo.range_windows``): each pair once per window, as ``combine(left, right)``, by
+        default a tuple, when the window fires.
+
+        ``how`` is as for ``join``: whether events of a window in which the other side has none have
+        results, with None for it.  Late events are treated as by ``join``.
+        """
+        given: Any = windows
+        if not isinstance(given, RangeWindows):
+            what = f"join_windows() was given {given!r:.60} instead of windows."
+            fix = "Give it wallaroo.range_windows(...), with no over()."
+            raise WallarooParameterError(Problem(f"step '{name}'", user_place(), what, fix))
+        step: WindowJoin[Any] = WindowJoin(
+            combine or pair, name, on_error, WindowJoinSpec(windows.spec, how), user_place()
+        )
+        return _joined(self, right, step)
 
     def dedupe(
         self,

@@ -22,7 +22,8 @@ from typing import Any
 
 from wallaroo.joins.step import HOW, LEFT, RIGHT, JoinSpec
 from wallaroo.windows.entries import AT_END, Live, Slot, in_order
-from wallaroo.windows.interface import LateEvent, Now
+from wallaroo.windows.interface import Now
+from wallaroo.windows.late import Late, LateEvent
 from wallaroo.windows.spec import FINAL_WATERMARK
 
 OPEN = Slot(AT_END, 0)
@@ -43,7 +44,7 @@ class _Machine:
         now: Now,
         emit: Emit,
         failed: Failed,
-        late: Failed | None,
+        late: Late | None,
     ):
         self._function = function
         self._spec = spec
@@ -72,7 +73,7 @@ class _Machine:
     def _too_late(self, key: Any, event: Any) -> None:
         if self._late is not None:
             behind = (self._now.watermark_ns - self._now.event_ns) / 1e9
-            self._late(event, LateEvent(f"it came {behind:.3f} s behind the watermark"), key)
+            self._late(key, event, LateEvent(f"it came {behind:.3f} s behind the watermark"))
 
     def _result(self, key: Any, left: Any, right: Any, time: int, watermark: int) -> None:
         try:

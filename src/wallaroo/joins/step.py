@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from wallaroo.steps import STOP, Computation, Step
+from wallaroo.windows.grid import Grid
+from wallaroo.windows.spec import RangeWindowSpec
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -71,24 +73,35 @@ class JoinSpec:
     how: str = INNER
 
 
+@dataclass(frozen=True, slots=True)
+class WindowJoinSpec:
+    """How two sides meet in windows."""
+
+    windows: RangeWindowSpec
+    how: str = INNER
+
+
 class _Matching(Step):
     is_computation = True
     is_stateful = True
     keeps_entries = True
     acts_at_end = True
     state_class: ClassVar[type[Any]] = dict
+    spec: Any
 
     def __init__(
         self,
         function: Callable[..., Any],
         name: str | None,
         on_error: str = STOP,
-        spec: JoinSpec = JoinSpec(0),
+        spec: Any = JoinSpec(0),
         place: str = "",
+        gives_late: bool = False,
     ):
         super().__init__(function, name, on_error)
         self.spec = spec
         self.own_place = place
+        self.gives_late = gives_late
         self.arity = self.arities[0]
 
     @property
@@ -97,7 +110,12 @@ class _Matching(Step):
         return self.own_place
 
     def options(self) -> tuple[Any, ...]:
-        return (self.step_name, self.on_error, self.spec, self.own_place)
+        return (self.step_name, self.on_error, self.spec, self.own_place, self.gives_late)
+
+    def giving_late(self) -> Self:
+        """The same step, out of which late events come as well (``windows.late``)."""
+        options = (*self.options()[:-1], True)
+        return type(self)(self.function, *options)
 
 
 class IntervalJoin(_Matching, Generic[Out]):
@@ -114,6 +132,30 @@ class LatestJoin(_Matching, Generic[Out]):
     kind = "latest join"
     example = "def {name}(left, right): ..."
     arities = (2,)
+
+
+class WindowJoin(_Matching, Generic[Out]):
+    """Events of the two sides that are in one window."""
+
+    kind = "window join"
+    example = "def {name}(left, right): ..."
+    arities = (2,)
+    spec: WindowJoinSpec
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str | None,
+        on_error: str,
+        spec: WindowJoinSpec,
+        place: str = "",
+        gives_late: bool = False,
+    ):
+        super().__init__(function, name, on_error, spec, place, gives_late)
+        windows = self.spec.windows
+        self.kept_for = windows
+        # the build refuses other slides
+        self.holds_ns = Grid.of(windows).delay if windows.slide_ns > 0 else 0
 
 
 class Dedupe(_Matching, Generic[In]):

@@ -19,7 +19,6 @@ from typing import Any
 
 from wallaroo.plan.model import Plan, SinkPlan, SourceEntry, Stage, ToExchange, ToSinks
 from wallaroo.steps import STOP, importable_module
-from wallaroo.windows.step import WindowStep
 
 FORMAT = 1
 
@@ -80,7 +79,7 @@ def describe(plan: Plan) -> dict[str, Any]:
 def _kept(step: Any) -> str:
     """What a step's state is: its class; for windows also which windows."""
     own = _qualified(getattr(step, "state_class", object))
-    return f"{own} over {step.spec}" if isinstance(step, WindowStep) else own
+    return f"{own} over {step.kept_for}" if step.kept_for is not None else own
 
 
 def _sink(sink: SinkPlan) -> dict[str, str]:

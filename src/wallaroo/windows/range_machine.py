@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from wallaroo.windows.entries import Slot, in_order
-from wallaroo.windows.interface import LateEvent, Surroundings
+from wallaroo.windows.interface import Surroundings
+from wallaroo.windows.late import LateEvent
 from wallaroo.windows.panes import PANE, Pane, Panes
 from wallaroo.windows.spec import (
     DEAD_LETTER,
@@ -160,6 +161,8 @@ class RangeMachine:
 
     def _late_policy(self) -> Callable[[Any, Any, int, int], None]:
         policy = self._spec.policy
+        if self._around.late is not None:
+            return self._give
         if policy == FIRE_PER_MESSAGE:
             return self._fire_alone
         if policy == PLACE_IN_OLDEST_WINDOW:
@@ -168,10 +171,16 @@ class RangeMachine:
             return self._fail
         return lambda key, event, time, oldest: None
 
+    def _give(self, key: Any, event: Any, time: int, oldest: int) -> None:
+        assert self._around.late is not None
+        self._around.late(key, event, self._why(time, oldest))
+
     def _fail(self, key: Any, event: Any, time: int, oldest: int) -> None:
+        self._around.failed(event, self._why(time, oldest), key)
+
+    def _why(self, time: int, oldest: int) -> LateEvent:
         late = self._grid.start(oldest) - time
-        error = LateEvent(f"it came {late / 1e9:.3f} s too late for the oldest open window")
-        self._around.failed(event, error, key)
+        return LateEvent(f"it came {late / 1e9:.3f} s too late for the oldest open window")
 
     def _fire_alone(self, key: Any, event: Any, time: int, oldest: int) -> None:
         calls = self._around.calls

@@ -17,7 +17,7 @@ from wallaroo.engine.operators import (
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
-from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin
+from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, WindowJoin
 from wallaroo.steps import (
     Computation,
     ComputationMulti,
@@ -41,6 +41,7 @@ OPERATORS: dict[type[Step], Build] = {
     WindowStep: windows.build,
     IntervalJoin: joins.build,
     LatestJoin: joins.build,
+    WindowJoin: joins.build_in_windows,
     Dedupe: joins.build,
 }
 
