@@ -226,6 +226,12 @@ class Filter(Step, Generic[In]):
     is_computation = True
 
 
+class Branch(Step, Generic[In]):
+    """One event in; it goes one way if the function says so, else the other way."""
+
+    kind = "branch"
+
+
 class Peek(Step, Generic[In]):
     """One event in; the function looks at it, and it goes on as it is."""
 

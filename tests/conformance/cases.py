@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.conformance.apps import (
     bill,
     blocks,
+    branching,
     detector,
     dropping,
     hooks,
@@ -178,6 +179,32 @@ def _blocks_and_events() -> Case:
         expected.append(f"{len(word) + 1} {word}! {seen[word]} {sums[word]}")
     check = ordered_per_key(out=expected)
     return Case("blocks and events", blocks.mixed, {"in": BLOCK_LINES}, check)
+
+
+def _branches() -> Case:
+    """Every event is once in each branch that it belongs to, as it was where the stream parted."""
+    lines = [f"{'abcd'[number % 4] * (1 + number % 3)} {number}" for number in range(30)]
+    counted = counted_by(lines, first_word)
+    even = [line for line in counted if int(line.split()[2]) % 2 == 0]
+
+    def check(outputs: Outputs) -> None:
+        again = [output.rpartition(" ") for output in outputs["out"]]
+        assert Counter(event for event, _, _ in again) == Counter(
+            f"{line} {'even' if line in even else 'odd'}" for line in counted
+        )
+        for word, of_word in per_key(outputs["out"]).items():
+            assert [int(output.split()[-1]) for output in of_word] == [*range(1, len(of_word) + 1)]
+            for which in ("odd", "even"):
+                numbers = [int(row.split()[1]) for row in of_word if row.split()[3] == which]
+                assert numbers == sorted(numbers), word
+        assert per_key(outputs["out2"]) == per_key([f"{line} spoiled" for line in counted])
+        lengths = [output.rpartition(" ") for output in outputs["out3"]]
+        assert Counter(event for event, _, _ in lengths) == Counter(even)
+        for length in {length_of_first_word(event) for event, _, _ in lengths}:
+            counts = [int(n) for event, _, n in lengths if length_of_first_word(event) == length]
+            assert counts == [*range(1, len(counts) + 1)]
+
+    return Case("branches", branching.build, {"in": lines}, check)
 
 
 def several_keys_case(rounds: int = 3, digits: int = 1) -> Case:
@@ -516,5 +543,6 @@ CASES = (
     dropped_state_case(is_multi=True),
     _blocks(),
     _blocks_and_events(),
+    _branches(),
     *(detector_case(depth) for depth in (1, 2, 3)),
 )

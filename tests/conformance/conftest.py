@@ -38,6 +38,7 @@ SAMPLE = (
     "outer join",
     "multi partition detector, depth 3",
     "blocks and events",
+    "branches",
     "test_every_failed_event_is_one_dead_letter",
     "test_state_that_cannot_be_stored",
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import wallaroo
 from wallaroo.aggregations import Count, Max, Mean, Min, combine_of
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.level import Level
 from wallaroo.plan.model import ToExchange
 from wallaroo.testing import LocalApplication
 
@@ -131,7 +131,7 @@ def test_results_are_those_of_events_that_travel_one_by_one(
 
 
 def test_more_keys_than_a_task_keeps_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wallaroo.engine.level.ADDED_UP_MAX", 3)
+    monkeypatch.setattr("wallaroo.engine.levels.level.ADDED_UP_MAX", 3)
     running = LocalApplication(application("tumbling", True), tasks=1)
     running.send("in", *(b"k%d %d 3" % (number % 7, number) for number in range(20)))
     running.end()
@@ -166,7 +166,7 @@ def test_what_adds_up_to_the_last_digit_is_known() -> None:
 
 def engine_calls(built: Any, events: int) -> int:
     """How many functions of operators are called while a source's events are read."""
-    level = Level(built.plan, 0, 0, 1, lambda step: {}.get)
+    level = Level(built.plan, 0, 0, 1)
     payloads = [b"k%d %d 1" % (number % 3, number) for number in range(events)]
     level.feed_payloads(0, payloads, 1)
     calls = 0

@@ -3,9 +3,10 @@
 Where it runs: driver, while an application is built.
 
 A pipeline is a value: every call returns a new pipeline and leaves the one it was called on as it
-was.  Nothing is checked here; all that is wrong is reported together by ``build_application``.  The
-classes let mypy know what flows: ``Pipeline[T]`` carries events of type ``T``, ``KeyedPipeline[K,
-T]`` carries them with a key, and only it takes state steps.
+was.  So a pipeline may go on in several ways: each gets all of its events.  Nothing is checked
+here; all that is wrong is reported together by ``build_application``.  The classes let mypy know
+what flows: ``Pipeline[T]`` carries events of type ``T``, ``KeyedPipeline[K, T]`` carries them with
+a key, and only it takes state steps.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import PurePath
-from typing import Any, Generic, Protocol, Self, TypeVar, overload
+from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
 from wallaroo.api.times import hours
 from wallaroo.api.windows import RangeWindows
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.graph.nodes import (
+    BranchNode,
     CollectNode,
     KeyByNode,
     MergeNode,
     Node,
+    SideNode,
     SinkNode,
     SourceNode,
     StepNode,
@@ -44,6 +47,7 @@ from wallaroo.joins.step import (
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps import (
     STOP,
+    Branch,
     Computation,
     ComputationMulti,
     Decoder,
@@ -148,6 +152,33 @@ class Pipeline(Generic[T]):
     ) -> Self:
         """Call the function for each event, which goes on as it is; what it returns is ignored."""
         return type(self)(_step(self, Peek, function, name, on_error))
+
+    @overload
+    def branch(
+        self,
+        predicate: Callable[[T], TypeGuard[U]],
+        *,
+        name: str | None = None,
+        on_error: str = STOP,
+    ) -> tuple[Pipeline[U], Pipeline[T]]: ...
+    @overload
+    def branch(
+        self, predicate: Callable[[T], object], *, name: str | None = None, on_error: str = STOP
+    ) -> tuple[Self, Self]: ...
+    def branch(
+        self, predicate: Callable[[T], Any], *, name: str | None = None, on_error: str = STOP
+    ) -> tuple[Any, Any]:
+        """Part the stream in two: a pipeline of the events for which the function returns what is
+        true, and one of all others.
+
+        Each goes on with steps and sinks of its own, and both are given to ``build_application``,
+        or are merged again.  A predicate that is a ``TypeGuard`` gives the first one its type.
+        Events keep their key; ``name`` is as for ``map``.
+        """
+        step = _step(self, Branch, predicate, name, on_error)
+        node = BranchNode(self._node, step.step, step.place)
+        sides = [SideNode(node, is_true, step.place) for is_true in (True, False)]
+        return type(self)(sides[0]), type(self)(sides[1])
 
     def with_event_time(
         self,
@@ -261,6 +292,24 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     ) -> KeyedPipeline[K, U]:
         """Add a plain function of one event; its outputs keep the event's key."""
         return KeyedPipeline(_step(self, ComputationMulti, function, name, on_error))
+
+    @overload
+    def branch(
+        self,
+        predicate: Callable[[T], TypeGuard[U]],
+        *,
+        name: str | None = None,
+        on_error: str = STOP,
+    ) -> tuple[KeyedPipeline[K, U], KeyedPipeline[K, T]]: ...
+    @overload
+    def branch(
+        self, predicate: Callable[[T], object], *, name: str | None = None, on_error: str = STOP
+    ) -> tuple[Self, Self]: ...
+    def branch(
+        self, predicate: Callable[[T], Any], *, name: str | None = None, on_error: str = STOP
+    ) -> tuple[Any, Any]:
+        """Part the stream in two by a predicate; events keep their key."""
+        return super().branch(predicate, name=name, on_error=on_error)
 
     @overload
     def merge(self, other: KeyedPipeline[KeyU, U]) -> KeyedPipeline[K | KeyU, T | U]: ...

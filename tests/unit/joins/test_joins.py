@@ -322,3 +322,17 @@ def test_other_windows_are_another_state() -> None:
     assert compare(stored(WINDOWS), stored(WINDOWS)).verdict is Verdict.SAME
     other = compare(stored(WINDOWS), stored(wallaroo.range_windows(7)))
     assert other.verdict is Verdict.INCOMPATIBLE
+
+
+def same(event: Event) -> Event:
+    return event
+
+
+def test_steps_may_come_between_a_key_by_and_a_join() -> None:
+    events = [[("a", 1, 10)], [("a", 2, 11)]]
+    left = keyed("l").map(same, name="left step")
+    right = keyed("rr").map(same, name="right step")
+
+    assert run(left.join(right, within=5), events, [1], 2) == run(
+        keyed("l").join(keyed("rr"), within=5), events, [1], 2
+    )

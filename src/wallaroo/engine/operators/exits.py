@@ -1,4 +1,4 @@
-"""How events leave a stage: into the buckets of an exchange, or encoded to sinks.
+"""How events leave a stage: into the buckets of an exchange, to its branches, or encoded to sinks.
 
 Where it runs: pure (in workers).  This is the per-event path: no option is looked up here.
 
@@ -8,6 +8,7 @@ pickled at once (``engine/packing.py``).  ``not_packed`` is called for an event 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from wallaroo.engine.exchange import Exchange
@@ -15,7 +16,8 @@ from wallaroo.engine.failures import OnError
 from wallaroo.engine.keys import normalize_key
 from wallaroo.engine.operators.interface import Emit, StageTime
 from wallaroo.engine.operators.outputs import as_bytes
-from wallaroo.steps import Encoder, KeyExtractor
+from wallaroo.engine.packing import ATOMIC
+from wallaroo.steps import Branch, Encoder, KeyExtractor
 
 
 def emit_by_key(
@@ -194,5 +196,52 @@ def emit_to_all(emits: list[Emit]) -> Emit:
     def process(key: Any, event: Any) -> None:
         for emit in emits:
             emit(key, event)
+
+    return process
+
+
+def emit_branched(split: Branch[Any], where_true: Emit, where_false: Emit, failed: OnError) -> Emit:
+    """Give an event to one of two branches."""
+    function = split.function
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            is_true = bool(function(event))
+        except BaseException as error:
+            failed(event, error, key)
+        else:
+            if is_true:
+                where_true(key, event)
+            else:
+                where_false(key, event)
+
+    return process
+
+
+def emit_to_each(
+    reading: list[Emit],
+    copied: list[Emit],
+    last: Emit,
+    dumps: Callable[[Any], bytes],
+    loads: Callable[[bytes], Any],
+    failed: OnError,
+) -> Emit:
+    """Give every event to all branches, and what can change to each as a copy of its own: what the
+    steps of one branch do to it, no other sees.
+
+    Branches that only read come first, and share it; the ``last`` one gets the event itself.
+    """
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            packed = None if type(event) in ATOMIC else dumps(event)
+        except BaseException as error:
+            failed(event, error, key)
+        else:
+            for emit in reading:
+                emit(key, event)
+            for emit in copied:
+                emit(key, event if packed is None else loads(packed))
+            last(key, event)
 
     return process

@@ -17,7 +17,7 @@ from wallaroo.engine.operators import (
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
-from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, WindowJoin
+from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, Side, WindowJoin
 from wallaroo.steps import (
     Computation,
     ComputationMulti,
@@ -43,6 +43,7 @@ OPERATORS: dict[type[Step], Build] = {
     LatestJoin: joins.build,
     WindowJoin: joins.build_in_windows,
     Dedupe: joins.build,
+    Side: computation.build,
 }
 
 
