@@ -39,6 +39,7 @@ from wallaroo.joins.step import (
     IntervalJoin,
     JoinSpec,
     LatestJoin,
+    Matching,
     WindowJoin,
     WindowJoinSpec,
     pair,
@@ -61,6 +62,7 @@ from wallaroo.steps import (
     receipt_time,
 )
 from wallaroo.user_frames import user_place
+from wallaroo.windows.late import is_late, late_event, no_late_events
 from wallaroo.windows.step import WindowStep
 
 # how far an event's time may be ahead of its receipt, unless it is said otherwise
@@ -475,6 +477,34 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         """
         step: Any = Dedupe(by or whole_event, name, on_error, JoinSpec(within), user_place())
         return type(self)(StepNode(self._node, step, user_place()))
+
+    def with_late_events(self) -> tuple[Self, KeyedPipeline[K, Any]]:
+        """Part what windows, a join or ``dedupe`` gives in two: its results, and the events that
+        came too late for it, each with its key and its time.
+
+        It comes right after that step.  Both pipelines are given to ``build_application``; late
+        events are not dropped, counted or written as dead letters then.
+        """
+        place = user_place()
+        node = self._node
+        step = node.step if isinstance(node, StepNode) else None
+        if not isinstance(node, StepNode) or not isinstance(step, WindowStep | Matching):
+            what = "with_late_events() does not come after windows, a join or dedupe."
+            fix = "Write it right after to(windows), a join or dedupe()."
+            raise WallarooParameterError(Problem("with_late_events()", place, what, fix))
+        reason = no_late_events(step.spec)
+        if reason:
+            title = f"step '{step.step_name}'"
+            fix = "Leave out with_late_events(), or the late data policy."
+            raise WallarooParameterError(Problem(title, place, reason, fix))
+        giving = StepNode(node.upstream, step.giving_late(), node.place)
+        parted: Branch[Any] = Branch(is_late, f"is it late for {step.step_name}")
+        branch = BranchNode(giving, parted, place)
+        late: Step = Computation(late_event, f"late for {step.step_name}")
+        results = SideNode(branch, False, place)
+        return type(self)(results), KeyedPipeline(
+            StepNode(SideNode(branch, True, place), late, place)
+        )
 
 
 def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:

@@ -81,7 +81,9 @@ class WindowJoinSpec:
     how: str = INNER
 
 
-class _Matching(Step):
+class Matching(Step):
+    """What joins and ``dedupe`` have in common."""
+
     is_computation = True
     is_stateful = True
     keeps_entries = True
@@ -118,7 +120,7 @@ class _Matching(Step):
         return type(self)(self.function, *options)
 
 
-class IntervalJoin(_Matching, Generic[Out]):
+class IntervalJoin(Matching, Generic[Out]):
     """Events of the two sides whose times are at most a span apart."""
 
     kind = "interval join"
@@ -126,7 +128,7 @@ class IntervalJoin(_Matching, Generic[Out]):
     arities = (2,)
 
 
-class LatestJoin(_Matching, Generic[Out]):
+class LatestJoin(Matching, Generic[Out]):
     """Each event of the left side with the right side's newest one at its time."""
 
     kind = "latest join"
@@ -134,7 +136,7 @@ class LatestJoin(_Matching, Generic[Out]):
     arities = (2,)
 
 
-class WindowJoin(_Matching, Generic[Out]):
+class WindowJoin(Matching, Generic[Out]):
     """Events of the two sides that are in one window."""
 
     kind = "window join"
@@ -158,7 +160,7 @@ class WindowJoin(_Matching, Generic[Out]):
         self.holds_ns = Grid.of(windows).delay if windows.slide_ns > 0 else 0
 
 
-class Dedupe(_Matching, Generic[In]):
+class Dedupe(Matching, Generic[In]):
     """An event goes on unless one like it did within a span of time."""
 
     kind = "dedupe"

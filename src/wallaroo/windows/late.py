@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from wallaroo.windows.spec import DROP, CountWindowSpec
+
 
 class LateEvent(Exception):
     """An event that came after its windows had fired."""
@@ -28,6 +30,16 @@ class AsLate:
 def is_late(output: Any) -> bool:
     """Whether this is a late event, and not a result."""
     return type(output) is AsLate
+
+
+def no_late_events(spec: object) -> str:
+    """Why a step with this specification has no late events to give; empty if it has."""
+    if isinstance(spec, CountWindowSpec):
+        return "Count windows take every event: none is late."
+    policy = getattr(spec, "policy", DROP)
+    if policy != DROP:
+        return f"Its late data policy is {policy!r}, so late events have a place already."
+    return ""
 
 
 def late_event(output: AsLate) -> Any:
