@@ -23,7 +23,8 @@ Invariants of a plan:
   the merged stages.  State steps are never copied: where keyed streams meet before a state
   step, each leaves through an exchange that ``keeps_key``.
 * Only a stage after an exchange has state steps, and ``keeps_key`` exits.  Raw exits have an
-  extractor, a pure decoder and no steps.  A branch is "after an exchange" if its head is.
+  extractor, a pure decoder and no steps but ``EventTime``.  A branch is "after an exchange" if its
+  head is.
 * A state step's state belongs to (state step name, key).  State step names are unique within an
   application.
 """
@@ -35,6 +36,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.steps import Branch, Decoder, Encoder, EventTime, KeyExtractor, Step
+from wallaroo.windows.step import WindowStep
 
 KEY_GROUPS_DEFAULT = 128
 # what a step that keeps ordered entries has in the step table besides its state
@@ -71,12 +73,14 @@ class ToExchange:
     stage: int  # the stage after the shuffle
     # None: collect(), everything has COLLECT_KEY; or keeps_key
     extractor: KeyExtractor[Any, Any] | None
-    # ship the undecoded frame instead of the event (only a pure decoder comes before)
+    # ship the undecoded frame instead of the event (a pure decoder comes before)
     is_raw: bool = False
     # route by the key that the event came with (merged keyed streams meet before a state step)
     keeps_key: bool = False
     # on arrival, events say that they are of this side of a join
     side: int | None = None
+    # the step after the shuffle, if events are added up for it before (``engine.adding_up``)
+    added_up: WindowStep[Any, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wallaroo.engine.adding_up import ADDED_UP_MAX
 from wallaroo.engine.blocks import Block
 from wallaroo.engine.heads import Payloads
 from wallaroo.engine.levels.block_heads import BlockHeads
@@ -198,6 +199,8 @@ class Level:
 
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""
+        for adding in self._stages.adding.values():
+            adding.send(ADDED_UP_MAX)
         for exchange in self._stages.exchanges.values():
             yield from exchange.drain(self._receipt_ms)
 
@@ -211,5 +214,7 @@ class Level:
         for built in self._stages.built.values():
             for flush in built.flushes:
                 flush()
+        for adding in self._stages.adding.values():
+            adding.send()
         for exchange in self._stages.exchanges.values():
             yield from exchange.drain(self._receipt_ms, 1)
