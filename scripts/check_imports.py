@@ -47,7 +47,7 @@ KNOWS = {
     "joins": (*_BELOW, "windows", "joins"),
     "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows", "joins"),
     "plan": (*_BELOW, *_CONFIGS, "graph", "check", "plan", "windows"),
-    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine", "windows", "joins"),
+    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine", "windows", "joins", "gathering"),
 }
 # No clock, no threads, no outside world.
 IMPURE = frozenset(

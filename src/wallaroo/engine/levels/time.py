@@ -30,7 +30,7 @@ class LevelTime:
 
     def settled(self, block: Block) -> Block:
         """Return a block of level 0 with the watermarks that its place in its source gives it."""
-        entry = self._plan.stages[block.origin].entry
+        entry = self._plan.head_of(self._plan.stages[block.origin]).entry
         if not block.partitions or not isinstance(entry, SourceEntry) or not self._comes_first:
             return block
         _, how = self._plan.source_times[entry.source]
