@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from wallaroo.errors import InternalError, Problem, WallarooParameterError
 from wallaroo.framing import Framing
-from wallaroo.sources.feed import Feed
+from wallaroo.sources.feed import EVENT_FRAMING, Feed
 from wallaroo.sources.listening import Listening
 from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
@@ -30,9 +30,6 @@ else:
 
     Event = TypeVar("Event", covariant=True)
     Line = TypeVar("Line", covariant=True)
-
-
-VALUE_BYTES_MAX = 1 << 30  # one event, packed
 
 
 class FedBy(Enum):
@@ -68,7 +65,7 @@ class SourceConfig(ABC, Generic[Event]):
     @property
     def wire_framing(self) -> Framing:
         """How the frames of this source are cut, in its spool and on its port."""
-        return Framing(max_size=VALUE_BYTES_MAX)
+        return EVENT_FRAMING
 
     @property
     def has_plain_payloads(self) -> bool:

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from wallaroo.errors import PeerError
 from wallaroo.lines import split_lines
+from wallaroo.sources.feed import framed
 from wallaroo.sources.inbox import Inbox, Pushed
 from wallaroo.tls import TLS
 from wallaroo.tls_sockets import server_context
@@ -119,9 +120,8 @@ class _Handler(BaseHTTPRequestHandler):
         payloads = self.server.endpoint.payloads(body)
         is_stored = threading.Event()
         for number, payload in enumerate(payloads, 1):
-            frame = len(payload).to_bytes(4, "big") + payload
             stored = is_stored.set if number == len(payloads) else None
-            self.server.inbox.put(Pushed(frame, None, stored))
+            self.server.inbox.put(Pushed(framed(payload), None, stored))
         if not payloads or is_stored.wait(self.server.endpoint.stored_s):
             self._answer(HTTPStatus.NO_CONTENT)
         else:
