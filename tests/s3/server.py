@@ -35,6 +35,17 @@ jclouds.credential=none
 QUIET = "<configuration><root level='OFF'/></configuration>"
 
 
+def options_of(port: int) -> dict[str, Any]:
+    """What clients of a server need."""
+    return {
+        "endpoint_override": f"127.0.0.1:{port}",
+        "scheme": "http",
+        "region": "us-east-1",
+        "access_key": KEY,
+        "secret_key": SECRET,
+    }
+
+
 @dataclass(slots=True)
 class S3Server:
     """A server; its data survive `kill` and `start`."""
@@ -46,13 +57,7 @@ class S3Server:
     @property
     def options(self) -> dict[str, Any]:
         """What clients need."""
-        return {
-            "endpoint_override": f"127.0.0.1:{self.port}",
-            "scheme": "http",
-            "region": "us-east-1",
-            "access_key": KEY,
-            "secret_key": SECRET,
-        }
+        return options_of(self.port)
 
     def start(self) -> None:
         """Start; return when it answers."""
@@ -84,6 +89,12 @@ class S3Server:
             except OSError:
                 assert time.monotonic() < until, "the server does not start"
                 time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End in order."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(START_S_MAX)
 
     def kill(self) -> None:
         """SIGKILL."""
