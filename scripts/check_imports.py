@@ -29,6 +29,7 @@ GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph 
 # outside of this package.
 _BELOW = (
     "errors",
+    "lines",
     "steps",
     "framing",
     "context",
@@ -39,7 +40,7 @@ _BELOW = (
 )
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
-    "framing": ("errors",),
+    "framing": ("errors", "lines"),
     "graph": (*_BELOW, "graph"),
     "windows": (*_BELOW, "windows"),
     "vectorized": _BELOW,
@@ -110,7 +111,10 @@ LAZY = {
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
-    ("wallaroo.engine.level", "wallaroo.engine.columns"): "only vectorized steps need numpy",
+    (
+        "wallaroo.engine.levels.stages",
+        "wallaroo.engine.columns",
+    ): "only vectorized steps need numpy",
     ("wallaroo.engine.stage", "wallaroo.engine.columns"): "the same",
     ("wallaroo.engine.columns.rows", "polars"): "only steps that ask for its frames need it",
     ("wallaroo.check.batches", "numpy"): "only states of a numpy dtype need it",
@@ -143,6 +147,9 @@ LAZY = {
     ("wallaroo.sources.mqtt.config", "wallaroo.sources.mqtt.subscriber"): "paho-mqtt is optional",
     ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
     ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
+    ("wallaroo.sources.rabbitmq.config", "wallaroo.sources.rabbitmq.consumer"): "pika is optional",
+    ("wallaroo.sinks.rabbitmq.config", "wallaroo.sinks.rabbitmq.committer"): "pika is optional",
+    ("wallaroo.sinks.http.config", "wallaroo.sinks.http.committer"): "urllib3 is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",

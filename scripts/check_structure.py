@@ -9,6 +9,7 @@ what they test lies.
 * No statement assigns several values to several targets (``a, b = 1, 2``); taking a result apart is
   fine.
 * Every path that ARCHITECTURE.md names is there.
+* No test replaces a constant of a module: what a test makes small is a parameter.
 * Every folder of ``tests/unit`` has its namesake in the package, or is listed with its reason.
 
 Where it runs: a check.  Reads files as text; imports nothing of the package.
@@ -28,9 +29,9 @@ ATTRIBUTES_MAX = 12
 ARGUMENTS_MAX = 10
 POSITIONAL_MAX = 8
 NAMED = re.compile(r"`(\w[\w/.]*/[\w/.]*)(?:`| )")  # a path on a page
+CONSTANT = re.compile(r"([\w.]+\.)?[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|([\w.]+\.)?[A-Z]{3,}")
 # Classes that may have more attributes: why.
 LARGE = {
-    "engine.level.Level": "builds the stages of a level and feeds them: to be divided into the two",
     "cli.receive.receiver.Receiver": "counters and options of one command",
     "connector_protocol.worker.SourceSession": "one automaton of the protocol",
     "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's class, attributes and all",
@@ -147,6 +148,17 @@ def _stored(method: ast.FunctionDef) -> set[str]:
     }
 
 
+def replaced_constants(name: str, tree: ast.Module) -> Iterator[str]:
+    """Where a test gives a module's constant another value."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+            for argument in node.args[:2]:
+                text = argument.value if isinstance(argument, ast.Constant) else ""
+                if isinstance(text, str) and CONSTANT.fullmatch(text):
+                    constant = text.rpartition(".")[2]
+                    yield f"{name}:{node.lineno}: replaces {constant}; make it a parameter"
+
+
 def misplaced(tests: Path, package: Path) -> Iterator[str]:
     """Folders of tests that are named after nothing in the package."""
     for folder in sorted(path for path in tests.rglob("*") if path.is_dir()):
@@ -173,6 +185,9 @@ def check(root: Path) -> list[str]:
     for path in sorted(package.rglob("*.py")):
         name = ".".join(path.relative_to(package).with_suffix("").parts)
         wrong += complaints(name, ast.parse(path.read_text(encoding="utf-8"), str(path)))
+    for path in sorted((root / "tests").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        wrong += replaced_constants(str(path.relative_to(root)), tree)
     page = root / "ARCHITECTURE.md"
     if page.exists():
         wrong += missing(root, page.read_text(encoding="utf-8"))

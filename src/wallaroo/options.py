@@ -83,6 +83,9 @@ class RunOptions:
     status_token: str = field(default="", repr=False)
     """What clients of the status server must present; empty: nothing on a loopback address, a fresh
     one (in ``run.json``) elsewhere."""
+    status_tls: TLS | None = None
+    """Certificate and key of the status server, which answers HTTPS only then; with ``ca`` it
+    answers only clients whose certificates one of these signed."""
     allow_incompatible: bool = False
     """Go on with a checkpoint of a changed application, dropping what no longer fits."""
     tuning: Tuning = field(default_factory=Tuning, repr=False)
@@ -130,6 +133,7 @@ class RunChanges(TypedDict, total=False):
     is_sticky: bool
     status_address: tuple[str, int] | None
     status_token: str
+    status_tls: TLS | None
     allow_incompatible: bool
     tuning: Tuning
 

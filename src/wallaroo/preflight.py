@@ -99,9 +99,8 @@ def check_worker_python(environment: Mapping[str, str]) -> None:
         )
     if missing:
         raise PeerError(
-            f"{variable} is {program}, which has no {' and no '.join(missing)}. Run "
-            f"`{program} -m pip install {' '.join(missing)}`. Otherwise: "
-            f"{_use_this_python(variable)}"
+            f"{variable} is {program}, which has no {' and no '.join(missing)}. Run `{program} -m "
+            f"pip install {' '.join(missing)}`. Otherwise: {_use_this_python(variable)}"
         )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from wallaroo.ingress.acks import Streams
 from wallaroo.spool import SpoolFullError, SpoolWriter
-from wallaroo.spool.connections import NUMBERS, OpenConnections, first_number, write_open
+from wallaroo.spool.connections import NUMBERS, OpenConnections, write_open
 
 LOOK_S = 0.02  # between looks at the backlog
 LOOK_FRACTION = 1 / 16  # of the backlog's bound: look earlier when this much came
@@ -47,7 +47,7 @@ class SourceStore:
         self._error = ""
         self._look_at = 0.0
         self._look_byte = 0
-        self._following = first_number()  # the next connection's number
+        self._following = writer.following  # the next connection's number
         self._open: set[int] = set()
         self._has_closed = True  # what an earlier process had open
         self._noted_at = 0.0

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from wallaroo.engine.blocks import Block
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.level import Level
 from wallaroo.engine.sampling import StageSample
 from wallaroo.plan.model import Plan, SourceEntry
 from wallaroo.sources.log import Records

@@ -20,8 +20,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     shuffles = plan.levels - 1
     yield (
         f"{plan.application}: {_count(len(plan.stages), 'stage')}, {_count(shuffles, 'shuffle')} "
-        f"in a row,"
-        f" {plan.key_groups} key groups"
+        f"in a row, {plan.key_groups} key groups"
     )
     for stage in sorted(plan.stages, key=lambda stage: (stage.level, stage.id)):
         yield ""

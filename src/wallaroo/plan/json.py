@@ -232,6 +232,5 @@ def _moved_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
         if "target" in was and "target" in now and was["target"] != now["target"]:
             yield (
                 f"Sink '{name}' wrote to {was['target']} and writes to {now['target']} now: what "
-                f"it "
-                f"has written stays where it is, and output from here on goes to the new place."
+                "it has written stays where it is, and output from here on goes to the new place."
             )

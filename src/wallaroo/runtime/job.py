@@ -176,9 +176,8 @@ def plan_of(deployment: Deployment) -> Plan:
         except (ImportError, AttributeError) as error:
             raise PeerError(
                 f"the application cannot be imported on host '{worker_name()}': "
-                f"{type(error).__name__}: {error}. "
-                "Install what it imports on every host, or ship it: docs/scaling.md, "
-                "'Dependencies'."
+                f"{type(error).__name__}: {error}. Install what it imports on every host, or ship "
+                "it: docs/scaling.md, 'Dependencies'."
             ) from error
         gc.freeze()  # what is loaded by now stays: collections need not look at it again
     return _plans[deployment.plan_id]

@@ -18,9 +18,9 @@ from typing import Any
 
 from wallaroo.durable.refusals import refusal_of
 from wallaroo.engine.blocks import Block, Marker
-from wallaroo.engine.keys import Key, groups_of_task
-from wallaroo.engine.level import Level
-from wallaroo.engine.ordered_entries import EntryReader
+from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.levels.effects import NOTHING_COMMITTED, Committed
+from wallaroo.engine.levels.level import Level
 from wallaroo.engine.partition_times import Heard, SourceHeard
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
@@ -141,11 +141,9 @@ class Task:
             level,
             index,
             job.tasks,
-            self._reader,
-            batch=job.batch,
-            open_entries=self._open_entries,
-            time=job.time,
-            list_keys=self._list_keys,
+            _committed(self._state),
+            job.batch,
+            job.time,
         )
 
     def _opened_state(self, open_state: OpenState) -> StateOfTask | None:
@@ -160,18 +158,6 @@ class Task:
         self._counts.notes["cold_bytes"] = float(caught_up.bytes_read)
         self._counts.notes["catch_up_ms"] = (time.perf_counter() - started) * 1e3
         return state
-
-    def _reader(self, step: str) -> Any:
-        assert self._state is not None
-        return self._state.reader(step)
-
-    def _open_entries(self, name: str) -> EntryReader:
-        assert self._state is not None
-        return self._state.open_entries(name)
-
-    def _list_keys(self, step: str) -> Iterable[Key]:
-        assert self._state is not None
-        return self._state.keys(step)
 
     @property
     def heard(self) -> Heard:
@@ -226,7 +212,7 @@ class Task:
                 yield record
 
     def _stage_outputs(self) -> None:
-        for sink, outputs in self._level.outputs.items():
+        for sink, outputs in self._level.effects.outputs.items():
             if outputs:
                 self._writer(sink).write(outputs)
                 self._counts.outputs[sink] = self._counts.outputs.get(sink, 0) + len(outputs)
@@ -276,6 +262,7 @@ class Task:
             for sink, writer in self._writers.items()
             if (token := writer.prepare()) is not None
         }
+        effects = self._level.effects
         return TaskReport(
             level=self._level_number,
             task=self._index,
@@ -289,11 +276,11 @@ class Task:
             snapshots=snapshots,
             busy_ms=busy_ms,
             notes=self._counts.notes,
-            errors=self._level.failures.counts,
-            samples=tuple(self._level.failures.samples),
+            errors=effects.failures.counts,
+            samples=tuple(effects.failures.samples),
             worker=worker_name(),
             heard=self._level.heard if self._level_number == 0 else {},
-            due_ns=self._level.due_ns() if self._level.stores else None,
+            due_ns=effects.due_ns() if effects.stores else None,
             stage_events=self._tally.stage_events,
             edges=self._tally.edges,
             edge_bytes=self._tally.edge_bytes,
@@ -301,18 +288,24 @@ class Task:
         )
 
     def _written(self, name: str) -> DeltaRef | None:
-        states = self._level.states
-        stores = self._level.stores
-        state = self._state
+        effects = self._level.effects
         storage = self._job.deployment.storage
-        batch = self._job.batch
-        assert state is not None
-        return state.write_delta(states, name, storage, batch, stores)
+        assert self._state is not None
+        return self._state.write_delta(
+            effects.states, name, storage, self._job.batch, effects.stores
+        )
 
     def close(self) -> None:
         """Release the view."""
         if self._state is not None:
             self._state.close()
+
+
+def _committed(state: StateOfTask | None) -> Committed:
+    """What a task's level reads of its state; nothing where it has no state steps."""
+    if state is None:
+        return NOTHING_COMMITTED
+    return Committed(state.reader, state.open_entries, state.keys)
 
 
 def state_from_view(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:

@@ -40,6 +40,7 @@ from wallaroo.deferred import deferred
 if TYPE_CHECKING:
     from wallaroo.identity import CommitHistory, CommitId
     from wallaroo.sinks.function import FunctionSinkConfig
+    from wallaroo.sinks.http.config import HTTPSinkConfig
     from wallaroo.sinks.interface import (
         SinkCommitter,
         SinkConfig,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from wallaroo.sinks.kafka.records import KafkaOutput
     from wallaroo.sinks.postgres.config import PostgresSinkConfig
     from wallaroo.sinks.postgres.rows import copy_row, row_encoder
+    from wallaroo.sinks.rabbitmq.config import RabbitMQSinkConfig
     from wallaroo.sinks.redis.config import RedisSinkConfig
     from wallaroo.sinks.rolling.config import RollingSinkConfig
     from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
@@ -60,6 +62,7 @@ else:
         {
             "wallaroo.identity": ("CommitHistory", "CommitId"),
             "wallaroo.sinks.function": ("FunctionSinkConfig",),
+            "wallaroo.sinks.http.config": ("HTTPSinkConfig",),
             "wallaroo.sinks.interface": (
                 "SinkCommitter",
                 "SinkConfig",
@@ -71,6 +74,7 @@ else:
             "wallaroo.sinks.kafka.records": ("KafkaOutput",),
             "wallaroo.sinks.postgres.config": ("PostgresSinkConfig",),
             "wallaroo.sinks.postgres.rows": ("copy_row", "row_encoder"),
+            "wallaroo.sinks.rabbitmq.config": ("RabbitMQSinkConfig",),
             "wallaroo.sinks.redis.config": ("RedisSinkConfig",),
             "wallaroo.sinks.rolling.config": ("RollingSinkConfig",),
             "wallaroo.sinks.staging": (
@@ -92,6 +96,10 @@ __all__ = [
     "StagedWriter", "read_staged", "remove_staged", "remove_orphans",
     # a function of your own
     "FunctionSinkConfig",
+    # requests
+    "HTTPSinkConfig",
+    # RabbitMQ
+    "RabbitMQSinkConfig",
     # Redis
     "RedisSinkConfig",
     # files by size and time, and objects

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from wallaroo.sources.mqtt.config import MQTTSourceConfig
     from wallaroo.sources.polling import PollingSource
     from wallaroo.sources.push import Push, PushSource
+    from wallaroo.sources.rabbitmq.config import RabbitMQSourceConfig
     from wallaroo.sources.redis.config import RedisSourceConfig
     from wallaroo.sources.redis.entry import RedisEntry
     from wallaroo.sources.replayable import ReplayableSource
@@ -52,6 +53,7 @@ else:
             "wallaroo.sources.polling": ("PollingSource",),
             "wallaroo.sources.iterator": ("At", "IteratorSource"),
             "wallaroo.sources.push": ("Push", "PushSource"),
+            "wallaroo.sources.rabbitmq.config": ("RabbitMQSourceConfig",),
             "wallaroo.sources.redis.config": ("RedisSourceConfig",),
             "wallaroo.sources.redis.entry": ("RedisEntry",),
             "wallaroo.sources.replayable": ("ReplayableSource",),
@@ -71,6 +73,8 @@ __all__ = [
     "HTTPSourceConfig",
     # MQTT
     "MQTTSourceConfig",
+    # RabbitMQ
+    "RabbitMQSourceConfig",
     # Redis
     "RedisSourceConfig", "RedisEntry",
     # Kafka

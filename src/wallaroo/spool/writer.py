@@ -19,9 +19,10 @@ from pathlib import Path
 
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
-from wallaroo.durable.two_slots import TwoSlotFile
+from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
+from wallaroo.spool.connections import following
 from wallaroo.spool.format import (
     SEGMENT_BYTES_MAX,
     Boundary,
@@ -64,10 +65,11 @@ class SpoolWriter:
         self._lock_fd = _lock(folder)
         try:
             recovered = _recovered(folder, is_durable, checkpoint)
-            self._head = TwoSlotFile(folder / "head")
+            self._head = SlotFile(folder / "head")
             self._checkpoint = checkpoint or recovered.checkpoint
             self.position: Boundary = recovered.position
             self.last_resume: bytes = recovered.last_resume
+            self.following: int = recovered.following  # the next connection's number
             self._segments = recovered.segments or [segment_at(folder, recovered.position)]
             if recovered.segments:
                 self._file = SegmentFile(self._segments[-1], recovered.index_byte)
@@ -108,6 +110,7 @@ class SpoolWriter:
             raise disk_error(self.folder, error) from error
         self.position = Boundary(start + length, self.position.events + events)
         self.last_resume = resume
+        self.following = following(self.following, connection)
 
     def publish(
         self,
@@ -127,7 +130,16 @@ class SpoolWriter:
         self._sync()
         fault_point("spool.head")
         self._write_head(
-            Head(self.position, is_ended, is_paused, connections, rejected, error, self._checkpoint)
+            Head(
+                self.position,
+                is_ended,
+                is_paused,
+                connections,
+                rejected,
+                error,
+                self._checkpoint,
+                self.following,
+            )
         )
         self._published = self.position
         wake_run()
@@ -145,6 +157,7 @@ class SpoolWriter:
                 rejected=rejected,
                 error=error,
                 checkpoint=self._checkpoint,
+                following=self.following,
             )
         )
 

@@ -8,7 +8,7 @@ import pytest
 
 import wallaroo
 from wallaroo.api.application import Application
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.level import Level
 from wallaroo.engine.sampling import EVENTS_MAX, StageSample
 from wallaroo.local.runner import Input, LocalRunner
 

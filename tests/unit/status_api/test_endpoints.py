@@ -103,7 +103,7 @@ def test_history_is_served_by_span(start: Start) -> None:
 
 
 def test_the_stream_sends_a_message_a_second_though_nothing_flows(start: Start) -> None:
-    connection = http.client.HTTPConnection(*start().address, timeout=10)
+    connection = http.client.HTTPConnection(*start().address, timeout=60)
     connection.request("GET", "/stream")
     reply = connection.getresponse()
     assert reply.headers["Content-Type"] == "text/event-stream"
@@ -121,7 +121,7 @@ def test_streams_leave_room_for_queries(start: Start, eventually: Any) -> None:
     address = start().address
     streams = []
     for _ in range(STREAMS_MAX):
-        connection = http.client.HTTPConnection(*address, timeout=10)
+        connection = http.client.HTTPConnection(*address, timeout=60)
         connection.request("GET", "/stream")
         streams.append((connection, connection.getresponse()))
     assert get(address, "/stream")[0] == 503
@@ -133,7 +133,7 @@ def test_streams_leave_room_for_queries(start: Start, eventually: Any) -> None:
 
 
 def is_streaming(address: tuple[str, int]) -> bool:
-    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection = http.client.HTTPConnection(*address, timeout=60)
     try:
         connection.request("GET", "/stream")
         return connection.getresponse().status == 200
@@ -143,7 +143,7 @@ def is_streaming(address: tuple[str, int]) -> bool:
 
 def test_closing_the_server_ends_the_streams(start: Start) -> None:
     server = start()
-    connection = http.client.HTTPConnection(*server.address, timeout=10)
+    connection = http.client.HTTPConnection(*server.address, timeout=60)
     connection.request("GET", "/stream")
     reply = connection.getresponse()
     reply.readline()

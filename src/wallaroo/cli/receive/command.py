@@ -91,8 +91,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help=(
             "raw, with --out: append to FILE and report to a sink with resume=True where to "
-            "continue; "
-            "exactly once"
+            "continue; exactly once"
         ),
     )
     parser.set_defaults(handler=main)

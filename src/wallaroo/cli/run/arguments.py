@@ -106,6 +106,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ),
     )
     add(
+        "--status-cert",
+        metavar="FILE",
+        help="PEM certificate of --status, which answers https:// only then; with --status-key",
+    )
+    add("--status-key", metavar="FILE", help="the key of --status-cert, PEM")
+    add(
         "--tls-cert",
         metavar="FILE",
         help="on a cluster: PEM certificate with which the driver encrypts the input that workers "
@@ -169,13 +175,11 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _tls(options: argparse.Namespace) -> TLS | None:
-    if (options.tls_cert is None) != (options.tls_key is None):
-        problem = Problem(
-            "wallaroo run", "", "--tls-cert and --tls-key belong together.", "Give both."
-        )
+def _tls(certificate: str | None, key: str | None, options: str) -> TLS | None:
+    if (certificate is None) != (key is None):
+        problem = Problem("wallaroo run", "", f"{options} belong together.", "Give both.")
         raise PipelineError(problem)
-    return TLS(options.tls_cert, options.tls_key) if options.tls_cert else None
+    return TLS(certificate, key or "") if certificate else None
 
 
 def run_options(options: argparse.Namespace) -> RunOptions:
@@ -196,6 +200,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         spark_conf=tuple(options.conf),
         status_address=options.status,
         status_token=options.status_token,
-        tls=_tls(options),
+        status_tls=_tls(options.status_cert, options.status_key, "--status-cert and --status-key"),
+        tls=_tls(options.tls_cert, options.tls_key, "--tls-cert and --tls-key"),
         module_paths=(str(Path(options.app).resolve().parent),),
     )

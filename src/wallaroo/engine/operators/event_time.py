@@ -112,8 +112,7 @@ def no_time(event_ns: int) -> ValueError:
     """Return what is wrong with a time that cannot be one."""
     return ValueError(
         f"{event_ns} is no time in nanoseconds since 1970: give nanoseconds as int, seconds as "
-        f"float, "
-        f"or an aware datetime"
+        "float, or an aware datetime"
     )
 
 

@@ -29,8 +29,6 @@ from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.queued_committer import Session
 from wallaroo.sinks.staging import Staged
 
-# lines per sink and checkpoint; needed is one, the rest is for people who look
-LEDGER_BATCHES_KEPT = 100
 PIECE_BYTES = 1 << 18  # handed to libpq at once
 CONNECT_SECONDS = 5
 CANCEL_SECONDS = 2
@@ -46,8 +44,7 @@ DEFAULTS: dict[str, Any] = {
 }
 # Classes of SQLSTATE (manual, appendix A) that pass by themselves or by work on the server:
 # connection, authorisation, no such database, rollback, resources (a full disk), locks,
-# intervention
-# (a shutdown), system errors.
+# intervention (a shutdown), system errors.
 PASSING = frozenset({"08", "28", "3D", "40", "53", "55", "57", "58"})
 READ_ONLY = "25006"  # a standby: after a failover the name leads to the new primary
 WAYS_ON = (
@@ -202,7 +199,7 @@ class Table(Session):
         if cursor.execute(sql.SQL(insert).format(ledger), (*key, *content)).rowcount:
             old = "DELETE FROM {} WHERE sink = %s AND checkpoint = %s AND batch <= %s"
             cursor.execute(
-                sql.SQL(old).format(ledger), (*key[:2], batch.batch - LEDGER_BATCHES_KEPT)
+                sql.SQL(old).format(ledger), (*key[:2], batch.batch - target.ledger_batches)
             )
             return True
         same = (

@@ -166,10 +166,9 @@ class KafkaLog(SourceLog):
             topic, partition = gone[0]
             raise CheckpointError(
                 f"source '{self._subscription.source}': Kafka has no partition {partition} of "
-                f"topic "
-                f"'{topic}', of which this application has processed "
+                f"topic '{topic}', of which this application has processed "
                 f"{flat(position.place)[gone[0]]:,} offsets. Was the topic deleted or made again? "
-                f"Restore it, or give this application a checkpoint of its own."
+                "Restore it, or give this application a checkpoint of its own."
             )
         if lost:
             topic, partition, offset, oldest = lost[0]
