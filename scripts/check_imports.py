@@ -149,6 +149,8 @@ LAZY = {
     ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
     ("wallaroo.sources.rabbitmq.config", "wallaroo.sources.rabbitmq.consumer"): "pika is optional",
     ("wallaroo.sinks.rabbitmq.config", "wallaroo.sinks.rabbitmq.committer"): "pika is optional",
+    ("wallaroo.sources.postgres.config", "wallaroo.sources.postgres.table"): "psycopg is optional",
+    ("wallaroo.sinks.mqtt.config", "wallaroo.sinks.mqtt.committer"): "paho-mqtt is optional",
     ("wallaroo.sinks.http.config", "wallaroo.sinks.http.committer"): "urllib3 is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",

@@ -32,6 +32,17 @@ jclouds.credential=none
 QUIET = "<configuration><root level='OFF'/></configuration>"
 
 
+def options_of(port: int) -> dict[str, Any]:
+    """What clients of a server need."""
+    return {
+        "endpoint_override": f"127.0.0.1:{port}",
+        "scheme": "http",
+        "region": "us-east-1",
+        "access_key": KEY,
+        "secret_key": SECRET,
+    }
+
+
 @dataclass(slots=True)
 class S3Server(ServerProcess):
     """A server; its data survive `kill` and `start`."""
@@ -39,13 +50,7 @@ class S3Server(ServerProcess):
     @property
     def options(self) -> dict[str, Any]:
         """What clients need."""
-        return {
-            "endpoint_override": f"127.0.0.1:{self.port}",
-            "scheme": "http",
-            "region": "us-east-1",
-            "access_key": KEY,
-            "secret_key": SECRET,
-        }
+        return options_of(self.port)
 
     def start(self) -> None:
         """Start; return when it answers."""
