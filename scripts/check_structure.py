@@ -35,7 +35,6 @@ LARGE = {
     "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's class, attributes and all",
     "runtime.resident.lasting_state.LastingState": "layers of one state and its refresh",
     "sinks.queued_committer.QueuedCommitter": "base of committers with a thread of their own",
-    "sinks.tcp.egress.loop.Egress": "one connection, from its making to its end",
     "spark.resident.host.ResidentHost": "one host's life",
     "verify.harness.Verification": "one verification",
 }
