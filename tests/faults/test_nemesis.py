@@ -45,6 +45,15 @@ def test_deeds_are_drawn_by_seed_and_only_a_driver_is_stopped() -> None:
     assert {kill.deed for kill in plain} == {Deed.KILL}
 
 
+def test_deeds_that_come_together_wait_for_nothing_in_between() -> None:
+    """Only the first of each group waits for recovery, and then for a moment of its own."""
+    drawn = schedule(40, 1, tuple(Kind), together=4)
+    others = [kill for number, kill in enumerate(drawn) if number % 4]
+    assert all(kill.is_hurried and kill.pause_s == 0 for kill in others)
+    assert not drawn[0].is_hurried
+    assert [kill.kind for kill in drawn] == [kill.kind for kill in schedule(40, 1, tuple(Kind))]
+
+
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_a_plain_receiver_writes_whole_lines_of_every_connection(
     behaviour: str, eventually: Callable[..., None]
@@ -94,6 +103,14 @@ def test_an_application_of_ones_own_needs_an_oracle(tmp_path: Path) -> None:
     oracle = tmp_path / "their_oracle.py"
     with pytest.raises(WallarooParameterError, match="no subclass"):
         verify_command(_options("--app", str(application), "--oracle", f"{oracle}:Other"))
+
+
+def test_what_a_run_does_not_have_cannot_be_killed() -> None:
+    """Without Spark there are no workers."""
+    with pytest.raises(WallarooParameterError, match="driver, ingress, egress"):
+        verify_command(_options("--host", "in-process", "--only", "worker,jvm"))
+    with pytest.raises(WallarooParameterError, match="no --latency low"):
+        verify_command(_options("--host", "in-process", "--latency", "low"))
 
 
 def test_receivers_that_are_not_resuming_go_with_sequence() -> None:
