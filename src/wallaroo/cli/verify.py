@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import shutil
 import signal
 import sys
@@ -30,6 +31,7 @@ from wallaroo.verify.killer import Deed
 from wallaroo.verify.namespaces import why_not
 from wallaroo.verify.plain_receiver import BEHAVIOURS as RECEIVERS
 from wallaroo.verify.processes import Kind
+from wallaroo.verify.result import Result
 from wallaroo.verify.scaling import CHANGES, FAILURES, every_pair
 from wallaroo.verify.undisturbed import Observed
 
@@ -184,6 +186,12 @@ def add_parser(subparsers: Any) -> None:
         help="do so many at once, before recovery is waited for (default: %(default)s)",
     )
     add("--quiet", action="store_true", help="print the results only")
+    add(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="append the figures of each application to this file, as a line of JSON",
+    )
     parser.set_defaults(handler=verify_command)
 
 
@@ -277,6 +285,8 @@ def verify_command(options: argparse.Namespace) -> int:
             else:
                 result = verify(chosen, folder, options.quiet, options.receiver or "")
             print(result.text(), flush=True)
+            if options.json is not None:
+                _write_figures(options, result)
             if not result.is_clean:
                 print(f"  everything is in {folder}", flush=True)
             elif options.keep is None:
@@ -363,6 +373,22 @@ def _refuse_with_partitions(options: argparse.Namespace) -> None:
     reason = why_not()
     if reason:
         raise _wrong(f"--deeds partition: {reason}.", "Run it as root on Linux.")
+
+
+def _write_figures(options: argparse.Namespace, result: Result) -> None:
+    how = {
+        "host": options.host if options.host == IN_PROCESS else f"{options.latency} latency",
+        "receiver": options.receiver or "resuming",
+        "app": options.app,
+    }
+    line = json.dumps({**how, **result.figures()})
+    try:
+        with options.json.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+    except OSError as error:
+        raise PeerError(
+            f"--json {options.json} cannot be written: {error.strerror}. Name another file."
+        ) from error
 
 
 @contextmanager
