@@ -3,7 +3,8 @@
     python -m benchmarks.faults_page [--check]
 
 ``results/faults.jsonl`` has a line for each run of ``wallaroo verify --json``, and
-``results/simulation.jsonl`` one for each of ``make simulate``.  Nothing in the tables is typed by hand.
+``results/simulation.jsonl`` one for each of ``make simulate``.  Nothing in the tables is typed by
+hand.
 
 Where it runs: a process of its own.
 """

@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from wallaroo.faults import TAKEN
-from wallaroo.verify import nemesis
 from wallaroo.verify.killer import Deed, Kill
 from wallaroo.verify.nemesis import POINTS, Nemesis
 from wallaroo.verify.processes import Kind
@@ -54,21 +51,27 @@ def passing(orders: Path, point: str) -> Iterator[None]:
         thread.join()
 
 
-def doer(folder: Path) -> Nemesis:
+class Hasty(Nemesis):
+    order_s = 0.05
+
+
+class Hastier(Hasty):
+    orders_s = 0.05
+
+
+def doer(folder: Path, kind: type[Nemesis] = Nemesis) -> Nemesis:
     run = Supervised([], folder / "run.log")
-    return Nemesis(run, folder, 1, Scene(), Result("case", 1), lambda line: None)
+    result = Result("case", 1)
+    return kind(run, folder, 1, Scene(), result, lambda line: None)
 
 
 def deed(kind: Deed) -> Kill:
     return Kill(Kind.DRIVER, 0.0, False, 0.5, kind)
 
 
-def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(tmp_path: Path) -> None:
     """The order then goes to all other points, and the first process that passes one takes it."""
-    nemesis_ = doer(tmp_path)
-    monkeypatch.setattr(nemesis, "ORDER_S_MAX", 0.05)
+    nemesis_ = doer(tmp_path, Hasty)
     with passing(tmp_path / "orders", "storage.write"):
         assert all(nemesis_.do(number, deed(Deed.EIO)) for number in range(4))
     assert nemesis_.result.deeds == {Deed.EIO: 4}
@@ -78,13 +81,9 @@ def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(
     ] == []
 
 
-def test_what_no_process_took_is_not_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_no_process_took_is_not_counted(tmp_path: Path) -> None:
     """And waits for none."""
-    monkeypatch.setattr(nemesis, "ORDER_S_MAX", 0.05)
-    monkeypatch.setattr(nemesis, "ORDERS_S_MAX", 0.05)
-    nemesis_ = doer(tmp_path)
+    nemesis_ = doer(tmp_path, Hastier)
     assert not nemesis_.do(1, deed(Deed.ENOSPC))
     assert nemesis_.result.disturbances == 0
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import psutil
 
@@ -29,8 +29,6 @@ from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
 
 TARGET_S_MAX = 120.0  # for a process of the kind to be killed to be there
-ORDER_S_MAX = 4.0  # for a process to take an order at the chosen point; then all points are tried
-ORDERS_S_MAX = 20.0  # for a process to take one of all
 END_S_MAX = 60.0  # for all processes of a run to be gone before its files are damaged
 POLL_S = 0.02
 CLOCK_STEP_S = 7200.0
@@ -57,6 +55,10 @@ class Scene(Protocol):
 @dataclass(slots=True)
 class Nemesis:
     """Does the deeds to ``run``, whose checkpoint and orders are in ``folder``."""
+
+    # how long a process has to take an order at the chosen point; then one of all
+    order_s: ClassVar[float] = 4.0
+    orders_s: ClassVar[float] = 20.0
 
     run: Supervised
     folder: Path
@@ -121,9 +123,9 @@ class Nemesis:
             action += f" {self._chance.uniform(0.5, 5):.1f}"
         chosen = self._point(deed)
         every = [point for point in self._points(deed) if point != chosen]
-        self.scene.expect_end(ORDER_S_MAX + ORDERS_S_MAX + FAILED_S_MAX)
-        taken = self._order([chosen], action, ORDER_S_MAX)
-        taken = taken or self._order(every, action, ORDERS_S_MAX)
+        self.scene.expect_end(self.order_s + self.orders_s + FAILED_S_MAX)
+        taken = self._order([chosen], action, self.order_s)
+        taken = taken or self._order(every, action, self.orders_s)
         for point in taken:
             self.result.note_deed(deed, point)
             self.say(f"{deed.value} {number}: {action} at {point}")
