@@ -19,6 +19,7 @@ from wallaroo.check.subject import LATER
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.graph.nodes import EndsNode, Node, SinkNode
 from wallaroo.graph.render import mermaid
+from wallaroo.graph.svg import svg
 from wallaroo.plan.build import build_plan, with_dead_letters
 from wallaroo.plan.model import Plan
 from wallaroo.sinks.file.config import FileSinkConfig
@@ -34,6 +35,14 @@ class Application:
     root: Node
     plan: Plan
     serializer: Hooks | None = None  # the application module's own (serialize, deserialize)
+
+    def _repr_svg_(self) -> str:
+        """The graph as a drawing, for notebooks."""
+        return svg(self.root, self.name)
+
+    def _repr_html_(self) -> str:
+        """The same, for those that prefer HTML."""
+        return f"<div>{self._repr_svg_()}</div>"
 
     def _repr_markdown_(self) -> str:
         """The graph as a diagram, for notebooks."""

@@ -31,6 +31,7 @@ from wallaroo.graph.nodes import (
     SourceNode,
     StepNode,
 )
+from wallaroo.graph.svg import svg
 from wallaroo.joins.step import (
     INNER,
     LEFT_SIDE,
@@ -243,6 +244,14 @@ class Pipeline(Generic[T]):
     def clone(self) -> Pipeline[T]:
         """An equal pipeline.  Pipelines never change, so this is needed by old code only."""
         return type(self)(self._node)
+
+    def _repr_svg_(self) -> str:
+        """What there is so far as a drawing, for notebooks."""
+        return svg(self._node)
+
+    def _repr_html_(self) -> str:
+        """The same, for those that prefer HTML."""
+        return f"<div>{self._repr_svg_()}</div>"
 
     def __repr__(self) -> str:
         return (
