@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import PurePath
-from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
 from wallaroo.api.times import hours
@@ -31,7 +31,6 @@ from wallaroo.graph.nodes import (
     SourceNode,
     StepNode,
 )
-from wallaroo.graph.svg import svg
 from wallaroo.joins.step import (
     INNER,
     LEFT_SIDE,
@@ -60,7 +59,9 @@ from wallaroo.steps import (
     receipt_time,
 )
 from wallaroo.user_frames import user_place
-from wallaroo.windows.step import WindowStep
+
+if TYPE_CHECKING:
+    from wallaroo.windows.step import WindowStep
 
 # how far an event's time may be ahead of its receipt, unless it is said otherwise
 MAX_AHEAD = hours(24)
@@ -247,6 +248,8 @@ class Pipeline(Generic[T]):
 
     def _repr_svg_(self) -> str:
         """What there is so far as a drawing, for notebooks."""
+        from wallaroo.graph.svg import svg
+
         return svg(self._node)
 
     def _repr_html_(self) -> str:

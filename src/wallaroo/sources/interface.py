@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 from wallaroo.errors import InternalError
 from wallaroo.framing import Framing
 from wallaroo.sources.feed import Feed
-from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
 
 # defaults of type variables are for type checkers: Python itself has them from 3.13 on
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from wallaroo.sources.log import LogContext, SourceLog
 
     # so that a configuration's class alone stays a type
     Event = TypeVar("Event", covariant=True, default=Any)
