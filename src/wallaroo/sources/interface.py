@@ -14,12 +14,13 @@ from wallaroo.errors import InternalError, Problem, WallarooParameterError
 from wallaroo.framing import Framing
 from wallaroo.sources.feed import EVENT_FRAMING, Feed
 from wallaroo.sources.listening import Listening
-from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
 
 # defaults of type variables are for type checkers: Python itself has them from 3.13 on
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from wallaroo.sources.log import LogContext, SourceLog
 
     # so that a configuration's class alone stays a type
     Event = TypeVar("Event", covariant=True, default=Any)
