@@ -31,17 +31,21 @@ def main() -> int:
     loads.prepare()
     report = Report("latency_outside", settings_of(args))
     found: dict[tuple[str, int], list[list[float]]] = defaultdict(list)
-    with loads.scratch(args.scratch) as folder, runs.spark(folder) as session, _probe() as probe:
-        port = int(_line(probe))
+    with (
+        loads.scratch(args.scratch) as folder,
+        runs.spark(folder) as session,
+        probe_process() as probe,
+    ):
+        port = int(line_of(probe))
         for number in range(args.rounds):
             for latency in args.hosts:
                 checkpoint = folder / f"{latency}-{number}"
-                run = runs.new_run(_application(port), session, checkpoint, latency=latency)
+                run = runs.new_run(application(port), session, checkpoint, latency=latency)
                 with runs.started(run):
                     for rate in args.rates:
                         words = f"{run.addresses[SOURCE][1]} {rate} {args.seconds} {args.warm_up}"
                         load = os.getloadavg()[0]
-                        found[latency, rate].append(_asked(probe, words))
+                        found[latency, rate].append(asked(probe, words))
                         report.notes.append(
                             f"{latency}, {rate}/s: p50 p99 p99.9 max "
                             f"{found[latency, rate][-1][1:]} ms; load before {load:.1f}"
@@ -68,16 +72,18 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _application(out_port: int) -> Any:
-    import counting as application  # type: ignore[import-not-found]  # found by loads.prepare()
+def application(out_port: int) -> Any:
+    """A count per key, on a free port."""
+    import counting as counted  # type: ignore[import-not-found]  # found by loads.prepare()
 
-    return application.application_setup(
+    return counted.application_setup(
         ["--in", f"{SOURCE}@{loads.HOST}:0", "--out", f"{loads.HOST}:{out_port}"]
     )
 
 
 @contextmanager
-def _probe() -> Iterator[subprocess.Popen[str]]:
+def probe_process() -> Iterator[subprocess.Popen[str]]:
+    """Start `benchmarks.probe`; the first line it prints is the port of the receiver."""
     command = [sys.executable, "-m", "benchmarks.probe"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, cwd=loads.ROOT, **pipes) as probe:  # type: ignore[call-overload]  # the pipes are a dict
@@ -87,17 +93,19 @@ def _probe() -> Iterator[subprocess.Popen[str]]:
             probe.terminate()
 
 
-def _asked(probe: subprocess.Popen[str], words: str) -> list[float]:
+def asked(probe: subprocess.Popen[str], words: str) -> list[float]:
+    """Have it measure; return count, p50, p99, p99.9, max."""
     assert probe.stdin is not None
     probe.stdin.write(f"{words}\n")
     probe.stdin.flush()
-    answer = _line(probe)
+    answer = line_of(probe)
     if answer.startswith("lost") or not answer:
         raise BenchmarkError(f"answers are missing: {answer}")
     return [float(word) for word in answer.split()]
 
 
-def _line(probe: subprocess.Popen[str]) -> str:
+def line_of(probe: subprocess.Popen[str]) -> str:
+    """Return the next line it prints."""
     assert probe.stdout is not None
     return probe.stdout.readline().strip()
 

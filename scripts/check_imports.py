@@ -29,6 +29,7 @@ GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph 
 # outside of this package.
 _BELOW = (
     "errors",
+    "lines",
     "steps",
     "framing",
     "context",
@@ -39,14 +40,14 @@ _BELOW = (
 )
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
-    "framing": ("errors",),
+    "framing": ("errors", "lines"),
     "graph": (*_BELOW, "graph"),
     "windows": (*_BELOW, "windows"),
     "vectorized": _BELOW,
     "joins": (*_BELOW, "windows", "joins"),
     "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows", "joins"),
     "plan": (*_BELOW, *_CONFIGS, "graph", "check", "plan", "windows"),
-    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine", "windows", "joins"),
+    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine", "windows", "joins", "gathering"),
 }
 # No clock, no threads, no outside world.
 IMPURE = frozenset(
@@ -110,7 +111,10 @@ LAZY = {
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
-    ("wallaroo.engine.level", "wallaroo.engine.columns"): "only vectorized steps need numpy",
+    (
+        "wallaroo.engine.levels.stages",
+        "wallaroo.engine.columns",
+    ): "only vectorized steps need numpy",
     ("wallaroo.engine.stage", "wallaroo.engine.columns"): "the same",
     ("wallaroo.engine.columns.rows", "polars"): "only steps that ask for its frames need it",
     ("wallaroo.check.batches", "numpy"): "only states of a numpy dtype need it",

@@ -44,6 +44,9 @@ class RunOptions:
     """Tasks per stage at most; None: one per core."""
     batch_time_s: float = 1.0
     """How long a batch may take; a larger backlog is cut into batches of about this."""
+    speed: float | None = None
+    """Replay recorded input by its event times: 1.0 as it came, 10.0 ten times as fast; None: as
+    fast as it can be read."""
     latency: Latency = "normal"
     """``low``: tasks stay, and batches are as small as the load permits: milliseconds instead of
     hundreds of them, on one machine (docs/scaling.md)."""
@@ -83,6 +86,9 @@ class RunOptions:
     status_token: str = field(default="", repr=False)
     """What clients of the status server must present; empty: nothing on a loopback address, a fresh
     one (in ``run.json``) elsewhere."""
+    status_tls: TLS | None = None
+    """Certificate and key of the status server, which answers HTTPS only then; with ``ca`` it
+    answers only clients whose certificates one of these signed."""
     allow_incompatible: bool = False
     """Go on with a checkpoint of a changed application, dropping what no longer fits."""
     tuning: Tuning = field(default_factory=Tuning, repr=False)
@@ -113,6 +119,7 @@ class RunChanges(TypedDict, total=False):
     is_fresh: bool
     tasks: int | None
     batch_time_s: float
+    speed: float | None
     latency: Latency
     log_level: str
     app_log_level: str
@@ -130,6 +137,7 @@ class RunChanges(TypedDict, total=False):
     is_sticky: bool
     status_address: tuple[str, int] | None
     status_token: str
+    status_tls: TLS | None
     allow_incompatible: bool
     tuning: Tuning
 

@@ -17,7 +17,7 @@ import pytest
 
 import wallaroo
 from wallaroo.durable.refusals import naming, refusal_of
-from wallaroo.durable.two_slots import TwoSlotFile
+from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import InternalError, PeerError
 from wallaroo.spark.query import failure_of
 from wallaroo.spool import Boundary, write_tail
@@ -152,7 +152,7 @@ def test_calls_on_descriptors_say_which_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="some file"), naming(tmp_path / "some file"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert refusal_of(ConnectionResetError(errno.ECONNRESET, "reset")) is None
-    file = TwoSlotFile(tmp_path / "slots")
+    file = SlotFile(tmp_path / "slots")
     os.close(file._fd)
     with pytest.raises(OSError, match="slots"):
         file.write(b"x")

@@ -35,7 +35,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from tests.simulation import model
-from tests.simulation.application import SOURCES, plan_under
+from tests.simulation.application import SOURCES, STEP, Kind, plan_under
 from tests.simulation.system import CORRUPTIONS, Crashed, Fault, Plan, Process, System
 from tests.simulation.world import (
     Client,
@@ -59,6 +59,8 @@ REFUSALS = 3  # starts that damage may end before the history ends with that
 TURNS_MAX = 3000  # of one history: more is a hang
 BEGAN_NS = 1_700_000_000_000_000_000
 CLOCK_STEP_NS = 3_600_000_000_000
+EVENTS_AT_MS = 1_600_000_000_000  # when the first events of timed applications were
+AHEAD_MS = 1_000_000  # how far the last event of a source is ahead of the first one
 # of samples: as in the product, and never
 COUNTDOWNS = (TaskTally._countdown, *(4 * (lambda tally, runs: -1,)))
 
@@ -87,8 +89,21 @@ class Verdict:
 
 
 @cache
-def _plan(place: Path) -> WallarooPlan:
-    return plan_under(place)
+def _plan(place: Path, kind: Kind) -> WallarooPlan:
+    return plan_under(place, kind)
+
+
+MODELS = {
+    Kind.TOTALS: model.answers,
+    Kind.WINDOWS: model.windows,
+    Kind.TIMERS: model.timers,
+    Kind.JOIN: model.join,
+}
+
+
+def kind_of(seed: int) -> Kind:
+    """Which application the history of a seed runs: half of them totals."""
+    return random.Random(f"kind {seed}").choices(tuple(Kind), (3, 1, 1, 1))[0]
 
 
 class Problem(Exception):
@@ -106,13 +121,12 @@ class Simulation:
         place.mkdir(mode=0o700, parents=True)
         self._faults = random.Random(f"faults {options.seed}")
         self._system = System(place, self._faults, options.plan or Plan())
-        self._application = _plan(place)
+        self._kind = kind_of(options.seed)
+        self._application = _plan(place, self._kind)
         self._messages = self._chance.randint(*MESSAGES)
         self._faulty_lives = self._chance.randint(1, FAULTY_LIVES_MAX)
         self._clients = {name: Client(self._payloads(name)) for name in SOURCES}
-        self._expected = model.answers(
-            one for name in SOURCES for one in self._clients[name].payloads
-        )
+        self._expected = MODELS[self._kind](*(self._clients[name].payloads for name in SOURCES))
         self._expected_bytes = sum(
             len(line) + 1 for lines in self._expected.values() for line in lines
         )
@@ -123,6 +137,7 @@ class Simulation:
         self._tuning = DEFAULT
         self._verdict = Verdict()
         self._clock_ns = BEGAN_NS
+        self._looks = 0
         self._boot = 0
         self._nested = False
         self._injected_before = 0
@@ -131,10 +146,25 @@ class Simulation:
 
     def _payloads(self, source: str) -> list[bytes]:
         chance, letter = self._chance, source[0]
-        return [
-            f"{letter}{chance.randint(0, 4)} {chance.randint(-99, 99)}".encode()
+        letter = "B" if self._kind is Kind.JOIN else letter
+        payloads = [
+            f"{letter}{chance.randint(0, 4)} {chance.randint(-99, 99)}"
             for _ in range(self._messages)
         ]
+        if self._kind.is_timed:
+            payloads = [*map(" ".join, zip(payloads, self._times(source), strict=True))]
+            payloads.append(f"end 0 {EVENTS_AT_MS + AHEAD_MS}")
+        return [one.encode() for one in payloads]
+
+    def _times(self, source: str) -> list[str]:
+        """Times of the messages of a source, out of order by less than the delay; no two of all
+        are the same.
+        """
+        chance = self._chance
+        ordered = range(0, self._messages * model.STEP, model.STEP)
+        late = sorted(ordered, key=lambda at: at + chance.uniform(0, model.DELAY - model.STEP))
+        first = EVENTS_AT_MS + SOURCES.index(source)
+        return [str(first + at) for at in late]
 
     # -- the history ------------------------------------------------------------------------------
 
@@ -152,12 +182,14 @@ class Simulation:
             snapshot_every=chance.choice((1, 2, 5)),
             sweep_every=chance.choice((1, 3)),
         )
-        clock = SimpleNamespace(monotonic=lambda: self._now() / 1e9)
+        clock = SimpleNamespace(monotonic=self._monotonic)
+        source_clock = SimpleNamespace(monotonic=clock.monotonic, time_ns=self._now)
         with (
             mock.patch.object(uuid, "uuid4", identity),
             mock.patch.object(time, "time_ns", self._now),
             mock.patch("wallaroo.sinks.tcp.progress.time", clock),
             mock.patch("wallaroo.runtime.housekeeping.time", clock),
+            mock.patch("wallaroo.ingress.source_store.time", source_clock),
             mock.patch("wallaroo.state.view_folders.boot_id", self._boot_id),
             mock.patch("wallaroo.sinks.tcp.committer.EgressProcess", self._new_egress),
             # which steps take how long is seldom of interest, and costs more than the steps
@@ -444,25 +476,41 @@ class Simulation:
             if problem := model.difference(expected, model.by_key(output)):
                 raise Problem(f"sink {name}: {problem}")
         try:
-            self._judge_state(expected)
+            self._judge_state()
         except CheckpointError:  # of a file that nothing has read before
             if not self._is_corrupted():
                 raise
             self._verdict.is_refused = True
 
-    def _judge_state(self, expected: dict[str, list[str]]) -> None:
-        entries = CheckpointReader(self._place / "checkpoint").at().entries()
+    def _judge_state(self) -> None:
+        wanted = self._totals()
+        if wanted is None:
+            return
+        entries = CheckpointReader(self._place / "checkpoint").at().entries(STEP)
         states = ((entry.key, pickle.loads(entry.raw)) for entry in entries)
         found = {key: (state.count, state.sum) for key, state in states}
-        wanted = {
-            key: (int(lines[-1].split(" ")[2]), int(lines[-1].split(" ")[3]))
-            for key, lines in expected.items()
-        }
         if found != wanted:
             raise Problem(f"state is {found} instead of {wanted}")
 
+    def _totals(self) -> dict[str, tuple[int, int]] | None:
+        """What the states must be; None where windows and joins keep them."""
+        if self._kind in (Kind.WINDOWS, Kind.JOIN):
+            return None
+        found: dict[str, tuple[int, int]] = {}
+        for client in self._clients.values():
+            for payload in client.payloads:
+                key, value = payload.decode().split(" ")[:2]
+                count, total = found.get(key, (0, 0))
+                found[key] = count + 1, total + int(value)
+        return found
+
     def _boot_id(self) -> str:
         return f"boot{self._boot}"
+
+    def _monotonic(self) -> float:
+        """Seconds that never go back: each look at them is one later."""
+        self._looks += 1
+        return float(self._looks)
 
     def _now(self) -> int:
         self._clock_ns += 1_000_000

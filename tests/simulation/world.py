@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.application import SOURCES, STEP
+from tests.simulation.application import SOURCES
 from tests.simulation.system import Process, System
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import lock_file
@@ -30,6 +30,7 @@ from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.intake import plan_ends
 from wallaroo.runtime.job import BatchJob, Deployment
 from wallaroo.runtime.pacing import Pacer
+from wallaroo.runtime.recovery import step_table
 from wallaroo.runtime.task import run_level
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sinks.tcp.egress.loop import Egress
@@ -47,6 +48,7 @@ BACKLOG_BYTES_MAX = 1 << 30
 RETAIN = 2
 FOREVER_S = 1e9
 FULL_RETRIES = 2
+RECONNECTS = 0.1  # share of chunks before which the client connects again
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ class Ingress:
         self._retries = FULL_RETRIES
         self._root = root
         self._checkpoint = checkpoint
+        self._connections: dict[str, int] = {}
         self.stores: dict[str, SourceStore] = {}
 
     def start(self) -> None:
@@ -93,6 +96,7 @@ class Ingress:
                     log=_ignore,
                 )
                 self.stores[name] = store
+                self._connections[name] = store.opened()
                 stored = store.streams.counts.get(STREAM, 0)
                 known = self._clients[name].acknowledged
                 if stored < known:
@@ -115,11 +119,18 @@ class Ingress:
                 taken = client.payloads[start : start + chance.randint(1, 6)]
                 if taken:
                     frames = b"".join(FRAME.pack(len(one)) + one for one in taken)
-                    store.append(frames, len(taken), 0, STREAM)
+                    store.append(frames, len(taken), self._connection(name, chance), STREAM)
             store.publish()
             client.acknowledged = max(client.acknowledged, store.streams.counts.get(STREAM, 0))
             if chance.random() < 0.3:
                 store.remove_consumed()
+
+    def _connection(self, name: str, chance: random.Random) -> int:
+        """The client's connection: now and then a new one."""
+        if chance.random() < RECONNECTS:
+            self.stores[name].closed(self._connections[name])
+            self._connections[name] = self.stores[name].opened()
+        return self._connections[name]
 
 
 class Attempts:
@@ -387,14 +398,13 @@ class Driver:
             housekeeping = Housekeeping(
                 checkpoint, plan.key_groups, RETAIN, FOREVER_S, tuning=self._tuning
             )
+            steps = step_table(checkpoint.last, plan.step_names, frozenset())
             protocol = BatchProtocol(
-                plan, checkpoint, self.committers, housekeeping, self.logs, (STEP,)
+                plan, checkpoint, self.committers, housekeeping, self.logs, steps
             )
             deployment = Deployment.of(plan, (), root, logs, view, checkpoint.id, True)
             self.batches = Batches(
-                BatchSetup(
-                    plan, replace(deployment, tuning=self._tuning), (STEP,), logs, beginnings
-                ),
+                BatchSetup(plan, replace(deployment, tuning=self._tuning), steps, logs, beginnings),
                 protocol=protocol,
                 housekeeping=housekeeping,
                 runner=self.runner,
@@ -414,7 +424,9 @@ class Driver:
             committer.recover(history_of(checkpoint, sink.name), tokens)
 
     def step(self) -> bool:
-        """Run a batch of what there is; False where there is nothing."""
+        """Run a batch of what there is, or of nothing where one is due; False where there is none
+        to run.
+        """
         batches = self.batches
         assert batches is not None
         with self._system.running(self.process):
@@ -422,7 +434,7 @@ class Driver:
                 self.runner.go_on()
             start = batches.ends
             ends = plan_ends(start, self.logs, self._chance.randint(1, 40))
-            if ends == start:
+            if ends == start and not batches.is_due:
                 return False
             batches.run(ends)
             return True

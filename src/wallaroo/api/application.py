@@ -17,7 +17,7 @@ from wallaroo.check.dead_letters import missing_sink
 from wallaroo.check.run import check
 from wallaroo.check.subject import LATER
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.graph.nodes import Node, SinkNode
+from wallaroo.graph.nodes import EndsNode, Node, SinkNode
 from wallaroo.graph.render import mermaid
 from wallaroo.plan.build import build_plan, with_dead_letters
 from wallaroo.plan.model import Plan
@@ -88,25 +88,31 @@ def _in_lines(config: SinkConfig) -> SinkConfig:
 
 
 def build_application(
-    application_name: str, pipeline: Pipeline[Any], *, dead_letters: SinkConfig | None = None
+    application_name: str,
+    pipeline: Pipeline[Any],
+    *more: Pipeline[Any],
+    dead_letters: SinkConfig | None = None,
 ) -> Application:
-    """Check a closed pipeline and plan how it runs.
+    """Check a closed pipeline, or several, and plan how they run: as one application, whose
+    batches are committed as a whole.
 
     ``dead_letters`` is the sink for events for which a step with ``on_error="dead-letter"`` raised:
     it gets a JSON object per line, or what its own encoder makes of the dict. Raises
     WallarooParameterError, a PipelineError, with *all* problems found, each with its step,
     ``file:line``, and fix.
     """
-    given: Any = pipeline
-    if not isinstance(given, Pipeline):
-        what = f"build_application got {pipeline!r} instead of a pipeline."
-        fix = "Give it what to_sink() returned."
-        raise WallarooParameterError(
-            Problem(f"application '{application_name}'", user_place(), what, fix)
-        )
+    given: tuple[Any, ...] = (pipeline, *more)
+    for each in given:
+        if not isinstance(each, Pipeline):
+            what = f"build_application got {each!r} instead of a pipeline."
+            fix = "Give it what to_sink() returned."
+            raise WallarooParameterError(
+                Problem(f"application '{application_name}'", user_place(), what, fix)
+            )
     frame = user_frame()
     hooks = hooks_of(frame.f_globals) if frame else None
-    root = pipeline.node
+    ends = tuple(each.node for each in given)
+    root = ends[0] if len(ends) == 1 else EndsNode(ends, user_place())
     missing = _missing_dead_letters.get()
     check(
         application_name,
@@ -125,6 +131,11 @@ def _with_sink(root: Node, dead_letters: Any) -> Node:
     """The graph as the checks see it: the dead-letter sink is one more sink, with a port and an
     encoder like any other.
     """
-    if isinstance(dead_letters, SinkConfig) and isinstance(root, SinkNode) and root.sinks:
+    if not isinstance(dead_letters, SinkConfig):
+        return root
+    if isinstance(root, EndsNode):
+        first, *rest = root.ends
+        return replace(root, ends=(_with_sink(first, dead_letters), *rest))
+    if isinstance(root, SinkNode) and root.sinks:
         return replace(root, sinks=(*root.sinks, dead_letters))
     return root

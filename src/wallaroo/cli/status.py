@@ -19,7 +19,7 @@ from rich.console import Console
 from wallaroo.cli.run.text import live_table
 from wallaroo.cli.targets import is_place, only_one, target_of
 from wallaroo.errors import PeerError, PipelineError, Problem
-from wallaroo.status_api.client import Address, ask
+from wallaroo.status_api.client import Address
 from wallaroo.status_api.queries import (
     KEYS,
     LIMIT_DEFAULT,
@@ -58,8 +58,8 @@ def add_parser(subparsers: Any) -> None:
         nargs="*",
         metavar="WHERE, QUERY",
         help=(
-            "WHERE: the application's HOST:PORT or its checkpoint folder (default: the one that "
-            "runs here); QUERY: see below"
+            "WHERE: the application's HOST:PORT, or https://HOST:PORT, or its checkpoint folder "
+            "(default: the one that runs here); QUERY: see below"
         ),
     )
     parser.add_argument(
@@ -88,7 +88,7 @@ def status_command(options: argparse.Namespace) -> int:
         if query is None
         else f"/{query}" + (f"?limit={options.limit}" if query == KEYS else "")
     )
-    answer = ask(target.address, path, token=target.token)
+    answer = target.ask(path)
     if options.json or query is not None:
         print(answer.body)
     else:
@@ -153,8 +153,7 @@ def _show(body: str, address: Address) -> None:
     except (TypeError, AttributeError) as error:
         raise PeerError(
             f"the application at {address[0]}:{address[1]} runs in another version of "
-            f"wallaroo-spark. "
-            f"--json shows its status as it is."
+            "wallaroo-spark. --json shows its status as it is."
         ) from error
     console = Console(
         file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False

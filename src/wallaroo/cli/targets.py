@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
+import ssl
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +17,12 @@ from pathlib import Path
 from wallaroo.cli.tables import print_table
 from wallaroo.errors import PeerError
 from wallaroo.inspection.reader import CheckpointReader
-from wallaroo.status_api.client import Address
+from wallaroo.status_api.client import Address, Answer, ask
 from wallaroo.status_api.discovery import Presence, run_of, running
+from wallaroo.tls import TLS
+from wallaroo.tls_sockets import client_context, pinned_context
 
-_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
+_ADDRESS = re.compile(r"(?P<tls>https://)?(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +32,17 @@ class Target:
     address: Address
     token: str = field(default="", repr=False)  # empty: that of the environment, if there is one
     pid: int | None = None  # of the driver, where it is on this machine
+    context: ssl.SSLContext | None = field(default=None, repr=False)  # None: plain HTTP
+
+    def ask(self, path: str) -> Answer:
+        """Ask it.  Raises PeerError where it has no answer."""
+        return ask(self.address, path, token=self.token, context=self.context)
 
 
 def is_place(word: str) -> bool:
-    """Whether a word of the command line says which application: HOST:PORT, or a folder."""
+    """Whether a word of the command line says which application: HOST:PORT, https:// before it
+    where its server encrypts, or a folder.
+    """
     return _ADDRESS.fullmatch(word) is not None or Path(word).is_dir()
 
 
@@ -42,7 +52,8 @@ def target_of(where: str) -> Target:
     if found and not Path(where).is_dir():
         address = found["host"].strip("[]"), int(found["port"])
         known = [presence for presence in running() if presence.address == address]
-        return as_target(known[0]) if known else Target(address)
+        context = client_context(TLS()) if found["tls"] else None
+        return as_target(known[0]) if known else Target(address, context=context)
     presence = run_of(Path(where))
     if presence is None:
         CheckpointReader(Path(where))  # says so where the folder is no checkpoint at all
@@ -53,8 +64,7 @@ def target_of(where: str) -> Target:
     if not presence.is_alive:
         raise PeerError(
             f"{presence.application} no longer runs: process {presence.pid}, which used {where}, "
-            f"has ended without a stop. "
-            f"What was committed is there; run it again to go on."
+            "has ended without a stop. What was committed is there; run it again to go on."
         )
     return as_target(presence)
 
@@ -89,4 +99,9 @@ def _line(presence: Presence) -> tuple[str, ...]:
 
 def as_target(presence: Presence) -> Target:
     """The application that announced itself so."""
-    return Target(presence.address, presence.token, presence.pid if presence.is_here else None)
+    return Target(
+        presence.address,
+        presence.token,
+        presence.pid if presence.is_here else None,
+        pinned_context(presence.certificate) if presence.certificate else None,
+    )

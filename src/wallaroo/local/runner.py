@@ -19,7 +19,8 @@ from wallaroo.engine.blocks import Block
 from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.engine.keyed_state import Read
 from wallaroo.engine.keys import Key
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.effects import Committed, Effects
+from wallaroo.engine.levels.level import Level
 from wallaroo.engine.ordered_entries import Change, EntryReader, namespace
 from wallaroo.engine.ordered_keys import TIME_MIN
 from wallaroo.engine.packing import packing_of
@@ -125,6 +126,7 @@ class LocalRunner:
         )
         heard: dict[int, dict[int, SourceHeard]] = {}
         due: list[tuple[int, int]] = []
+        committed = Committed(self._reader, self._entries_of, self._keys_of)
 
         def run(number: int, task: int, received: list[Block]) -> Iterator[tuple[int, Block]]:
             level = Level(
@@ -132,11 +134,9 @@ class LocalRunner:
                 number,
                 task,
                 tasks,
-                self._reader,
-                batch=self.batch,
-                open_entries=self._entries_of,
-                time=time,
-                list_keys=lambda step: tuple(self.state.get(step, ())),
+                committed,
+                self.batch,
+                time,
             )
             if number == 0:
                 feeding = self._feed_frames(level, pieces[task] if pieces else (), result)
@@ -146,8 +146,8 @@ class LocalRunner:
             yield from drain(level, feeding, lambda: None)
             if number == 0:
                 heard[task] = level.heard
-            due.append(level.due_ns())
-            self._take(level, result)
+            due.append(level.effects.due_ns())
+            self._take(level.effects, result)
 
         run_levels([max(1, len(pieces)), *[tasks] * (levels - 1)], run)
         if self.plan.has_time or self.plan.has_end:
@@ -176,6 +176,9 @@ class LocalRunner:
     def _reader(self, step: str) -> Read:
         return self.state.get(step, {}).get
 
+    def _keys_of(self, step: str) -> Iterable[Key]:
+        return tuple(self.state.get(step, ()))
+
     def _entries_of(self, name: str) -> EntryReader:
         return self.entries.setdefault(name, MemoryEntries())
 
@@ -186,14 +189,14 @@ class LocalRunner:
             result.events += level.feed_frames(source, frames, receipt_ms, partition, times)
             yield None
 
-    def _take(self, level: Level, result: BatchResult) -> None:
-        for sink, outputs in level.outputs.items():
+    def _take(self, effects: Effects, result: BatchResult) -> None:
+        for sink, outputs in effects.outputs.items():
             result.outputs[sink].extend(outputs)
-        add_counts(result.errors, level.failures.counts)
-        result.samples += level.failures.samples
-        for step, state in level.states.items():
+        add_counts(result.errors, effects.failures.counts)
+        result.samples += effects.failures.samples
+        for step, state in effects.states.items():
             result.changes.setdefault(step, {}).update(state.changes())
-        for step, store in level.stores.items():
+        for step, store in effects.stores.items():
             for kind, changes in store.changes():
                 result.entries.setdefault(namespace(step, kind), []).extend(changes)
 

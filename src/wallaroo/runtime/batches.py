@@ -78,6 +78,7 @@ class Batches:
         accounts: Accounts,
         pacer: Pacer,
         allow: Callable[[int], None] = lambda events_max: None,
+        done: Callable[[Commit], None] = lambda commit: None,
     ):
         self._setup = setup
         self._protocol = protocol
@@ -86,6 +87,7 @@ class Batches:
         self._accounts = accounts
         self._pacer = pacer
         self._allow = allow
+        self._done = done
         self._times = BatchTimes(setup.plan, setup.logs_by_name)
         self._under_way: UnderWay | None = None
         self._committing = threading.Lock()
@@ -177,6 +179,7 @@ class Batches:
             self._under_way = None
         trace_point("batch.committed")
         events = self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
+        self._done(commit)
         self._learn(job, reports, events, time.monotonic() - began)
         trace_point(f"batch.ends {job.batch} {events}")
         return commit

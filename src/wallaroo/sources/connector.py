@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.connector_protocol.frames import FRAME_BYTES_MAX
-from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.framing import Framing
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.steps import Decoder, Encoder
@@ -56,11 +55,6 @@ class SourceConnectorConfig(SourceConfig[Event]):
             raise self._wrong(what, f"Give a number from 0 to {largest - 1}.")
         if not isinstance(self.cookie, str):
             raise self._wrong("cookie is no text.", "Give the text that source programs send.")
-
-    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
-        return WallarooParameterError(
-            Problem(f"SourceConnectorConfig(name={self.name!r})", "", what, fix)
-        )
 
     @property
     def label(self) -> str:

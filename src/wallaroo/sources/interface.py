@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from wallaroo.errors import InternalError
+from wallaroo.errors import InternalError, Problem, WallarooParameterError
 from wallaroo.framing import Framing
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.log import LogContext, SourceLog
@@ -29,6 +29,9 @@ else:
 
     Event = TypeVar("Event", covariant=True)
     Line = TypeVar("Line", covariant=True)
+
+
+VALUE_BYTES_MAX = 1 << 30  # one event, packed
 
 
 class FedBy(Enum):
@@ -62,9 +65,9 @@ class SourceConfig(ABC, Generic[Event]):
         """What errors and tables call it, e.g. ``tcp 127.0.0.1:7010``."""
 
     @property
-    @abstractmethod
     def wire_framing(self) -> Framing:
         """How the frames of this source are cut, in its spool and on its port."""
+        return Framing(max_size=VALUE_BYTES_MAX)
 
     @property
     def has_plain_payloads(self) -> bool:
@@ -81,3 +84,8 @@ class SourceConfig(ABC, Generic[Event]):
     def open_feed(self, resume: bytes) -> Feed:
         """Return what a feeder runs, continuing at ``resume`` (empty: from the start)."""
         raise InternalError(f"source '{self.name}' ({self.label}) is not fed by a feeder")
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        """Return the error for a parameter that cannot be used."""
+        element = f"{type(self).__name__}(name={self.name!r})"
+        return WallarooParameterError(Problem(element, "", what, fix))

@@ -17,9 +17,8 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from wallaroo.errors import PeerError, UserCodeError
-from wallaroo.framing import Framing
 from wallaroo.sources.feed import Feed, Run
-from wallaroo.sources.generator import VALUE_BYTES_MAX, unpickled
+from wallaroo.sources.generator import unpickled
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Decoder
 
@@ -51,10 +50,6 @@ class PollingSource(SourceConfig[Event]):
     @property
     def label(self) -> str:
         return f"polling {type(self).__name__}"
-
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing(max_size=VALUE_BYTES_MAX)
 
     def open_feed(self, resume: bytes) -> Feed:
         return PollingFeed(self, resume)

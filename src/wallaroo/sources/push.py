@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from wallaroo.errors import PeerError
-from wallaroo.framing import Framing
 from wallaroo.sources.feed import Feed
-from wallaroo.sources.generator import VALUE_BYTES_MAX, unpickled
+from wallaroo.sources.generator import unpickled
 from wallaroo.sources.inbox import Inbox, InboxFeed, Pushed, failure_of, framer_of
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Callback, Decoder
@@ -81,10 +80,6 @@ class PushSource(SourceConfig[Event]):
     @property
     def label(self) -> str:
         return f"push {getattr(self._subscribe.function, '__name__', self._subscribe.function)}"
-
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing(max_size=VALUE_BYTES_MAX)
 
     def open_feed(self, resume: bytes) -> Feed:
         return InboxFeed(self.name, self._run, resume)

@@ -17,7 +17,6 @@ from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
 from wallaroo.errors import UserCodeError, WallarooError
-from wallaroo.framing import Framing
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 from wallaroo.sources.offsets import advanced, cut
@@ -77,10 +76,6 @@ class ReplayableSource(SourceConfig[Event]):
     @property
     def label(self) -> str:
         return f"replayable {type(self).__name__}"
-
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing()  # events need none
 
     @property
     def has_plain_payloads(self) -> bool:

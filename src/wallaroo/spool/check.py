@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wallaroo.durable.two_slots import read_two_slots
+from wallaroo.durable.slots import read_slots
 from wallaroo.errors import CheckpointError
 from wallaroo.spool.format import Boundary, Head, unpack_head
 from wallaroo.spool.recovery import find_end
@@ -22,7 +22,7 @@ def check_spool(folder: Path, source: str, checkpoint: str, committed: Boundary)
     """Raise CheckpointError unless the spool of a source belongs to the checkpoint of this id and
     reaches as far as its last commit has read.
     """
-    content = read_two_slots(folder / "head")
+    content = read_slots(folder / "head")
     head = unpack_head(content) if content else Head()
     if head.checkpoint not in ("", checkpoint):
         raise foreign_spool(folder)

@@ -1,16 +1,21 @@
-"""Which connections of a spool are open: a file beside the log, written when one has closed.
+"""Which connections of a spool are open: a file beside the log, written when one has closed; and
+their numbers.
 
 Where it runs: the ingress writes it, the driver reads it.
 
-The invariant: the file states a number of events and a connection's number.  Of every connection
-with a lower number, but for those listed, all events are among the first so many of the log.  It is
-a hint, not synced: a connection that is not known to be closed counts as open.
+The invariants:
+
+* The file states a number of events and a connection's number.  Of every connection with a lower
+  number, but for those listed, all events are among the first so many of the log.  It is a hint,
+  not synced: a connection that is not known to be closed counts as open.
+* No two connections of a spool that gave events have the same number, and the later one has the
+  higher number, whatever the clock does and whatever died: the spool's head says which number
+  follows, and what is found after the head raises it.  Numbers begin again after ``NUMBERS``.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +24,6 @@ from wallaroo.durable.whole_file import write_whole
 
 FILE = "open"
 NUMBERS = 1 << 32  # a chunk's header has room for so many
-PER_SECOND = 16  # connections that a source accepts in the long run: then no number comes twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +46,14 @@ class OpenConnections:
         return 0 < (self.following - connection) % NUMBERS < NUMBERS // 2
 
 
-def first_number() -> int:
-    """Return the number of a process's first connection: one that an earlier process has not used.
+def following(number: int, connection: int) -> int:
+    """Return the next connection's number, where ``number`` was it and ``connection`` gave events.
 
-    >>> 0 <= first_number() < NUMBERS
-    True
+    >>> following(3, 1), following(3, 3), following(3, 9), following(3, NUMBERS - 1)
+    (3, 4, 10, 3)
     """
-    return int(time.time() * PER_SECOND) % NUMBERS
+    is_used = (connection - number) % NUMBERS < NUMBERS // 2
+    return (connection + 1) % NUMBERS if is_used else number
 
 
 def write_open(folder: Path, found: OpenConnections) -> None:

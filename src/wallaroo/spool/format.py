@@ -55,11 +55,13 @@ CHECKSUM_BYTES = 4
 INDEX_STRIDE_BYTES = 64 * 1024
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 ERROR_BYTES_MAX = 800  # of the head's error text; fits a slot
-CHECKPOINT_BYTES_MAX = 64  # of a checkpoint's id
-# identified: one byte of length and the checkpoint's id precede the error's text
+# numbered: the next connection's number follows, then, if identified, one byte of length and the
+# checkpoint's id
 FLAG_ENDED = 1
 FLAG_PAUSED = 2
 FLAG_IDENTIFIED = 4
+FLAG_NUMBERED = 8
+NUMBER = struct.Struct("<I")
 
 digest = zlib.crc32  # 2.6 GB/s; its second argument seeds it
 
@@ -103,6 +105,7 @@ class Head:
     rejected: int = 0
     error: str = ""  # the last thing a person should see
     checkpoint: str = ""  # id of the checkpoint that the spool belongs to; empty: not known
+    following: int = 0  # the next connection's number (see ``spool.connections``)
 
 
 class Segment(NamedTuple):
@@ -204,14 +207,15 @@ def chunk_length(chunk: Chunk) -> int:
 def pack_head(head: Head) -> bytes:
     """Return the head's bytes; a long error is cut."""
     checkpoint = head.checkpoint.encode()
-    flags = FLAG_ENDED * head.is_ended | FLAG_PAUSED * head.is_paused
+    flags = FLAG_ENDED * head.is_ended | FLAG_PAUSED * head.is_paused | FLAG_NUMBERED
     if checkpoint:
         flags |= FLAG_IDENTIFIED
         checkpoint = bytes([len(checkpoint)]) + checkpoint
     fixed = HEAD.pack(
         head.position.byte, head.position.events, flags, head.connections, head.rejected
     )
-    return fixed + checkpoint + head.error.encode("utf-8", "replace")[:ERROR_BYTES_MAX]
+    numbered = fixed + NUMBER.pack(head.following) + checkpoint
+    return numbered + head.error.encode("utf-8", "replace")[:ERROR_BYTES_MAX]
 
 
 def unpack_head(content: bytes) -> Head:
@@ -219,6 +223,10 @@ def unpack_head(content: bytes) -> Head:
     byte, events, flags, connections, rejected = HEAD.unpack_from(content)
     rest = content[HEAD.size :]
     checkpoint = b""
+    following = 0
+    if flags & FLAG_NUMBERED:
+        (following,) = NUMBER.unpack_from(rest)
+        rest = rest[NUMBER.size :]
     if flags & FLAG_IDENTIFIED:
         end = 1 + rest[0]
         checkpoint = rest[1:end]
@@ -231,6 +239,7 @@ def unpack_head(content: bytes) -> Head:
         rejected,
         rest.decode("utf-8", "ignore"),
         checkpoint.decode(),
+        following,
     )
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 
-from wallaroo.durable.two_slots import read_two_slots
+from wallaroo.durable.slots import read_slots
 from wallaroo.errors import CheckpointError
 from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import (
@@ -38,7 +38,7 @@ class SpoolReader:
         """Return what the writer has published last; the beginning where it has published
         nothing.
         """
-        content = read_two_slots(self.folder / "head")
+        content = read_slots(self.folder / "head")
         return unpack_head(content) if content else Head()
 
     def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:
@@ -102,8 +102,7 @@ def _gone(folder: Path, byte: int, segments: list[Segment]) -> CheckpointError:
     oldest = f"its oldest byte is {segments[0].start.byte}" if segments else "it holds nothing"
     return CheckpointError(
         f"spool {folder} no longer holds byte {byte} of the log: {oldest}. It was consumed and "
-        f"removed. "
-        "Continue from a newer commit, or start over with an empty checkpoint directory."
+        "removed. Continue from a newer commit, or start over with an empty checkpoint directory."
     )
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from wallaroo.durable.two_slots import read_two_slots
+from wallaroo.durable.slots import read_slots
 from wallaroo.durable.whole_file import PRIVATE_FILE
 from wallaroo.errors import CheckpointError
 from wallaroo.faults import fault_point
+from wallaroo.spool.connections import following
 from wallaroo.spool.format import (
     INDEX_STRIDE_BYTES,
     SEGMENT_HEADER,
@@ -42,6 +44,7 @@ class LogEnd:
     resume: bytes | None  # of the last chunk after the head; None if there is none
     segments: list[Segment]  # that hold the log
     surplus: list[Segment]  # after its end
+    following: int  # the next connection's number
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,19 @@ class Recovered:
     segments: list[Segment]
     index_byte: int  # of the last index entry
     checkpoint: str  # that the spool belongs to, as far as it is known
+    following: int  # the next connection's number
+
+
+class _Scanned(NamedTuple):
+    position: Boundary  # where the whole chunks end
+    is_torn: bool  # whether something follows that is none
+    resume: bytes | None  # of the last one; None if there is none
+    following: int  # the next connection's number
 
 
 def find_end(folder: Path) -> LogEnd:
     """Find the end of the log; change nothing.  Raises CheckpointError if it is below the head."""
-    content = read_two_slots(folder / "head")
+    content = read_slots(folder / "head")
     segments = segments_of(folder)
     if content is not None:
         head = unpack_head(content)
@@ -72,25 +83,26 @@ def find_end(folder: Path) -> LogEnd:
                 f"spool {folder} has published {published.byte} bytes and their files are gone. "
                 "Restore them from a copy, or start over with an empty checkpoint directory."
             )
-        return LogEnd(head, published, None, [], surplus)
+        return LogEnd(head, published, None, [], surplus, head.following)
     if _is_headless(kept[-1]) and kept[-1].start.byte == published.byte:
         # a crash between making a segment and writing its first bytes
-        return LogEnd(head, published, None, kept[:-1], [kept[-1], *surplus])
+        return LogEnd(head, published, None, kept[:-1], [kept[-1], *surplus], head.following)
     return _followed(head, kept, surplus)
 
 
 def _followed(head: Head, kept: list[Segment], surplus: list[Segment]) -> LogEnd:
     """Follow the log from the head through the segments that continue each other."""
     limits = [segment.start.byte for segment in surplus] + [None]
-    position, is_torn, resume = _scan(kept[-1], head.position, limits[0])
+    before = _Scanned(head.position, False, None, head.following)
+    end = _scan(kept[-1], before, limits[0])
     count = 0
     for segment in surplus:
-        if is_torn or segment.start != position or _is_headless(segment):
+        if end.is_torn or segment.start != end.position or _is_headless(segment):
             break
         count += 1
-        position, is_torn, found = _scan(segment, position, limits[count])
-        resume = resume if found is None else found
-    return LogEnd(head, position, resume, [*kept, *surplus[:count]], surplus[count:])
+        end = _scan(segment, end, limits[count])
+    segments = [*kept, *surplus[:count]]
+    return LogEnd(head, end.position, end.resume, segments, surplus[count:], end.following)
 
 
 def recover(folder: Path, is_durable: bool) -> Recovered:
@@ -110,26 +122,26 @@ def recover(folder: Path, is_durable: bool) -> Recovered:
         remove_segments(segments[-1:])
         segments = segments[:-1]
     if not segments:
-        return Recovered(end.position, b"", [], 0, checkpoint)
+        return Recovered(end.position, b"", [], 0, checkpoint, end.following)
     _cut(segments[-1], end.position, is_durable)
     if is_durable and end.position.byte > end.head.position.byte:
         # the process before may have died of a failed sync
         segments = rewrite_end(folder, segments, end.head.position, end.position)
     resume = _last_resume(segments, end.position) if end.resume is None else end.resume
     index_byte = _rebuild_index(segments[-1], end.position)
-    return Recovered(end.position, resume, segments, index_byte, checkpoint)
+    return Recovered(end.position, resume, segments, index_byte, checkpoint, end.following)
 
 
 def _is_headless(segment: Segment) -> bool:
     return segment.path.stat().st_size < SEGMENT_HEADER.size
 
 
-def _scan(
-    segment: Segment, start: Boundary, limit: int | None
-) -> tuple[Boundary, bool, bytes | None]:
+def _scan(segment: Segment, before: _Scanned, limit: int | None) -> _Scanned:
     """Read whole chunks to the end of the file, or to the log's byte ``limit``, where the next
-    segment begins: where they end, whether something torn follows, and the last one's resume.
+    segment begins.
     """
+    position, _, resume, number = before
+    start = position
     size = segment.path.stat().st_size
     if size < segment.offset(start.byte):
         raise corrupt(
@@ -142,15 +154,14 @@ def _scan(
     end = segment.start.byte + size - SEGMENT_HEADER.size
     if limit is not None:
         end = min(end, limit)
-    position = start
-    resume = None
     try:
         for chunk in read_chunks(segment, start.byte, end):
             position = Boundary(position.byte + chunk_length(chunk), position.events + chunk.events)
             resume = chunk.resume
+            number = following(number, chunk.connection)
     except CheckpointError:
-        return position, True, resume
-    return position, False, resume
+        return _Scanned(position, True, resume, number)
+    return _Scanned(position, False, resume, number)
 
 
 def _cut(segment: Segment, end: Boundary, is_durable: bool) -> None:

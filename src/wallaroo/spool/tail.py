@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from wallaroo.durable.folders import make_private
-from wallaroo.durable.two_slots import TwoSlotFile, read_two_slots
+from wallaroo.durable.slots import SlotFile, read_slots
 from wallaroo.faults import fault_point
 from wallaroo.spool.format import TAIL, Boundary
 
@@ -19,7 +19,7 @@ def write_tail(folder: Path, position: Boundary, released: Boundary | None = Non
     """
     released = position if released is None else released
     make_private(folder)
-    file = TwoSlotFile(folder / "tail")
+    file = SlotFile(folder / "tail")
     try:
         fault_point("spool.tail")
         file.write(
@@ -31,13 +31,13 @@ def write_tail(folder: Path, position: Boundary, released: Boundary | None = Non
 
 def read_tail(folder: Path) -> Boundary:
     """Return the tail; the log's beginning where none was written."""
-    content = read_two_slots(folder / "tail")
+    content = read_slots(folder / "tail")
     return Boundary(*TAIL.unpack_from(content)) if content else Boundary()
 
 
 def read_released(folder: Path) -> Boundary:
     """Return the position below which nothing will be read again; at most the tail."""
-    content = read_two_slots(folder / "tail")
+    content = read_slots(folder / "tail")
     if not content:
         return Boundary()
     return Boundary(*TAIL.unpack_from(content, TAIL.size if len(content) > TAIL.size else 0))

@@ -15,13 +15,15 @@ The invariants, of which ``spool.format`` has the reasons:
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
-from wallaroo.durable.two_slots import TwoSlotFile
+from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
+from wallaroo.spool.connections import following
 from wallaroo.spool.format import (
     SEGMENT_BYTES_MAX,
     Boundary,
@@ -36,6 +38,35 @@ from wallaroo.spool.rewriting import rewrite_end
 from wallaroo.spool.segment_file import SegmentFile, create_segment
 from wallaroo.spool.tail import read_released, read_tail
 from wallaroo.spool.waking import wake_run
+
+
+class _PublishedHead:
+    """What readers see of a spool: its head, of one checkpoint."""
+
+    def __init__(self, folder: Path, checkpoint: str, position: Boundary):
+        self.position = position  # published last
+        self._folder = folder
+        self._checkpoint = checkpoint
+        self._file = SlotFile(folder / "head")
+
+    def write(self, head: Head) -> None:
+        """Let readers see it.  Raises SpoolFullError or SpoolDiskError."""
+        try:
+            self._file.write(pack_head(replace(head, checkpoint=self._checkpoint)))
+        except OSError as error:
+            raise disk_error(self._folder, error) from error
+        self.position = head.position
+
+    def sync(self) -> None:
+        """Have it on disk.  Raises SpoolFullError or SpoolDiskError."""
+        try:
+            self._file.sync()
+        except OSError as error:
+            raise disk_error(self._folder, error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 class SpoolWriter:
@@ -64,17 +95,18 @@ class SpoolWriter:
         self._lock_fd = _lock(folder)
         try:
             recovered = _recovered(folder, is_durable, checkpoint)
-            self._head = TwoSlotFile(folder / "head")
-            self._checkpoint = checkpoint or recovered.checkpoint
+            self._head = _PublishedHead(
+                folder, checkpoint or recovered.checkpoint, recovered.position
+            )
             self.position: Boundary = recovered.position
             self.last_resume: bytes = recovered.last_resume
+            self.following: int = recovered.following  # the next connection's number
             self._segments = recovered.segments or [segment_at(folder, recovered.position)]
             if recovered.segments:
                 self._file = SegmentFile(self._segments[-1], recovered.index_byte)
             else:
                 self._file = create_segment(self._segments[-1], is_durable)
             self._synced = self.position
-            self._published = self.position
             self._is_in_doubt = False  # whether a sync of what is after ``_synced`` has failed
             self.publish()
         except OSError as error:
@@ -108,6 +140,7 @@ class SpoolWriter:
             raise disk_error(self.folder, error) from error
         self.position = Boundary(start + length, self.position.events + events)
         self.last_resume = resume
+        self.following = following(self.following, connection)
 
     def publish(
         self,
@@ -126,10 +159,17 @@ class SpoolWriter:
         """
         self._sync()
         fault_point("spool.head")
-        self._write_head(
-            Head(self.position, is_ended, is_paused, connections, rejected, error, self._checkpoint)
+        self._head.write(
+            Head(
+                self.position,
+                is_ended,
+                is_paused,
+                connections,
+                rejected,
+                error,
+                following=self.following,
+            )
         )
-        self._published = self.position
         wake_run()
         return self.position
 
@@ -137,14 +177,14 @@ class SpoolWriter:
         self, error: str, *, is_paused: bool = False, connections: int = 0, rejected: int = 0
     ) -> None:
         """Let readers see an error, and no more than was published before."""
-        self._write_head(
+        self._head.write(
             Head(
-                self._published,
+                self._head.position,
                 is_paused=is_paused,
                 connections=connections,
                 rejected=rejected,
                 error=error,
-                checkpoint=self._checkpoint,
+                following=self.following,
             )
         )
 
@@ -159,7 +199,7 @@ class SpoolWriter:
 
     def has_consumed(self) -> bool:
         """Whether ``remove_consumed`` would remove something."""
-        limit = min(read_released(self.folder).byte, self._published.byte - 1)
+        limit = min(read_released(self.folder).byte, self._head.position.byte - 1)
         return len(self._segments) > 1 and self._segments[1].start.byte <= limit
 
     def remove_consumed(self) -> None:
@@ -167,10 +207,7 @@ class SpoolWriter:
         stays.
         """
         if self._is_durable and self.has_consumed():
-            try:
-                self._head.sync()
-            except OSError as error:
-                raise disk_error(self.folder, error) from error
+            self._head.sync()
         while self.has_consumed():
             consumed = self._segments.pop(0)
             fault_point("spool.remove")
@@ -218,12 +255,6 @@ class SpoolWriter:
         self._file.close()
         self._file = file
         self._segments.append(segment)
-
-    def _write_head(self, head: Head) -> None:
-        try:
-            self._head.write(pack_head(head))
-        except OSError as error:
-            raise disk_error(self.folder, error) from error
 
 
 def _recovered(folder: Path, is_durable: bool, checkpoint: str) -> Recovered:

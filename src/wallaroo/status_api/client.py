@@ -9,6 +9,7 @@ import http
 import http.client
 import json
 import os
+import ssl
 from dataclasses import dataclass
 
 from wallaroo.errors import PeerError
@@ -29,13 +30,20 @@ class Answer:
     is_truncated: bool
 
 
-def ask(address: Address, path: str, timeout_s: float = ANSWER_S_MAX, token: str = "") -> Answer:
-    """Ask a running application.  Raises PeerError where nothing or something else answers, or it
-    has no answer.  Without a ``token`` that of the environment is sent.
+def ask(
+    address: Address,
+    path: str,
+    timeout_s: float = ANSWER_S_MAX,
+    token: str = "",
+    context: ssl.SSLContext | None = None,
+) -> Answer:
+    """Ask a running application, with a ``context`` over TLS.  Raises PeerError where nothing or
+    something else answers, or it has no answer.  Without a ``token`` that of the environment is
+    sent.
     """
     token = token or os.environ.get(TOKEN_VARIABLE, "")
     host, port = address
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    connection = _connection(address, timeout_s, context)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connection.request("GET", path, headers=headers)
@@ -44,6 +52,13 @@ def ask(address: Address, path: str, timeout_s: float = ANSWER_S_MAX, token: str
     except TimeoutError as error:
         raise PeerError(
             f"the application at {host}:{port} does not answer within {timeout_s:g} s. It may hang."
+        ) from error
+    except ssl.SSLError as error:
+        raise PeerError(_untrusted(address, error)) from error
+    except http.client.RemoteDisconnected as error:
+        raise PeerError(
+            f"{host}:{port} hung up without an answer. It is ending, or answers https:// only: ask "
+            f"https://{host}:{port}."
         ) from error
     except OSError as error:
         raise PeerError(
@@ -62,6 +77,24 @@ def ask(address: Address, path: str, timeout_s: float = ANSWER_S_MAX, token: str
         said = content.get("error") if isinstance(content, dict) else None
         raise PeerError(f"the application at {host}:{port} cannot answer: {said or reply.reason}")
     return Answer(body, reply.headers.get(TRUNCATED) == "true")
+
+
+def _connection(
+    address: Address, timeout_s: float, context: ssl.SSLContext | None
+) -> http.client.HTTPConnection:
+    if context is None:
+        return http.client.HTTPConnection(*address, timeout=timeout_s)
+    return http.client.HTTPSConnection(*address, timeout=timeout_s, context=context)
+
+
+def _untrusted(address: Address, error: ssl.SSLError) -> str:
+    where = f"{address[0]}:{address[1]}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of {where} is not trusted: {error.verify_message}. Name the PEM file "
+            f"of its issuer in SSL_CERT_FILE, or ask by its checkpoint folder."
+        )
+    return f"{where} does not answer as TLS does ({error.reason}). Ask without https://."
 
 
 def _other(address: Address) -> str:

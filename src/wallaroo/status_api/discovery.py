@@ -4,9 +4,10 @@ of the user.
 Where it runs: driver writes, a terminal reads.
 
 ``run.json`` in the checkpoint leads from the folder to the run; a file per run in the user's folder
-lets all runs be found. Both say the same: process, address of the HTTP server, application,
-checkpoint, host and time of start.  Only the user may read them.  A run that was killed leaves them
-in place: a reader goes by the process and by whether the address answers, not by the file.
+lets all runs be found. Both say the same: process, application, checkpoint, host, time of start,
+and the HTTP server's address, token and certificate.  Only the user may read them.  A run that was
+killed leaves them in place: a reader goes by the process and by whether the address answers, not by
+the file.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Presence:
     host: str = ""  # name of the machine
     checkpoint: str = ""  # folder; a temporary one if the run has none to keep
     token: str = field(default="", repr=False)  # what its server asks for; the files are private
+    certificate: str = field(default="", repr=False)  # PEM; empty: its server speaks plain HTTP
 
     @property
     def is_here(self) -> bool:
@@ -138,6 +140,7 @@ def _read(file: Path) -> Presence | None:
             host=str(raw.get("host", "")),
             checkpoint=str(raw.get("checkpoint", "")),
             token=str(raw.get("token", "")),
+            certificate=str(raw.get("certificate", "")),
         )
         return presence if presence.address else None
     except FileNotFoundError:

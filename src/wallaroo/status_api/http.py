@@ -10,6 +10,8 @@ Invariants:
 * At most ``CONNECTIONS_MAX`` requests at a time; more are hung up on.  Of these at most
   ``STREAMS_MAX`` are streams, so that open dashboards never lock out a query.
 * Whatever a handler raises becomes an error reply: the run never hears of it.
+* A TLS handshake is made in the connection's own thread, within ``REQUEST_S_MAX``: a client that
+  does not shake hands keeps no other one waiting.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import json
 import socket
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,9 +37,8 @@ JSON_TYPE = "application/json"
 # the dashboard loads its own files only, runs no inline script, and cannot be framed
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; "
-        "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
+        "'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -129,9 +131,10 @@ class HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = CONNECTIONS_MAX
 
-    def __init__(self, host: str, port: int, router: Router):
+    def __init__(self, host: str, port: int, router: Router, context: ssl.SSLContext | None = None):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.router = router
+        self.context = context  # of TLS
         self.access = Access(True, "", "")  # nothing is served before it is set
         self.streams = threading.BoundedSemaphore(STREAMS_MAX)
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -144,6 +147,13 @@ class HttpServer(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
         self.server_name = str(self.server_address[0])
         self.server_port = int(self.server_address[1])
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection; with TLS its first read shakes hands."""
+        sock, address = super().get_request()
+        if self.context is not None:
+            sock = self.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        return sock, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._free.acquire(blocking=False):
@@ -199,8 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"Location": "/"}
         access = self.server.access
         if access.token:
+            secure = "; Secure" if self.server.context is not None else ""
             headers["Set-Cookie"] = (
-                f"{access.cookie}={access.token}; Path=/; HttpOnly; SameSite=Strict"
+                f"{access.cookie}={access.token}; Path=/; HttpOnly; SameSite=Strict{secure}"
             )
         return Reply(HTTPStatus.SEE_OTHER, b"", headers)
 

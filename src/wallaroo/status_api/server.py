@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from pathlib import Path
 
 from wallaroo.errors import PeerError
 from wallaroo.status_api.access import access_for
@@ -19,6 +20,8 @@ from wallaroo.status_api.discovery import Announcement, Presence, announce
 from wallaroo.status_api.entities import EntityReader
 from wallaroo.status_api.http import HttpServer, Router
 from wallaroo.status_api.routes import Running, routes
+from wallaroo.tls import TLS
+from wallaroo.tls_sockets import server_context
 
 CLOSE_S = 0.1  # how soon the server notices that it is closed
 
@@ -28,11 +31,19 @@ class StatusServer:
     leads to it.
     """
 
-    def __init__(self, handle: Running, host: str = "127.0.0.1", port: int = 0, token: str = ""):
+    def __init__(
+        self,
+        handle: Running,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str = "",
+        tls: TLS | None = None,
+    ):
         self._handle = handle
         self._host = host
         self._port = port
         self._token = token
+        self._tls = tls
         self._server: HttpServer | None = None
         self._announcement: Announcement | None = None
         self._entities = EntityReader(handle.root, handle.plan.state_steps)
@@ -49,12 +60,13 @@ class StatusServer:
         return self._token
 
     def start(self) -> None:
-        """Listen and announce it.  Raises PeerError where the address cannot be had or the
-        checkpoint cannot be written.
+        """Listen and announce it.  Raises PeerError where the address or a file of TLS cannot be
+        had, or the checkpoint cannot be written.
         """
         router = Router(routes(self._handle, self._entities, self._is_closed))
+        context = server_context(self._tls) if self._tls else None
         try:
-            server = HttpServer(self._host, self._port, router)
+            server = HttpServer(self._host, self._port, router, context)
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise PeerError(
@@ -100,4 +112,5 @@ class StatusServer:
             host=socket.gethostname(),
             checkpoint=str(self._handle.root),
             token=self._token,
+            certificate=Path(self._tls.certificate).read_text("ascii") if self._tls else "",
         )

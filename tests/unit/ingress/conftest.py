@@ -66,7 +66,7 @@ class Running:
         self.feeders.start(sources, self.root, log=self.log.append, **options)  # type: ignore[arg-type]
 
     def connect(self, name: str = "In") -> socket.socket:
-        return socket.create_connection(self.feeders.addresses[name], timeout=10)
+        return socket.create_connection(self.feeders.addresses[name], timeout=60)
 
     def source(self, name: str = "In", framing: Framing = Framing()) -> Source:  # noqa: B008  # frozen
         return Source(self.root, name, framing)

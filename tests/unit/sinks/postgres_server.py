@@ -81,7 +81,7 @@ class Server:
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
-                return psycopg.connect(self.dsn, connect_timeout=2).close()
+                return psycopg.connect(self.dsn, connect_timeout=10).close()
             except psycopg.OperationalError:
                 assert self._process.poll() is None, (self.folder / "server.log").read_text()
                 assert time.monotonic() < deadline, "the server does not start"

@@ -68,10 +68,11 @@ class Served:
     ) -> RemoteSpool:
         return RemoteSpool(address or self.address, self.secret, source, **limits)
 
-    def both(self, source: str, start: Boundary, end: Boundary) -> tuple[list[Chunk], list[Chunk]]:
-        return list(self.local(source).chunks(start, end)), list(
-            self.remote(source).chunks(start, end)
-        )
+    def both(
+        self, source: str, start: Boundary, end: Boundary, **limits: Any
+    ) -> tuple[list[Chunk], list[Chunk]]:
+        remote = self.remote(source, **limits)
+        return list(self.local(source).chunks(start, end)), list(remote.chunks(start, end))
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,6 @@ from wallaroo.cli.profile.processes import ProcessFigures, cpu_seconds, processe
 from wallaroo.cli.tables import print_table
 from wallaroo.cli.targets import Target, as_target, is_place, only_one, target_of
 from wallaroo.errors import PeerError, PipelineError, Problem
-from wallaroo.status_api.client import ask
 from wallaroo.status_api.discovery import running
 
 POLL_S = 0.25
@@ -43,9 +42,8 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
         help="show where an application's time and memory go",
         description=(
-            "Show each step's share of the time, rates, shuffled bytes, "
-            "the keys that take most, and "
-            "memory by process: of a running application, or of one that is run for that."
+            "Show each step's share of the time, rates, shuffled bytes, the keys that take most, "
+            "and memory by process: of a running application, or of one that is run for that."
         ),
         epilog="After APP, options of `wallaroo run` and of the application may follow.",
     )
@@ -128,7 +126,7 @@ def _flame_graph(target: Target, options: argparse.Namespace) -> FlameGraph | No
 
 
 def _details(target: Target) -> Details:
-    found: Details = json.loads(ask(target.address, "/details", token=target.token).body)
+    found: Details = json.loads(target.ask("/details").body)
     return found
 
 
@@ -169,9 +167,8 @@ def _started(run: subprocess.Popen[bytes]) -> Target:
     while time.monotonic() < deadline:
         if run.poll() is not None:
             raise PeerError(
-                "the application ended before it could be looked at. Give it "
-                "more input, or profile "
-                "it while it runs."
+                "the application ended before it could be looked at. Give it more input, or "
+                "profile it while it runs."
             )
         for presence in running():
             target = as_target(presence)
@@ -183,7 +180,7 @@ def _started(run: subprocess.Popen[bytes]) -> Target:
 
 
 def _is_running(target: Target) -> bool:
-    status = json.loads(ask(target.address, "/status", token=target.token).body)
+    status = json.loads(target.ask("/status").body)
     return bool(status["state"] == "running")
 
 

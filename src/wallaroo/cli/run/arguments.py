@@ -67,6 +67,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="how long a batch should take (default: %(default)s)",
     )
     add(
+        "--speed",
+        type=_speed,
+        metavar="FACTOR",
+        help=(
+            "replay recorded input by its event times: 1x as it came, 10x ten times as fast "
+            "(default: as fast as it can be read)"
+        ),
+    )
+    add(
         "--latency",
         choices=("normal", "low"),
         default="normal",
@@ -105,6 +114,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             "loopback)"
         ),
     )
+    add(
+        "--status-cert",
+        metavar="FILE",
+        help="PEM certificate of --status, which answers https:// only then; with --status-key",
+    )
+    add("--status-key", metavar="FILE", help="the key of --status-cert, PEM")
     add(
         "--tls-cert",
         metavar="FILE",
@@ -169,13 +184,21 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _tls(options: argparse.Namespace) -> TLS | None:
-    if (options.tls_cert is None) != (options.tls_key is None):
-        problem = Problem(
-            "wallaroo run", "", "--tls-cert and --tls-key belong together.", "Give both."
-        )
+def _speed(text: str) -> float:
+    try:
+        speed = float(text.removesuffix("x"))
+    except ValueError:
+        speed = 0.0
+    if not (speed > 0 and math.isfinite(speed)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no speed: give 1x, 10x, 0.5x or the like")
+    return speed
+
+
+def _tls(certificate: str | None, key: str | None, options: str) -> TLS | None:
+    if (certificate is None) != (key is None):
+        problem = Problem("wallaroo run", "", f"{options} belong together.", "Give both.")
         raise PipelineError(problem)
-    return TLS(options.tls_cert, options.tls_key) if options.tls_cert else None
+    return TLS(certificate, key or "") if certificate else None
 
 
 def run_options(options: argparse.Namespace) -> RunOptions:
@@ -186,6 +209,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         is_fresh=options.fresh,
         tasks=options.tasks,
         batch_time_s=options.batch_time,
+        speed=options.speed,
         latency=options.latency,
         log_level=options.log_level,
         app_log_level=options.app_log_level,
@@ -196,6 +220,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         spark_conf=tuple(options.conf),
         status_address=options.status,
         status_token=options.status_token,
-        tls=_tls(options),
+        status_tls=_tls(options.status_cert, options.status_key, "--status-cert and --status-key"),
+        tls=_tls(options.tls_cert, options.tls_key, "--tls-cert and --tls-key"),
         module_paths=(str(Path(options.app).resolve().parent),),
     )

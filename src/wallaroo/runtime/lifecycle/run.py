@@ -152,9 +152,10 @@ class Run(RunHandle):
         return Watch(order, parts, phases, stop).run()
 
     def _answer_queries(self, closers: Closers) -> None:
-        if self.options.status_address is not None:
+        options = self.options
+        if options.status_address is not None:
             server = StatusServer(
-                self, *self.options.status_address, token=self.options.status_token
+                self, *options.status_address, options.status_token, options.status_tls
             )
             closers.add(server.close)
             server.start()

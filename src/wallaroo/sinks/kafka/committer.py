@@ -41,7 +41,6 @@ from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
 from wallaroo.sinks.staging import Staged
 
 EXACTLY_ONCE = "exactly-once"
-AT_LEAST_ONCE = "at-least-once"
 TOGETHER = 100  # batches in a transaction, at most
 ANSWER_S_MAX = 10.0  # for an answer; after that the session is opened again
 TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at once

@@ -29,8 +29,6 @@ from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.queued_committer import Session
 from wallaroo.sinks.staging import Staged
 
-# lines per sink and checkpoint; needed is one, the rest is for people who look
-LEDGER_BATCHES_KEPT = 100
 PIECE_BYTES = 1 << 18  # handed to libpq at once
 CANCEL_SECONDS = 2
 LEDGER_COLUMNS = frozenset({"sink", "checkpoint", "batch", "commit_id", "row_count", "crc"})
@@ -154,7 +152,7 @@ class Table(Session):
         if cursor.execute(sql.SQL(insert).format(ledger), (*key, *content)).rowcount:
             old = "DELETE FROM {} WHERE sink = %s AND checkpoint = %s AND batch <= %s"
             cursor.execute(
-                sql.SQL(old).format(ledger), (*key[:2], batch.batch - LEDGER_BATCHES_KEPT)
+                sql.SQL(old).format(ledger), (*key[:2], batch.batch - target.ledger_batches)
             )
             return True
         same = (

@@ -24,7 +24,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from wallaroo.durable.two_slots import TwoSlotFile, read_two_slots
+from wallaroo.durable.slots import SlotFile, read_slots
 from wallaroo.durable.whole_file import sync_folder, temporary_name
 from wallaroo.errors import CheckpointError
 from wallaroo.faults import fault_point
@@ -65,7 +65,7 @@ def read_progress(staging: Path) -> Progress | None:
     Raises CheckpointError where the file is damaged or of another format.
     """
     path = staging / NAME
-    content = read_two_slots(path)
+    content = read_slots(path)
     if content is None:
         # all zero: a start died between making the file and the first record
         if path.exists() and path.read_bytes().strip(b"\0"):
@@ -84,7 +84,7 @@ def begin_progress(staging: Path, progress: Progress, is_durable: bool) -> None:
     unfinished = path if path.exists() else temporary_name(path)
     if unfinished != path:
         unfinished.unlink(missing_ok=True)
-    file = TwoSlotFile(unfinished)
+    file = SlotFile(unfinished)
     try:
         fault_point("outbox.progress")
         file.write(_encoded(progress))
@@ -102,18 +102,19 @@ def begin_progress(staging: Path, progress: Progress, is_durable: bool) -> None:
 class ProgressFile:
     """Reads and writes the progress of one outbox."""
 
-    def __init__(self, staging: Path, is_durable: bool):
+    def __init__(self, staging: Path, is_durable: bool, place_s: float = PLACE_S):
         path = staging / NAME
         if not path.exists():
             raise CheckpointError(
                 f"{path} is missing, so how far the output has left is unknown. Restore the folder "
                 f"from a copy of the checkpoint, or start over with --fresh."
             )
-        self._file = TwoSlotFile(path)
+        self._file = SlotFile(path, is_durable)
         if self._file.found is None:
             raise _damaged(path)
         self._is_durable = is_durable
         self._unsynced = 0
+        self._place_s = place_s
         self._place_at = 0.0  # monotonic seconds of its last record
         self._place: dict[str, int] = {}  # that is not recorded yet
         self.progress = _decoded(path, self._file.found)
@@ -124,7 +125,7 @@ class ProgressFile:
         """
         self._place = {"accepted": accepted, "acked": acked}
         now = time.monotonic()
-        if now - self._place_at >= PLACE_S:
+        if now - self._place_at >= self._place_s:
             self._place_at = now
             self._write_place()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.framing import Framing
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.inbox import InboxFeed
@@ -50,11 +49,6 @@ class HTTPSourceConfig(SourceConfig[Event]):
             raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
         if not self.token.isascii():
             raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
-
-    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
-        return WallarooParameterError(
-            Problem(f"HTTPSourceConfig(name={self.name!r})", "", what, fix)
-        )
 
     @property
     def label(self) -> str:

@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
 from wallaroo.errors import PeerError
+from wallaroo.lines import split_lines
 from wallaroo.sources.inbox import Inbox, Pushed
 from wallaroo.tls import TLS
 from wallaroo.tls_sockets import server_context
@@ -36,6 +37,7 @@ class Door:
     token: str = field(repr=False)
     max_size: int
     is_lines: bool
+    stored_s: float = STORED_S_MAX
 
     def is_allowed(self, authorization: str | None) -> bool:
         """Whether a request has the token."""
@@ -48,7 +50,7 @@ class Door:
         """Cut a body."""
         if not self.is_lines:
             return [body]
-        return [line for line in (part.rstrip(b"\r") for part in body.split(b"\n")) if line]
+        return [line for line in split_lines(body) if line]
 
 
 class _Server(ThreadingHTTPServer):
@@ -120,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
             frame = len(payload).to_bytes(4, "big") + payload
             stored = is_stored.set if number == len(payloads) else None
             self.server.inbox.put(Pushed(frame, None, stored))
-        if not payloads or is_stored.wait(STORED_S_MAX):
+        if not payloads or is_stored.wait(self.server.door.stored_s):
             self._answer(HTTPStatus.NO_CONTENT)
         else:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.errors import missing_library
 from wallaroo.framing import Framing
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
@@ -61,11 +61,6 @@ class PostgresSourceConfig(SourceConfig[Event]):
             raise self._wrong(f"poll_s={self.poll_s!r} is no time.", "Give seconds.")
         object.__setattr__(self, "columns", tuple(self.columns))
 
-    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
-        return WallarooParameterError(
-            Problem(f"PostgresSourceConfig(name={self.name!r})", "", what, fix)
-        )
-
     @property
     def label(self) -> str:
         return f"postgres {self.table}"
@@ -83,9 +78,7 @@ class PostgresSourceConfig(SourceConfig[Event]):
             # it imports psycopg, which is optional
             from wallaroo.sources.postgres.table import Rows, TableLog, TableSource
         except ImportError as error:
-            raise PeerError(
-                f"Source '{self.name}' ({self.label}) needs psycopg 3, which cannot be imported: "
-                f"{error}. Install it on every host: pip install 'wallaroo-spark[postgres]'."
-            ) from error
+            user = f"Source '{self.name}' ({self.label})"
+            raise missing_library(user, "psycopg 3", "postgres", error, "on every host") from error
         rows = Rows(self.name, self.dsn, self.table, self.column, tuple(self.columns))
         return TableLog(TableSource(rows, self.start, self.poll_s))

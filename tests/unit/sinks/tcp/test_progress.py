@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
+import math
 from pathlib import Path
 
 import pytest
 
-from wallaroo.durable.two_slots import SLOT_BYTES
+from wallaroo.durable.slots import FILE_BYTES
 from wallaroo.errors import CheckpointError
-from wallaroo.sinks.tcp import progress
 from wallaroo.sinks.tcp.progress import (
     NAME,
     Progress,
@@ -38,7 +37,7 @@ def test_a_record_that_was_cut_short_leaves_the_one_before(tmp_path: Path, count
     noted(tmp_path, *range(1, count + 1))
     path = tmp_path / NAME
     raw = bytearray(path.read_bytes())
-    raw[(count + 1) % 2 * SLOT_BYTES + 20] ^= 0xFF
+    raw[raw.rindex(b'"acked": %d,' % count)] ^= 0xFF
     path.write_bytes(raw)
     assert read_progress(tmp_path) == Progress("c", acked=count - 1)
 
@@ -51,7 +50,7 @@ def test_a_file_without_a_whole_record_is_an_error_that_names_it(tmp_path: Path)
 
 def test_a_file_that_was_made_and_never_written_is_none(tmp_path: Path) -> None:
     """A start died in between: nothing has left yet."""
-    (tmp_path / NAME).write_bytes(bytes(2 * SLOT_BYTES))
+    (tmp_path / NAME).write_bytes(bytes(FILE_BYTES))
     assert read_progress(tmp_path) is None
 
 
@@ -62,13 +61,11 @@ def test_an_egress_does_not_begin_without_a_record(tmp_path: Path) -> None:
 
 
 def test_a_place_that_moves_all_the_time_is_recorded_now_and_then_and_at_a_sync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """A record for every slice that is sent would cost more than sending it."""
-    monkeypatch.setattr(progress, "PLACE_S", 1e9)
     begin_progress(tmp_path, Progress("c"), False)
-    file = ProgressFile(tmp_path, False)
-    file._place_at = time.monotonic()
+    file = ProgressFile(tmp_path, False, place_s=math.inf)
     for number in range(1, 100):
         file.note_place(accepted=number + 1, acked=number)
     assert found(tmp_path).acked == 0
@@ -80,7 +77,12 @@ def test_a_place_that_moves_all_the_time_is_recorded_now_and_then_and_at_a_sync(
     file.note(acked=130, accepted=150, released_batch=3, released_end=130)
     file.sync()
     assert found(tmp_path).acked == 130
-    monkeypatch.setattr(progress, "PLACE_S", 0.0)
+    file.close()
+
+
+def test_a_place_that_is_to_be_recorded_at_once_is(tmp_path: Path) -> None:
+    begin_progress(tmp_path, Progress("c"), False)
+    file = ProgressFile(tmp_path, False, place_s=0.0)
     file.note_place(accepted=160, acked=140)
     assert found(tmp_path).acked == 140
     file.close()

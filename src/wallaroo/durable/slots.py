@@ -1,0 +1,153 @@
+"""A small file that is overwritten in place and never torn: of three slots the newest whole one
+counts.
+
+Where it runs: everywhere that notes how far something is, many times a second.
+
+The invariant: a write goes neither to the slot that counts nor to the one that was synced last.  So
+a reader, a crash or a failed write in the middle of it finds the one whole, and a power cut, which
+may take or tear all that was written since the last ``sync``, leaves the other.  Each slot says
+which one was synced when it was written; whether it was synced itself the next process cannot know,
+so a durable file is written and synced again when it is opened.  A write that failed does not
+count, and the next one goes to the same slot.  A write survives a killed process; it survives a
+power cut only after ``sync``: without it an older value may come back, and users must accept that.
+After a ``sync`` that failed, the system may take lost bytes for written: only what is written again
+can be synced.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+from wallaroo.durable.refusals import naming
+from wallaroo.durable.versions import check_version
+from wallaroo.durable.whole_file import PRIVATE_FILE
+
+VERSION = 2
+SLOT_BYTES = 1024
+SLOTS = 3
+FILE_BYTES = SLOTS * SLOT_BYTES
+NONE = 0xFF  # in place of a slot's number: none was synced
+# checksum of everything after it, magic, version, bytes of content, number of the slot that was
+# synced, sequence
+_SLOT = struct.Struct("<Q8sHHIQ")
+_MAGIC = b"wlrslots"
+CONTENT_BYTES_MAX = SLOT_BYTES - _SLOT.size
+# a reader starves only if the writer replaces all slots during each of its reads
+_READ_TRIES = 100
+
+
+def read_slots(path: Path) -> bytes | None:
+    """Return the file's newest whole content; None if there is none.
+
+    Raises CheckpointError for a file of a newer format.
+    """
+    for _ in range(_READ_TRIES):
+        try:
+            with open(path, "rb", buffering=0) as file:
+                newest = _newest(path, file.read(FILE_BYTES))
+        except FileNotFoundError:
+            return None
+        if newest is not None:
+            return newest.content
+    return None
+
+
+class _Slot(NamedTuple):
+    sequence: int
+    number: int
+    synced: int
+    content: bytes
+
+
+class SlotFile:
+    """Writes such a file; one writer at a time."""
+
+    def __init__(self, path: Path, is_durable: bool = False):
+        """Open the file, made if absent; ``is_durable``: a power cut must leave what was synced, in
+        whatever process.  Raises OSError if it cannot be opened, or has no room.
+        """
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        self._path = path
+        try:
+            found = os.pread(self._fd, FILE_BYTES, 0)
+            # have the room before the disk is full: a full disk must not stop what notes that
+            if len(found) < FILE_BYTES:
+                with naming(path):
+                    _write_all(self._fd, bytes(FILE_BYTES - len(found)), len(found))
+            newest = _newest(path, found)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._sequence = newest.sequence if newest else 0
+        self._newest = newest.number if newest else NONE
+        self._synced = newest.synced if newest else NONE
+        self._is_unsynced = False  # whether this process wrote something since the last sync
+        #: what the file held when it was opened; None if it held nothing whole
+        self.found: bytes | None = newest.content if newest else None
+        #: whether it held something, and nothing whole
+        self.is_damaged: bool = newest is None and bool(found.strip(b"\0"))
+        if is_durable and newest is not None:
+            try:
+                self.write(newest.content)
+                self.sync()
+            except BaseException:
+                self.close()
+                raise
+
+    def write(self, content: bytes) -> None:
+        """Replace the content.  Raises ValueError if it is too long, OSError if it is not written;
+        then the content is as it was before.
+        """
+        if len(content) > CONTENT_BYTES_MAX:
+            raise ValueError(f"A slot holds {CONTENT_BYTES_MAX} bytes, not {len(content)}.")
+        sequence = self._sequence + 1
+        number = next(each for each in range(SLOTS) if each not in (self._newest, self._synced))
+        head = _SLOT.pack(0, _MAGIC, VERSION, self._synced, len(content), sequence)
+        body = head[8:] + content
+        slot = zlib.crc32(body).to_bytes(8, "little") + body
+        with naming(self._path):
+            _write_all(self._fd, slot, number * SLOT_BYTES)
+        self._sequence = sequence
+        self._newest = number
+        self._is_unsynced = True
+
+    def sync(self) -> None:
+        """Let the content survive a power cut.  Raises OSError if it does not."""
+        is_unsynced = self._is_unsynced
+        self._is_unsynced = False
+        with naming(self._path):
+            os.fdatasync(self._fd)
+        if is_unsynced:
+            self._synced = self._newest
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+def _write_all(descriptor: int, content: bytes, offset: int) -> None:
+    done = 0
+    while done < len(content):
+        done += os.pwrite(descriptor, content[done:], offset + done)
+
+
+def _newest(path: Path, content: bytes) -> _Slot | None:
+    found = (_slot(path, number, content) for number in range(SLOTS))
+    return max((slot for slot in found if slot is not None), default=None)
+
+
+def _slot(path: Path, number: int, content: bytes) -> _Slot | None:
+    slot = content[number * SLOT_BYTES : (number + 1) * SLOT_BYTES]
+    if len(slot) < _SLOT.size:
+        return None
+    checksum, magic, version, synced, length, sequence = _SLOT.unpack_from(slot)
+    if magic != _MAGIC:
+        return None
+    check_version(path, version, VERSION)
+    if zlib.crc32(slot[8 : _SLOT.size + length]) != checksum:
+        return None
+    return _Slot(sequence, number, synced, slot[_SLOT.size : _SLOT.size + length])
