@@ -23,7 +23,7 @@ from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import row_decoder
 from wallaroo.sources import LogContext, PostgresSourceConfig
 from wallaroo.sources.log import SourceLog
-from wallaroo.sources.postgres import table as postgres_table
+from wallaroo.sources.postgres.table import Rows, TableLog, TableSource
 from wallaroo.testing import run_local
 
 Eventually = Callable[..., None]
@@ -111,10 +111,10 @@ class TestOnAServer:
         assert again.wait(60)
 
     def test_a_row_whose_transaction_commits_late_is_not_missed(
-        self, server: Server, table: str, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+        self, server: Server, table: str, eventually: Eventually
     ) -> None:
-        monkeypatch.setattr(postgres_table, "HELD_UP_S", 0.2)
-        log = self.log(server, table)
+        rows = Rows("orders", server.dsn, table, "id", ())
+        log = TableLog(TableSource(rows, None, 0.01, held_up_s=0.2))
         insert = f"INSERT INTO {table} (item) VALUES (%s)".encode()
         with psycopg.connect(server.dsn) as late, psycopg.connect(server.dsn) as early:
             late.execute(insert, ("late",))

@@ -82,11 +82,12 @@ class Candidate:
 class TableSource(ReplayableSource[Any]):
     """Offsets are numbers of the column; there may be gaps between them."""
 
-    def __init__(self, rows: Rows, first: int | None, poll_s: float):
+    def __init__(self, rows: Rows, first: int | None, poll_s: float, held_up_s: float = HELD_UP_S):
         super().__init__(rows.source)
         self._rows = rows
         self._first = first
         self._poll_s = poll_s
+        self._held_up_s = held_up_s
         self._settled: int | None = None  # nothing is inserted at or below it any more
         self._candidate: Candidate | None = None
         self._looked_at = 0.0
@@ -114,7 +115,7 @@ class TableSource(ReplayableSource[Any]):
     def held_up(self) -> str:
         """Say which transactions have held up rows for long; empty where none has."""
         candidate = self._candidate
-        if candidate is None or time.monotonic() - candidate.since < HELD_UP_S:
+        if candidate is None or time.monotonic() - candidate.since < self._held_up_s:
             return ""
         pids = ", ".join(str(pid) for _, pid in sorted(candidate.writers))
         return (
