@@ -127,8 +127,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=1_000_000, help="default %(default)d")
     parser.add_argument("--few", type=int, default=40_000, help="for Quix, default %(default)d")
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)d")
-    parser.add_argument("--bytewax", type=Path, metavar="PYTHON")
-    parser.add_argument("--quix", type=Path, metavar="PYTHON")
+    parser.add_argument("--bytewax", metavar="PYTHON")
+    parser.add_argument("--quix", metavar="PYTHON")
     parser.add_argument("--no-plain", dest="plain", action="store_false")
     parser.add_argument("--plain-events", type=int, default=100_000, help="per batch")
     parser.add_argument(
@@ -225,9 +225,9 @@ def application_on(topic: Topic, brokers: str, port: int) -> Any:
     return wallaroo.build_application(topic.application, checked.to_sink(sink))
 
 
-def peer(python: Path, module: str, broker: Broker, topic: Topic) -> Took:
+def peer(python: str, module: str, broker: Broker, topic: Topic) -> Took:
     """One run of a peer in its own Python."""
-    command = [str(python), "-m", f"benchmarks.peers.{module}", topic.application, broker.address]
+    command = [python, "-m", f"benchmarks.peers.{module}", topic.application, broker.address]
     command += [topic.name, str(topic.records), str(topic.events)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=PEER_S_MAX, check=False, cwd=loads.ROOT

@@ -144,6 +144,18 @@ def test_batches_that_wait_go_into_one_transaction(broker: Broker, tmp_path: Pat
     assert markers < BATCHES
 
 
+def test_output_goes_over_tls_with_a_password(place: Place) -> None:
+    secured = place.broker.secured
+    assert secured is not None
+    config = KafkaSinkConfig(place.topic, secured.address, options=secured.options)
+    committer = config.committer("s", place.staging, True)
+    committer.recover(history_to(-1), [])
+    committer.commit(commit_of(0), place.staged(0))
+    committer.close(DRAIN_SECONDS)
+    assert place.values() == expected(1)
+    assert secured.password not in repr(config)
+
+
 def test_a_driver_killed_after_a_transaction_of_several_batches_sends_none_again(
     place: Place,
 ) -> None:
