@@ -1,8 +1,8 @@
-"""Write the figures of docs/faults.md from what verifications and simulations recorded.
+"""Write the figures of docs/faults.md from what verifications and simulations wrote as JSON.
 
     python -m benchmarks.faults_page [--check]
 
-``results/faults.jsonl`` has a line for each run of ``wallaroo verify --json``, and
+``results/faults.jsonl`` has a line for each run of ``wallaroo verify``,
 ``results/simulation.jsonl`` one for each of ``make simulate``.  Nothing in the tables is typed by
 hand.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from wallaroo.faults import TAKEN
 from wallaroo.verify.killer import Deed, Kill
 from wallaroo.verify.nemesis import POINTS, Nemesis
+from wallaroo.verify.orders import Orders
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
@@ -51,18 +52,10 @@ def passing(orders: Path, point: str) -> Iterator[None]:
         thread.join()
 
 
-class Hasty(Nemesis):
-    order_s = 0.05
-
-
-class Hastier(Hasty):
-    orders_s = 0.05
-
-
-def doer(folder: Path, kind: type[Nemesis] = Nemesis) -> Nemesis:
+def doer(folder: Path, **seconds: float) -> Nemesis:
     run = Supervised([], folder / "run.log")
-    result = Result("case", 1)
-    return kind(run, folder, 1, Scene(), result, lambda line: None)
+    orders = Orders(folder / "orders", **seconds)
+    return Nemesis(run, folder, 1, Scene(), Result("case", 1), lambda line: None, orders)
 
 
 def deed(kind: Deed) -> Kill:
@@ -71,7 +64,7 @@ def deed(kind: Deed) -> Kill:
 
 def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(tmp_path: Path) -> None:
     """The order then goes to all other points, and the first process that passes one takes it."""
-    nemesis_ = doer(tmp_path, Hasty)
+    nemesis_ = doer(tmp_path, chosen_s=0.05)
     with passing(tmp_path / "orders", "storage.write"):
         assert all(nemesis_.do(number, deed(Deed.EIO)) for number in range(4))
     assert nemesis_.result.deeds == {Deed.EIO: 4}
@@ -83,7 +76,7 @@ def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(tmp_path: Path) 
 
 def test_what_no_process_took_is_not_counted(tmp_path: Path) -> None:
     """And waits for none."""
-    nemesis_ = doer(tmp_path, Hastier)
+    nemesis_ = doer(tmp_path, chosen_s=0.05, every_s=0.05)
     assert not nemesis_.do(1, deed(Deed.ENOSPC))
     assert nemesis_.result.disturbances == 0
 
