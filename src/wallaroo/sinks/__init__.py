@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     )
     from wallaroo.sinks.kafka.config import KafkaSinkConfig
     from wallaroo.sinks.kafka.records import KafkaOutput
+    from wallaroo.sinks.mqtt.config import MQTTSinkConfig
     from wallaroo.sinks.postgres.config import PostgresSinkConfig
     from wallaroo.sinks.postgres.rows import copy_row, row_encoder
     from wallaroo.sinks.rabbitmq.config import RabbitMQSinkConfig
@@ -72,6 +73,7 @@ else:
             ),
             "wallaroo.sinks.kafka.config": ("KafkaSinkConfig",),
             "wallaroo.sinks.kafka.records": ("KafkaOutput",),
+            "wallaroo.sinks.mqtt.config": ("MQTTSinkConfig",),
             "wallaroo.sinks.postgres.config": ("PostgresSinkConfig",),
             "wallaroo.sinks.postgres.rows": ("copy_row", "row_encoder"),
             "wallaroo.sinks.rabbitmq.config": ("RabbitMQSinkConfig",),
@@ -98,6 +100,8 @@ __all__ = [
     "FunctionSinkConfig",
     # requests
     "HTTPSinkConfig",
+    # MQTT
+    "MQTTSinkConfig",
     # RabbitMQ
     "RabbitMQSinkConfig",
     # Redis

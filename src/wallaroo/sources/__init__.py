@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
     from wallaroo.sources.mqtt.config import MQTTSourceConfig
     from wallaroo.sources.polling import PollingSource
+    from wallaroo.sources.postgres.config import PostgresSourceConfig
     from wallaroo.sources.push import Push, PushSource
     from wallaroo.sources.rabbitmq.config import RabbitMQSourceConfig
     from wallaroo.sources.redis.config import RedisSourceConfig
@@ -51,6 +52,7 @@ else:
             ),
             "wallaroo.sources.mqtt.config": ("MQTTSourceConfig",),
             "wallaroo.sources.polling": ("PollingSource",),
+            "wallaroo.sources.postgres.config": ("PostgresSourceConfig",),
             "wallaroo.sources.iterator": ("At", "IteratorSource"),
             "wallaroo.sources.push": ("Push", "PushSource"),
             "wallaroo.sources.rabbitmq.config": ("RabbitMQSourceConfig",),
@@ -73,6 +75,8 @@ __all__ = [
     "HTTPSourceConfig",
     # MQTT
     "MQTTSourceConfig",
+    # PostgreSQL
+    "PostgresSourceConfig",
     # RabbitMQ
     "RabbitMQSourceConfig",
     # Redis

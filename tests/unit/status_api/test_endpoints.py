@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import wallaroo
 from tests.unit.dashboard.fakes import BusyRun
 from tests.unit.inspection.conftest import Book
 from tests.unit.status_api.conftest import Start
@@ -202,6 +203,36 @@ def test_an_object_is_shown_after_each_commit_that_changed_it(book: Book, start:
 
 def test_before_the_first_commit_there_is_no_object(start: Start) -> None:
     assert get(start().address, "/state-object?key=the")[1]["versions"] == []
+
+
+def is_the(word: str) -> bool:
+    return word == "the"
+
+
+def test_the_graph_of_a_stream_that_parts_has_a_node_with_two_ways_on() -> None:
+    lines = wallaroo.source("in", wallaroo.FileSourceConfig("in", "in.txt"))
+    yes, no = lines.branch(is_the)
+    sink = wallaroo.StdoutSinkConfig()
+    parted = wallaroo.build_application("p", yes.map(str).to_sink(sink), no.to_sink(sink))
+
+    graph = graph_of(parted.plan)
+
+    assert [(node["id"], node["name"], node["place"]) for node in graph["nodes"]] == [
+        ("source:0", "in", 0),
+        ("step:0:1", "is_the", 1),
+        ("step:1:1", "str", 1),
+        ("sink:0", "stdout", 0),
+        ("sink:1", "stdout-2", 0),
+    ]
+    edges = {(edge["from"], edge["to"]): edge for edge in graph["edges"]}
+    assert [*edges] == [
+        ("source:0", "step:0:1"),
+        ("step:0:1", "step:1:1"),
+        ("step:0:1", "sink:1"),
+        ("step:1:1", "sink:0"),
+    ]
+    assert edges["step:0:1", "step:1:1"]["key"] == "true"
+    assert edges["step:0:1", "sink:1"]["key"] == "false"
 
 
 def test_every_edge_of_the_graph_connects_nodes(start: Start) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wallaroo.engine.adding_up import ADDED_UP_MAX
 from wallaroo.engine.blocks import Block
 from wallaroo.engine.heads import Payloads
 from wallaroo.engine.levels.block_heads import BlockHeads
@@ -19,13 +20,13 @@ from wallaroo.engine.levels.source_heads import payloads_head, source_head
 from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.levels.time import LevelTime
 from wallaroo.engine.operators.event_time import Times
-from wallaroo.engine.operators.interface import behind
+from wallaroo.engine.operators.interface import Emit, behind
 from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.partition_times import Heard, SourceHeard
 from wallaroo.engine.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
 from wallaroo.engine.watermarks import NO_TIME, BatchTime
 from wallaroo.framing import frame_splitter
-from wallaroo.plan.model import Plan, SourceEntry
+from wallaroo.plan.model import Plan, SourceEntry, Stage, branches_of
 
 
 class Level:
@@ -40,6 +41,7 @@ class Level:
         committed: Committed = NOTHING_COMMITTED,
         batch: int = -1,
         time: BatchTime = NO_TIME,
+        added_up_max: int = ADDED_UP_MAX,
     ):
         self.number = level
         self._plan = plan
@@ -53,6 +55,7 @@ class Level:
         }
         self._blocks = BlockHeads(self._stages)
         self._receipt_ms = 0  # the newest so far
+        self._added_up_max = added_up_max
 
     def feed_frames(
         self,
@@ -114,7 +117,7 @@ class Level:
         clock: Clock,
         partition: str | int = "",
         times: Times | None = None,
-    ) -> tuple[int, StageSample | None]:
+    ) -> tuple[int, tuple[StageSample, ...]]:
         """Like ``feed_frames`` or ``feed_payloads``, with the steps of the first events timed if
         that can be done.
         """
@@ -122,39 +125,50 @@ class Level:
         stage = head.stage
         if self._stages.has_blocks(stage.id):
             if isinstance(run, bytes):
-                return self.feed_frames(source, run, receipt_ms), None
-            return self.feed_payloads(source, run, receipt_ms), None
+                return self.feed_frames(source, run, receipt_ms), ()
+            return self.feed_payloads(source, run, receipt_ms), ()
         payloads = frame_splitter(head.framing)(run) if isinstance(run, bytes) else run
         built = self._stages.built[stage.id]
-        if self._stages.has_time or built.has_hooks:
-            return self.feed_payloads(source, payloads, receipt_ms, partition, times), None
+        if self._plan.has_time or built.has_hooks:
+            return self.feed_payloads(source, payloads, receipt_ms, partition, times), ()
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
         timer = StageTimer(self._plan, stage, None, clock)
-        twin = self._stages.build(stage, built.time, timer.around)
         decoder = self._plan.sources[source].decoder
-        timed = payloads_head(self._stages, stage, decoder, twin.emit)
+        timed = payloads_head(self._stages, stage, decoder, self._twin(stage, timer))
         first = payloads[:EVENTS_MAX]
-        sample = timer.measure(lambda: timed(first), len(first), ())
+        samples = timer.measure(lambda: timed(first), len(first), ())
         head.feed_payloads(payloads[EVENTS_MAX:])
-        return len(payloads), sample
+        return len(payloads), samples
 
-    def sample_block(self, block: Block, clock: Clock) -> StageSample | None:
+    def _twin(self, stage: Stage, timer: StageTimer) -> Emit:
+        """Build a stage again, and its branches, with what measures them."""
+        branches: list[Emit] = []
+        for number in branches_of(stage):
+            branch = self._plan.stages[number]
+            built = self._stages.built[number]
+            own = timer.of_branch(branch, is_whole=built.has_hooks)
+            branches.append(
+                own.around(built.emit, 0) if built.has_hooks else self._twin(branch, own)
+            )
+        time = self._stages.built[stage.id].time
+        return self._stages.build(stage, time, branches, timer.around).emit
+
+    def sample_block(self, block: Block, clock: Clock) -> tuple[StageSample, ...]:
         """Like ``feed_block``, with the steps of the first events timed if that can be done."""
         built = self._stages.built[block.stage]
         is_vectorized = self._stages.has_blocks(block.stage)
         if block.times is not None or is_vectorized or built.has_hooks:
             self.feed_block(block)
-            return None
+            return ()
         stage = self._plan.stages[block.stage]
         self._receipt_ms = max(self._receipt_ms, block.receipt_ms)
         keys, values = self._blocks.unpack(block)
         timer = StageTimer(self._plan, stage, block.origin, clock)
-        twin = self._stages.build(stage, built.time, timer.around)
-        timed = self._blocks.head(block, twin.emit)
+        timed = self._blocks.head(block, self._twin(stage, timer))
         first = keys[:EVENTS_MAX]
-        sample = timer.measure(lambda: timed(first, values[:EVENTS_MAX]), len(first), first)
+        samples = timer.measure(lambda: timed(first, values[:EVENTS_MAX]), len(first), first)
         self._blocks.head(block, built.emit)(keys[EVENTS_MAX:], values[EVENTS_MAX:])
-        return sample
+        return samples
 
     @property
     def heard(self) -> dict[int, SourceHeard]:
@@ -175,17 +189,20 @@ class Level:
         """Move time to where it is after the batch's input: operators may emit what was waiting for
         it, also where no input came.
         """
-        if self.number == 0 or not (self._stages.has_time or self._plan.has_end):
+        if self.number == 0 or not (self._plan.has_time or self._plan.has_end):
             return
         after_ns = self._time.after_ns()
         is_final = self._time.is_final
         for stage, built in self._stages.built.items():
-            reached_ns = behind(after_ns, self._stages.holds_ns[stage])
+            head = self._plan.head_of(self._plan.stages[stage])
+            reached_ns = behind(after_ns, self._plan.holds_ns[head.id])
             built.time.reached_ns = reached_ns
             built.advance(TIME_MAX if is_final else reached_ns, is_final)
 
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""
+        for adding in self._stages.adding.values():
+            adding.send(self._added_up_max)
         for exchange in self._stages.exchanges.values():
             yield from exchange.drain(self._receipt_ms)
 
@@ -199,5 +216,7 @@ class Level:
         for built in self._stages.built.values():
             for flush in built.flushes:
                 flush()
+        for adding in self._stages.adding.values():
+            adding.send()
         for exchange in self._stages.exchanges.values():
             yield from exchange.drain(self._receipt_ms, 1)

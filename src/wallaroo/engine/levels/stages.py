@@ -6,10 +6,11 @@ Where it runs: pure (in workers, and in the in-process runner).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from wallaroo.engine.adding_up import AddingUp, emit_added_up
 from wallaroo.engine.blocks import Block
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import OnError
@@ -17,12 +18,19 @@ from wallaroo.engine.fusing import fused
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, groups_of_task, tasks_by_group
 from wallaroo.engine.levels.effects import Committed, Effects, open_store
-from wallaroo.engine.operators.interface import StageTime, behind
+from wallaroo.engine.operators.interface import Emit, StageTime, behind
 from wallaroo.engine.ordered_entries import Groups
 from wallaroo.engine.packing import FRAMES, Packing, packing_of
 from wallaroo.engine.stage import Around, BuiltStage, Policy, build_output, build_stage, sinks_of
 from wallaroo.engine.watermarks import BatchTime
-from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
+from wallaroo.plan.model import (
+    BranchEntry,
+    Plan,
+    SourceEntry,
+    Stage,
+    ToExchange,
+    branches_of,
+)
 from wallaroo.steps import Decoder, Step
 
 if TYPE_CHECKING:
@@ -49,8 +57,6 @@ class LevelStages:
         time: BatchTime,
     ):
         self.plan = plan
-        self.has_time = plan.has_time
-        self.holds_ns = plan.holds_ns
         self.packing = packing_of(plan.serializer)
         of_level = [stage for stage in plan.stages if stage.level == level]
         self.blocks = _block_stages(plan, of_level, self.packing)
@@ -58,15 +64,35 @@ class LevelStages:
         groups = Groups(*groups_of_task(task, tasks, plan.key_groups), plan.key_groups)
         self.effects = self._effects(level, committed, batch, groups)
         self.exchanges: dict[int, Any] = {}
+        self.adding: dict[int, AddingUp] = {}
         self.built: dict[int, BuiltStage] = {}
         self._keys_of = _own_keys(committed, groups)
         owners = tasks_by_group(tasks, plan.key_groups)
-        for stage in self.stages:
-            began_ns = behind(time.before.watermark_ns, self.holds_ns[stage.id])
-            moment = StageTime(time.clock_ns, began_ns)
+        moments = self._moments(time)
+        for stage in reversed(self.stages):  # branches before the stages that they belong to
+            moment = moments[stage.id]
             if isinstance(stage.exit, ToExchange):
-                self.exchanges[stage.id] = self._exchange(stage, stage.exit, task, owners, moment)
-            self.built[stage.id] = self.build(stage, moment)
+                exchange = self._exchange(stage, stage.exit, task, owners, moment)
+                self.exchanges[stage.id] = exchange
+                if stage.exit.added_up is not None:
+                    self.adding[stage.id] = AddingUp(stage.exit.added_up, exchange, moment)
+            branches = [
+                self.fused(branch, self.built[branch].emit) for branch in branches_of(stage)
+            ]
+            self.built[stage.id] = self.build(stage, moment, branches)
+        self.built = dict(sorted(self.built.items()))
+        self.exchanges = dict(sorted(self.exchanges.items()))
+
+    def _moments(self, time: BatchTime) -> dict[int, StageTime]:
+        """Return the time of each stage that is fed; its branches share it."""
+        moments: dict[int, StageTime] = {}
+        for stage in self.stages:
+            if isinstance(stage.entry, BranchEntry):
+                moments[stage.id] = moments[stage.entry.stage]
+            else:
+                began_ns = behind(time.before.watermark_ns, self.plan.holds_ns[stage.id])
+                moments[stage.id] = StageTime(time.clock_ns, began_ns)
+        return moments
 
     def _effects(self, level: int, committed: Committed, batch: int, groups: Groups) -> Effects:
         steps = [step for stage in self.stages for step in stage.steps]
@@ -102,16 +128,28 @@ class LevelStages:
             task,
             owners,
             FRAMES if leave.is_raw else self.packing,
-            time if self.has_time else None,
+            time if self.plan.has_time else None,
         )
 
-    def build(self, stage: Stage, time: StageTime, around: Around | None = None) -> BuiltStage:
-        """Build a stage; another time, with ``around``, for a twin that is measured."""
+    def build(
+        self,
+        stage: Stage,
+        time: StageTime,
+        branches: Sequence[Emit] = (),
+        around: Around | None = None,
+    ) -> BuiltStage:
+        """Build a stage before its ``branches``; another time, with ``around``, for a twin that is
+        measured.
+        """
         policy = self.policy(stage)
         exchange = self.exchanges.get(stage.id)
         outputs = self.effects.outputs
         of_blocks = self.blocks and self.blocks.output(stage, exchange, outputs, policy)
-        output = of_blocks or build_output(self.plan, stage, exchange, outputs, policy)
+        output = (
+            of_blocks
+            or self._added_up_output(stage, policy, time)
+            or build_output(self.plan, stage, exchange, outputs, policy, time, branches)
+        )
         return build_stage(
             stage,
             self.effects.states,
@@ -119,16 +157,29 @@ class LevelStages:
             policy,
             around,
             time,
-            self.effects.stores,
-            self._keys_of,
+            stores=self.effects.stores,
+            keys_of=self._keys_of,
+            hold_ns=self.hold_ns(stage),
         )
+
+    def _added_up_output(self, stage: Stage, policy: Policy, time: StageTime) -> Emit | None:
+        adding = self.adding.get(stage.id)
+        leave = stage.exit
+        if adding is None or not isinstance(leave, ToExchange) or leave.added_up is None:
+            return None
+        key_failed = policy(leave.extractor or leave.added_up)
+        failed = policy(leave.added_up)
+        return emit_added_up(leave.extractor, leave.added_up, adding, time, key_failed, failed)
+
+    def hold_ns(self, stage: Stage) -> int:
+        """Return how far a stage's watermark is behind that of the stage that is fed."""
+        return self.plan.holds_ns[stage.id] - self.plan.holds_ns[self.plan.head_of(stage).id]
 
     def policy(self, stage: Stage) -> Policy:
         """Return the policies of a stage's steps; a stage that reads a source can name it."""
         policy = self.effects.failures.policy
-        if not isinstance(stage.entry, SourceEntry):
-            return policy
-        return partial(policy, source=self.plan.sources[stage.entry.source].config.name)
+        source = self.plan.source_of(stage)
+        return policy if source is None else partial(policy, source=source.config.name)
 
     def decoder_of(self, block: Block) -> tuple[Decoder[Any], OnError]:
         """Return what decodes the frames of a block, and what is done with those it cannot."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.errors import Problem, WallarooParameterError, missing_library
 from wallaroo.sinks.addressed import addressed
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
@@ -70,10 +70,8 @@ class RabbitMQSinkConfig(SinkConfig):
             # it imports pika, which is optional
             from wallaroo.sinks.rabbitmq.committer import Target, open_committer
         except ImportError as error:
-            raise PeerError(
-                f"Sink '{sink}' ({self.label}) needs pika, which cannot be imported: {error}. "
-                f"Install it where the driver runs: pip install 'wallaroo-spark[rabbitmq]'."
-            ) from error
+            user = f"Sink '{sink}' ({self.label})"
+            raise missing_library(user, "pika", "rabbitmq", error) from error
         target = Target(
             sink, self.url, self.target, self.exchange, self.routing_key, self.mandatory
         )

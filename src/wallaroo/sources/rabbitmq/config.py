@@ -8,10 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
-from wallaroo.framing import Framing
+from wallaroo.errors import missing_library
 from wallaroo.sources.feed import Feed
-from wallaroo.sources.generator import VALUE_BYTES_MAX
 from wallaroo.sources.inbox import InboxFeed
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Decoder
@@ -47,28 +45,16 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
                 f"prefetch={self.prefetch!r} cannot be asked for.", "Give 1 to 65535 messages."
             )
 
-    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
-        return WallarooParameterError(
-            Problem(f"RabbitMQSourceConfig(name={self.name!r})", "", what, fix)
-        )
-
     @property
     def label(self) -> str:
         return f"rabbitmq queue {self.queue}"
-
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing(max_size=VALUE_BYTES_MAX)
 
     def open_feed(self, resume: bytes) -> Feed:
         try:
             # it imports pika, which is optional
             from wallaroo.sources.rabbitmq.consumer import Subscription, follow
         except ImportError as error:
-            raise PeerError(
-                f"Source '{self.name}' ({self.label}) needs pika, which cannot be imported: "
-                f"{error}. Install it where the driver runs: pip install "
-                f"'wallaroo-spark[rabbitmq]'."
-            ) from error
+            user = f"Source '{self.name}' ({self.label})"
+            raise missing_library(user, "pika", "rabbitmq", error) from error
         subscription = Subscription(self.name, self.queue, self.url, self.prefetch)
         return InboxFeed(self.name, lambda inbox, _: follow(subscription, inbox), resume)
