@@ -25,7 +25,11 @@ SHORT: dict[str, tuple[str, ...]] = {
     "event_steps": (),
     "event_cost": ("--rounds", "1", "--events", "4000000"),
     "vectorized": ("--rounds", "2", "--events", "40000000"),
+    "vectorized_word_count": ("--rounds", "1", "--events", "24000000"),
     "live_tcp": ("--seconds", "60"),
+    "live_tcp_vectorized": ("--seconds", "30"),
+    "latency_outside": ("--rounds", "1", "--rates", "100,5000,100000", "--seconds", "20"),
+    "healing": (),
     "latency": ("--seconds", "30"),
     "slow_events": ("--events", "3000"),
     "state_size": ("--batches", "10"),
@@ -35,7 +39,16 @@ SHORT: dict[str, tuple[str, ...]] = {
     "moving": (),
     "scale_out": ("--batches", "4"),
 }
-FULL: dict[str, tuple[str, ...]] = dict.fromkeys(SHORT, ())
+FULL: dict[str, tuple[str, ...]] = dict.fromkeys(SHORT, ()) | {
+    "latency_outside": (
+        *("--hosts", "low", "--rounds", "1", "--rates", "100,5000", "--seconds", "600"),
+    ),
+}
+# programs that run in another form, too, and what makes that of them
+FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "vectorized_word_count": ("vectorized", ("--application", "word_count")),
+    "live_tcp_vectorized": ("live_tcp", ("--vectorized", "--rate", "1000000")),
+}
 WAIT_S = 2.0  # between two benchmarks: the first one's processes are gone by then
 SECONDS_MAX = 1800.0
 
@@ -62,10 +75,12 @@ def main() -> int:
     failed = []
     for name in args.names or chosen:
         began = time.monotonic()
+        module, form = FORMS.get(name, (name, ()))
         command = [
             sys.executable,
             "-m",
-            f"benchmarks.{name}",
+            f"benchmarks.{module}",
+            *form,
             *chosen[name],
             "--json",
             str((folder / f"{name}.json").relative_to(loads.ROOT)),

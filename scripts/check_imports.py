@@ -36,6 +36,7 @@ _BELOW = (
     "user_frames",
     "unpicklable",
     "signatures",
+    "small_pickles",
     "vectorized",
 )
 _CONFIGS = ("sources", "sinks")

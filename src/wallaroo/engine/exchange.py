@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from wallaroo.engine.blocks import BLOCK_EVENTS_MIN, Block
-from wallaroo.engine.keys import Key, encode_key, group_of, normalize_key
+from wallaroo.engine.keys import Key, group_of_key, normalize_key
 from wallaroo.engine.operators.interface import StageTime
 from wallaroo.engine.packing import Column, Packing, pack
 
@@ -121,7 +121,7 @@ class Exchange:
         bytes or int.
         """
         own = normalize_key(key)
-        task = self._owners[group_of(encode_key(own), len(self._owners))]
+        task = self._owners[group_of_key(own, len(self._owners))]
         keys, column = self._buckets[task]
         is_number = isinstance(own, int)
         self._has_numbers = self._has_numbers or is_number

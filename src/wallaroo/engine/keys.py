@@ -7,9 +7,12 @@ changing one makes every checkpoint unreadable.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 Key = str | bytes | int
+
+GROUPS_KEPT = 1 << 15  # keys; 5 MB in a worker
 
 _STR = b"s"
 _BYTES = b"b"
@@ -79,6 +82,15 @@ def groups_of_task(task: int, tasks: int, key_groups: int) -> tuple[int, int]:
     return task * key_groups // tasks, (task + 1) * key_groups // tasks
 
 
+@lru_cache(maxsize=GROUPS_KEPT)
+def group_of_key(key: Key, key_groups: int) -> int:
+    """Return the key group of a normalized key; those asked for lately are known, as the same keys
+    come again in batch after batch.
+    """
+    return group_of(encode_key(key), key_groups)
+
+
+@lru_cache(maxsize=16)
 def tasks_by_group(tasks: int, key_groups: int) -> tuple[int, ...]:
     """Return, for every key group, the task that owns it: the inverse of ``groups_of_task``."""
     owners: list[int] = []

@@ -12,8 +12,10 @@ from wallaroo.engine.failures import Sample, Tally
 from wallaroo.engine.partition_times import SourceHeard
 from wallaroo.engine.sampling import StageSample
 from wallaroo.errors import WallarooError
+from wallaroo.small_pickles import pickled_by_values
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     level: int

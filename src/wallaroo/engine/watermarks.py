@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
 from wallaroo.engine.partition_times import Heard, Known, Settled, settled
 from wallaroo.plan.model import SourceTime, SourceTimes
+from wallaroo.small_pickles import pickled_by_values
 
 # how long a received event may take until the runtime can see it: without event times, time runs so
 # far behind the clock
@@ -73,6 +74,7 @@ class SourceMark:
         return replace(self, partitions={}, watermark_ns=max(self.watermark_ns, newest_ns))
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Watermarks:
     """What a commit keeps of time."""
@@ -127,6 +129,7 @@ class Watermarks:
         return replace(self, sources={**self.sources, source: moved})
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class BatchTime:
     """What the tasks of one batch know about time."""

@@ -23,6 +23,7 @@ from wallaroo.options import forbid_runs
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.stacks import listen
 from wallaroo.session import pack_session, unpack_session
+from wallaroo.small_pickles import pickled_by_values
 from wallaroo.sources.log import Range, SourceLog
 from wallaroo.state.commits import Commit
 from wallaroo.state.history import Version
@@ -33,6 +34,7 @@ from wallaroo.tuning import DEFAULT, Tuning
 from wallaroo.user_output.settings import UserOutput
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a source's log that one task of level 0 reads."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from wallaroo.small_pickles import pickled_by_values
 from wallaroo.tuning import DEFAULT
 
 
@@ -71,6 +72,7 @@ class Head:
     error: str = ""  # the newest thing that went wrong; empty where all is well
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Range:
     """A part of one partition, from ``start`` up to but not including ``end``; opaque as positions

@@ -74,6 +74,8 @@ class SpoolLog(SourceLog):
         return _position(below if below.byte > first.byte else above)
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
+        if pieces == 1:
+            return [[_range(start, end)]] if end.events > start.events else []
         reader = SpoolReader(self.folder)
         head = reader.head().position
         total = end.events - start.events

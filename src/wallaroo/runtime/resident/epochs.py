@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from wallaroo.engine.watermarks import NO_TIME, BatchTime
 from wallaroo.runtime.job import BatchJob, Piece
+from wallaroo.small_pickles import pickled_by_values
 from wallaroo.state.history import Version
 
 
@@ -28,6 +29,7 @@ class Welcome:
     addresses: tuple[str, ...]  # of all tasks
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Epoch:
     """A batch, without what never changes."""

@@ -13,12 +13,14 @@ from typing import Any
 
 from wallaroo.errors import CheckpointError
 from wallaroo.identity import CommitId
+from wallaroo.small_pickles import pickled_by_values
 from wallaroo.state.layout import COMMITS, check_version
 from wallaroo.state.storage import WAYS_OUT
 
 VERSION = 2
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class DeltaRef:
     """A delta file as a commit names it: the key groups of its task, half-open."""
@@ -37,6 +39,7 @@ def packed_inline(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
+@pickled_by_values
 @dataclass(frozen=True, slots=True)
 class SnapshotRef:
     """State of key groups [first, end) after ``batch``."""

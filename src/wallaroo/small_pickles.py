@@ -1,0 +1,37 @@
+"""Frozen dataclasses whose pickle is a call with their values.
+
+Where it runs: everywhere; pure.
+
+What a dataclass with slots pickles by itself asks for its fields each time, which for the small
+messages of batches that come every few milliseconds takes longer than what is in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, TypeVar
+
+Class = TypeVar("Class", bound=type)
+
+
+def pickled_by_values(cls: Class) -> Class:
+    """Let objects of a dataclass pickle so; all of its fields are arguments.
+
+    >>> from dataclasses import dataclass
+    >>> @pickled_by_values
+    ... @dataclass(frozen=True, slots=True)
+    ... class Range:
+    ...     start: int
+    ...     end: int
+    >>> Range(1, 2).__reduce__()[1]
+    (1, 2)
+    """
+    names = [each.name for each in fields(cls)]
+    values = attrgetter(*names) if len(names) > 1 else None
+
+    def reduce(self: Any) -> tuple[type, tuple[Any, ...]]:
+        return cls, (getattr(self, names[0]),) if values is None else values(self)
+
+    cls.__reduce__ = reduce  # type: ignore[assignment, method-assign]  # of this class, not of type
+    return cls
