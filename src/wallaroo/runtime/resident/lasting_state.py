@@ -38,7 +38,14 @@ from wallaroo.state.commits import DeltaRef, SnapshotRef
 from wallaroo.state.history import History, Past, Remembered, Version
 from wallaroo.state.snapshots import due_groups
 from wallaroo.state.storage import Storage
-from wallaroo.state.task_state import INLINE_BYTES_MAX, NO_STORES, TaskState, entry_changes
+from wallaroo.state.task_state import (
+    INLINE_BYTES_MAX,
+    NO_SIZES,
+    NO_STORES,
+    GroupSizes,
+    TaskState,
+    entry_changes,
+)
 from wallaroo.tracing import trace_point
 from wallaroo.tuning import DEFAULT, Tuning
 
@@ -296,6 +303,11 @@ class LastingState:
         snapshots = self._snapshots
         self._snapshots = ()
         return list(snapshots)
+
+    @property
+    def group_sizes(self) -> GroupSizes:
+        """The sizes of the key groups in the newest snapshots."""
+        return self._view.group_sizes if self._view is not None else NO_SIZES
 
     def close(self) -> None:
         """Nothing: it stays open."""
