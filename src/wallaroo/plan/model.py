@@ -280,12 +280,10 @@ class Plan:
 
 def following_of(stage: Stage) -> tuple[int, ...]:
     """The stages that a stage gives its events to."""
-    match stage.exit:
-        case ToExchange(stage=following):
-            return (following,)
-        case ToBranches(stages=branches):
-            return branches
-    return ()
+    leave = stage.exit
+    if isinstance(leave, ToExchange):
+        return (leave.stage,)
+    return leave.stages if isinstance(leave, ToBranches) else ()
 
 
 def branches_of(stage: Stage) -> tuple[int, ...]:
@@ -295,9 +293,7 @@ def branches_of(stage: Stage) -> tuple[int, ...]:
 
 def last_step_of(stage: Stage) -> Step | None:
     """The step that says where an event goes when it leaves: a key extractor, or a predicate."""
-    match stage.exit:
-        case ToExchange(extractor=extractor):
-            return extractor
-        case ToBranches(split=split):
-            return split
-    return None
+    leave = stage.exit
+    if isinstance(leave, ToExchange):
+        return leave.extractor
+    return leave.split if isinstance(leave, ToBranches) else None
