@@ -385,6 +385,19 @@ def _timed(outputs: Outputs) -> None:
     assert per_key(outputs["out"]) == sessions.expected(TIMED_LINES)
 
 
+def _joined_in_windows() -> Case:
+    lefts, rights = TIMED_LINES[:150], TIMED_LINES[7:120:2]
+    pairs, late = windowed.in_windows(lefts, rights)
+    assert late
+
+    def check(outputs: Outputs) -> None:
+        assert sorted(outputs["out"]) == sorted(pairs)
+        assert sorted(outputs["out2"]) == sorted(late)
+
+    name = "join in windows with late events"
+    return Case(name, windowed.joined_in_windows, {"left": lefts, "right": rights}, check)
+
+
 CASES = (
     Case(
         "running totals",
@@ -400,6 +413,13 @@ CASES = (
         {"in": TIMED_LINES},
         ordered_per_key(out=windowed.in_sliding(TIMED_LINES)),
     ),
+    Case(
+        "windows added up before the shuffle",
+        windowed.added_up,
+        {"in": TIMED_LINES},
+        ordered_per_key(out=windowed.in_sliding(TIMED_LINES)),
+    ),
+    _joined_in_windows(),
     Case(
         "outer join",
         windowed.joined,

@@ -36,6 +36,8 @@ SAMPLE = (
     "sessions by timers",
     "sliding windows",
     "outer join",
+    "windows added up before the shuffle",
+    "join in windows with late events",
     "multi partition detector, depth 3",
     "blocks and events",
     "branches",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeGuard, TypeV
 
 from wallaroo.api.decorators import check_on_error
 from wallaroo.api.times import hours
+from wallaroo.api.windows import RangeWindows
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.gathering import gather
 from wallaroo.graph.nodes import (
@@ -39,6 +40,9 @@ from wallaroo.joins.step import (
     IntervalJoin,
     JoinSpec,
     LatestJoin,
+    Matching,
+    WindowJoin,
+    WindowJoinSpec,
     pair,
     whole_event,
 )
@@ -59,6 +63,7 @@ from wallaroo.steps import (
     receipt_time,
 )
 from wallaroo.user_frames import user_place
+from wallaroo.windows.late import is_late, late_event, no_late_events
 
 if TYPE_CHECKING:
     from wallaroo.windows.step import WindowStep
@@ -442,6 +447,55 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
             raise WallarooParameterError(Problem(f"step '{name}'", place, what, fix))
         return KeyedPipeline(StepNode(self._node, gather(n, within, name, place), place))
 
+    @overload
+    def join_windows(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        windows: RangeWindows,
+        combine: None = None,
+        *,
+        how: str = INNER,
+        name: str = "window join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, tuple[Event | None, U | None]]: ...
+    @overload
+    def join_windows(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        windows: RangeWindows,
+        combine: Callable[[Any, Any], Joined | None],
+        *,
+        how: str = INNER,
+        name: str = "window join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, Joined]: ...
+    def join_windows(
+        self,
+        right: Any,
+        windows: RangeWindows,
+        combine: Callable[[Any, Any], Any] | None = None,
+        *,
+        how: str = INNER,
+        name: str = "window join",
+        on_error: str = STOP,
+    ) -> Any:
+        """Join events of one key that are in one window of ``windows``
+        (``wallaroo.range_windows``): each pair once per window, as ``combine(left, right)``, by
+        default a tuple, when the window fires.
+
+        ``how`` is as for ``join``: whether events of a window in which the other side has none have
+        results, with None for it.  Late events are treated as by ``join``.
+        """
+        given: Any = windows
+        if not isinstance(given, RangeWindows):
+            what = f"join_windows() was given {given!r:.60} instead of windows."
+            fix = "Give it wallaroo.range_windows(...), with no over()."
+            raise WallarooParameterError(Problem(f"step '{name}'", user_place(), what, fix))
+        step: WindowJoin[Any] = WindowJoin(
+            combine or pair, name, on_error, WindowJoinSpec(windows.spec, how), user_place()
+        )
+        return _joined(self, right, step)
+
     def dedupe(
         self,
         by: Callable[[T], Any] | None = None,
@@ -459,6 +513,36 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         """
         step: Any = Dedupe(by or whole_event, name, on_error, JoinSpec(within), user_place())
         return type(self)(StepNode(self._node, step, user_place()))
+
+    def with_late_events(self) -> tuple[Self, KeyedPipeline[K, Any]]:
+        """Part what windows, a join or ``dedupe`` gives in two: its results, and the events that
+        came too late for it, each with its key and its time.
+
+        It comes right after that step.  Both pipelines are given to ``build_application``; late
+        events are not dropped, counted or written as dead letters then.
+        """
+        from wallaroo.windows.step import WindowStep  # loaded where windows are used
+
+        place = user_place()
+        node = self._node
+        step = node.step if isinstance(node, StepNode) else None
+        if not isinstance(node, StepNode) or not isinstance(step, WindowStep | Matching):
+            what = "with_late_events() does not come after windows, a join or dedupe."
+            fix = "Write it right after to(windows), a join or dedupe()."
+            raise WallarooParameterError(Problem("with_late_events()", place, what, fix))
+        reason = no_late_events(step.spec)
+        if reason:
+            title = f"step '{step.step_name}'"
+            fix = "Leave out with_late_events(), or the late data policy."
+            raise WallarooParameterError(Problem(title, place, reason, fix))
+        giving = StepNode(node.upstream, step.giving_late(), node.place)
+        parted: Branch[Any] = Branch(is_late, f"is it late for {step.step_name}")
+        branch = BranchNode(giving, parted, place)
+        late: Step = Computation(late_event, f"late for {step.step_name}")
+        results = SideNode(branch, False, place)
+        return type(self)(results), KeyedPipeline(
+            StepNode(SideNode(branch, True, place), late, place)
+        )
 
 
 def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:

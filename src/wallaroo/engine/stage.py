@@ -19,6 +19,8 @@ from wallaroo.engine.operators.exits import (
     emit_by_key,
     emit_collected,
     emit_encoded,
+    emit_raw_by_key,
+    emit_timed_by_key,
     emit_to_all,
     emit_to_each,
     emit_with_key,
@@ -144,6 +146,7 @@ def build_output(
     exchange: Exchange | None,
     outputs: dict[int, list[bytes]],
     policy: Policy,
+    time: StageTime,
     branches: Sequence[Emit] = (),
 ) -> Emit:
     """Return the closure that takes events out of the stage: to its exchange, to its ``branches``,
@@ -162,7 +165,12 @@ def build_output(
         return emit_with_key(exchange, not_packed)
     if leave.extractor is None:
         return emit_collected(COLLECT_KEY, exchange, not_packed)
-    return emit_by_key(leave.extractor, exchange, policy(leave.extractor), not_packed)
+    key_failed = policy(leave.extractor)
+    if not plan.has_time:
+        return emit_by_key(leave.extractor, exchange, key_failed, not_packed)
+    if leave.is_raw:
+        return emit_raw_by_key(leave.extractor, exchange, time, key_failed)
+    return emit_timed_by_key(leave.extractor, exchange, time, key_failed, not_packed)
 
 
 def producer_of(plan: Plan, stage: Stage) -> Step:

@@ -52,7 +52,8 @@ from wallaroo.plan.model import (
     ToExchange,
     ToSinks,
 )
-from wallaroo.steps import Branch, Step
+from wallaroo.steps import Branch, EventTime, Step
+from wallaroo.windows.step import WindowStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +123,46 @@ def cut_stages(sketch: Sketch) -> Sketch:
     return replace(sketch, plan=replace(sketch.plan, stages=_Cutter(sketch).cut()))
 
 
+def add_up_before_shuffles(sketch: Sketch) -> Sketch:
+    """Where windows come right after a shuffle, and their aggregation allows it, add events up
+    where they are read: then a shuffle carries an accumulator per key and pane, not events.
+    """
+    plan = sketch.plan
+    if plan.has_blocks:
+        return sketch
+
+    def changed(stage: Stage) -> Stage:
+        leave = stage.exit
+        if not isinstance(leave, ToExchange) or leave.keeps_key or leave.side is not None:
+            return stage
+        first = next(iter(plan.stages[leave.stage].steps), None)
+        if not isinstance(first, WindowStep) or not first.adds_up:
+            return stage
+        return replace(stage, exit=replace(leave, added_up=first))
+
+    return replace(sketch, plan=replace(plan, stages=tuple(map(changed, plan.stages))))
+
+
 def ship_raw_frames(sketch: Sketch) -> Sketch:
-    """Where only a decoder comes before a key_by, and it is pure, ship undecoded frames: decoding
-    twice is cheaper than pickling once.
+    """Where only a decoder comes before a key_by, and perhaps ``with_event_time``, and the decoder
+    is pure, ship undecoded frames: decoding twice is cheaper than pickling once.
     """
     plan = sketch.plan
     notes: dict[str, None] = {}
 
     def shipped(stage: Stage) -> Stage:
         leave = stage.exit
-        if stage.steps or not isinstance(stage.entry, SourceEntry):
+        if not all(isinstance(step, EventTime) for step in stage.steps):
             return stage
-        if not isinstance(leave, ToExchange) or leave.extractor is None:
+        if not isinstance(stage.entry, SourceEntry):
+            return stage
+        if not isinstance(leave, ToExchange) or leave.extractor is None or leave.added_up:
             return stage
         source = plan.sources[stage.entry.source]
         decoder = source.decoder
         if not source.config.has_plain_payloads or decoder.takes_blocks:
+            return stage
+        if stage.steps and plan.has_blocks:
             return stage
         if decoder.is_pure:
             return replace(stage, exit=replace(leave, is_raw=True))
@@ -158,6 +183,7 @@ PASSES: tuple[Pass, ...] = (
     number_sinks,
     leave_out_idle_keys,
     cut_stages,
+    add_up_before_shuffles,
     ship_raw_frames,
 )
 
@@ -246,7 +272,8 @@ class _Cutter:
         ]
         others = [each for each in consumers if each not in merged]
         if not any(stream.pending for stream in streams):
-            merged, others = [], consumers
+            merged = []
+            others = consumers
         parts = self._parted(streams, len(merged) + bool(others))
         self._hand(node, merged, parts[: len(merged)])
         if others:

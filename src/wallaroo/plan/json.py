@@ -28,7 +28,6 @@ from wallaroo.plan.model import (
     following_of,
 )
 from wallaroo.steps import STOP, importable_module
-from wallaroo.windows.step import WindowStep
 
 FORMAT = 1
 
@@ -89,7 +88,7 @@ def describe(plan: Plan) -> dict[str, Any]:
 def _kept(step: Any) -> str:
     """What a step's state is: its class; for windows also which windows."""
     own = _qualified(getattr(step, "state_class", object))
-    return f"{own} over {step.spec}" if isinstance(step, WindowStep) else own
+    return f"{own} over {step.kept_for}" if step.kept_for is not None else own
 
 
 def _sink(sink: SinkPlan) -> dict[str, str]:

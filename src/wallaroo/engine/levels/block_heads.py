@@ -77,6 +77,8 @@ class BlockHeads:
         leave = self._stages.plan.stages[block.origin].exit
         assert isinstance(leave, ToExchange)
         emit = built.emit if leave.side is None else emit_sided(leave.side, built.emit)
+        if leave.added_up is not None and built.operators[0].merge is not None:
+            emit = built.operators[0].merge
         if block.kind is not Kind.FRAMES:
             return emit_timed_events(emit, built.time)
         decoder, failed = self._stages.decoder_of(block)

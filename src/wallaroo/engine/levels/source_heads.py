@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from wallaroo.engine.heads import Payloads, decode_and_emit, decode_and_ship_raw, ship_by_place
+from wallaroo.engine.heads import (
+    Payloads,
+    decode_and_emit,
+    decode_and_keep,
+    decode_and_ship_raw,
+    ship_by_place,
+)
 from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.operators.event_time import CarriedTimes, Times
 from wallaroo.engine.operators.interface import Emit, StageTime
@@ -48,6 +54,7 @@ class Receipts:
         self._partitions.turn(ONE if self._how.is_receipt else str(partition))
         receipt_ns = receipt_ms * 1_000_000 if self._received_ns is None else self._received_ns
         time.receipt_ns = receipt_ns or TIME_MAX
+        time.latest_ns = time.receipt_ns + self._how.max_ahead_ns
         time.event_ns = max(receipt_ns, time.passed_ns)
         time.watermark_ns = time.passed_ns
         if self._carried is not None:
@@ -82,7 +89,7 @@ def source_head(stages: LevelStages, stage: Stage, source: int, batch: BatchTime
     built = stages.built[stage.id]
     framing = plan.config.wire_framing
     carried = _carried_times(stages, stage, source)
-    receipts = _receipts(stages, stage, source, batch, carried) if stages.has_time else None
+    receipts = _receipts(stages, stage, source, batch, carried) if stages.plan.has_time else None
     decode_payloads = payloads_head(stages, stage, plan.decoder, built.emit, carried)
     feed_payloads = stages.fused(stage.id, decode_payloads)
     if stages.blocks is not None:
@@ -111,7 +118,10 @@ def payloads_head(
         return of_blocks
     decode = decoder.function if carried is None else carried.decoding(decoder.function)
     leave = stage.exit
-    if isinstance(leave, ToExchange) and leave.is_raw and leave.extractor is not None:
+    is_raw = isinstance(leave, ToExchange) and leave.is_raw
+    if is_raw and stage.steps:
+        return decode_and_keep(decode, emit, failed, stages.built[stage.id].time)
+    if isinstance(leave, ToExchange) and is_raw and leave.extractor is not None:
         exchange = stages.exchanges[stage.id]
         key_failed = policy(leave.extractor)
         head = decode_and_ship_raw(decode, leave.extractor, exchange, failed, key_failed)
@@ -137,7 +147,7 @@ def _split_and_feed(
 def _carried_times(stages: LevelStages, stage: Stage, source: int) -> CarriedTimes | None:
     """What gives events the times that their records bring along, where they do."""
     _, how = stages.plan.source_times[source]
-    if not (stages.has_time and how.is_carried):
+    if not (stages.plan.has_time and how.is_carried):
         return None
     step = next(step for step in stage.steps if isinstance(step, EventTime))
     rejected = stages.policy(stage)(step.tolerant())
@@ -160,7 +170,7 @@ def _turns(stages: LevelStages, stage: Stage) -> Callable[[str], None]:
     """Return what says to the exchanges of a stage and its branches where events come from."""
     plan = stages.plan
     turns = [
-        exchange.turn
+        (stages.adding.get(origin) or exchange).turn
         for origin, exchange in stages.exchanges.items()
         if plan.head_of(plan.stages[origin]).id == stage.id
     ]

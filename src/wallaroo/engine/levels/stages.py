@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from wallaroo.engine.adding_up import AddingUp, emit_added_up
 from wallaroo.engine.blocks import Block
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import OnError
@@ -56,8 +57,6 @@ class LevelStages:
         time: BatchTime,
     ):
         self.plan = plan
-        self.has_time = plan.has_time
-        self.holds_ns = plan.holds_ns
         self.packing = packing_of(plan.serializer)
         of_level = [stage for stage in plan.stages if stage.level == level]
         self.blocks = _block_stages(plan, of_level, self.packing)
@@ -65,6 +64,7 @@ class LevelStages:
         groups = Groups(*groups_of_task(task, tasks, plan.key_groups), plan.key_groups)
         self.effects = self._effects(level, committed, batch, groups)
         self.exchanges: dict[int, Any] = {}
+        self.adding: dict[int, AddingUp] = {}
         self.built: dict[int, BuiltStage] = {}
         self._keys_of = _own_keys(committed, groups)
         owners = tasks_by_group(tasks, plan.key_groups)
@@ -72,7 +72,10 @@ class LevelStages:
         for stage in reversed(self.stages):  # branches before the stages that they belong to
             moment = moments[stage.id]
             if isinstance(stage.exit, ToExchange):
-                self.exchanges[stage.id] = self._exchange(stage, stage.exit, task, owners, moment)
+                exchange = self._exchange(stage, stage.exit, task, owners, moment)
+                self.exchanges[stage.id] = exchange
+                if stage.exit.added_up is not None:
+                    self.adding[stage.id] = AddingUp(stage.exit.added_up, exchange, moment)
             branches = [
                 self.fused(branch, self.built[branch].emit) for branch in branches_of(stage)
             ]
@@ -87,7 +90,7 @@ class LevelStages:
             if isinstance(stage.entry, BranchEntry):
                 moments[stage.id] = moments[stage.entry.stage]
             else:
-                began_ns = behind(time.before.watermark_ns, self.holds_ns[stage.id])
+                began_ns = behind(time.before.watermark_ns, self.plan.holds_ns[stage.id])
                 moments[stage.id] = StageTime(time.clock_ns, began_ns)
         return moments
 
@@ -125,7 +128,7 @@ class LevelStages:
             task,
             owners,
             FRAMES if leave.is_raw else self.packing,
-            time if self.has_time else None,
+            time if self.plan.has_time else None,
         )
 
     def build(
@@ -142,7 +145,11 @@ class LevelStages:
         exchange = self.exchanges.get(stage.id)
         outputs = self.effects.outputs
         of_blocks = self.blocks and self.blocks.output(stage, exchange, outputs, policy)
-        output = of_blocks or build_output(self.plan, stage, exchange, outputs, policy, branches)
+        output = (
+            of_blocks
+            or self._added_up_output(stage, policy, time)
+            or build_output(self.plan, stage, exchange, outputs, policy, time, branches)
+        )
         return build_stage(
             stage,
             self.effects.states,
@@ -150,14 +157,23 @@ class LevelStages:
             policy,
             around,
             time,
-            self.effects.stores,
-            self._keys_of,
-            self.hold_ns(stage),
+            stores=self.effects.stores,
+            keys_of=self._keys_of,
+            hold_ns=self.hold_ns(stage),
         )
+
+    def _added_up_output(self, stage: Stage, policy: Policy, time: StageTime) -> Emit | None:
+        adding = self.adding.get(stage.id)
+        leave = stage.exit
+        if adding is None or not isinstance(leave, ToExchange) or leave.added_up is None:
+            return None
+        key_failed = policy(leave.extractor or leave.added_up)
+        failed = policy(leave.added_up)
+        return emit_added_up(leave.extractor, leave.added_up, adding, time, key_failed, failed)
 
     def hold_ns(self, stage: Stage) -> int:
         """Return how far a stage's watermark is behind that of the stage that is fed."""
-        return self.holds_ns[stage.id] - self.holds_ns[self.plan.head_of(stage).id]
+        return self.plan.holds_ns[stage.id] - self.plan.holds_ns[self.plan.head_of(stage).id]
 
     def policy(self, stage: Stage) -> Policy:
         """Return the policies of a stage's steps; a stage that reads a source can name it."""

@@ -18,7 +18,7 @@ from wallaroo.engine.operators import (
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
 from wallaroo.gathering import Gather
-from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, Side
+from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, Side, WindowJoin
 from wallaroo.steps import (
     Computation,
     ComputationMulti,
@@ -42,6 +42,7 @@ OPERATORS: dict[type[Step], Build] = {
     WindowStep: windows.build,
     IntervalJoin: joins.build,
     LatestJoin: joins.build,
+    WindowJoin: joins.build_in_windows,
     Dedupe: joins.build,
     Side: computation.build,
     Gather: state_computation_multi.build,

@@ -66,11 +66,11 @@ class FileSourceConfig(SourceConfig[Line]):
 
     def open_log(self, context: LogContext) -> SourceLog:
         # only a run opens the log, and it needs what `import wallaroo` does without
-        from wallaroo.sources.file.log import FileLog, FileSource
+        from wallaroo.sources.file.log import AHEAD_BYTES, MARKS_AHEAD_MAX, FileLog, FileSource
 
         framing = self.wire_framing if self.form == "frames" else None
         cutter = cutter_of(framing, skips_empty=self.skip_empty)
+        ahead = min(AHEAD_BYTES, context.mark_bytes * MARKS_AHEAD_MAX)
         return FileLog(
-            FileSource(self.name, str(self.path), cutter, mark_bytes=context.mark_bytes),
-            os.getcwd(),
+            FileSource(self.name, str(self.path), cutter, ahead, context.mark_bytes), os.getcwd()
         )
