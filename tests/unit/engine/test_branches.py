@@ -211,3 +211,24 @@ def test_events_of_blocks_go_both_ways() -> None:
     ]
 
     assert found == [[4 * n for n in range(10)], [2 * n for n in range(10, 40)]]
+
+
+def test_an_application_of_several_pipelines_has_one_sink_for_its_dead_letters() -> None:
+    lines = _clicks(HERE)
+    application = wallaroo.build_application(
+        "app",
+        lines.map(only_a, name="one", on_error="dead-letter").to_sink(SINK),
+        lines.map(only_a, name="two", on_error="dead-letter").to_sink(SINK),
+        dead_letters=wallaroo.FileSinkConfig("dead.jsonl"),
+    )
+
+    found = run_local(application, {"in": LINES})
+
+    assert [len(some) for some in found.by_sink.values()] == [20, 20, 40]
+    assert Counter(letter["step"] for letter in found.dead_letters) == {"one": 20, "two": 20}
+
+
+def only_a(click: Click) -> Click:
+    if click.key != "a":
+        raise ValueError("not an a")
+    return click
