@@ -5,6 +5,7 @@ Where it runs: pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,8 @@ class TaskReport:
     # the same -> bytes, as they were packed
     edge_bytes: dict[tuple[int, int], int] = field(default_factory=dict)
     stage_samples: tuple[StageSample, ...] = ()
+    # of the key groups in ``snapshots``: key group -> name in the step table -> entries, bytes
+    group_sizes: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
 
 
 def mixed_attempts(reports: list[TaskReport]) -> str:

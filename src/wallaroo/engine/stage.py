@@ -182,7 +182,7 @@ def producer_of(plan: Plan, stage: Stage) -> Step:
     if isinstance(stage.entry, SourceEntry):
         return plan.sources[stage.entry.source].decoder
     if isinstance(stage.entry, BranchEntry):
-        return producer_of(plan, plan.stages[stage.entry.stage])
+        return producer_of(plan, plan.stages[stage.entry.stages[0]])
     before = next(
         other
         for other in plan.stages

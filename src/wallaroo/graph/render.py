@@ -21,7 +21,7 @@ from wallaroo.graph.nodes import (
     SourceNode,
     StepNode,
 )
-from wallaroo.graph.walk import consumers_of, idle_key_bys, is_meeting, upstreams, walk
+from wallaroo.graph.walk import consumers_of, idle_key_bys, meetings, upstreams, walk
 
 
 class HasGraph(Protocol):
@@ -53,10 +53,11 @@ def text(application: HasGraph) -> str:
 
 def _tree(root: Node) -> Iterator[str]:
     idle = idle_key_bys(root)
+    meeting = meetings(root)
     margins = _margins(root)
     for node in walk(root):
         margin = "  " * (1 + margins[node])
-        if is_meeting(node):
+        if node in meeting:
             yield f"{margin}{MEETING}"
         yield f"{margin}{_title(node, idle, SHUFFLE)}"
 
@@ -64,6 +65,7 @@ def _tree(root: Node) -> Iterator[str]:
 def _runs(root: Node, after: dict[Node, list[Node]]) -> Iterator[str]:
     """Runs of nodes, each with one node before and one after it; a run says where it goes on."""
     idle = idle_key_bys(root)
+    meeting = meetings(root)
     nodes = [node for node in walk(root) if not isinstance(node, EndsNode)]
     runs: list[list[Node]] = []
     of_node: dict[Node, int] = {}  # the number of a node's run
@@ -77,7 +79,7 @@ def _runs(root: Node, after: dict[Node, list[Node]]) -> Iterator[str]:
             runs.append([node])
     width = len(f"{len(runs)}. ")
     for number, run in enumerate(runs, 1):
-        lines = list(_run_lines(run, idle))
+        lines = list(_run_lines(run, idle, meeting))
         following = ", ".join(
             f"{of_node[node] + 1}{_where(node)}"
             for node in after[run[-1]]
@@ -89,13 +91,15 @@ def _runs(root: Node, after: dict[Node, list[Node]]) -> Iterator[str]:
             yield f"  {f'{number}. ' if not place else '':>{width}}{line}"
 
 
-def _run_lines(run: list[Node], idle: dict[KeyByNode, str]) -> Iterator[str]:
+def _run_lines(
+    run: list[Node], idle: dict[KeyByNode, str], meeting: frozenset[Node]
+) -> Iterator[str]:
     for node in run:
         if isinstance(node, SideNode):
             which = "true" if node.is_true else "false"
             yield f"where '{node.upstream.step.step_name}' is {which}"
             continue
-        if is_meeting(node):
+        if node in meeting:
             yield MEETING
         yield _title(node, idle, SHUFFLE)
 
@@ -161,10 +165,17 @@ def mermaid(application: HasGraph) -> str:
     """Draw the graph as a Mermaid flowchart: thick arrows are shuffles, double-edged boxes keep
     state.
     """
-    idle = idle_key_bys(application.root)
+    root = application.root
+    idle = idle_key_bys(root)
+    meeting = meetings(root)
     lines = ["flowchart LR"]
     ids: dict[Node, str] = {}
-    for node in walk(application.root):
+
+    def arrow(upstream: Node, node: Node) -> str:
+        line = "==>" if is_shuffled(upstream, node, idle, meeting) else "-->"
+        return f"{line}|{upstream.is_true}|".lower() if isinstance(upstream, SideNode) else line
+
+    for node in walk(root):
         match node:
             case EndsNode():
                 pass
@@ -172,13 +183,11 @@ def mermaid(application: HasGraph) -> str:
                 ids[node] = ids[node.upstream]
             case SinkNode():
                 ids[node] = f"n{len(ids)}"
-                lines += _mermaid_sinks(node, ids, _arrow(node.upstream, node, idle))
+                lines += _mermaid_sinks(node, ids, arrow(node.upstream, node))
             case _:
                 ids[node] = f"n{len(ids)}"
                 lines.append(f"  {ids[node]}{_box(node, idle)}")
-                lines += [
-                    f"  {ids[up]} {_arrow(up, node, idle)} {ids[node]}" for up in upstreams(node)
-                ]
+                lines += [f"  {ids[up]} {arrow(up, node)} {ids[node]}" for up in upstreams(node)]
     return "\n".join(lines) + "\n"
 
 
@@ -189,15 +198,12 @@ def _mermaid_sinks(node: SinkNode, ids: dict[Node, str], arrow: str) -> Iterator
         yield f"  {ids[node.upstream]} {arrow} {sink}"
 
 
-def _arrow(upstream: Node, node: Node, idle: dict[KeyByNode, str]) -> str:
-    arrow = "==>" if is_shuffled(upstream, node, idle) else "-->"
-    return f"{arrow}|{upstream.is_true}|".lower() if isinstance(upstream, SideNode) else arrow
-
-
-def is_shuffled(upstream: Node, node: Node, idle: dict[KeyByNode, str]) -> bool:
-    """Whether events go through a shuffle between two nodes."""
+def is_shuffled(
+    upstream: Node, node: Node, idle: dict[KeyByNode, str], meeting: frozenset[Node]
+) -> bool:
+    """Whether events go through a shuffle between two nodes; ``meeting`` is ``meetings(root)``."""
     return (
-        is_meeting(node)
+        node in meeting
         or isinstance(upstream, CollectNode)
         or (isinstance(upstream, KeyByNode) and upstream not in idle)
     )

@@ -24,7 +24,7 @@ from wallaroo.graph.nodes import (
     StepNode,
 )
 from wallaroo.graph.render import is_shuffled
-from wallaroo.graph.walk import idle_key_bys, is_state_step, upstreams, walk
+from wallaroo.graph.walk import idle_key_bys, is_state_step, meetings, upstreams, walk
 
 WIDTH = 172
 HEIGHT = 46
@@ -84,6 +84,7 @@ def svg(root: Node, name: str = "pipeline") -> str:
 
 def _boxes_and_arrows(root: Node) -> tuple[list[_Box], list[_Arrow]]:
     idle = idle_key_bys(root)
+    meeting = meetings(root)
     boxes: list[_Box] = []
     arrows: list[_Arrow] = []
     of_node: dict[Node, _Box] = {}
@@ -104,7 +105,8 @@ def _boxes_and_arrows(root: Node) -> tuple[list[_Box], list[_Arrow]]:
                 before = of_node[each]
                 between = range(before.layer + 1, layer)
                 bends = tuple(_Box("bend", "", "", passed) for passed in between)
-                arrows.append(_Arrow(before, box, is_shuffled(each, node, idle), label, bends))
+                is_shuffle = is_shuffled(each, node, idle, meeting)
+                arrows.append(_Arrow(before, box, is_shuffle, label, bends))
     return boxes, arrows
 
 

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from wallaroo.graph.nodes import (
-    BranchNode,
     CollectNode,
     EndsNode,
     KeyByNode,
     MergeNode,
     Node,
-    SideNode,
     SinkNode,
     SourceNode,
     StepNode,
@@ -116,16 +114,25 @@ def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
     return idle
 
 
-def is_meeting(node: Node) -> bool:
-    """Whether keyed streams, merged after the steps that follow their ``key_by``, must meet in one
-    place for this state step.
+def meetings(root: Node) -> frozenset[Node]:
+    """The state steps at which keyed streams meet that came through different shuffles: each event
+    goes to one place by the key that it has.
+
+    Branches of one stream meet without that: they never left the place.
     """
-    if not is_state_step(node):
-        return False
-    here = upstreams(node)[0]
-    while isinstance(here, BranchNode | SideNode | StepNode) and not is_state_step(here):
-        here = here.upstream
-    return isinstance(here, MergeNode) and not ends_in_key(here)
+    found: set[Node] = set()
+    origins: dict[Node, frozenset[Node]] = {}  # the shuffles, or sources, that a stream came from
+    for node in walk(root):
+        above = frozenset[Node]().union(*(origins[each] for each in upstreams(node)))
+        if isinstance(node, SourceNode | KeyByNode | CollectNode) or (
+            isinstance(node, MergeNode) and ends_in_key(node)
+        ):
+            above = frozenset([node])
+        elif is_state_step(node) and len(above) > 1:
+            found.add(node)
+            above = frozenset([node])
+        origins[node] = above
+    return frozenset(found)
 
 
 def _name(extractor: Any) -> str:

@@ -66,7 +66,11 @@ class StateSize:
 
 @dataclass(frozen=True, slots=True)
 class RunDetails:
-    """One snapshot; what is counted is counted since the run began."""
+    """One snapshot; what is counted is counted since the run began.
+
+    ``state_steps`` and ``group_entries`` are as of the last snapshot of each key group: they are
+    complete when every group has written one.
+    """
 
     steps: tuple[StepLoad, ...]
     stage_events: dict[int, int]
@@ -78,6 +82,8 @@ class RunDetails:
     worker_loads: tuple[WorkerLoad, ...]
     state: StateSize
     state_changes: tuple[int, int]  # entries and bytes that were written
+    state_steps: dict[str, tuple[int, int]]  # name in the step table -> entries, bytes
+    group_entries: dict[int, int]  # key group -> entries
     batches: tuple[BatchRecord, ...]  # the newest, oldest first
     phase_seconds: dict[str, float]
     batch_seconds: LatencyBuckets

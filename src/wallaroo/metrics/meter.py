@@ -243,6 +243,8 @@ class RunMeter:
                 worker_loads=self._steps.workers,
                 state=self._state,
                 state_changes=self._steps.state_changes,
+                state_steps=self._steps.state_steps,
+                group_entries=self._steps.group_entries,
                 batches=tuple(self._batches.newest),
                 phase_seconds=dict(self._batches.phase_seconds),
                 batch_seconds=LatencyBuckets.of(self._batches.histogram),

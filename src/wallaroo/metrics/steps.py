@@ -10,7 +10,7 @@ of some batches, and what a sample shows is scaled to all events of that task si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wallaroo.engine.report import TaskReport
@@ -52,6 +52,8 @@ class StepMeter:
         self.edge_bytes: dict[tuple[int, int], int] = {}
         self.state_changes: tuple[int, int] = (0, 0)  # entries and bytes written to deltas
         self.group_events: dict[int, int] = {}  # by key group, scaled from samples
+        # by key group, as of its last snapshot: entries and bytes by name in the step table
+        self.group_sizes: dict[int, Mapping[str, tuple[int, int]]] = {}
         self._steps: dict[tuple[int, int], StepLoad] = {}
         self._workers: dict[str, WorkerLoad] = {}
         self._hot: dict[int, HotKeys] = {}
@@ -77,6 +79,7 @@ class StepMeter:
             if report.delta is not None:
                 entries, size = self.state_changes
                 self.state_changes = entries + report.delta.entries, size + report.delta.size
+            self.group_sizes.update(report.group_sizes)
             for sample in report.stage_samples:
                 self._unsampled.pop((sample.head, report.task), None)
         self._count_batch(any(report.stage_samples for report in reports))
@@ -126,6 +129,24 @@ class StepMeter:
     def steps(self) -> tuple[StepLoad, ...]:
         """All loads, by stage and place."""
         return tuple(self._steps[place] for place in sorted(self._steps))
+
+    @property
+    def state_steps(self) -> dict[str, tuple[int, int]]:
+        """Entries and bytes by name in the step table."""
+        totals: dict[str, tuple[int, int]] = {}
+        for steps in self.group_sizes.values():
+            for name, (entries, size) in steps.items():
+                before = totals.get(name, (0, 0))
+                totals[name] = before[0] + entries, before[1] + size
+        return totals
+
+    @property
+    def group_entries(self) -> dict[int, int]:
+        """Entries by key group."""
+        return {
+            group: sum(entries for entries, _ in steps.values())
+            for group, steps in sorted(self.group_sizes.items())
+        }
 
     @property
     def workers(self) -> tuple[WorkerLoad, ...]:

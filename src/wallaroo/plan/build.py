@@ -297,7 +297,7 @@ class _Cutter:
         """End a stage in branches, and go on in them."""
         stage = stream.stage
         whys = _whys_of_branches(stage.id, number, split)
-        opened = [self._open(BranchEntry(stage.id), stage.level, why) for why in whys]
+        opened = [self._open(BranchEntry((stage.id,)), stage.level, why) for why in whys]
         self._exits[stage.id] = ToBranches(tuple(each.id for each in opened), split)
         return [replace(stream, stage=each) for each in opened]
 
@@ -341,6 +341,7 @@ class _Cutter:
         """Bring all streams into one stage, which alone owns the state of the step that
         follows.
         """
+        streams = self._together(streams)
         if len(streams) == 1 or all(stream.pending for stream in streams):
             return self._shuffle(streams)
         assert isinstance(node, StepNode)
@@ -350,7 +351,31 @@ class _Cutter:
         )
         return [self._exchange(streams, why)]
 
+    def _together(self, streams: list[_Stream]) -> list[_Stream]:
+        """Let branches of one stage that have the same way to go meet before it: so their events
+        keep the order that they had before their stream parted.
+        """
+        groups: dict[tuple[int, Node | None, int | None], list[_Stream]] = {}
+        for stream in streams:
+            way = self._head(stream.stage), stream.pending, stream.side
+            groups.setdefault(way, []).append(stream)
+        return [self._joined(group) if len(group) > 1 else group[0] for group in groups.values()]
+
+    def _head(self, stage: _Open) -> int:
+        while isinstance(stage.entry, BranchEntry):
+            stage = self._opened[stage.entry.stages[0]]
+        return stage.id
+
+    def _joined(self, streams: list[_Stream]) -> _Stream:
+        stages = [stream.stage for stream in streams]
+        why = f"Branches of stage {self._head(stages[0])} meet here, each event in its turn."
+        joined = self._open(BranchEntry(tuple(each.id for each in stages)), stages[0].level, why)
+        for each in stages:
+            self._exits[each.id] = ToBranches((joined.id,))
+        return replace(streams[0], stage=joined)
+
     def _exchange(self, streams: list[_Stream], why: str) -> _Stream:
+        streams = self._together(streams)
         level = 1 + max(stream.stage.level for stream in streams)
         following = self._open(ExchangeEntry(), level, why)
         for stream in streams:

@@ -73,7 +73,7 @@ def _entry(plan: Plan, stage: Stage) -> str:
             f"'{source.decoder.step_name}'"
         )
     if isinstance(stage.entry, BranchEntry):
-        return f"stage {stage.entry.stage}, without a shuffle"
+        return f"{_stages(stage.entry.stages)}, without a shuffle"
     producers = [
         f"{other.id}"
         for other in plan.stages
@@ -82,6 +82,11 @@ def _entry(plan: Plan, stage: Stage) -> str:
     return (
         f"the shuffle after {'stage' if len(producers) == 1 else 'stages'} {', '.join(producers)}"
     )
+
+
+def _stages(numbers: tuple[int, ...]) -> str:
+    *others, last = map(str, numbers)
+    return f"stages {', '.join(others)} and {last}" if others else f"stage {last}"
 
 
 def _decoded(plan: Plan, stage: Stage) -> str:
@@ -101,7 +106,8 @@ def _exit(plan: Plan, stage: Stage) -> str:
         )
     if isinstance(leave, ToBranches):
         if leave.split is None:
-            return f"stages {' and '.join(map(str, leave.stages))}, every event to each"
+            each = ", every event to each" if len(leave.stages) > 1 else ""
+            return f"{_stages(leave.stages)}{each}"
         first, second = leave.stages
         return f"stage {first} where '{leave.split.step_name}' is true, else stage {second}"
     if leave.keeps_key:

@@ -110,7 +110,7 @@ def _keys_in_front(plan: Plan, name: str) -> set[str]:
         following = todo.pop()
         entry = plan.stages[following].entry
         if isinstance(entry, BranchEntry):
-            todo.append(entry.stage)
+            todo += entry.stages
         for stage in plan.stages:
             if not isinstance(stage.exit, ToExchange) or stage.exit.stage != following:
                 continue
@@ -125,8 +125,8 @@ def _shape(stage: Stage) -> dict[str, Any]:
     match stage.entry:
         case SourceEntry(source=source):
             entry = f"source {source}"
-        case BranchEntry(stage=parent):
-            entry = f"stage {parent}"
+        case BranchEntry(stages=parents):
+            entry = f"stage {', '.join(map(str, parents))}"
         case _:
             entry = "shuffle"
     leave = stage.exit

@@ -7,9 +7,10 @@ Invariants of a plan:
 
 * A *stage* is a straight run of steps with one entry and one exit.  Its entry is a source, an
   exchange, or the stage whose branch it is; its exit is an exchange, sinks, or branches.  Every
-  source and every exchange feeds exactly one stage, and every branch comes from exactly one:
-  ``stages[i].id == i``.
-* The branches of a stage are on its level, and come after it: nothing is packed between them.
+  source and every exchange feeds exactly one stage: ``stages[i].id == i``.
+* The branches of a stage are on its level, and come after it: nothing is packed between them, and
+  events keep their order.  Where several stages go on in one branch, they are branches of one
+  stage themselves.
   ``Plan.head_of`` is the stage at the top of such a tree, which is fed; one event's time is that
   of all of its tree.
 * An *exchange* is named by the stage after it.  Several stages may exit into one exchange (a
@@ -61,9 +62,11 @@ class ExchangeEntry:
 
 @dataclass(frozen=True, slots=True)
 class BranchEntry:
-    """A stage fed by another one of its level, event by event."""
+    """A stage fed by another one of its level, event by event; by several where branches of one
+    stream meet again.
+    """
 
-    stage: int
+    stages: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +228,7 @@ class Plan:
     def head_of(self, stage: Stage) -> Stage:
         """The stage that is fed what reaches a branch; any other stage itself."""
         while isinstance(stage.entry, BranchEntry):
-            stage = self.stages[stage.entry.stage]
+            stage = self.stages[stage.entry.stages[0]]
         return stage
 
     def source_of(self, stage: Stage) -> SourcePlan | None:
@@ -283,12 +286,10 @@ def _holds_ns(stages: Iterable[Stage]) -> dict[int, int]:
 
 def following_of(stage: Stage) -> tuple[int, ...]:
     """The stages that a stage gives its events to."""
-    match stage.exit:
-        case ToExchange(stage=following):
-            return (following,)
-        case ToBranches(stages=branches):
-            return branches
-    return ()
+    leave = stage.exit
+    if isinstance(leave, ToExchange):
+        return (leave.stage,)
+    return leave.stages if isinstance(leave, ToBranches) else ()
 
 
 def branches_of(stage: Stage) -> tuple[int, ...]:
@@ -298,9 +299,7 @@ def branches_of(stage: Stage) -> tuple[int, ...]:
 
 def last_step_of(stage: Stage) -> Step | None:
     """The step that says where an event goes when it leaves: a key extractor, or a predicate."""
-    match stage.exit:
-        case ToExchange(extractor=extractor):
-            return extractor
-        case ToBranches(split=split):
-            return split
-    return None
+    leave = stage.exit
+    if isinstance(leave, ToExchange):
+        return leave.extractor
+    return leave.split if isinstance(leave, ToBranches) else None

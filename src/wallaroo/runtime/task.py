@@ -268,6 +268,7 @@ class Task:
             edges=self._tally.edges,
             edge_bytes=self._tally.edge_bytes,
             stage_samples=tuple(self._tally.samples),
+            group_sizes=dict(self._state.group_sizes) if snapshots and self._state else {},
         )
 
     def _written(self, state: StateOfTask) -> DeltaRef | None:

@@ -53,6 +53,10 @@ class StoredEntries:
 # of a delta that rides in the commit: above, a file of its own costs less than a larger commit
 INLINE_BYTES_MAX = 64 * 1024
 
+# key group -> name in the step table -> entries and their bytes
+GroupSizes = Mapping[int, Mapping[str, tuple[int, int]]]
+NO_SIZES: GroupSizes = MappingProxyType({})
+
 Changes = Iterable[tuple[Key, bytes | None]]  # of one step: key and state; None: removed
 
 
@@ -67,6 +71,9 @@ class StateOfTask(Protocol):
 
     @property
     def rebuilt_shards(self) -> int: ...
+
+    @property
+    def group_sizes(self) -> GroupSizes: ...
 
     def write_delta(
         self,
@@ -111,6 +118,8 @@ class TaskState:
         self._checkpoint = checkpoint
         self._step_ids = {name: number for number, name in enumerate(steps)}
         self._located: dict[Key, tuple[int, bytes]] = {} if located is None else located
+        # of the key groups whose snapshots were written
+        self.group_sizes: dict[int, dict[str, tuple[int, int]]] = {}
 
     def catch_up(self, history: Past) -> CatchUp:
         """Bring the view to the last committed batch; return what that took."""
@@ -232,10 +241,24 @@ class TaskState:
             if self._groups[0] <= group < self._groups[1]:
                 file = f"{SNAPSHOTS}/{batch}.{group}.{attempt}.snapshot"
                 origin = Origin(self._checkpoint, batch, file)
-                content, digest = encode(origin, {group: self._view.entries(group)})
+                entries = self._view.entries(group)
+                self.group_sizes[group] = self._sizes(entries)
+                content, digest = encode(origin, {group: entries})
                 storage.publish(file, content)
                 written.append(SnapshotRef(file, group, group + 1, batch, len(content), digest))
         return written
+
+    def _sizes(self, entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
+        counts = [0] * len(self._step_ids)
+        sizes = [0] * len(self._step_ids)
+        for step, key, value in entries:
+            counts[step] += 1
+            sizes[step] += len(key) + len(value or b"")
+        return {
+            name: (counts[step], sizes[step])
+            for name, step in self._step_ids.items()
+            if counts[step]
+        }
 
     def close(self) -> None:
         """End the view's read transactions."""

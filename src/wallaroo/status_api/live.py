@@ -67,6 +67,7 @@ class LiveView:
             "slow_keys": details.slow_keys,
             "group_events": _first_groups(details.group_events),
             "group_bytes": _first_groups(details.state.group_bytes),
+            "group_entries": _first_groups(details.group_entries),
             "key_groups": self._plan.key_groups,
             "worker_loads": [asdict(load) for load in details.worker_loads],
             "state": {
@@ -74,6 +75,7 @@ class LiveView:
                 "delta_bytes": details.state.delta_bytes,
                 "written_entries": details.state_changes[0],
                 "written_bytes": details.state_changes[1],
+                "steps": details.state_steps,
             },
             "batches": [asdict(batch) for batch in details.batches[-60:]],
             "phase_seconds": details.phase_seconds,

@@ -269,8 +269,20 @@ def _state(plan: Plan, status: RunStatus, details: RunDetails) -> Iterator[Metri
                    [((), entries)])  # fmt: skip
     yield _counter("state_written_bytes", "Bytes of state written by committed batches.", (),
                    [((), size)])  # fmt: skip
+    steps = sorted(details.state_steps.items())
+    text = "as of its key groups' last snapshots."
+    yield _gauge("state_entries", f"State entries of a step, {text}", ("step",),
+                 [((step,), n) for step, (n, _) in steps])  # fmt: skip
+    yield _gauge("state_bytes", f"State of a step, {text}", ("step",),
+                 [((step,), n) for step, (_, n) in steps])  # fmt: skip
     if plan.key_groups <= KEY_GROUPS_MAX:
         label = ("key_group",)
+        yield _gauge(
+            "key_group_entries",
+            "State entries in a key group's last snapshot.",
+            label,
+            [((str(g),), n) for g, n in sorted(details.group_entries.items())],
+        )
         yield _counter(
             "key_group_events",
             "Events by key group, estimated from samples.",

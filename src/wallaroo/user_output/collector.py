@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+import struct
 import threading
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class Collector:
         self._selector = selectors.DefaultSelector()
         self._halves: dict[socket.socket, bytes] = {}
         self._numbers: dict[socket.socket, int] = {}
-        self._count = 0
+        self._workers: dict[int, int] = {}  # by process: a worker has several connections
         self._listener = socket.socket(socket.AF_UNIX)
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._collect, name="wallaroo-output", daemon=True)
@@ -75,8 +76,8 @@ class Collector:
         except OSError:  # nothing waits, or it is gone already
             return False
         connection.setblocking(False)
-        self._count += 1
-        self._numbers[connection] = self._count
+        pid = _pid_of(connection)
+        self._numbers[connection] = self._workers.setdefault(pid, len(self._workers) + 1)
         self._halves[connection] = b""
         self._selector.register(connection, selectors.EVENT_READ)
         return True
@@ -119,6 +120,17 @@ class Collector:
         text = "".join(_shown(line, worker) for line in lines)
         if text:
             console.write_lines(text)
+
+
+def _pid_of(connection: socket.socket) -> int:
+    """The process that connected; where the system does not say, a number that no other has."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return -connection.fileno()
+    size = struct.calcsize("3i")
+    pid, _, _ = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    )
+    return int(pid)
 
 
 def _shown(line: bytes, worker: str) -> str:

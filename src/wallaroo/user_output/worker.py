@@ -2,6 +2,11 @@
 
 Where it runs: worker.  Attached once per process and run; while nothing is printed it costs
 nothing.  Which step prints is read from the stack, when it prints.
+
+What C code and subprocesses write goes past Python to the descriptors 1 and 2.  These are a socket
+to the driver of their own: the kernel keeps what was written when the worker dies, so that the last
+words of a crash arrive, too.  It comes with the worker's number, and without a step, which nothing
+but a Python stack shows.
 """
 
 from __future__ import annotations
@@ -46,8 +51,8 @@ class LineSender:
     def __init__(self, output: UserOutput, plan_id: str, steps: Steps, stderr: TextIO) -> None:
         self.output = output
         self.plan_id = plan_id
+        self.stderr = stderr
         self._steps = steps
-        self._stderr = stderr
         self._names: dict[CodeType, str] = {}
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
@@ -62,8 +67,8 @@ class LineSender:
                 self._socket = None
                 prefix = f"[{step}] " if step else ""
                 whole = "".join(f"{prefix}{line}\n" for line in lines.splitlines())
-                self._stderr.write(whole)
-                self._stderr.flush()
+                self.stderr.write(whole)
+                self.stderr.flush()
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
@@ -115,7 +120,7 @@ class StepOutput(io.TextIOBase):
 
     @property
     def buffer(self) -> object:
-        """The worker's own stream for bytes, which leads to the log of its process."""
+        """The worker's stream for bytes."""
         return self.original.buffer
 
     @property
@@ -135,16 +140,36 @@ def attach(output: UserOutput, plan_id: str, steps: Steps) -> None:
     global _attached
     if output.driver_pid == os.getpid():
         return
+    if _attached is not None and (_attached.output, _attached.plan_id) == (output, plan_id):
+        return
     if not isinstance(sys.stdout, StepOutput):
         sys.stdout = cast("TextIO", StepOutput(sys.stdout))
     if not isinstance(sys.stderr, StepOutput):
         sys.stderr = cast("TextIO", StepOutput(sys.stderr))
-    if _attached is not None and (_attached.output, _attached.plan_id) == (output, plan_id):
-        return
-    _attached = LineSender(output, plan_id, steps, cast("StepOutput", sys.stderr).original)
+    own_stderr = _attached.stderr if _attached is not None else _copy_of_stderr()
+    _attached = LineSender(output, plan_id, steps, own_stderr)
+    _lead_descriptors(output.address)
     _log_by_default(LEVELS[output.log_level])
     sys.breakpointhook = _no_terminal
     sys.stdin = cast("TextIO", NoInput())
+
+
+def _copy_of_stderr() -> TextIO:
+    """The worker's own stderr, which stays where it was."""
+    return os.fdopen(os.dup(2), "w", errors="backslashreplace")
+
+
+def _lead_descriptors(address: str) -> None:
+    """Let what is written past Python go to the driver, where there is one on this host."""
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(address)
+        except OSError:  # the run is over
+            return
+        for descriptor in (1, 2):
+            os.dup2(connection.fileno(), descriptor)
 
 
 def _send(lines: str, frame: FrameType) -> None:

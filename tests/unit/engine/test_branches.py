@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import wallaroo
-from tests.conformance.apps.sessions import SECOND, Click
+from tests.conformance.apps.sessions import SECOND, Click, key_of, parse
 from tests.conformance.apps.windowed import Numbers, _clicks, numbers_of
 from wallaroo.api.application import Application
 from wallaroo.testing import run_local
@@ -128,6 +128,37 @@ def test_the_watermark_of_a_branch_is_that_of_its_stage_less_the_delays_before_i
     assert plan.holds_ns[windowed.id] == plan.holds_ns[head.id] + held_ns
 
 
+@pytest.mark.parametrize("is_keyed_first", [True, False])
+@pytest.mark.parametrize(("batches", "tasks"), [(1, 1), (7, 3)])
+def test_events_of_branches_that_meet_again_keep_their_order(
+    is_keyed_first: bool, batches: int, tasks: int
+) -> None:
+    """Given branches that meet before a state step, then it sees the events as they came."""
+    lines = wallaroo.source("Lines", wallaroo.FileSourceConfig("in", "/nowhere/in.txt")).to(parse)
+    even, odd = (lines.key_by(key_of) if is_keyed_first else lines).branch(is_even)
+    met = even.merge(odd.map(lambda click: click, name="same"))
+    keyed: Any = met if is_keyed_first else met.key_by(key_of)
+    application = wallaroo.build_application("app", keyed.to(remember).to_sink(SINK))
+    clicks = [f"{'ab'[n % 3 == 0]} 0 {n}".encode() for n in range(30)]
+
+    run_local(application, {"in": clicks}, batches=batches, tasks=1)
+    found = run_local(application, {"in": clicks}, batches=batches, tasks=tasks)
+
+    for key in "ab":
+        expected = [n for n in range(30) if "ab"[n % 3 == 0] == key]
+        assert found.state("remember")[key].numbers == expected
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+
+@wallaroo.state_computation("remember", state=Seen)
+def remember(click: Click, seen: Seen) -> None:
+    seen.numbers.append(click.number)
+
+
 def fails_for_a(click: Click) -> bool:
     if click.key == "a":
         raise ValueError("not an a")
@@ -180,3 +211,24 @@ def test_events_of_blocks_go_both_ways() -> None:
     ]
 
     assert found == [[4 * n for n in range(10)], [2 * n for n in range(10, 40)]]
+
+
+def test_an_application_of_several_pipelines_has_one_sink_for_its_dead_letters() -> None:
+    lines = _clicks(HERE)
+    application = wallaroo.build_application(
+        "app",
+        lines.map(only_a, name="one", on_error="dead-letter").to_sink(SINK),
+        lines.map(only_a, name="two", on_error="dead-letter").to_sink(SINK),
+        dead_letters=wallaroo.FileSinkConfig("dead.jsonl"),
+    )
+
+    found = run_local(application, {"in": LINES})
+
+    assert [len(some) for some in found.by_sink.values()] == [20, 20, 40]
+    assert Counter(letter["step"] for letter in found.dead_letters) == {"one": 20, "two": 20}
+
+
+def only_a(click: Click) -> Click:
+    if click.key != "a":
+        raise ValueError("not an a")
+    return click

@@ -107,6 +107,19 @@ def test_workers_that_come_and_go_take_bounded_memory() -> None:
     assert steady.tasks == WORKERS_MAX + 10
 
 
+def test_state_is_summed_by_step_and_by_key_group_as_of_each_groups_newest_snapshot() -> None:
+    meter = StepMeter()
+    meter.batch_done([TaskReport(0, 0, "a", group_sizes={0: {"count": (9, 90)}})])
+    meter.batch_done(
+        [
+            TaskReport(0, 0, "a", group_sizes={0: {"count": (2, 20), "count: due": (1, 5)}}),
+            TaskReport(0, 1, "a", group_sizes={1: {"count": (3, 30)}}),
+        ]
+    )
+    assert meter.state_steps == {"count": (5, 50), "count: due": (1, 5)}
+    assert meter.group_entries == {0: 3, 1: 3}
+
+
 def test_a_message_to_dashboards_stays_small_with_many_key_groups(tmp_path: Path) -> None:
     run = BusyRun(tmp_path, seconds=3)
     run.meter.state_is(StateSize(1, 1, dict.fromkeys(range(32_768), 1_000_000)))

@@ -308,14 +308,41 @@ def test_what_is_merged_right_after_its_key_by_meets_the_other_side_in_one_shuff
     ]
 
 
-def test_sides_of_a_branch_that_meet_before_a_state_step_come_together_by_their_key() -> None:
+def test_sides_of_a_branch_that_meet_before_a_state_step_meet_where_they_are() -> None:
     short, long = tcp("in").key_by(first_letter).to(count).branch(is_short)
 
     assert shape(short.merge(long.to(shout)).to(count_again).to_sink(SINK)) == [
         "0 - > 1 by first_letter raw",
         "1 count branches 2,3 by is_short",
-        "1 - > 4 by same key",
-        "1 shout > 4 by same key",
+        "1 - branches 4",
+        "1 shout branches 4",
+        "1 count again sinks 0",
+    ]
+
+
+def test_sides_of_a_branch_that_meet_before_a_key_by_leave_through_one_exit() -> None:
+    short, long = tcp("in").branch(is_short)
+
+    assert shape(short.merge(long.to(shout)).key_by(first_letter).to(count).to_sink(SINK)) == [
+        "0 - branches 1,2 by is_short",
+        "0 - branches 3",
+        "0 shout branches 3",
+        "0 - > 4 by first_letter",
+        "1 count sinks 0",
+    ]
+
+
+def test_a_branch_that_meets_another_source_goes_through_the_shuffle_by_its_key() -> None:
+    short, long = tcp("in").key_by(first_letter).to(count).branch(is_short)
+    other = tcp("other").key_by(first_letter).to(whisper)
+
+    assert shape(short.merge(other).to(count_again).to_sink(SINK), long.to_sink(SINK)) == [
+        "0 - > 1 by first_letter raw",
+        "1 count branches 2,3 by is_short",
+        "1 - > 6 by same key",
+        "1 - sinks 1",
+        "0 - > 5 by first_letter raw",
+        "1 whisper > 6 by same key",
         "2 count again sinks 0",
     ]
 

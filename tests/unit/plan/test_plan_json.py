@@ -30,8 +30,8 @@ class OtherTotal(Total):
     pass
 
 
-def plan(pipeline: Any, name: str = "app") -> Plan:
-    return wallaroo.build_application(name, pipeline).plan
+def plan(pipeline: Any, name: str = "app", *more: Any) -> Plan:
+    return wallaroo.build_application(name, pipeline, *more).plan
 
 
 def keyed(name: str = "in", port: int = 0) -> Any:
@@ -195,3 +195,25 @@ def test_a_description_of_an_earlier_version_without_targets_is_compatible() -> 
 def test_a_sink_of_another_kind_is_a_sink_that_is_gone() -> None:
     verdict = compare(dumps(to_file("out.txt")), dumps(BASE)).verdict
     assert verdict is Verdict.INCOMPATIBLE
+
+
+def is_short(event: str) -> bool:
+    return len(event) < 3
+
+
+def test_state_goes_on_where_its_step_is_in_a_branch_now() -> None:
+    """Given a stream that parts after the key_by, then the state still has the same keys."""
+    short, long = keyed().branch(is_short)
+    parted = plan(short.merge(long).to(count).to_sink(SINK))
+    assert compare(dumps(BASE), dumps(parted)).verdict is Verdict.CHANGED
+
+    twice = keyed()
+    both = plan(twice.to(count).to_sink(SINK), "app", twice.to(count_again).to_sink(SINK))
+    assert compare(dumps(BASE), dumps(both)).verdict is Verdict.CHANGED
+    assert json.loads(dumps(both))["states"]["count again"]["keys"] == ["first_letter"]
+
+
+def test_state_that_another_key_reaches_through_a_branch_is_refused() -> None:
+    short, long = tcp("in").branch(is_short)
+    other = plan(short.key_by(last_letter).to(count).to_sink(SINK), "app", long.to_sink(SINK))
+    assert compare(dumps(BASE), dumps(other)).verdict is Verdict.INCOMPATIBLE

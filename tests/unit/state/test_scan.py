@@ -170,8 +170,12 @@ def test_state_that_a_task_drops_is_nowhere_any_more(
     assert [state.reader("totals")(key) for key in ("a", "b")] == [None, b"1"]
     group = group_of(encode_key("a"), GROUPS)
     state.write_snapshots([group], 1, "y", checkpoint.storage)
+    state.write_snapshots(range(GROUPS), 1, "z", checkpoint.storage)
     state.close()
     found = CheckpointReader(checkpoint.root).at()
+    in_groups = [steps["totals"] for steps in state.group_sizes.values() if steps]
+    assert in_groups == [(found.sizes()["totals"].entries, found.sizes()["totals"].bytes)]
+    assert sorted(state.group_sizes) == list(range(GROUPS))
     assert [entry.key for entry in found.entries()] == ["b"]
     assert found.sizes()["totals"].entries == 1
     name = f"snapshots/1.{group}.y.snapshot"

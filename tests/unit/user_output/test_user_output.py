@@ -194,3 +194,49 @@ print("plain", sys.stdout is sys.__stdout__, sys.breakpointhook is hook)
         capture_output=True, text=True, timeout=DEADLINE_S, check=True,
     )  # fmt: skip
     assert done.stdout == "plain True True\n"
+
+
+def test_what_c_code_and_subprocesses_write_has_the_number_of_its_worker(folder: Path) -> None:
+    with collecting(folder) as (collector, lines):
+        ended = worker(
+            collector.address,
+            """
+            import subprocess
+            printing.function(1)
+            os.write(1, b"written past ")
+            os.write(1, b"Python\\n")
+            os.write(2, b"and to stderr\\n")
+            subprocess.run([sys.executable, "-c", "print('a child')"], check=True)
+            sys.stdout.buffer.write(b"bytes\\n")
+            sys.stdout.buffer.flush()
+            """,
+        )
+    assert sorted(lines) == sorted(
+        [
+            "[Print, worker 1] event 1",
+            "[Print, worker 1] helped 1",
+            "[worker 1] written past Python",
+            "[worker 1] and to stderr",
+            "[worker 1] a child",
+            "[worker 1] bytes",
+        ]
+    )
+    assert (ended.stdout, ended.stderr) == ("", "")
+
+
+def test_the_last_words_of_a_worker_that_crashes_arrive(folder: Path) -> None:
+    with collecting(folder) as (collector, lines):
+        ended = worker(
+            collector.address, "os.write(2, b'cannot go on'); os.kill(os.getpid(), signal.SIGKILL)"
+        )
+    assert ended.returncode == -9
+    assert lines == ["[worker 1] cannot go on"]
+
+
+def test_a_worker_whose_driver_is_gone_writes_to_its_own_stderr(folder: Path) -> None:
+    with collecting(folder) as (collector, lines):
+        address = collector.address
+    ended = worker(address, "printing.function(1); os.write(1, b'raw\\n')")
+    assert lines == []
+    assert "[Print] event 1\n" in ended.stderr
+    assert ended.stdout == "raw\n"

@@ -88,7 +88,7 @@ class LevelStages:
         moments: dict[int, StageTime] = {}
         for stage in self.stages:
             if isinstance(stage.entry, BranchEntry):
-                moments[stage.id] = moments[stage.entry.stage]
+                moments[stage.id] = moments[stage.entry.stages[0]]
             else:
                 began_ns = behind(time.before.watermark_ns, self.plan.holds_ns[stage.id])
                 moments[stage.id] = StageTime(time.clock_ns, began_ns)

@@ -32,7 +32,14 @@ from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import DeltaRef, SnapshotRef
 from wallaroo.state.history import Version
 from wallaroo.state.storage import Storage
-from wallaroo.state.task_state import INLINE_BYTES_MAX, NO_STORES, TaskState, entry_changes
+from wallaroo.state.task_state import (
+    INLINE_BYTES_MAX,
+    NO_SIZES,
+    NO_STORES,
+    GroupSizes,
+    TaskState,
+    entry_changes,
+)
 
 NEVER = Version(-2, "")
 
@@ -166,6 +173,11 @@ class LastingState:
         snapshots = self._snapshots
         self._snapshots = ()
         return list(snapshots)
+
+    @property
+    def group_sizes(self) -> GroupSizes:
+        """The sizes of the key groups in the newest snapshots."""
+        return self._view.group_sizes if self._view is not None else NO_SIZES
 
     def close(self) -> None:
         """Nothing: it stays open."""

@@ -21,7 +21,7 @@ from wallaroo.cli.run import command
 from wallaroo.errors import PeerError, UserCodeError
 from wallaroo.options import RunOptions
 
-LINES = 40
+LINES = 12  # each redraws the table
 LONG = "x" * 200  # wider than any terminal of the tests
 
 
