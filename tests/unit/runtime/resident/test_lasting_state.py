@@ -135,7 +135,7 @@ def test_a_view_is_refreshed_beside_the_epochs_and_nothing_is_missed(
 ) -> None:
     log.state = log.opened_state(refresh_s=0.0)
 
-    def is_in_use() -> bool:
+    def is_refreshed() -> bool:
         number = log.batch + 1
         log.attempt(a=str(number), **{f"k{number % 7}": str(number)})
         assert log.read("a") == str(number).encode()
@@ -159,7 +159,7 @@ def test_a_refreshed_view_is_made_of_what_the_task_wrote_itself(
     log.attempt(a="1", b="1")
     read = list(log.opened)
 
-    def is_in_use() -> bool:
+    def is_refreshed() -> bool:
         log.attempt(a=f"{log.batch}", b=None)
         return log.made > 5
 
@@ -186,11 +186,11 @@ def test_what_is_at_another_commit_is_read_out_of_the_log(
     read = len(log.opened)
     made = log.made
 
-    def is_in_use() -> bool:
-        """A second view is begun when the first one has taken the old one's place."""
+    def is_refreshed() -> bool:
+        """A second view is made when the first one is in use."""
         log.attempt(c=str(log.batch))
         return len(log.opened) > read and log.made >= made + 2
 
-    eventually(is_in_use, "a view made again of the log")
+    eventually(is_refreshed, "a view made again of the log")
     values = log.read("a"), log.read("b"), log.read("c")
     assert values == (b"1", b"1", str(log.batch - 1).encode())
