@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import wallaroo
 from wallaroo.cli.application.loading import load_application
 from wallaroo.errors import UserCodeError, WallarooParameterError
+from wallaroo.sinks import RedisSinkConfig, RollingSinkConfig
 from wallaroo.sinks.kafka.records import unpack
 from wallaroo.testing import LocalRun, run_local
 
@@ -283,6 +285,9 @@ def test_what_is_wrong_is_said_in_wallaroos_words(build: Any, text: str) -> None
     assert text in str(caught.value)
 
 
+lambda_encoder = wallaroo.encoder(lambda word: (word,))
+
+
 class ValueDecoder:
     def decode(self, value: bytes) -> str:
         return value.decode()
@@ -314,6 +319,26 @@ def test_kafka_is_configured_as_in_2017() -> None:
     assert (sink_made.config.label, sink_made.config.delivery) == ("kafka out", "exactly-once")
     (record,) = run_local(application, {"words": [b"a"]}).outputs
     assert unpack(memoryview(record))[:2] == (b"A", b"key")
+
+
+@pytest.mark.parametrize(
+    ("sink_config", "output"),
+    [
+        (RedisSinkConfig("redis://h", stream="out"), [(b"value", b"A")]),
+        (RollingSinkConfig("out", lambda_encoder, columns={"word": "string"}), ("A",)),
+    ],
+    ids=["redis", "parquet"],
+)
+def test_outputs_of_sinks_that_pack_are_packed_once(sink_config: Any, output: Any) -> None:
+    application = (
+        wallaroo.ApplicationBuilder("App")
+        .new_pipeline("words", wallaroo.TCPSourceConfig("127.0.0.1", "7010", Decoder()))  # type: ignore[arg-type,call-arg]
+        .to(Upper)
+        .to_sink(sink_config)
+        .build()
+    )
+    (packed,) = run_local(application, {"words": [b"a"]}).outputs
+    assert pickle.loads(packed) == output
 
 
 def test_the_classic_word_count_counts_the_bill_of_rights(
