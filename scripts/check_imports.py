@@ -90,7 +90,14 @@ LAZY = {
         "wallaroo.sinks.tcp.config",
         "wallaroo.sinks.tcp",
     ): "import wallaroo stays fast and loads no logging",
-    ("wallaroo.sinks.file.config", "wallaroo.sinks.file"): "only a driver commits files",
+    ("wallaroo.sinks.file.config", "wallaroo.sinks.file"): "only runs write and commit files",
+    (
+        "wallaroo.api.application",
+        "wallaroo.api.building",
+    ): "import wallaroo stays fast: only who builds needs checks and planner",
+    ("wallaroo.api.application", "wallaroo.graph"): "only notebooks draw",
+    ("wallaroo.api.pipeline", "wallaroo.graph.svg"): "only notebooks draw",
+    ("wallaroo.api.pipeline", "wallaroo.windows.step"): "only who has windows needs them",
     (
         "wallaroo.sinks.postgres.config",
         "wallaroo.sinks.postgres.committer",

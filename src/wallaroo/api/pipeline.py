@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import PurePath
-from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
 from wallaroo.api.times import hours
@@ -64,7 +64,9 @@ from wallaroo.steps import (
 )
 from wallaroo.user_frames import user_place
 from wallaroo.windows.late import is_late, late_event, no_late_events
-from wallaroo.windows.step import WindowStep
+
+if TYPE_CHECKING:
+    from wallaroo.windows.step import WindowStep
 
 # how far an event's time may be ahead of its receipt, unless it is said otherwise
 MAX_AHEAD = hours(24)
@@ -248,6 +250,16 @@ class Pipeline(Generic[T]):
     def clone(self) -> Pipeline[T]:
         """An equal pipeline.  Pipelines never change, so this is needed by old code only."""
         return type(self)(self._node)
+
+    def _repr_svg_(self) -> str:
+        """What there is so far as a drawing, for notebooks."""
+        from wallaroo.graph.svg import svg
+
+        return svg(self._node)
+
+    def _repr_html_(self) -> str:
+        """The same, for those that prefer HTML."""
+        return f"<div>{self._repr_svg_()}</div>"
 
     def __repr__(self) -> str:
         return (
@@ -509,6 +521,8 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         It comes right after that step.  Both pipelines are given to ``build_application``; late
         events are not dropped, counted or written as dead letters then.
         """
+        from wallaroo.windows.step import WindowStep  # loaded where windows are used
+
         place = user_place()
         node = self._node
         step = node.step if isinstance(node, StepNode) else None

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from wallaroo.connector_protocol.frames import FRAME_BYTES_MAX
 from wallaroo.framing import Framing
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
+from wallaroo.sources.listening import ConnectorOptions, Listening
 from wallaroo.steps import Decoder, Encoder
 
 U32_MAX = 0xFFFFFFFF
@@ -59,6 +60,11 @@ class SourceConnectorConfig(SourceConfig[Event]):
     @property
     def label(self) -> str:
         return f"connector {self.host}:{self.port}"
+
+    @property
+    def listening(self) -> Listening | None:
+        options = ConnectorOptions(self.cookie, self.max_credits, self.refill_credits)
+        return Listening(self.host, int(self.port), connector=options)
 
     @property
     def wire_framing(self) -> Framing:

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from wallaroo.errors import InternalError, Problem, WallarooParameterError
 from wallaroo.framing import Framing
-from wallaroo.sources.feed import Feed
-from wallaroo.sources.log import LogContext, SourceLog
+from wallaroo.sources.feed import EVENT_FRAMING, Feed
+from wallaroo.sources.listening import Listening
 from wallaroo.steps import Decoder
 
 # defaults of type variables are for type checkers: Python itself has them from 3.13 on
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from wallaroo.sources.log import LogContext, SourceLog
 
     # so that a configuration's class alone stays a type
     Event = TypeVar("Event", covariant=True, default=Any)
@@ -29,9 +31,6 @@ else:
 
     Event = TypeVar("Event", covariant=True)
     Line = TypeVar("Line", covariant=True)
-
-
-VALUE_BYTES_MAX = 1 << 30  # one event, packed
 
 
 class FedBy(Enum):
@@ -67,12 +66,17 @@ class SourceConfig(ABC, Generic[Event]):
     @property
     def wire_framing(self) -> Framing:
         """How the frames of this source are cut, in its spool and on its port."""
-        return Framing(max_size=VALUE_BYTES_MAX)
+        return EVENT_FRAMING
 
     @property
     def has_plain_payloads(self) -> bool:
         """Whether decoders are called with bytes, which can travel undecoded."""
         return True
+
+    @property
+    def listening(self) -> Listening | None:
+        """Where the ingress listens for its clients; None where it does not."""
+        return None
 
     def open_log(self, context: LogContext) -> SourceLog:
         """Return what a run reads: the spool, unless the source keeps a log itself."""

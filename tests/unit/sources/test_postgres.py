@@ -114,7 +114,7 @@ class TestOnAServer:
         self, server: Server, table: str, eventually: Eventually
     ) -> None:
         rows = Rows("orders", server.dsn, table, "id", ())
-        log = TableLog(TableSource(rows, None, 0.01, held_up_s=0.2))
+        log = TableLog(TableSource(rows, None, poll_s=0.01, held_up_s=0.2))
         insert = f"INSERT INTO {table} (item) VALUES (%s)".encode()
         with psycopg.connect(server.dsn) as late, psycopg.connect(server.dsn) as early:
             late.execute(insert, ("late",))

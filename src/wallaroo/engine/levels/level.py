@@ -41,6 +41,7 @@ class Level:
         committed: Committed = NOTHING_COMMITTED,
         batch: int = -1,
         time: BatchTime = NO_TIME,
+        added_up_max: int = ADDED_UP_MAX,
     ):
         self.number = level
         self._plan = plan
@@ -54,6 +55,7 @@ class Level:
         }
         self._blocks = BlockHeads(self._stages)
         self._receipt_ms = 0  # the newest so far
+        self._added_up_max = added_up_max
 
     def feed_frames(
         self,
@@ -200,7 +202,7 @@ class Level:
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""
         for adding in self._stages.adding.values():
-            adding.send(ADDED_UP_MAX)
+            adding.send(self._added_up_max)
         for exchange in self._stages.exchanges.values():
             yield from exchange.drain(self._receipt_ms)
 

@@ -157,9 +157,9 @@ class LevelStages:
             policy,
             around,
             time,
-            self.effects.stores,
-            self._keys_of,
-            self.hold_ns(stage),
+            stores=self.effects.stores,
+            keys_of=self._keys_of,
+            hold_ns=self.hold_ns(stage),
         )
 
     def _added_up_output(self, stage: Stage, policy: Policy, time: StageTime) -> Emit | None:

@@ -60,8 +60,10 @@ class HTTPSourceConfig(SourceConfig[Event]):
 
     def open_feed(self, resume: bytes) -> Feed:
         # it imports an HTTP server, which only a feeder needs
-        from wallaroo.sources.http.server import Door, serve
+        from wallaroo.sources.http.server import Endpoint, serve
 
-        door = Door(self.name, self.path, self.token, self.max_size, self.lines)
+        endpoint = Endpoint(self.name, self.path, self.token, self.max_size, self.lines)
         address = (self.host, self.port)
-        return InboxFeed(self.name, lambda inbox, _: serve(address, door, inbox, self.tls), resume)
+        return InboxFeed(
+            self.name, lambda inbox, _: serve(address, endpoint, inbox, self.tls), resume
+        )

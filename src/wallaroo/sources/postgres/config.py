@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from wallaroo.errors import missing_library
-from wallaroo.framing import Framing
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.sources.replayable import as_it_is
@@ -66,10 +65,6 @@ class PostgresSourceConfig(SourceConfig[Event]):
         return f"postgres {self.table}"
 
     @property
-    def wire_framing(self) -> Framing:
-        return Framing()  # rows need none
-
-    @property
     def has_plain_payloads(self) -> bool:
         return False
 
@@ -79,6 +74,7 @@ class PostgresSourceConfig(SourceConfig[Event]):
             from wallaroo.sources.postgres.table import Rows, TableLog, TableSource
         except ImportError as error:
             user = f"Source '{self.name}' ({self.label})"
-            raise missing_library(user, "psycopg 3", "postgres", error, "on every host") from error
+            where = "on every host"
+            raise missing_library(user, "psycopg 3", "postgres", error, where) from error
         rows = Rows(self.name, self.dsn, self.table, self.column, tuple(self.columns))
         return TableLog(TableSource(rows, self.start, self.poll_s))

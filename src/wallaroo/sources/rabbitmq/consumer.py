@@ -25,6 +25,7 @@ from pika.exceptions import ConnectionWrongStateError, ConsumerCancelled
 
 from wallaroo.errors import PeerError
 from wallaroo.rabbitmq_clients import ERRORS, is_passing, parameters_of, place_of, sentence
+from wallaroo.sources.feed import framed
 from wallaroo.sources.inbox import Inbox, Pushed
 
 RETRY_S = 1.0
@@ -83,8 +84,7 @@ class Consumer:
             self._connection.close()
 
     def _take(self, _: Any, delivery: Any, __: Any, body: bytes) -> None:
-        frame = len(body).to_bytes(4, "big") + body
-        self._waiting.append(Pushed(frame, None, partial(self._note, delivery.delivery_tag)))
+        self._waiting.append(Pushed(framed(body), None, partial(self._note, delivery.delivery_tag)))
 
     def _cancelled(self, _: Any) -> None:
         self._is_cancelled = True
