@@ -49,7 +49,7 @@ def build(application: Any, topic: str, functions: Functions, clock: Clock) -> N
 
     if functions.is_expanding:
         words = stream.apply(lambda value: list(events_of(value)), expand=True)
-        events = words.group_by(lambda word: word, name="by_word")
+        events = words.group_by(lambda word: word or " ", name="by_word")  # no key is empty
     else:
         events = stream.apply(lambda value: next(iter(events_of(value))))
     events.apply(stateful, stateful=True).update(counted)

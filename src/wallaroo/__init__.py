@@ -16,11 +16,9 @@ from wallaroo.api.decorators import (
     decoder,
     encoder,
     key_extractor,
+    partition,
     state_computation,
     state_computation_multi,
-)
-from wallaroo.api.not_yet import (
-    partition,
 )
 from wallaroo.api.pipeline import KeyedPipeline, Pipeline, source
 from wallaroo.api.serialization import deserialize, serialize

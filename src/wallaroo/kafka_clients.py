@@ -12,20 +12,23 @@ freed in a thread that may not do it, and the process dies (confluent-kafka-pyth
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from wallaroo.errors import PeerError
 
 LOGGER = logging.getLogger("wallaroo.kafka")
+Answer = TypeVar("Answer")
 REQUEST_S_MAX = 10.0  # for an answer to a question about metadata or offsets
 # librdkafka sleeps this long when its queue is full; with its default of 1000 ms a worker that is
 # faster than a queue's refill does not move (measured: a factor of five)
 FETCH_BACKOFF_MS = 5
 QUEUE_KBYTES = 16 * 1024  # fetched ahead, per consumer
 QUEUE_MESSAGES_MIN = 100_000
+EVENTS_MAX = 100  # of a client's errors, kept for a request
 UNUSED_GROUP = "wallaroo-unused"  # the client wants a group; nothing is committed to this one
 # times that the protocol gives a meaning of their own (ListOffsets request)
 FIRST = -2
@@ -57,6 +60,10 @@ PASSING = frozenset(
         KafkaError.FENCED_LEADER_EPOCH,
     ]
 )
+
+
+# what the client says of itself: a wrong password, a certificate that is not trusted
+REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 
 def is_passing(error: KafkaError) -> bool:
@@ -109,18 +116,20 @@ class Inquiry:
         isolation: str = "read_committed",
         request_s: float = REQUEST_S_MAX,
     ):
+        events: deque[KafkaError] = deque(maxlen=EVENTS_MAX)
         own = {
             "group.id": group or UNUSED_GROUP,
             "isolation.level": isolation,
             "enable.auto.commit": False,
+            "error_cb": events.append,  # no method of this object: the client would keep it
         }
-        self._consumer: Consumer = _consumer(brokers, {**settings(brokers, options), **own})
+        self._events = events
         self._request_s = request_s
+        self._consumer: Consumer = _consumer(brokers, {**settings(brokers, options), **own})
 
     def topics(self) -> dict[str, list[int]]:
         """Return the partitions of every topic."""
-        self._consumer.poll(0)  # what the client has to log
-        found = self._consumer.list_topics(timeout=self._request_s).topics
+        found = self._asked(lambda: self._consumer.list_topics(timeout=self._request_s)).topics
         return {name: sorted(topic.partitions) for name, topic in found.items()}
 
     def offsets(
@@ -129,17 +138,20 @@ class Inquiry:
         """Return each partition's first offset at or after a time (unix, milliseconds; FIRST, NEXT:
         where it begins, where the next record will be); -1 where there is none.
         """
-        self._consumer.poll(0)
-        asked = [TopicPartition(topic, number, time_ms) for topic, number in partitions]
-        answers = self._consumer.offsets_for_times(asked, self._request_s) if asked else []
+        places = [TopicPartition(topic, number, time_ms) for topic, number in partitions]
+        if not places:
+            return {}
+        answers = self._asked(lambda: self._consumer.offsets_for_times(places, self._request_s))
         return {(answer.topic, answer.partition): answer.offset for answer in _checked(answers)}
 
     def committed(self, partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
         """Return what the group has committed, for the partitions that have something; an open
         transaction is waited for.
         """
-        asked = [TopicPartition(topic, number) for topic, number in partitions]
-        answers = self._consumer.committed(asked, self._request_s) if asked else []
+        places = [TopicPartition(topic, number) for topic, number in partitions]
+        if not places:
+            return []
+        answers = self._asked(lambda: self._consumer.committed(places, self._request_s))
         return [answer for answer in _checked(answers) if answer.offset >= 0]
 
     def publish(self, offsets: Mapping[tuple[str, int], int]) -> None:
@@ -151,6 +163,21 @@ class Inquiry:
     def close(self) -> None:
         """Disconnect."""
         self._consumer.close()
+
+    def _asked(self, ask: Callable[[], Answer]) -> Answer:
+        """Make a request.  Where the brokers refuse the client, they never answer: what they said
+        comes as an event.
+        """
+        self._consumer.poll(0)  # earlier events, and what the client has to log
+        self._events.clear()
+        try:
+            return ask()
+        except KafkaException:
+            self._consumer.poll(0)
+            for error in self._events:
+                if error.code() in REFUSALS:
+                    raise KafkaException(error) from None
+            raise
 
 
 def _checked(answers: list[TopicPartition]) -> list[TopicPartition]:

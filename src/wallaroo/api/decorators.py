@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, overload
 
+from wallaroo.api.classic import decorated as classic
 from wallaroo.context import Context
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.steps import (
@@ -122,6 +123,8 @@ def state_computation(
     ``on_expire`` is called with state and context before the state is dropped; what it returns is
     treated as what the step's own function returns.
     """
+    if state is None and isinstance(name, str):
+        return _old(classic.OldStateComputation, "state_computation", name, on_error)  # type: ignore[no-any-return]  # what ApplicationBuilder takes
     state_class = _state_class("state_computation", name, state)
     timing = _timing("state_computation", ttl, ttl_time, on_expire)
     return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
@@ -145,6 +148,8 @@ def state_computation_multi(
 
     As with ``state_computation``, a third argument is given a ``Context``.
     """
+    if state is None and isinstance(name, str):
+        return _old(classic.OldStateComputationMulti, "state_computation_multi", name, on_error)  # type: ignore[no-any-return]  # what ApplicationBuilder takes
     state_class = _state_class("state_computation_multi", name, state)
     timing = _timing("state_computation_multi", ttl, ttl_time, on_expire)
     return _decorate(  # type: ignore[no-any-return]  # a decorator, as declared
@@ -308,6 +313,18 @@ def _timing(
         ttl_ns=ttl,
         ttl_is_event_time=ttl is not None and ttl_time == "event",
     )
+
+
+def _old(make: type[Step], decorator: str, name: str, on_error: str) -> Any:
+    """Make the decorator of 2018, whose step ``to`` does not take."""
+    return _decorate(decorator, name, on_error, lambda f, label: make(f, label, on_error))
+
+
+def partition(function: Callable[[Any], Any]) -> classic.Partition:
+    """Make a partition function for ``ApplicationBuilder``; today's is `key_extractor`."""
+    if not callable(function):
+        raise _rejected("partition", function)
+    return classic.Partition(function)
 
 
 def _state_class(decorator: str, name: Any, state: type[S] | None) -> type[S]:

@@ -29,6 +29,10 @@ BELONGS = {
     "batch_decoder": "A decoder goes into a source configuration.",
     "batch_encoder": "An encoder goes into a sink configuration.",
     "batch_key_extractor": "A key extractor goes into key_by().",
+    "state computation without a state": (
+        "It needs the state's class: @state_computation(name='...', state=YourStateClass)."
+    ),
+    "partition": "A partition function is for ApplicationBuilder; make it a key extractor.",
 }
 IN_TO = "A computation goes into to()."
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wallaroo.serdes.shapes import shown
-from wallaroo.sinks.wrapped_encoder import WrappedEncoder
+from wallaroo.sinks.wrapped_encoder import AS_IT_IS, WrappedEncoder
 from wallaroo.steps import Encoder
 
 _LENGTH = struct.Struct(">H")
@@ -59,15 +59,6 @@ class AddressedEncoder(WrappedEncoder):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return AddressedEncoder, (self.inner,)
-
-
-def _as_it_is(event: Any) -> Any:
-    """Take the event itself for the output."""
-    return event
-
-
-AS_IT_IS: Encoder[Any] = Encoder(_as_it_is, "outputs as they are")
-AS_IT_IS.__qualname__ = "AS_IT_IS"  # travels by reference, under the name it has here
 
 
 def addressed(inner: Encoder[Any] | None) -> Encoder[Any]:

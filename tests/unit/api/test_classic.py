@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 import sys
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 import wallaroo
 from wallaroo.cli.application.loading import load_application
 from wallaroo.errors import UserCodeError, WallarooParameterError
+from wallaroo.sinks import RedisSinkConfig, RollingSinkConfig
 from wallaroo.sinks.kafka.records import unpack
 from wallaroo.testing import LocalRun, run_local
 
@@ -283,6 +286,70 @@ def test_what_is_wrong_is_said_in_wallaroos_words(build: Any, text: str) -> None
     assert text in str(caught.value)
 
 
+@wallaroo.computation_multi(name="words of 2018")
+def words_of_2018(text: str) -> list[str]:
+    return text.split()
+
+
+@wallaroo.state_computation(name="count of 2018")
+def count_of_2018(word: str, totals: Totals) -> tuple[str, bool]:
+    totals.count += 1
+    return f"{word} {totals.count}", True
+
+
+@wallaroo.state_computation_multi(name="twice of 2018")
+def twice_of_2018(word: str, totals: Totals) -> tuple[list[str], bool]:
+    totals.count += 1
+    return [word, f"{totals.count}"], False
+
+
+@wallaroo.partition
+def first_letter(word: str) -> str:
+    return word[0]
+
+
+def test_the_decorators_of_2018_build_applications() -> None:
+    application = (
+        builder()
+        .to_parallel(words_of_2018)
+        .to_state_partition(count_of_2018, Totals, "totals", first_letter)
+        .to_stateful(twice_of_2018, Totals, "all")
+        .to_sink(sink())
+        .build()
+    )
+    run = run_local(pickle.loads(cloudpickle.dumps(application)), {"words": [b"a b a"]})
+    wanted = [b"a 1;", b"a 2;", b"b 1;", b"1;", b"2;", b"3;"]
+    assert sorted(run.outputs) == sorted(wanted)
+
+
+def test_partition_keys_that_are_given_are_all_there_are() -> None:
+    application = (
+        builder()
+        .to(words_of_2018)
+        .to_state_partition(count_of_2018, Totals, "totals", first_letter, ["a"])
+        .to_sink(sink())
+        .build()
+    )
+    assert run_local(application, {"words": [b"a b a"]}).outputs == [b"a 1;", b"a 2;"]
+
+
+def test_a_state_computation_of_today_is_refused_where_2018_has_another_one() -> None:
+    today: Any = wallaroo.state_computation(name="today", state=Totals)(count_of_2018.function)
+    with pytest.raises(WallarooParameterError, match="Decorate it with"):
+        builder().to_stateful(today, Totals, "totals")
+
+
+@pytest.mark.parametrize("step", [count_of_2018, twice_of_2018])
+def test_a_state_computation_without_a_state_is_refused_today(step: Any) -> None:
+    pipeline = wallaroo.source("w", source(Decoder()))
+    words: Any = pipeline.key_by(wallaroo.key_extractor(lambda word: word)).to(step)
+    with pytest.raises(WallarooParameterError, match=r"needs the state's class: @state_computat"):
+        wallaroo.build_application("App", words.to_sink(sink()))
+
+
+lambda_encoder = wallaroo.encoder(lambda word: (word,))
+
+
 class ValueDecoder:
     def decode(self, value: bytes) -> str:
         return value.decode()
@@ -314,6 +381,26 @@ def test_kafka_is_configured_as_in_2017() -> None:
     assert (sink_made.config.label, sink_made.config.delivery) == ("kafka out", "exactly-once")
     (record,) = run_local(application, {"words": [b"a"]}).outputs
     assert unpack(memoryview(record))[:2] == (b"A", b"key")
+
+
+@pytest.mark.parametrize(
+    ("sink_config", "output"),
+    [
+        (RedisSinkConfig("redis://h", stream="out"), [(b"value", b"A")]),
+        (RollingSinkConfig("out", lambda_encoder, columns={"word": "string"}), ("A",)),
+    ],
+    ids=["redis", "parquet"],
+)
+def test_outputs_of_sinks_that_pack_are_packed_once(sink_config: Any, output: Any) -> None:
+    application = (
+        wallaroo.ApplicationBuilder("App")
+        .new_pipeline("words", wallaroo.TCPSourceConfig("127.0.0.1", "7010", Decoder()))  # type: ignore[arg-type,call-arg]
+        .to(Upper)
+        .to_sink(sink_config)
+        .build()
+    )
+    (packed,) = run_local(application, {"words": [b"a"]}).outputs
+    assert pickle.loads(packed) == output
 
 
 def test_the_classic_word_count_counts_the_bill_of_rights(

@@ -113,8 +113,3 @@ def test_a_state_computation_without_a_class_is_rejected_at_once() -> None:
         wallaroo.WallarooParameterError, match=r"@state_computation .*needs the state's class"
     ):
         wallaroo.state_computation(wrong)
-    with pytest.raises(
-        wallaroo.WallarooParameterError,
-        match=r"Write @state_computation_multi\(.*state=YourStateClass",
-    ):
-        wallaroo.state_computation_multi(name="x")

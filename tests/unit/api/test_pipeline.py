@@ -104,20 +104,6 @@ def test_the_default_serializer_is_pickle() -> None:
     assert wallaroo.deserialize(wallaroo.serialize({"a": [1, None]})) == {"a": [1, None]}
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: wallaroo.partition(len),
-    ],
-)
-def test_what_is_not_here_yet_says_so_in_one_sentence(call: Any) -> None:
-    with pytest.raises(
-        wallaroo.NotYetError, match=r"is not here yet: .* later version; until then .*\.$"
-    ) as raised:
-        call()
-    assert "\n" not in str(raised.value)
-
-
 def trimmed(text: str) -> str:
     return text.strip()
 

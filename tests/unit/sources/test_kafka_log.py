@@ -316,7 +316,8 @@ def test_a_wrong_password_is_refused_and_not_shown(broker: Broker, topic: str) -
     assert broker.secured is not None
     wrong = replace(broker.secured, password="a secret")
     options = tuple(sorted(wrong.options.items()))
-    log = KafkaLog(subscription(broker, topic, brokers=wrong.address, options=options))
+    changes = {"brokers": wrong.address, "options": options, "request_s": 3.0}
+    log = KafkaLog(subscription(broker, topic, **changes))
     with pytest.raises(PeerError, match="uthentication") as raised:
         log.beginning()
     assert "a secret" not in str(raised.value)

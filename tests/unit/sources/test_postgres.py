@@ -158,6 +158,7 @@ class TestOnAServer:
             ("nowhere", "id", "has no table 'nowhere' with a column 'id'"),
             ("pg_class", "none", "has no table 'pg_class' with a column 'none'"),
             ("pg_class", "relname", "is of type name. Name an identity or serial column"),
+            ("pg_locks", "pid", "is a view, a foreign table or one that others inherit from"),
         ],
     )
     def test_what_cannot_be_read_is_refused_at_the_start(

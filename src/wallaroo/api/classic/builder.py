@@ -17,6 +17,7 @@ from typing import Any, Self
 from wallaroo.api.application import Application, build_application
 from wallaroo.api.classic import functions
 from wallaroo.api.classic.codecs import with_encoder, with_name
+from wallaroo.api.classic.decorated import OfClass, OldStateComputation, OldStateComputationMulti
 from wallaroo.api.pipeline import Pipeline, source
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.wrapped_encoder import WrappedEncoder
@@ -28,8 +29,11 @@ from wallaroo.steps import (
     Filter,
     KeyExtractor,
     StateComputationMulti,
+    Step,
 )
 from wallaroo.user_frames import user_place
+
+_OF_2018 = (OldStateComputation, OldStateComputationMulti)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,12 @@ class _Stream:
 
 
 class ApplicationBuilder:
-    """Builds pipelines one after the other; every method but ``build`` returns the builder."""
+    """Builds pipelines one after the other; every method but ``build`` returns the builder.
+
+    Where a class or an instance of 2017 is asked for, what the decorators of 2018 make does as
+    well: a computation in ``to`` and ``to_parallel``, a state computation without a state, the
+    state's class in place of its builder, a partition function.
+    """
 
     def __init__(self, name: str):
         self._name = name
@@ -97,7 +106,8 @@ class ApplicationBuilder:
     def to_stateful(self, computation: Any, state_builder: Any, state_name: str) -> Self:
         """Add a computation on one state object for all events."""
         self._check_instances("to_stateful", computation, state_builder)
-        step = _Stateful(computation, state_builder, state_name, lambda _: "", None)
+        builder = _builder(state_builder)
+        step = _Stateful(computation, builder, state_name, lambda _: "", None)
         self._open("to_stateful").steps.append(step)
         return self
 
@@ -107,20 +117,24 @@ class ApplicationBuilder:
         state_builder: Any,
         state_name: str,
         partition_function: Any,
-        partition_keys: list[Hashable],
+        partition_keys: list[Hashable] | None = None,
     ) -> Self:
         """Add a computation on a state object per key.  An event whose key is not in
-        ``partition_keys`` is dropped, and counted as skipped.
+        ``partition_keys``, where they are given, is dropped, and counted as skipped.
         """
         self._check_instances("to_state_partition", computation, state_builder)
-        if not isinstance(partition_keys, list):
+        if partition_keys is not None and not isinstance(partition_keys, list):
             raise _wrong(
                 "to_state_partition()",
                 f"Expecting a partition_keys list. Got a {type(partition_keys)} instead.",
             )
-        partition = partition_function.partition
-        keys = frozenset(partition_keys)
-        step = _Stateful(computation, state_builder, state_name, partition, keys)
+        step = _Stateful(
+            computation,
+            _builder(state_builder),
+            state_name,
+            partition_function.partition,
+            frozenset(partition_keys) if partition_keys else None,
+        )
         self._open("to_state_partition").steps.append(step)
         return self
 
@@ -169,13 +183,20 @@ class ApplicationBuilder:
         return self._lines[-1]
 
     def _made(self, method: str, computation: Any) -> Any:
+        if isinstance(computation, Computation | ComputationMulti):
+            return computation
         if not inspect.isclass(computation):
             raise _wrong(f"{method}()", "Expecting a Computation class. Got an instance instead.")
         return computation()
 
     def _check_instances(self, method: str, computation: Any, state_builder: Any) -> None:
+        is_decorated = isinstance(computation, Step)
+        if is_decorated and not isinstance(computation, _OF_2018):
+            what = f"The {computation.kind} '{computation.step_name}' is not one for a state here."
+            fix = "Decorate it with @wallaroo.state_computation(name='...'), without a state."
+            raise _wrong(f"{method}()", what, fix)
         for given, what in ((computation, "Computation"), (state_builder, "State")):
-            if inspect.isclass(given):
+            if inspect.isclass(given) and not is_decorated:
                 raise _wrong(
                     f"{method}()",
                     f"Expecting a {what} Builder instance. Got a class instead.",
@@ -287,6 +308,11 @@ class _GraphBuilder:
         name = next(name for name in candidates if name not in self._names)
         self._names.add(name)
         return name
+
+
+def _builder(given: Any) -> Any:
+    """Return what builds a state; a class builds its instances."""
+    return OfClass(given) if inspect.isclass(given) else given
 
 
 def _in_order(chains: list[list[str]]) -> list[str]:

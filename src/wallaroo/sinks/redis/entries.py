@@ -6,42 +6,41 @@ Where it runs: workers and driver; pure.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 from wallaroo.serdes.shapes import shown
+from wallaroo.sinks.wrapped_encoder import AS_IT_IS, WrappedEncoder
 from wallaroo.steps import Encoder
 
 VALUE = b"value"  # the field of an output that is one value
 Fields = list[tuple[bytes, bytes | None]]  # None: the field is removed (hashes)
 
 
-class _Pack:
-    """The user's function followed by packing; introspection sees the user's."""
+class EntryEncoder(WrappedEncoder):
+    """Calls the user's encoder, and packs the fields that it returns."""
 
-    def __init__(self, function: Callable[[Any], Any], is_hash: bool):
-        self.__wrapped__ = function
+    def __init__(self, inner: Encoder[Any], is_hash: bool):
+        function = inner.function
+        fields_of = _of_hash if is_hash else _of_stream
+
+        def encode(event: Any) -> bytes | None:
+            output = function(event)
+            if output is None:
+                return None
+            return pickle.dumps(fields_of(output), pickle.HIGHEST_PROTOCOL)
+
+        super().__init__(encode, inner)
         self._is_hash = is_hash
 
-    def __call__(self, event: Any) -> bytes | None:
-        output = self.__wrapped__(event)
-        if output is None:
-            return None
-        fields = _of_hash(output) if self._is_hash else _of_stream(output)
-        return pickle.dumps(fields, pickle.HIGHEST_PROTOCOL)
-
-
-def _same(event: Any) -> Any:
-    return event
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EntryEncoder, (self.inner, self._is_hash)
 
 
 def packing(inner: Encoder[Any] | None, *, is_hash: bool) -> Encoder[Any]:
     """Return an encoder whose outputs are packed."""
-    if inner is None:
-        return Encoder(_Pack(_same, is_hash), "redis")
-    if isinstance(inner.function, _Pack):  # a copy of a configuration
+    if isinstance(inner, EntryEncoder):  # a copy of a configuration
         return inner
-    return Encoder(_Pack(inner.function, is_hash), inner.step_name, inner.on_error)
+    return EntryEncoder(inner or AS_IT_IS, is_hash)
 
 
 def _of_stream(output: Any) -> Fields:

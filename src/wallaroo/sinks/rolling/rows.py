@@ -12,32 +12,21 @@ from functools import partial
 from typing import Any
 
 from wallaroo.serdes.shapes import fields_of, shown
+from wallaroo.sinks.wrapped_encoder import AS_IT_IS, WrappedEncoder
 from wallaroo.steps import Encoder
 
 
-def _same(event: Any) -> Any:
-    return event
-
-
 class _Pack:
-    """The user's function followed by packing; introspection sees the user's."""
+    """The user's function followed by packing."""
 
     def __init__(self, function: Callable[[Any], Any], columns: dict[str, Any]):
-        self.__wrapped__ = function
+        self._function = function
         self._columns = columns
         self._names = tuple(columns)
         self._checks: list[Callable[[Any], Any]] = []
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.__wrapped__, name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Pack, (self.__wrapped__, self._columns)
-
     def __call__(self, event: Any) -> bytes | None:
-        output = self.__wrapped__(event)
+        output = self._function(event)
         if output is None:
             return None
         values = self._values(output)
@@ -73,6 +62,17 @@ class _Pack:
         return self._checks
 
 
+class ColumnsEncoder(WrappedEncoder):
+    """Calls the user's encoder, and packs the rows that it returns."""
+
+    def __init__(self, inner: Encoder[Any], columns: dict[str, Any]):
+        super().__init__(_Pack(inner.function, columns), inner)
+        self._columns = columns
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ColumnsEncoder, (self.inner, self._columns)
+
+
 class RowPacker:
     """Makes the encoder of a sink of rows."""
 
@@ -91,14 +91,11 @@ class RowPacker:
 
     def encoder(self) -> Any:
         """Return the encoder; what is none is a problem that the build reports."""
-        inner: Any = self._inner
-        if inner is None:
-            return Encoder(_Pack(_same, self._columns), "row")
-        if not isinstance(inner, Encoder):
+        inner: Any = AS_IT_IS if self._inner is None else self._inner
+        is_packed = isinstance(inner, ColumnsEncoder)  # a copy of a configuration
+        if is_packed or not isinstance(inner, Encoder):
             return inner
-        if isinstance(inner.function, _Pack):  # a copy of a configuration
-            return inner
-        return Encoder(_Pack(inner.function, self._columns), inner.step_name, inner.on_error)
+        return ColumnsEncoder(inner, self._columns)
 
 
 def arrow_type(kind: Any) -> Any:

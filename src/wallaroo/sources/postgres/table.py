@@ -48,7 +48,10 @@ WRITERS = """
     AND pid IS DISTINCT FROM pg_backend_pid()
 """
 COLUMN = """
-    SELECT format_type(atttypid, atttypmod), pg_is_in_recovery() FROM pg_attribute
+    SELECT format_type(atttypid, atttypmod), pg_is_in_recovery(),
+           relkind = 'p' OR relkind = 'r' AND NOT EXISTS
+               (SELECT FROM pg_inherits WHERE inhparent = pg_class.oid)
+    FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
     WHERE attrelid = to_regclass(%(table)s) AND attname = %(column)s AND NOT attisdropped
 """
 
@@ -208,7 +211,12 @@ class TableSource(ReplayableSource[Any]):
                 f"Source '{rows.source}': {rows.place} has no table '{rows.table}' with a column "
                 f"'{rows.column}'. Create it, or correct the names, then run again."
             )
-        kind, is_standby = found
+        kind, is_standby, is_table = found
+        if not is_table:
+            raise PeerError(
+                f"Source '{rows.source}': '{rows.table}' is a view, a foreign table or one that "
+                f"others inherit from: who is writing to it cannot be seen. Name a table."
+            )
         if kind not in INTEGERS:
             raise PeerError(
                 f"Source '{rows.source}': column '{rows.column}' of '{rows.table}' is of type "
