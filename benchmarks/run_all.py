@@ -27,6 +27,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "vectorized": ("--rounds", "2", "--events", "40000000"),
     "live_tcp": ("--seconds", "60"),
     "latency": ("--seconds", "30"),
+    "slow_events": ("--events", "3000"),
     "state_size": ("--batches", "10"),
     "memory": ("--minutes", "2"),
     "disk": ("--minutes", "2"),

@@ -135,17 +135,6 @@ def frame_walker(framing: Framing) -> FrameWalker:
     return walk
 
 
-def count_frames(
-    buffer: Buffer, header_length: int, length_fmt: str, max_size: int
-) -> tuple[int, int]:
-    """Return the end of the last whole frame and the number of whole frames.
-
-    >>> count_frames(b"\\0\\2ab\\0\\0\\0\\5abc", 2, ">H", 100)
-    (6, 2)
-    """
-    return frame_walker(Framing(header_length, length_fmt, max_size))(buffer, 0, len(buffer))
-
-
 @lru_cache(maxsize=64)
 def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
     """Make ``split(frames) -> payloads`` for a run of whole frames; it raises FrameError where the

@@ -19,7 +19,6 @@ from pathlib import Path
 from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import Plan
-from wallaroo.sources.tcp import TCPSourceConfig
 
 MASTERS = "local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
 WORKER_PYTHON = "PYSPARK_PYTHON"
@@ -149,7 +148,9 @@ def _check_speed(plan: Plan, speed: float | None) -> None:
 
 def _check_acknowledged(plan: Plan, ack_ports: tuple[tuple[str, int], ...]) -> None:
     names = [
-        source.config.name for source in plan.sources if isinstance(source.config, TCPSourceConfig)
+        source.config.name
+        for source in plan.sources
+        if (at := source.config.listening) is not None and at.can_acknowledge
     ]
     for name, port in ack_ports:
         if name not in names:

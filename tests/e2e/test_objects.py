@@ -99,8 +99,10 @@ def test_a_reader_waits_for_a_store_that_goes_away(server: S3Server, tmp_path: P
     server.kill()
     starting = threading.Timer(2.0, server.start)
     starting.start()
-    got += [payload for records in reading for payload in records.payloads]
-    starting.join()
+    try:
+        got += [payload for records in reading for payload in records.payloads]
+    finally:
+        starting.join()
     assert got == expected
 
 

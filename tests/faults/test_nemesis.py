@@ -45,6 +45,15 @@ def test_deeds_are_drawn_by_seed_and_only_a_driver_is_stopped() -> None:
     assert {kill.deed for kill in plain} == {Deed.KILL}
 
 
+def test_deeds_that_come_together_wait_for_nothing_in_between() -> None:
+    """Only the first of each group waits for recovery, and then for a moment of its own."""
+    drawn = schedule(40, 1, tuple(Kind), together=4)
+    others = [kill for number, kill in enumerate(drawn) if number % 4]
+    assert all(kill.is_hurried and kill.pause_s == 0 for kill in others)
+    assert not drawn[0].is_hurried
+    assert [kill.kind for kill in drawn] == [kill.kind for kill in schedule(40, 1, tuple(Kind))]
+
+
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_a_plain_receiver_writes_whole_lines_of_every_connection(
     behaviour: str, eventually: Callable[..., None]
@@ -71,6 +80,20 @@ def test_a_talking_receiver_answers() -> None:
         assert sender.recv(10) == b"ok\n"
 
 
+def test_a_dying_receiver_resets_its_connection_and_keeps_what_it_was_given() -> None:
+    """The sender's next word finds nothing there."""
+    out = io.BytesIO()
+    with (
+        PlainReceiver(out, "dying", die_every_s=0.1) as receiver,
+        socket.create_connection(receiver.address) as sender,
+    ):
+        sender.sendall(b"line\n")
+        with pytest.raises(ConnectionError):
+            sender.recv(10)
+        assert out.getvalue() == b"line\n"
+        assert receiver.deaths == 1
+
+
 def test_faults_add_up() -> None:
     """Those of the receiver count with those of the files."""
     one, other = Faults(), Faults()
@@ -94,6 +117,14 @@ def test_an_application_of_ones_own_needs_an_oracle(tmp_path: Path) -> None:
     oracle = tmp_path / "their_oracle.py"
     with pytest.raises(WallarooParameterError, match="no subclass"):
         verify_command(_options("--app", str(application), "--oracle", f"{oracle}:Other"))
+
+
+def test_what_a_run_does_not_have_cannot_be_killed() -> None:
+    """Without Spark there are no workers."""
+    with pytest.raises(WallarooParameterError, match="driver, ingress, egress"):
+        verify_command(_options("--host", "in-process", "--only", "worker,jvm"))
+    with pytest.raises(WallarooParameterError, match="no --latency low"):
+        verify_command(_options("--host", "in-process", "--latency", "low"))
 
 
 def test_receivers_that_are_not_resuming_go_with_sequence() -> None:

@@ -238,13 +238,18 @@ def test_a_schedule_is_the_same_for_a_seed_and_has_every_kind() -> None:
 
 
 def test_processes_are_known_by_their_command_and_place() -> None:
-    """A worker is a fork of the daemon; the daemon itself is none."""
+    """A worker is a fork of the daemon; of the daemons of others only the workers count."""
     java = Process(2, 1, ("/usr/bin/java", "-cp", "x"))
     daemon = Process(3, 2, ("python", "-m", "wallaroo.spark.worker_daemon", "pyspark.worker"))
     worker = Process(4, 3, daemon.command)
     assert kind_of(java, None) is Kind.JVM
-    assert kind_of(daemon, java) is None
+    assert kind_of(daemon, java) is Kind.DAEMON
     assert kind_of(worker, daemon) is Kind.WORKER
+    assert kind_of(Process(3, 2, ("python", "-m", "pyspark.daemon")), java) is None
+    planner = Process(
+        3, 2, ("python", "-m", "pyspark.sql.streaming.python_streaming_source_runner")
+    )
+    assert kind_of(planner, java) is Kind.PLANNER
     assert (
         kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress", "c.json")), None) is Kind.INGRESS
     )

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from wallaroo.cli.verify import IN_PROCESS_KINDS, IN_PROCESS_OPTIONS, IN_PROCESS_PROGRAM
 from wallaroo.cli.verify_course import verify
 from wallaroo.verify.harness import VerifyOptions
-from wallaroo.verify.killer import schedule
+from wallaroo.verify.killer import Deed, schedule
 from wallaroo.verify.processes import Kind
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
@@ -53,6 +54,25 @@ def test_a_driver_that_dies_around_the_commit_point_does_nothing_twice(tmp_path:
     assert result.is_clean, result.text()
     assert result.outputs + result.letters == result.events
     assert result.letters > 0.02 * result.events
+
+
+@pytest.mark.long
+def test_disks_clocks_and_files_that_fail_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Each deed once, in a run without Spark."""
+    deeds = tuple(deed for deed in Deed if deed is not Deed.PARTITION)
+    options = VerifyOptions(
+        "sequence",
+        kills=2 * len(deeds),
+        seed=SEED,
+        rate=300.0,
+        kinds=IN_PROCESS_KINDS,
+        deeds=deeds,
+        run_options=IN_PROCESS_OPTIONS,
+        program=IN_PROCESS_PROGRAM,
+    )
+    result = verify(options, tmp_path)
+    assert result.is_clean, result.text()
+    assert set(result.deeds) == set(deeds)
 
 
 def test_kills_at_low_latency_lose_and_double_nothing(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import wallaroo
 from wallaroo.aggregations import Count, Max, Mean, Min, combine_of
 from wallaroo.engine.levels.level import Level
+from wallaroo.local.runner import Input, LocalRunner
 from wallaroo.plan.model import ToExchange
 from wallaroo.testing import LocalApplication
 
@@ -130,12 +131,12 @@ def test_results_are_those_of_events_that_travel_one_by_one(
     assert run(plain, events, cuts, tasks, partitions) == expected
 
 
-def test_more_keys_than_a_task_keeps_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wallaroo.engine.levels.level.ADDED_UP_MAX", 3)
-    running = LocalApplication(application("tumbling", True), tasks=1)
-    running.send("in", *(b"k%d %d 3" % (number % 7, number) for number in range(20)))
-    running.end()
-    found = {key: numbers for key, *_, numbers in map(eval, running.result().outputs)}
+def test_more_keys_than_a_task_keeps_are_sent_in_parts() -> None:
+    runner = LocalRunner(application("tumbling", True).plan, added_up_max=3)
+    payloads = [b"k%d %d 3" % (number % 7, number) for number in range(20)]
+    inputs = [Input(0, runner.frames(0, payload), 1) for payload in payloads]
+    result = runner.run_batch([inputs], tasks=1, is_final=True)
+    found = {key: numbers for key, *_, numbers in map(eval, result.outputs[0])}
     assert found == {f"k{key}": list(range(key, 20, 7)) for key in range(7)}
 
 

@@ -10,6 +10,7 @@ cuts the power in pairs.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -34,6 +35,7 @@ def main(arguments: list[str]) -> int:
     add("--every", type=int, default=1, metavar="N", help="with --points: one of so many")
     add("--seconds", type=float, default=float("inf"), metavar="S", help="begin no more after this")
     add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
+    add("--json", metavar="FILE", help="append the figures to this file, as a line of JSON")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     if options.seed is not None:
@@ -58,6 +60,10 @@ def main(arguments: list[str]) -> int:
     )
     totals = run_all(planned, options.jobs, options.seconds)
     print(totals.text(time.monotonic() - began))
+    if options.json:
+        figures = {"first": options.first, "points": options.points, **totals.figures()}
+        with open(options.json, "a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(figures)}\n")
     return 1 if totals.problems else 0
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from tests.simulation.points import Point, points
 from tests.simulation.simulation import Options, Simulation, Verdict
@@ -58,11 +59,29 @@ class Totals:
         self.injected += other.injected
         self.problems += other.problems
 
-    def text(self, seconds: float) -> str:
-        """Say it all."""
+    @property
+    def kinds(self) -> Counter[str]:
+        """How often each kind of fault was injected."""
         kinds: Counter[str] = Counter()
         for name, count in self.injected.items():
             kinds[name.split(":")[0]] += count
+        return kinds
+
+    def figures(self) -> dict[str, Any]:
+        """The figures, for programs."""
+        return {
+            "runs": self.runs,
+            "starts": self.lives,
+            "batches": self.batches,
+            "calls": self.steps,
+            "refused": self.refused,
+            "faults": dict(self.kinds),
+            "problems": len(self.problems),
+        }
+
+    def text(self, seconds: float) -> str:
+        """Say it all."""
+        kinds = self.kinds
         lines = [
             f"{self.runs:,} histories in {seconds:.0f} s ({self.runs / seconds * 60:,.0f} a "
             f"minute): {self.lives:,} starts, {self.batches:,} batches, {self.steps:,} system "

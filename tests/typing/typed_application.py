@@ -300,5 +300,6 @@ long_ones, short_ones = lines.key_by(word).branch(is_long)
 reveal_type(long_ones)  # T: KeyedPipeline[str, str]
 reveal_type(short_ones.to(count))  # T: KeyedPipeline[str, tuple[str, int]]
 numbers.branch(is_long)  # E: arg-type
+reveal_type(lines.key_by(word).batch(10))  # T: KeyedPipeline[str, list[str]]
 output = wallaroo.StdoutSinkConfig()
 wallaroo.build_application("both", texts.to_sink(output), long_ones.to_sink(output))

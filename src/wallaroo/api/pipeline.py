@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import PurePath
-from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
 from wallaroo.api.times import hours
 from wallaroo.api.windows import RangeWindows
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.gathering import gather
 from wallaroo.graph.nodes import (
     BranchNode,
     CollectNode,
@@ -63,7 +64,9 @@ from wallaroo.steps import (
 )
 from wallaroo.user_frames import user_place
 from wallaroo.windows.late import is_late, late_event, no_late_events
-from wallaroo.windows.step import WindowStep
+
+if TYPE_CHECKING:
+    from wallaroo.windows.step import WindowStep
 
 # how far an event's time may be ahead of its receipt, unless it is said otherwise
 MAX_AHEAD = hours(24)
@@ -248,6 +251,16 @@ class Pipeline(Generic[T]):
         """An equal pipeline.  Pipelines never change, so this is needed by old code only."""
         return type(self)(self._node)
 
+    def _repr_svg_(self) -> str:
+        """What there is so far as a drawing, for notebooks."""
+        from wallaroo.graph.svg import svg
+
+        return svg(self._node)
+
+    def _repr_html_(self) -> str:
+        """The same, for those that prefer HTML."""
+        return f"<div>{self._repr_svg_()}</div>"
+
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} ending in {type(self._node).__name__} at {self._node.place}>"
@@ -411,6 +424,29 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         spec = JoinSpec(max_age, how)
         return _joined(self, right, LatestJoin(combine or pair, name, on_error, spec, user_place()))
 
+    def batch(
+        self: KeyedPipeline[K, Event], n: int, *, within: int | None = None, name: str = "batch"
+    ) -> KeyedPipeline[K, list[Event]]:
+        """Give the events of each key in lists of ``n``, in their order; a list with fewer when its
+        first event has waited for ``within`` by the clock (``wallaroo.seconds(1)`` and its like),
+        and when all input has ended.
+
+        What waits is state: it survives crashes, and comes once.  The clock is read once for each
+        batch that is committed, so no list comes earlier or more exactly than such batches.  One
+        list of the events of *all* keys: ``collect()`` before it; lists of whatever came together,
+        without keys and without waiting, are what ``@wallaroo.batch_computation`` gets.
+        """
+        place = user_place()
+        if type(n) is not int or n < 1:
+            what = f"n={n!r} is no number of events."
+            fix = "Give it a whole number of 1 or more, as batch(100, within=wallaroo.seconds(1))."
+            raise WallarooParameterError(Problem(f"step '{name}'", place, what, fix))
+        if within is not None and (type(within) is not int or within <= 0):
+            what = f"within={within!r} is no span of time."
+            fix = "Write it as wallaroo.seconds(5), wallaroo.milliseconds(200) or the like."
+            raise WallarooParameterError(Problem(f"step '{name}'", place, what, fix))
+        return KeyedPipeline(StepNode(self._node, gather(n, within, name, place), place))
+
     @overload
     def join_windows(
         self: KeyedPipeline[K, Event],
@@ -485,6 +521,8 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         It comes right after that step.  Both pipelines are given to ``build_application``; late
         events are not dropped, counted or written as dead letters then.
         """
+        from wallaroo.windows.step import WindowStep  # loaded where windows are used
+
         place = user_place()
         node = self._node
         step = node.step if isinstance(node, StepNode) else None

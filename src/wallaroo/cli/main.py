@@ -73,7 +73,11 @@ def main(arguments: Sequence[str], commands: Sequence[Any] = COMMANDS) -> int:
     """Run ``wallaroo`` with these arguments and return its exit code; only argparse's own exits
     leave as SystemExit.
     """
-    options = build_parser(commands).parse_args(arguments)
+    return carry_out(build_parser(commands).parse_args(arguments), arguments)
+
+
+def carry_out(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Call the handler of a command line; return its exit code, with every error printed."""
     try:
         return int(options.handler(options) or 0)
     except KeyboardInterrupt:

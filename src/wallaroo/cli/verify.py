@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import shutil
 import signal
 import sys
@@ -30,10 +31,17 @@ from wallaroo.verify.killer import Deed
 from wallaroo.verify.namespaces import why_not
 from wallaroo.verify.plain_receiver import BEHAVIOURS as RECEIVERS
 from wallaroo.verify.processes import Kind
+from wallaroo.verify.result import Result
 from wallaroo.verify.scaling import CHANGES, FAILURES, every_pair
 from wallaroo.verify.undisturbed import Observed
 
 PAIRS_WORKERS_MAX = 5  # growing by two twice
+ON_SPARK = "spark"
+IN_PROCESS = "in-process"
+# of a run without Spark: commits are few, so that output that waits is listed
+IN_PROCESS_OPTIONS = ("--batch-time", "0.5", "--retain-commits", "2")
+IN_PROCESS_PROGRAM = ("wallaroo.cli.run.in_process",)
+IN_PROCESS_KINDS = (Kind.DRIVER, Kind.INGRESS, Kind.EGRESS)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -157,7 +165,27 @@ def add_parser(subparsers: Any) -> None:
         help="a plain TCP receiver of this behaviour instead of the resuming one; outputs may come "
         "again there, in order, and none may be lost (--app sequence)",
     )
+    add(
+        "--host",
+        choices=(ON_SPARK, IN_PROCESS),
+        default=ON_SPARK,
+        help="in-process: without Spark, batches run in the driver; a start takes a second, and "
+        "ingress, egress, disk and recovery are the same (default: %(default)s)",
+    )
+    add(
+        "--together",
+        type=int,
+        default=1,
+        metavar="N",
+        help="do so many at once, before recovery is waited for (default: %(default)s)",
+    )
     add("--quiet", action="store_true", help="print the results only")
+    add(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="append the figures of each application to this file, as a line of JSON",
+    )
     parser.set_defaults(handler=verify_command)
 
 
@@ -213,6 +241,11 @@ def verify_command(options: argparse.Namespace) -> int:
         raise _wrong(
             "--latency low takes one machine, and --changes a cluster.", "Leave one of them away."
         )
+    if options.host == IN_PROCESS and (options.latency == "low" or options.changes):
+        raise _wrong(
+            "--host in-process has no --latency low and no --changes: both take Spark.",
+            "Leave --host away.",
+        )
     if Deed.PARTITION in options.deeds:
         _refuse_with_partitions(options)
     cases = list(CASES) if options.app == "all" else [Path(options.app).stem]
@@ -225,12 +258,15 @@ def verify_command(options: argparse.Namespace) -> int:
             seed=options.seed,
             seconds=options.seconds,
             rate=options.rate,
-            kinds=options.only,
+            kinds=_kinds(options),
             deeds=options.deeds,
+            together=max(1, options.together),
             own=own,
             is_plain=options.receiver is not None,
         )
-        if options.latency != "normal":
+        if options.host == IN_PROCESS:
+            chosen = replace(chosen, run_options=IN_PROCESS_OPTIONS, program=IN_PROCESS_PROGRAM)
+        elif options.latency != "normal":
             on_host = (*chosen.run_options, "--latency", options.latency)
             chosen = replace(chosen, run_options=on_host)
         with _workplace(options.keep, case) as folder:
@@ -243,12 +279,30 @@ def verify_command(options: argparse.Namespace) -> int:
             else:
                 result = verify(chosen, folder, options.quiet, options.receiver or "")
             print(result.text(), flush=True)
+            if options.json is not None:
+                _write_figures(options, result)
             if not result.is_clean:
                 print(f"  everything is in {folder}", flush=True)
             elif options.keep is None:
                 shutil.rmtree(folder, ignore_errors=True)
         is_clean = is_clean and result.is_clean
     return 0 if is_clean else 1
+
+
+def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
+    """Return what can be killed on the host."""
+    there: tuple[Kind, ...] = IN_PROCESS_KINDS
+    if options.host == ON_SPARK:
+        is_low = options.latency == "low"
+        there = tuple(kind for kind in Kind if not (is_low and kind is Kind.PLANNER))
+    kinds = tuple(kind for kind in options.only if kind in there)
+    if not kinds:
+        named = ", ".join(kind.value for kind in options.only)
+        raise _wrong(
+            f"--only {named}: such a run has no process of these kinds.",
+            f"Name some of {', '.join(kind.value for kind in there)}.",
+        )
+    return kinds
 
 
 def _own_case(options: argparse.Namespace) -> type[Case] | None:
@@ -313,6 +367,22 @@ def _refuse_with_partitions(options: argparse.Namespace) -> None:
     reason = why_not()
     if reason:
         raise _wrong(f"--deeds partition: {reason}.", "Run it as root on Linux.")
+
+
+def _write_figures(options: argparse.Namespace, result: Result) -> None:
+    how = {
+        "host": options.host if options.host == IN_PROCESS else f"{options.latency} latency",
+        "receiver": options.receiver or "resuming",
+        "app": options.app,
+    }
+    line = json.dumps({**how, **result.figures()})
+    try:
+        with options.json.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+    except OSError as error:
+        raise PeerError(
+            f"--json {options.json} cannot be written: {error.strerror}. Name another file."
+        ) from error
 
 
 @contextmanager

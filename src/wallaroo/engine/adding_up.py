@@ -53,7 +53,6 @@ class AddingUp:
 
     __slots__ = (
         "_exchange",
-        "_initial",
         "_panes",
         "_partition",
         "_step",
@@ -73,7 +72,6 @@ class AddingUp:
         self._time = time
         assert isinstance(step.spec, RangeWindowSpec)  # ``may_add_up``
         self._panes = Panes(step.spec)
-        self._initial = calls_of(step.aggregation).initial
         self._partition = ""
         self._sums: dict[str, dict[Slot, _Sums]] = {}  # by partition
         self.count = 0
@@ -102,11 +100,6 @@ class AddingUp:
         if found is None:
             found = sums[slot] = _Sums(time.event_ns, time.watermark_ns, {})
         self.by_key = found.by_key
-
-    def begin(self) -> Any:
-        """Return the accumulator for a key's first event."""
-        self.count += 1
-        return self._initial()
 
     def send(self, at_least: int = 1) -> None:
         """Put what was added up into the buckets of the exchange, and begin again; not where it is
@@ -149,7 +142,9 @@ def emit_added_up(
 ) -> Emit:
     """Extract the key and add the event to its accumulator."""
     extract = _collected if extractor is None else extractor.function
-    update = calls_of(step.aggregation).update
+    calls = calls_of(step.aggregation)
+    initial = calls.initial
+    update = calls.update
     key_types = KEY_TYPES
 
     def process(before: Any, event: Any) -> None:
@@ -171,7 +166,8 @@ def emit_added_up(
                     try:
                         accumulator = by_key[key]
                     except KeyError:
-                        accumulator = by_key[key] = adding.begin()
+                        accumulator = by_key[key] = initial()
+                        adding.count += 1
                     changed = update(event, accumulator)
                     if changed is not None:
                         by_key[key] = changed

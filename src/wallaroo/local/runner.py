@@ -15,6 +15,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from wallaroo.engine.adding_up import ADDED_UP_MAX
 from wallaroo.engine.blocks import Block
 from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.engine.keyed_state import Read
@@ -77,13 +78,16 @@ class BatchResult:
 class LocalRunner:
     """Runs batches of a plan; ``state`` holds committed state, pickled, by state step and key."""
 
-    def __init__(self, plan: Plan, values_for: Iterable[str] = ()):
+    def __init__(
+        self, plan: Plan, values_for: Iterable[str] = (), *, added_up_max: int = ADDED_UP_MAX
+    ):
         self.plan = _with_values(plan, frozenset(values_for))
         self._packing = packing_of(plan.serializer)
         self.state: dict[str, dict[Key, bytes]] = {}
         self.entries: dict[str, MemoryEntries] = {}
         self.time = Watermarks()  # as of the last commit
         self.batch = 0  # the next one's number
+        self._added_up_max = added_up_max
 
     def frames(self, source: int, item: Any) -> bytes:
         """Return the frames of one input: a payload is framed, a Wire is taken as it is, a value is
@@ -137,6 +141,7 @@ class LocalRunner:
                 committed,
                 self.batch,
                 time,
+                self._added_up_max,
             )
             if number == 0:
                 feeding = self._feed_frames(level, pieces[task] if pieces else (), result)

@@ -272,7 +272,8 @@ class _Cutter:
         ]
         others = [each for each in consumers if each not in merged]
         if not any(stream.pending for stream in streams):
-            merged, others = [], consumers
+            merged = []
+            others = consumers
         parts = self._parted(streams, len(merged) + bool(others))
         self._hand(node, merged, parts[: len(merged)])
         if others:

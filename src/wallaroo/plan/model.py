@@ -31,7 +31,8 @@ Invariants of a plan:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.steps import Branch, Decoder, Encoder, EventTime, KeyExtractor, Step
@@ -183,44 +184,31 @@ class Plan:
     # sentences for `wallaroo explain`: what the planner left out, and why
     notes: tuple[str, ...] = ()
 
+    # what follows from these, found once: every task of every batch asks for it
+    has_time: bool = field(init=False, compare=False)  # events travel with times
+    has_end: bool = field(init=False, compare=False)  # something is done when input has ended
+    has_blocks: bool = field(init=False, compare=False)  # a step takes rows by the block
+    # how the watermark of each source is found
+    source_times: SourceTimes = field(init=False, compare=False)
+    # how far the watermark of each stage is behind that of the sources: as late as results of the
+    # steps before it may come after their times
+    holds_ns: dict[int, int] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        steps = [step for stage in self.stages for step in stage.steps]
+        for name, value in (
+            ("has_time", any(step.uses_time or step.keeps_entries for step in steps)),
+            ("has_end", any(step.keeps_entries or step.acts_at_end for step in steps)),
+            ("has_blocks", any(step.takes_blocks for step in self.steps)),
+            ("source_times", _source_times(self)),
+            ("holds_ns", _holds_ns(self.stages)),
+        ):
+            object.__setattr__(self, name, value)
+
     @property
     def state_steps(self) -> tuple[str, ...]:
         """Names of all state steps, in order."""
         return tuple(name for stage in self.stages for name in stage.state_steps)
-
-    @property
-    def has_time(self) -> bool:
-        """Whether events travel with their times, and batches have a watermark."""
-        return any(step.uses_time or step.keeps_entries for step in self._placed_steps)
-
-    @property
-    def has_end(self) -> bool:
-        """Whether something is left to be done when all input has ended."""
-        return any(step.keeps_entries or step.acts_at_end for step in self._placed_steps)
-
-    @property
-    def has_blocks(self) -> bool:
-        """Whether a step takes whole blocks of rows."""
-        return any(step.takes_blocks for step in self.steps)
-
-    @property
-    def _placed_steps(self) -> tuple[Step, ...]:
-        return tuple(step for stage in self.stages for step in stage.steps)
-
-    @property
-    def source_times(self) -> SourceTimes:
-        """How the watermark of each source is found."""
-        found = {
-            stage.entry.source: _time_of(self.sources[stage.entry.source], step)
-            for stage in self.stages
-            if isinstance(stage.entry, SourceEntry)
-            for step in stage.steps
-            if isinstance(step, EventTime)
-        }
-        return tuple(
-            (source.config.name, found.get(number, SourceTime()))
-            for number, source in enumerate(self.sources)
-        )
 
     @property
     def step_names(self) -> tuple[str, ...]:
@@ -233,18 +221,6 @@ class Plan:
             for kind in ENTRY_KINDS
         ]
         return (*self.state_steps, *names)
-
-    @property
-    def holds_ns(self) -> dict[int, int]:
-        """How far the watermark of each stage is behind that of the sources: as late as results of
-        the steps before it may come after their times.
-        """
-        holds: dict[int, int] = {}
-        for stage in sorted(self.stages, key=lambda stage: (stage.level, stage.id)):
-            own = holds.setdefault(stage.id, 0) + sum(step.holds_ns for step in stage.steps)
-            for following in following_of(stage):
-                holds[following] = max(holds.get(following, 0), own)
-        return holds
 
     def head_of(self, stage: Stage) -> Stage:
         """The stage that is fed what reaches a branch; any other stage itself."""
@@ -280,6 +256,29 @@ class Plan:
     def levels(self) -> int:
         """How many Spark stages one batch has."""
         return 1 + max(stage.level for stage in self.stages)
+
+
+def _source_times(plan: Plan) -> SourceTimes:
+    found = {
+        stage.entry.source: _time_of(plan.sources[stage.entry.source], step)
+        for stage in plan.stages
+        if isinstance(stage.entry, SourceEntry)
+        for step in stage.steps
+        if isinstance(step, EventTime)
+    }
+    return tuple(
+        (source.config.name, found.get(number, SourceTime()))
+        for number, source in enumerate(plan.sources)
+    )
+
+
+def _holds_ns(stages: Iterable[Stage]) -> dict[int, int]:
+    holds: dict[int, int] = {}
+    for stage in sorted(stages, key=lambda stage: (stage.level, stage.id)):
+        own = holds.setdefault(stage.id, 0) + sum(step.holds_ns for step in stage.steps)
+        for following in following_of(stage):
+            holds[following] = max(holds.get(following, 0), own)
+    return holds
 
 
 def following_of(stage: Stage) -> tuple[int, ...]:

@@ -201,11 +201,8 @@ class Batches:
         with self._committing:
             if self._is_abandoned:
                 raise InternalError(f"batch {job.batch} ended after the run had given it up")
-            # a source that this application does not have keeps its place, should it come back
-            before = self.last.offsets if self.last else {}
-            offsets = {**before, **to_stored(ends)}
             marks = self._times.after(job.time, reports)
-            return self._protocol.commit(job.batch, offsets, reports, phases.end, marks)
+            return self._protocol.commit(job.batch, to_stored(ends), reports, phases.end, marks)
 
     def _attempted(self, job: BatchJob) -> list[TaskReport]:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))

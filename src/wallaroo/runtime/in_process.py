@@ -54,10 +54,13 @@ class InProcessRunner(OnThisMachine):
 
 
 class InProcessHost(InProcessRunner):
-    """A Host (see ``wallaroo.runtime.host``) whose thread plans one batch after the other."""
+    """A Host (see ``wallaroo.runtime.host``) whose thread plans one batch after the other, and
+    pauses after each for ``pause_s``.
+    """
 
-    def __init__(self, tasks: int = 1):
+    def __init__(self, tasks: int = 1, pause_s: float = 0.0):
         super().__init__(tasks)
+        self._pause_s = pause_s
         self._thread: threading.Thread | None = None
         self._batches: Batches | None = None
         self._admitted = Admission()
@@ -89,6 +92,7 @@ class InProcessHost(InProcessRunner):
                     self._is_over.wait(IDLE_S)
                 else:
                     self._batches.run(ends)
+                    self._is_over.wait(self._pause_s)
         except BaseException as error:  # noqa: BLE001  # raised by the thread that polls
             self._failure = error
 

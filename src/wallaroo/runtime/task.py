@@ -125,7 +125,6 @@ class Task:
 
     def __init__(self, job: BatchJob, level: int, index: int, open_state: OpenState):
         self._job = job
-        self._level_number = level
         self._index = index
         self._plan: Plan = plan_of(job.deployment)
         self.attempt = uuid.uuid4().hex[:12]
@@ -134,7 +133,7 @@ class Task:
         self._counts = Counts()
         self._writers: dict[int, SinkWriter] = {}
         self._tally = TaskTally(self._plan, job.batch, job.is_sampled)
-        self._state = self._opened_state(open_state)
+        self._state = self._opened_state(level, open_state)
         self._heard: dict[int, Mapping[int, SourceHeard]] = {}
         self._level = Level(
             self._plan,
@@ -146,10 +145,9 @@ class Task:
             job.time,
         )
 
-    def _opened_state(self, open_state: OpenState) -> StateOfTask | None:
-        if not any(
-            stage.state_steps for stage in self._plan.stages if stage.level == self._level_number
-        ):
+    def _opened_state(self, level: int, open_state: OpenState) -> StateOfTask | None:
+        stages = [stage for stage in self._plan.stages if stage.level == level]
+        if not any(stage.state_steps for stage in stages):
             return None
         started = time.perf_counter()
         state, caught_up = open_state(self._job, self._plan, self._index, self._job.tasks)
@@ -162,12 +160,12 @@ class Task:
     @property
     def heard(self) -> Heard:
         """What level 0 has heard, as far as this task knows it."""
-        return {self._index: self._level.heard} if self._level_number == 0 else self._heard
+        return {self._index: self._level.heard} if self._level.number == 0 else self._heard
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
         """Process everything; yield full blocks as they come, then the rest."""
         feeding = (
-            self._feed_pieces(records) if self._level_number == 0 else self._feed_blocks(records)
+            self._feed_pieces(records) if self._level.number == 0 else self._feed_blocks(records)
         )
         yield from drain(self._level, feeding, self._stage_outputs, leaving=self._tally.leaving)
 
@@ -196,7 +194,7 @@ class Task:
         return feed_blocks(
             self._level,
             self._plan,
-            self._level_number,
+            self._level.number,
             self._index,
             blocks,
             self._tally.block_feeder,
@@ -242,11 +240,11 @@ class Task:
         if self._state is not None:
             job = self._job
             storage = job.deployment.storage
-            name = f"{job.batch}.{self._level_number}.{self._index}.{self.attempt}"
+            name = f"{job.batch}.{self._level.number}.{self._index}.{self.attempt}"
             delta = self._written(name)
             if (
                 job.writes_snapshots
-                and job.state_level == self._level_number
+                and job.state_level == self._level.number
                 and job.committed >= 0
             ):
                 due = due_groups(
@@ -264,7 +262,7 @@ class Task:
         }
         effects = self._level.effects
         return TaskReport(
-            level=self._level_number,
+            level=self._level.number,
             task=self._index,
             attempt=self.attempt,
             consumed=self.consumed,
@@ -279,7 +277,7 @@ class Task:
             errors=effects.failures.counts,
             samples=tuple(effects.failures.samples),
             worker=worker_name(),
-            heard=self._level.heard if self._level_number == 0 else {},
+            heard=self._level.heard if self._level.number == 0 else {},
             due_ns=effects.due_ns() if effects.stores else None,
             stage_events=self._tally.stage_events,
             edges=self._tally.edges,

@@ -26,6 +26,7 @@ from wallaroo.verify.killer import Deed, Kill, schedule
 from wallaroo.verify.ledger import Faults
 from wallaroo.verify.load import Load, Send
 from wallaroo.verify.nemesis import SIGNALS, Nemesis
+from wallaroo.verify.orders import Orders
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised, describe
@@ -61,6 +62,7 @@ class VerifyOptions:
     rate: float = 2000.0  # events per second and source
     kinds: tuple[Kind, ...] = tuple(Kind)
     deeds: tuple[Deed, ...] = (Deed.KILL,)
+    together: int = 1  # so many at once
     own: type[Case] | None = None  # a user's oracle, for an application that is not in CASES
     is_plain: bool = False  # whether the receiver is a plain TCP one, which cannot say what it has
     # fault points, such as commit.before:3: the first starts of the run kill themselves there
@@ -69,6 +71,7 @@ class VerifyOptions:
     # of each source: so many events, where that is not up to the disturbances
     events: tuple[tuple[str, int], ...] = ()
     run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
+    program: tuple[str, ...] = ("wallaroo", "run")  # the module that runs it, and what comes first
 
 
 @dataclass(slots=True)
@@ -90,7 +93,7 @@ class Verification:
     _commits: CommitLog = field(init=False)
     _killed_at: dict[Kind, float] = field(default_factory=dict)  # kills not recovered from yet
     _mark: tuple[int, int] = (-1, 0)  # last commit and bytes received when the last kill struck
-    _explained_until: float = 0.0  # monotonic seconds: an end before is explained by a deed
+    _explained: list[float] = field(default_factory=list)  # until when a deed explains an end
 
     def __post_init__(self) -> None:
         options = self.options
@@ -108,7 +111,11 @@ class Verification:
         plain = ports[: len(sources)]
         acked = ports[len(sources) :]
         self._run = Supervised(
-            self._arguments(plain, acked), self.folder / "run.log", self.say, options.faults
+            self._arguments(plain, acked),
+            self.folder / "run.log",
+            self.say,
+            options.faults,
+            program=options.program,
         )
         self._nemesis = Nemesis(
             self._run,
@@ -117,6 +124,7 @@ class Verification:
             self,
             self._result,
             self.say,
+            Orders(self.folder / "orders"),
             is_low_latency="low" in options.run_options,
         )
         self._loads = [
@@ -206,6 +214,7 @@ class Verification:
                 self.options.seed,
                 self.options.kinds,
                 deeds=self.options.deeds,
+                together=self.options.together,
             ),
             1,
         ):
@@ -222,9 +231,9 @@ class Verification:
             if planned.deed in SIGNALS:
                 self._killed_at.setdefault(planned.kind, time.monotonic())
 
-    def expect_end(self, seconds: float = float("inf")) -> None:
-        """A deed explains the next end of the run, if it comes within that time."""
-        self._explained_until = max(self._explained_until, time.monotonic() + seconds)
+    def expect_end(self, seconds: float) -> None:
+        """A deed explains one end of the run, if it comes within that time."""
+        self._explained = sorted([*self._explained, time.monotonic() + seconds])
 
     def _finish(self) -> None:
         for load in self._loads if not self.options.events else ():
@@ -312,14 +321,16 @@ class Verification:
                 raise load.error
 
     def _judge_end(self) -> None:
-        is_explained = self._nemesis.after_end() or time.monotonic() < self._explained_until
+        now = time.monotonic()
+        self._explained = [until for until in self._explained if until > now]
+        is_explained = self._nemesis.after_end() or bool(self._explained)
         code = self._run.code
         is_planned = self._run.starts <= len(self.options.faults)
         if code == BLAMES_ITSELF or not (is_explained or is_planned):
             self._result.ended_by_itself.append(
                 f"{describe(code)} (start {self._run.starts}); see run.log"
             )
-        self._explained_until = 0.0
+        self._explained = self._explained[1:]
 
     def pause(self, seconds: float) -> None:
         """Let the run be for a while, started again where it dies."""

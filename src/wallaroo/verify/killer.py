@@ -19,6 +19,8 @@ WEIGHTS: Mapping[Kind, float] = {
     Kind.DRIVER: 1,
     Kind.JVM: 1,
     Kind.WORKER: 4,
+    Kind.DAEMON: 1,
+    Kind.PLANNER: 2,
     Kind.INGRESS: 7,
     Kind.EGRESS: 7,
 }
@@ -61,9 +63,10 @@ def schedule(
     kinds: Sequence[Kind],
     weights: Mapping[Kind, float] = WEIGHTS,
     deeds: Sequence[Deed] = (Deed.KILL,),
+    together: int = 1,
 ) -> tuple[Kill, ...]:
     """Draw ``count`` kills of ``kinds``: each kind once first, in random order, then by weight;
-    each deed once first, too.
+    each deed once first, too.  ``together`` of them come at once.
 
     >>> [kill.kind.name for kill in schedule(3, 1, [Kind.EGRESS])]
     ['EGRESS', 'EGRESS', 'EGRESS']
@@ -79,8 +82,8 @@ def schedule(
     return tuple(
         Kill(
             kind,
-            chance.uniform(0, PAUSE_S_MAX),
-            number > 0 and chance.random() < HURRIED,
+            chance.uniform(0, PAUSE_S_MAX) if number % together == 0 else 0.0,
+            number > 0 and (chance.random() < HURRIED or number % together > 0),
             chance.random(),
             _possible(drawn_deeds[number], kind, deeds),
             deed_chance.uniform(*HELD_S),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +29,6 @@ from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
 
 TARGET_S_MAX = 120.0  # for a process of the kind to be killed to be there
-ORDER_S_MAX = 15.0  # for a process to take an order; then another point is tried
-ORDER_TRIES = 4
 END_S_MAX = 60.0  # for all processes of a run to be gone before its files are damaged
 POLL_S = 0.02
 CLOCK_STEP_S = 7200.0
@@ -49,8 +48,8 @@ class Scene(Protocol):
     def await_(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         """The same until something is so.  Raises PeerError where it is not in time."""
 
-    def expect_end(self, seconds: float = ...) -> None:
-        """A deed explains the next end of the run, if it comes within that time."""
+    def expect_end(self, seconds: float) -> None:
+        """A deed explains one end of the run, if it comes within that time."""
 
 
 @dataclass(slots=True)
@@ -63,16 +62,16 @@ class Nemesis:
     scene: Scene
     result: Result
     say: Callable[[str], None]
+    orders: Orders
     is_low_latency: bool = False
-    _orders: Orders = field(init=False)
     _chance: random.Random = field(init=False)
     _flips: list[Flip] = field(default_factory=list)  # that are still in the files
     _flipped: set[str] = field(default_factory=set)  # kinds that had their turn
+    _tried: Counter[tuple[Deed, str]] = field(default_factory=Counter)  # points that were chosen
 
     def __post_init__(self) -> None:
-        self._orders = Orders(self.folder / "orders")
         self._chance = random.Random(f"nemesis {self.seed}")
-        self.run.environment.update(self._orders.environment)
+        self.run.environment.update(self.orders.environment)
 
     def do(self, number: int, planned: Kill) -> bool:
         """Do one deed; whether it struck."""
@@ -89,7 +88,7 @@ class Nemesis:
     def _signal(self, number: int, planned: Kill) -> bool:
         pid = self._target(planned)
         if planned.kind in CAUSES and planned.deed is not Deed.HOLD:
-            self.scene.expect_end()
+            self.scene.expect_end(END_S_MAX)
         if not kill(pid, SIGNALS[planned.deed]):
             return False
         self.result.note(planned.kind, planned.deed)
@@ -117,29 +116,45 @@ class Nemesis:
         action = deed.value
         if deed is not Deed.TORN and self._chance.random() < LASTING:
             action += f" {self._chance.uniform(0.5, 5):.1f}"
-        for _ in range(ORDER_TRIES):
-            point = self._chance.choice(POINTS[deed])
-            if self.is_low_latency:
-                point = LOW_LATENCY.get(point, point)
-            self.scene.expect_end(ORDER_S_MAX + FAILED_S_MAX)
-            self._orders.place(point, action)
-            if self._is_taken(point) or not self._orders.withdraw(point):
-                self.result.note_deed(deed, point)
-                self.say(f"{deed.value} {number}: {action} at {point}")
-                return True
-        return False
+        chosen = self._point(deed)
+        every = [point for point in self._points(deed) if point != chosen]
+        self.scene.expect_end(self.orders.chosen_s + self.orders.every_s + FAILED_S_MAX)
+        taken = self._order([chosen], action, self.orders.chosen_s)
+        taken = taken or self._order(every, action, self.orders.every_s)
+        for point in taken:
+            self.result.note_deed(deed, point)
+            self.say(f"{deed.value} {number}: {action} at {point}")
+        return bool(taken)
 
-    def _is_taken(self, point: str) -> bool:
-        until = time.monotonic() + ORDER_S_MAX
-        while time.monotonic() < until:
-            if self._orders.is_taken(point):
-                return True
+    def _points(self, deed: Deed) -> list[str]:
+        points = POINTS[deed]
+        return sorted(
+            {LOW_LATENCY.get(each, each) if self.is_low_latency else each for each in points}
+        )
+
+    def _point(self, deed: Deed) -> str:
+        """Choose a point at which this was done least often, so that all get their turn."""
+        points = self._points(deed)
+        least = min(self._tried[deed, point] for point in points)
+        fewest = [p for p in points if self._tried[deed, p] == least]
+        point = self._chance.choice(fewest)
+        self._tried[deed, point] += 1
+        return point
+
+    def _order(self, points: list[str], action: str, seconds: float) -> list[str]:
+        """Have the first process that passes one of the points do it; return where it was done:
+        seldom at two, where processes were quick.
+        """
+        for point in points:
+            self.orders.place(point, action)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not any(map(self.orders.is_taken, points)):
             self.scene.pause(POLL_S)
-        return False
+        return [point for point in points if not self.orders.withdraw(point)]
 
     def _step_clock(self, number: int) -> bool:
         seconds = self._chance.uniform(-CLOCK_STEP_S, CLOCK_STEP_S)
-        self._orders.step_clock(seconds)
+        self.orders.step_clock(seconds)
         self.result.note_deed(Deed.CLOCK, "back" if seconds < 0 else "ahead")
         self.say(f"clock {number}: {seconds:+.0f} s")
         return True
@@ -149,7 +164,7 @@ class Nemesis:
     def _flip_bit(self, number: int) -> bool:
         """End the run, flip a bit, let it be started again."""
         processes = list(table(self.run.pid))
-        self.scene.expect_end()
+        self.scene.expect_end(END_S_MAX + END_S_MAX)
         kill(self.run.pid, self._chance.choice((signal.SIGKILL, signal.SIGTERM)))
         if self.run.wait_for_end(END_S_MAX) is None:
             raise PeerError(f"The run did not end within {END_S_MAX:.0f} s: {self.run.tail()}")

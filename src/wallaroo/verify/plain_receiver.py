@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 import time
 from types import TracebackType
@@ -21,24 +22,34 @@ BEHAVIOURS = (
     "slow",  # reads little at a time, with pauses, through a small buffer
     "stalling",  # reads nothing for seconds, now and then
     "half-closing",  # ends its side at once and reads on
+    "dying",  # resets its connection every few seconds, and takes no other one for a moment
 )
 SLOW_BYTES = 4096
 SLOW_S = 0.005
 BUFFER_BYTES = 16 * 1024
 STALL_EVERY_BYTES = 1 << 20
 STALL_S = 4.0
+DIE_EVERY_S = 3.0
+DEAD_S = 0.5
+# it dies when so long nothing came: what its kernel has acknowledged and it has not read would be
+# lost, and no sender of plain TCP could know
+LULL_S = 0.05
+RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: nothing is waited for
 
 
 class PlainReceiver:
     """Listens until the end of its ``with`` block, and serves connections in parallel."""
 
-    def __init__(self, out: BinaryIO, behaviour: str):
+    def __init__(self, out: BinaryIO, behaviour: str, die_every_s: float = DIE_EVERY_S):
         self.count = 0  # bytes of whole lines
         self._out = out
         self._behaviour = behaviour
+        self._die_every_s = die_every_s
         self._writing = threading.Lock()
         self._listener = socket.socket()
         self._connections: list[socket.socket] = []
+        self._dead_until = 0.0  # monotonic seconds
+        self.deaths = 0
 
     @property
     def address(self) -> tuple[str, int]:
@@ -69,10 +80,16 @@ class PlainReceiver:
         with contextlib.suppress(OSError):  # closed at the end
             while True:
                 connection, _ = self._listener.accept()
+                if time.monotonic() < self._dead_until:
+                    _reset(connection)
+                    continue
                 self._connections.append(connection)
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
+        if self._behaviour == "dying":
+            self._serve_until_death(connection)
+            return
         rest = b""
         stall_at = STALL_EVERY_BYTES
         received = 0
@@ -92,6 +109,24 @@ class PlainReceiver:
                     time.sleep(STALL_S)
         connection.close()
 
+    def _serve_until_death(self, connection: socket.socket) -> None:
+        rest = b""
+        dies_at = time.monotonic() + self._die_every_s
+        connection.settimeout(LULL_S)
+        with contextlib.suppress(OSError):
+            while True:
+                try:
+                    if not (chunk := connection.recv(1 << 16)):
+                        break
+                except TimeoutError:
+                    if time.monotonic() < dies_at:
+                        continue
+                    self._dead_until = time.monotonic() + DEAD_S
+                    self.deaths += 1
+                    break
+                rest = self._write(rest + chunk)
+        _reset(connection)
+
     def _write(self, content: bytes) -> bytes:
         """Write the whole lines; return what is left."""
         end = content.rfind(b"\n") + 1
@@ -100,3 +135,9 @@ class PlainReceiver:
             self._out.flush()  # it is judged while this receiver is still there
             self.count += end
         return content[end:]
+
+
+def _reset(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    connection.close()

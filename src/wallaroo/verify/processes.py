@@ -16,7 +16,9 @@ from pathlib import Path
 import psutil
 
 # what forks Python workers: on this machine our own
-DAEMONS = frozenset(["pyspark.daemon", "wallaroo.spark.worker_daemon"])
+OUR_DAEMON = "wallaroo.spark.worker_daemon"
+DAEMONS = frozenset(["pyspark.daemon", OUR_DAEMON])
+PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 class Kind(Enum):
@@ -25,6 +27,8 @@ class Kind(Enum):
     DRIVER = "driver"
     JVM = "jvm"
     WORKER = "worker"
+    DAEMON = "daemon"  # which forks the workers
+    PLANNER = "planner"  # of the micro-batch host
     INGRESS = "ingress"
     EGRESS = "egress"
 
@@ -78,6 +82,10 @@ def kind_of(process: Process, parent: Process | None) -> Kind | None:
         return Kind.EGRESS
     if _is_daemon(command) and parent is not None and _is_daemon(parent.command):
         return Kind.WORKER  # the daemon's own parent is the JVM
+    if OUR_DAEMON in command:
+        return Kind.DAEMON
+    if PLANNER in command:
+        return Kind.PLANNER
     return None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from wallaroo.verify.killer import Deed
 from wallaroo.verify.ledger import Faults
@@ -65,6 +66,30 @@ class Result:
                 "--seconds out"
             )
         return "exactly once"
+
+    def figures(self) -> dict[str, Any]:
+        """What was done and found, for programs."""
+        faults = self.faults
+        return {
+            "case": self.case,
+            "seed": self.seed,
+            "verdict": self.verdict,
+            "disturbances": self.disturbances,
+            "deeds": {deed.value: count for deed, count in self.deeds.items()},
+            "processes": {kind.value: count for kind, count in self.kills.items() if count},
+            "places": [[deed.value, at, count] for (deed, at), count in self.places.items()],
+            "refused": sum(self.refused.values()),
+            "starts": self.starts,
+            "events": self.events,
+            "outputs": self.outputs,
+            "repeated": self.repeated,
+            "lost": faults.lost,
+            "duplicated": faults.duplicated,
+            "out_of_order": faults.out_of_order,
+            "wrong": faults.wrong + faults.wrong_state,
+            "ended_by_itself": len(self.ended_by_itself),
+            "seconds": round(self.seconds, 1),
+        }
 
     def text(self) -> str:
         """All figures, examples of what is wrong, and the verdict."""

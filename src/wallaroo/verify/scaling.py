@@ -118,7 +118,7 @@ class ScalingVerification(Verification):
             self.cluster.restart_master()
             self._mark = self._position()
         elif change == "driver":
-            self.expect_end()
+            self.expect_end(PROGRESS_S_MAX)
             kill(self._run.pid)
             self._count(Kind.DRIVER)
         else:

@@ -36,6 +36,7 @@ class Supervised:
     starts: int = 0
     ends: list[int] = field(default_factory=list)  # exit codes
     environment: dict[str, str] = field(default_factory=dict)  # of the run, besides this process's
+    program: Sequence[str] = ("wallaroo", "run")  # the module that runs it, and what comes first
     _process: subprocess.Popen[bytes] | None = None
     _fruitless: int = 0
     _begin: int = 0  # where in the log the last start begins
@@ -57,7 +58,7 @@ class Supervised:
             self._begin = log.tell()
             log.write(b"--- start %d\n" % self.starts)
             log.flush()
-            command = [sys.executable, "-m", "wallaroo", "run", *self.arguments]
+            command = [sys.executable, "-m", *self.program, *self.arguments]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )

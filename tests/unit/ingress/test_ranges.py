@@ -18,7 +18,7 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.ingress.process import Feeders
+from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.range_server import client as remote_module
 from wallaroo.range_server.client import RemoteSpool
 from wallaroo.range_server.server import RangeConfig, RangeServer, write_range_config
@@ -159,7 +159,7 @@ def test_without_being_asked_to_nothing_is_served(running: Running) -> None:
 def test_every_run_has_a_secret_of_its_own_that_does_not_stay_on_the_disk(tmp_path: Path) -> None:
     runs = [Feeders(), Feeders()]
     for number, feeders in enumerate(runs):
-        feeders.start([], tmp_path / str(number), serve_on="127.0.0.1")
+        feeders.start([], tmp_path / str(number), Feeding(serve_on="127.0.0.1"))
         assert list((tmp_path / str(number)).iterdir()) == []
         feeders.stop()
     assert len({feeders.range_secret for feeders in runs}) == 2
@@ -257,12 +257,14 @@ def test_a_port_that_is_taken_or_a_host_that_is_elsewhere_is_reported(tmp_path: 
             PeerError, match=f"ranges cannot be served on 127.0.0.1:{port}: Address already in use"
         ):
             Feeders().start(
-                [], tmp_path, log=lambda line: None, serve_on="127.0.0.1", serve_port=port
+                [],
+                tmp_path,
+                Feeding(log=lambda line: None, serve_on="127.0.0.1", serve_port=port),
             )
     with pytest.raises(
         PeerError, match=r"cannot be served on 192\.0\.2\.1:0: .*Name an address of this host"
     ):
-        Feeders().start([], tmp_path, log=lambda line: None, serve_on="192.0.2.1")
+        Feeders().start([], tmp_path, Feeding(log=lambda line: None, serve_on="192.0.2.1"))
     assert list(tmp_path.iterdir()) == []
 
 

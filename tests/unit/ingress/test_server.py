@@ -19,7 +19,7 @@ from tests.unit.ingress.conftest import Running, same, tcp, wait_until
 from wallaroo.errors import PeerError
 from wallaroo.framing import Framing, frame, line_framing
 from wallaroo.ingress.acks import COUNT, hello
-from wallaroo.ingress.process import Feeders
+from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import write_tail
 from wallaroo.steps import Decoder
@@ -198,7 +198,9 @@ def test_a_port_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
             match=f"source 'In' cannot listen on 127.0.0.1:{port}: Address already in use",
         ):
             Feeders().start(
-                [TCPSourceConfig("In", "127.0.0.1", port, same)], tmp_path, log=lambda line: None
+                [TCPSourceConfig("In", "127.0.0.1", port, same)],
+                tmp_path,
+                Feeding(log=lambda line: None),
             )
 
 

@@ -21,7 +21,7 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Json
 from wallaroo.sources import HTTPSourceConfig
-from wallaroo.sources.http.server import Door, serve
+from wallaroo.sources.http.server import Endpoint, serve
 from wallaroo.sources.inbox import Inbox
 
 Eventually = Callable[..., None]
@@ -96,10 +96,10 @@ def test_the_answer_comes_when_everything_is_stored(feed: tuple[Any, int]) -> No
 
 def test_what_is_not_stored_in_time_is_to_be_sent_again(eventually: Eventually) -> None:
     (port,) = free_ports(1)
-    door = Door("hooks", "/hook", TOKEN, max_size=1000, is_lines=True, stored_s=0.05)
+    endpoint = Endpoint("hooks", "/hook", TOKEN, max_size=1000, is_lines=True, stored_s=0.05)
     inbox = Inbox()
     server = threading.Thread(
-        target=serve, args=(("127.0.0.1", port), door, inbox, None), daemon=True
+        target=serve, args=(("127.0.0.1", port), endpoint, inbox, None), daemon=True
     )
     server.start()
     eventually(lambda: _answers(port), "it listens", 60)

@@ -41,6 +41,8 @@ STARTING_POLL_S = 0.1  # while the run starts: phases are timed by looking
 PHASE_SHOWN_S = 0.5  # shorter phases are not worth a line
 LAST_STOP_S = 30.0  # how long a run may take to stop after the watching loop itself failed
 
+Start = Callable[[Application, argparse.Namespace], RunHandle]
+
 
 def add_parser(subparsers: Any) -> None:
     """Add ``run`` to the commands."""
@@ -66,13 +68,18 @@ def parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]
 
 def run_command(arguments: argparse.Namespace) -> int:
     """Run the application until it ends or is stopped; return the exit code, or raise its error."""
+    return run_with(_start, arguments)
+
+
+def run_with(start: Start, arguments: argparse.Namespace) -> int:
+    """The same for a run that ``start`` begins."""
     options, application_args = parse(arguments)
     _check_summary(options.summary)
     application = load_application(options.app, application_args)
     if options.dead_letters is not None:
         application = application.with_dead_letters(FileSinkConfig(options.dead_letters))
     confirm_fresh(options)
-    execute(lambda: _start(application, options), options)
+    execute(lambda: start(application, options), options)
     return 0
 
 

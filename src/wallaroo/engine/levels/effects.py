@@ -84,11 +84,10 @@ class Effects:
         """Return when the first thing is due that is left, in event and in processing time."""
         times: list[int] = []
         clocks: list[int] = []
-        holds_ns = self._plan.holds_ns
         for stage in self._plan.stages:
             if stage.level != self._level:
                 continue
-            hold_ns = holds_ns[stage.id]
+            hold_ns = self._plan.holds_ns[stage.id]
             for step in stage.steps:
                 store = self.stores.get(step.step_name)
                 if store is not None:

@@ -41,6 +41,7 @@ class Level:
         committed: Committed = NOTHING_COMMITTED,
         batch: int = -1,
         time: BatchTime = NO_TIME,
+        added_up_max: int = ADDED_UP_MAX,
     ):
         self.number = level
         self._plan = plan
@@ -54,6 +55,7 @@ class Level:
         }
         self._blocks = BlockHeads(self._stages)
         self._receipt_ms = 0  # the newest so far
+        self._added_up_max = added_up_max
 
     def feed_frames(
         self,
@@ -127,7 +129,7 @@ class Level:
             return self.feed_payloads(source, run, receipt_ms), ()
         payloads = frame_splitter(head.framing)(run) if isinstance(run, bytes) else run
         built = self._stages.built[stage.id]
-        if self._stages.has_time or built.has_hooks:
+        if self._plan.has_time or built.has_hooks:
             return self.feed_payloads(source, payloads, receipt_ms, partition, times), ()
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
         timer = StageTimer(self._plan, stage, None, clock)
@@ -187,20 +189,20 @@ class Level:
         """Move time to where it is after the batch's input: operators may emit what was waiting for
         it, also where no input came.
         """
-        if self.number == 0 or not (self._stages.has_time or self._plan.has_end):
+        if self.number == 0 or not (self._plan.has_time or self._plan.has_end):
             return
         after_ns = self._time.after_ns()
         is_final = self._time.is_final
         for stage, built in self._stages.built.items():
             head = self._plan.head_of(self._plan.stages[stage])
-            reached_ns = behind(after_ns, self._stages.holds_ns[head.id])
+            reached_ns = behind(after_ns, self._plan.holds_ns[head.id])
             built.time.reached_ns = reached_ns
             built.advance(TIME_MAX if is_final else reached_ns, is_final)
 
     def drain(self) -> Iterator[tuple[int, Block]]:
         """Yield blocks that are full."""
         for adding in self._stages.adding.values():
-            adding.send(ADDED_UP_MAX)
+            adding.send(self._added_up_max)
         for exchange in self._stages.exchanges.values():
             yield from exchange.drain(self._receipt_ms)
 

@@ -89,7 +89,7 @@ def source_head(stages: LevelStages, stage: Stage, source: int, batch: BatchTime
     built = stages.built[stage.id]
     framing = plan.config.wire_framing
     carried = _carried_times(stages, stage, source)
-    receipts = _receipts(stages, stage, source, batch, carried) if stages.has_time else None
+    receipts = _receipts(stages, stage, source, batch, carried) if stages.plan.has_time else None
     decode_payloads = payloads_head(stages, stage, plan.decoder, built.emit, carried)
     feed_payloads = stages.fused(stage.id, decode_payloads)
     if stages.blocks is not None:
@@ -147,7 +147,7 @@ def _split_and_feed(
 def _carried_times(stages: LevelStages, stage: Stage, source: int) -> CarriedTimes | None:
     """What gives events the times that their records bring along, where they do."""
     _, how = stages.plan.source_times[source]
-    if not (stages.has_time and how.is_carried):
+    if not (stages.plan.has_time and how.is_carried):
         return None
     step = next(step for step in stage.steps if isinstance(step, EventTime))
     rejected = stages.policy(stage)(step.tolerant())

@@ -57,8 +57,6 @@ class LevelStages:
         time: BatchTime,
     ):
         self.plan = plan
-        self.has_time = plan.has_time
-        self.holds_ns = plan.holds_ns
         self.packing = packing_of(plan.serializer)
         of_level = [stage for stage in plan.stages if stage.level == level]
         self.blocks = _block_stages(plan, of_level, self.packing)
@@ -92,7 +90,7 @@ class LevelStages:
             if isinstance(stage.entry, BranchEntry):
                 moments[stage.id] = moments[stage.entry.stage]
             else:
-                began_ns = behind(time.before.watermark_ns, self.holds_ns[stage.id])
+                began_ns = behind(time.before.watermark_ns, self.plan.holds_ns[stage.id])
                 moments[stage.id] = StageTime(time.clock_ns, began_ns)
         return moments
 
@@ -130,7 +128,7 @@ class LevelStages:
             task,
             owners,
             FRAMES if leave.is_raw else self.packing,
-            time if self.has_time else None,
+            time if self.plan.has_time else None,
         )
 
     def build(
@@ -159,9 +157,9 @@ class LevelStages:
             policy,
             around,
             time,
-            self.effects.stores,
-            self._keys_of,
-            self.hold_ns(stage),
+            stores=self.effects.stores,
+            keys_of=self._keys_of,
+            hold_ns=self.hold_ns(stage),
         )
 
     def _added_up_output(self, stage: Stage, policy: Policy, time: StageTime) -> Emit | None:
@@ -175,7 +173,7 @@ class LevelStages:
 
     def hold_ns(self, stage: Stage) -> int:
         """Return how far a stage's watermark is behind that of the stage that is fed."""
-        return self.holds_ns[stage.id] - self.holds_ns[self.plan.head_of(stage).id]
+        return self.plan.holds_ns[stage.id] - self.plan.holds_ns[self.plan.head_of(stage).id]
 
     def policy(self, stage: Stage) -> Policy:
         """Return the policies of a stage's steps; a stage that reads a source can name it."""

@@ -17,7 +17,6 @@ class LevelTime:
 
     def __init__(self, plan: Plan, level: int, batch: BatchTime):
         self._plan = plan
-        self._sources = plan.source_times
         self._comes_first = plan.has_time and level == 1  # of those after a shuffle
         self._batch = batch
         self._heard: Heard = {}
@@ -27,14 +26,14 @@ class LevelTime:
         """Take what all tasks of level 0 have heard, before blocks are fed."""
         self._heard = heard
         if self._comes_first:
-            self._settled = settled_sources(self._batch, self._sources, heard)
+            self._settled = settled_sources(self._batch, self._plan.source_times, heard)
 
     def settled(self, block: Block) -> Block:
         """Return a block of level 0 with the watermarks that its place in its source gives it."""
         entry = self._plan.head_of(self._plan.stages[block.origin]).entry
         if not block.partitions or not isinstance(entry, SourceEntry) or not self._comes_first:
             return block
-        _, how = self._sources[entry.source]
+        _, how = self._plan.source_times[entry.source]
         floors = self._settled[entry.source].floors[block.producer]
         return with_floors(block, floors, how.is_receipt)
 
@@ -45,4 +44,4 @@ class LevelTime:
 
     def after_ns(self) -> int:
         """Return the watermark after the batch's input."""
-        return after_batch(self._batch, self._sources, self._heard).watermark_ns
+        return after_batch(self._batch, self._plan.source_times, self._heard).watermark_ns

@@ -17,6 +17,7 @@ from wallaroo.engine.operators import (
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
+from wallaroo.gathering import Gather
 from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, Side, WindowJoin
 from wallaroo.steps import (
     Computation,
@@ -44,6 +45,7 @@ OPERATORS: dict[type[Step], Build] = {
     WindowJoin: joins.build_in_windows,
     Dedupe: joins.build,
     Side: computation.build,
+    Gather: state_computation_multi.build,
 }
 
 

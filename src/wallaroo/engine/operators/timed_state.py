@@ -28,7 +28,6 @@ from wallaroo.steps import StateComputationMulti
 # keys that a task lets expire per batch and step, some 0.15 s of work; the next batch goes on
 EXPIRED_MAX = 5_000
 _LAST_USE = "last use"
-TouchKey = Callable[[Key], None]
 
 
 def build(step: Any, site: Site) -> Operator:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from wallaroo.framing import Framing
 from wallaroo.sources.file.cutting import PAYLOAD_BYTES_MAX, cutter_of
 from wallaroo.sources.interface import FedBy, Line, SourceConfig
-from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
+
+if TYPE_CHECKING:
+    from wallaroo.sources.log import LogContext, SourceLog
 
 
 def _text(payload: bytes) -> str:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
-from wallaroo.framing import Framing
-from wallaroo.kafka_names import brokers_text
+from wallaroo.errors import missing_library
+from wallaroo.kafka_names import LOG_LEVELS, brokers_text
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
@@ -38,6 +37,9 @@ class KafkaSourceConfig(SourceConfig[Event]):
     retention removed records that were not processed yet.  With ``until_now`` the source ends at
     what the topics hold when the run begins.  ``options`` are librdkafka's, for TLS, SASL and
     tuning. Needs confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
+
+    In the API of 2017, ``KafkaSourceConfig(topic, brokers, log_level, decoder)``, it gets its
+    pipeline's name; the log level is not used.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -57,6 +59,10 @@ class KafkaSourceConfig(SourceConfig[Event]):
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if self.brokers in LOG_LEVELS:  # the form of 2017
+            object.__setattr__(self, "brokers", self.topic)
+            object.__setattr__(self, "topic", self.name)
+            object.__setattr__(self, "name", "")
         topics = (self.topic,) if isinstance(self.topic, str) else tuple(self.topic)
         if not topics or not all(isinstance(topic, str) and topic for topic in topics):
             raise self._wrong(
@@ -90,11 +96,6 @@ class KafkaSourceConfig(SourceConfig[Event]):
             fix = f"Write {' or '.join(map(repr, choices))}."
             raise self._wrong(f"{what}={value!r} is unknown.", fix)
 
-    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
-        return WallarooParameterError(
-            Problem(f"KafkaSourceConfig(name={self.name!r})", "", what, fix)
-        )
-
     @property
     def label(self) -> str:
         return f"kafka {','.join(self.topic)}"
@@ -103,21 +104,15 @@ class KafkaSourceConfig(SourceConfig[Event]):
     def has_plain_payloads(self) -> bool:
         return not self.with_metadata
 
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing()  # records need none
-
     def open_log(self, context: LogContext) -> SourceLog:
         """Return the log.  Raises PeerError where confluent-kafka is missing."""
         try:
             # it imports confluent-kafka, which is optional
             from wallaroo.sources.kafka.log import KafkaLog, Subscription
         except ImportError as error:
-            raise PeerError(
-                f"Source '{self.name}' ({self.label}) needs confluent-kafka, which cannot be "
-                f"imported: {error}. Install it wherever the driver and workers run: "
-                f"pip install 'wallaroo-spark[kafka]'."
-            ) from error
+            user = f"Source '{self.name}' ({self.label})"
+            where = "wherever the driver and workers run"
+            raise missing_library(user, "confluent-kafka", "kafka", error, where) from error
         start = self.start
         return KafkaLog(
             Subscription(

@@ -49,7 +49,6 @@ HEAD_S = 0.005  # a head younger than this is not asked for again
 RETRY_S = 1.0  # after a broker has not answered
 PUBLISH_S = 1.0  # between two commits of offsets to the group
 PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
-EARLIEST = "earliest"
 LATEST = "latest"
 STORED = "stored"
 

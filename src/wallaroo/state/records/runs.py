@@ -52,7 +52,6 @@ class Run:
     ends: list[int] = field(default_factory=list)
     snapshots: tuple[SnapshotRef, ...] | None = None  # of the last record
     damage: str = ""  # what is wrong after the last record
-    is_unfinished: bool = False  # whether there is something after the last record
 
     @property
     def name(self) -> str:
@@ -85,7 +84,6 @@ class Run:
 
     def _next(self, content: bytes) -> Commit | None:
         at = self.end
-        self.is_unfinished = at < len(content)
         line_end = content.find(b"\n", at, at + HEAD_BYTES_MAX)
         if line_end < 0 and len(content) - at < HEAD_BYTES_MAX:
             return None

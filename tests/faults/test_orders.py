@@ -1,0 +1,88 @@
+"""Disk faults that are ordered from a running process: where they strike, and what is counted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from wallaroo.faults import TAKEN
+from wallaroo.verify.killer import Deed, Kill
+from wallaroo.verify.nemesis import POINTS, Nemesis
+from wallaroo.verify.orders import Orders
+from wallaroo.verify.processes import Kind
+from wallaroo.verify.result import Result
+from wallaroo.verify.supervised import Supervised
+
+
+class Scene:
+    """A run that goes on."""
+
+    def __init__(self) -> None:
+        self.expected: list[float] = []
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def await_(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        raise AssertionError(what)
+
+    def expect_end(self, seconds: float) -> None:
+        self.expected.append(seconds)
+
+
+@contextmanager
+def passing(orders: Path, point: str) -> Iterator[None]:
+    """A process that passes one point all the time."""
+    is_over = threading.Event()
+
+    def pass_it() -> None:
+        while not is_over.wait(0.002):
+            if (orders / point).exists():
+                (orders / point).rename(orders / f"{point}{TAKEN}")
+
+    thread = threading.Thread(target=pass_it)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def doer(folder: Path, **seconds: float) -> Nemesis:
+    run = Supervised([], folder / "run.log")
+    orders = Orders(folder / "orders", **seconds)
+    return Nemesis(run, folder, 1, Scene(), Result("case", 1), lambda line: None, orders)
+
+
+def deed(kind: Deed) -> Kill:
+    return Kill(Kind.DRIVER, 0.0, False, 0.5, kind)
+
+
+def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(tmp_path: Path) -> None:
+    """The order then goes to all other points, and the first process that passes one takes it."""
+    nemesis_ = doer(tmp_path, chosen_s=0.05)
+    with passing(tmp_path / "orders", "storage.write"):
+        assert all(nemesis_.do(number, deed(Deed.EIO)) for number in range(4))
+    assert nemesis_.result.deeds == {Deed.EIO: 4}
+    assert nemesis_.result.places == {(Deed.EIO, "storage.write"): 4}
+    assert [
+        file.name for file in (tmp_path / "orders").iterdir() if file.name in POINTS[Deed.EIO]
+    ] == []
+
+
+def test_what_no_process_took_is_not_counted(tmp_path: Path) -> None:
+    """And waits for none."""
+    nemesis_ = doer(tmp_path, chosen_s=0.05, every_s=0.05)
+    assert not nemesis_.do(1, deed(Deed.ENOSPC))
+    assert nemesis_.result.disturbances == 0
+
+
+def test_every_point_gets_its_turn(tmp_path: Path) -> None:
+    """The one that was tried least often is tried next."""
+    nemesis_ = doer(tmp_path)
+    points = [nemesis_._point(Deed.TORN) for _ in range(2 * len(POINTS[Deed.TORN]))]
+    assert all(points.count(point) == 2 for point in POINTS[Deed.TORN])
