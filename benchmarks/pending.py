@@ -39,7 +39,7 @@ IDLE_WANTED = 0.01  # of a core
 KEYS = 1_000_000
 STAYING = 10_000
 MINUTE_S = 60.0
-BATCH = 20_000  # events
+BATCH = 150_000  # events: about a second
 SETTLED = 70  # batches in which every key group has had a snapshot, and old files were removed
 IDLE_S = 30.0
 
@@ -128,7 +128,7 @@ def _expiry(report: Report, folder: Path, port: int, args: argparse.Namespace) -
     run = _new_run(expiring, port, root, host)
     loads.fill_spool(run.root, "Leaving", _frames((key, 0) for key in range(args.keys)), args.keys)
     staying = _frames((number * 7919 % STAYING, 0) for number in range(200_000))
-    loads.fill_spool(run.root, "Staying", staying, 40_000_000)
+    loads.fill_spool(run.root, "Staying", staying, 15_000_000)
     with runs.started(run):
         run.wait_started(runs.STILL_S_MAX)
         began = time.monotonic()

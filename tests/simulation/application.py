@@ -29,6 +29,7 @@ class Kind(Enum):
 
     TOTALS = "totals"  # a running total per key
     WINDOWS = "windows"  # sliding windows of event time
+    ADDED_UP = "added up"  # the same, added up before the shuffle
     TIMERS = "timers"  # a timer per event
     JOIN = "join"  # each event of the left source with the newest of the right one at its time
 
@@ -105,6 +106,12 @@ class Values(wallaroo.Aggregation[Event, list[int], str]):
         return f"{key} {window.start // MILLISECOND} {sorted(values)}"
 
 
+class AddedUp(Values):
+    """The same, in parts."""
+
+    adds_up_exactly = True
+
+
 def joined(left: Event, right: Event | None) -> str:
     """Say what met."""
     return f"{left[0]} {left[1]} {left[2]} {right[1] if right else '-'}"
@@ -143,4 +150,4 @@ def _answers(kind: Kind, left: Any, right: Any) -> Any:
     if kind is Kind.TIMERS:
         return merged.to(remind)
     windows = wallaroo.range_windows(RANGE * MILLISECOND).with_slide(SLIDE * MILLISECOND)
-    return merged.to(windows.over(Values))
+    return merged.to(windows.over(AddedUp if kind is Kind.ADDED_UP else Values))

@@ -187,6 +187,11 @@ reveal_type(lines.key_by(word).to(repeat))  # T: KeyedPipeline[str, bytes]
 reveal_type(lines.key_by(word).to(wallaroo.range_windows(1).with_slide(1).over(Longest)))
 # T: KeyedPipeline[str, bytes]
 reveal_type(lines.key_by(word).to(wallaroo.session_windows(1).over(Longest())))
+windowed = lines.key_by(word).to(wallaroo.range_windows(1).over(Longest))
+# T: tuple[KeyedPipeline[str, bytes], KeyedPipeline[str, Any]]
+reveal_type(windowed.with_late_events())
+# T: KeyedPipeline[str, tuple[str | None, str | None]]
+reveal_type(lines.key_by(word).join_windows(lines.key_by(word), wallaroo.range_windows(1)))
 reveal_type(lines.collect())  # T: KeyedPipeline[str, str]
 reveal_type(lines.merge(numbers))  # T: Pipeline[str | int]
 reveal_type(lines.merge(numbers).to(show))  # T: Pipeline[str]

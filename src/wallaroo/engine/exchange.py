@@ -5,11 +5,10 @@ Where it runs: pure (in workers).
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from wallaroo.engine.blocks import BLOCK_EVENTS_MIN, Block
+from wallaroo.engine.blocks import BLOCK_EVENTS_MIN, Block, pack_times
 from wallaroo.engine.keys import Key, group_of_key, normalize_key
 from wallaroo.engine.operators.interface import StageTime
 from wallaroo.engine.packing import Column, Packing, pack
@@ -31,7 +30,7 @@ Route = tuple[Any, Bucket, Bucket, Callable[[Any], None]]
 class StampedKeys:
     """Takes keys into a list, and with each the time of its event.
 
-    ``add_key``, ``add_time`` and ``add_watermark`` are what ``append`` consists of.
+    ``keys``, ``times`` and ``watermarks`` are the lists that it appends to.
     """
 
     __slots__ = (
@@ -39,33 +38,29 @@ class StampedKeys:
         "_partition",
         "_runs",
         "_time",
-        "_times",
-        "_watermarks",
-        "add_key",
-        "add_time",
-        "add_watermark",
+        "keys",
+        "times",
+        "watermarks",
     )
 
     def __init__(self, keys: list[Any], time: StageTime):
-        self.add_key = keys.append
+        self.keys = keys
         self._time = time
-        self._times = array("q")
-        self._watermarks = array("q")
+        self.times: list[int] = []
+        self.watermarks: list[int] = []
         self._partition = ""
         self._began = 0  # where the events of that partition begin
         self._runs: list[tuple[str, int]] = []
-        self.add_time = self._times.append
-        self.add_watermark = self._watermarks.append
 
     def append(self, key: Key) -> None:
         """Take the key of the event that is being processed."""
-        self.add_key(key)
-        self.add_time(self._time.event_ns)
-        self.add_watermark(self._time.watermark_ns)
+        self.keys.append(key)
+        self.times.append(self._time.event_ns)
+        self.watermarks.append(self._time.watermark_ns)
 
     def turn(self, partition: str) -> None:
         """What is stamped from here on comes from this partition."""
-        count = len(self._times)
+        count = len(self.times)
         if count > self._began:
             self._runs.append((self._partition, count - self._began))
             self._began = count
@@ -74,9 +69,9 @@ class StampedKeys:
     def take(self) -> tuple[bytes, bytes, tuple[tuple[str, int], ...]]:
         """Return times and watermarks, packed, and the runs of partitions; begin again in place."""
         self.turn(self._partition)
-        taken = self._times.tobytes(), self._watermarks.tobytes(), tuple(self._runs)
-        del self._times[:]
-        del self._watermarks[:]
+        taken = pack_times(self.times), pack_times(self.watermarks), tuple(self._runs)
+        self.times.clear()
+        self.watermarks.clear()
         self._runs.clear()
         self._began = 0
         return taken

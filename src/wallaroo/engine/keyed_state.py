@@ -49,8 +49,6 @@ class KeyedState:
     def drop(self, key: Key) -> None:
         """Remove the state of a key; its next event meets a new object."""
         self.live.pop(key, None)
-        if key not in self._stored:
-            self._stored[key] = self._read(key)
         self._dropped[key] = None
 
     def has(self, key: Key) -> bool:
@@ -72,8 +70,9 @@ class KeyedState:
                 part = unpicklable_part(state, self._dumps)
                 why = f"; {part}. Keep only picklable values in the state" if part else ""
                 blame(self.step, f"state of key {shorten(key)}{why}", error)
-            if raw != self._stored[key]:
+            if raw != self._stored.get(key):
                 yield key, raw
         for key in self._dropped:
-            if key not in self.live and self._stored[key] is not None:
+            # a key that was not read may have had none: removing nothing costs less than reading
+            if key not in self.live and self._stored.get(key, b"") is not None:
                 yield key, None

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
 from wallaroo.engine.ordered_keys import (
+    KEY_BYTES_MAX,
     TIME_MAX,
     TIME_MIN,
     Sub,
@@ -184,8 +185,9 @@ class Entries:
     def _read(self, key: Key, sub: Sub) -> bytes | None:
         group, encoded = self._groups.locate(key)
         stored = entry_key(encoded, sub)
-        found = self._reader.get(group, stored)
-        raw = None if found is None else split_entry(stored, found)[2]
+        raw = self._reader.get(group, stored)
+        if raw is not None and len(encoded) > KEY_BYTES_MAX:
+            raw = split_entry(stored, raw)[2]
         self._note(key, sub, raw)
         return raw
 
@@ -230,7 +232,7 @@ class DueIndex:
         self._is_stored: dict[bytes, bool] = {}  # of rows for which that is known
         self._group_of: dict[bytes, int] = {}
         self._added: list[bytes] = []  # a heap of stored keys; may name rows that are gone
-        self._taken_to_ns = TIME_MIN  # no stored row up to here is left
+        self._left = encode_time(TIME_MIN)  # no stored row before it is left
 
     def add(self, time_ns: int, key: Key, sub: Sub, added_at_ns: int = TIME_MIN) -> None:
         """Note that ``sub`` of ``key`` is due at a time; the same again changes nothing."""
@@ -263,6 +265,7 @@ class DueIndex:
                 due = self._rows[stored]
             else:
                 stored, group, value = following
+                self._left = stored
                 following = next(committed, None)
                 if stored in self._rows:
                     continue  # taken, discarded, or added again: then it is in the heap
@@ -272,13 +275,13 @@ class DueIndex:
             if due is not None:
                 self._rows[stored] = None
                 yield due
-        self._taken_to_ns = max(self._taken_to_ns, up_to_ns)
+        if up_to_ns < TIME_MAX:
+            self._left = max(self._left, encode_time(up_to_ns + 1))
 
     def _committed(self, up_to_ns: int = TIME_MAX) -> Iterator[tuple[bytes, int, bytes]]:
-        low = encode_time(self._taken_to_ns)
         high = b"\xff" * 9 if up_to_ns == TIME_MAX else encode_time(up_to_ns + 1)
         return heapq.merge(
-            *(self._of_group(group, low, high) for group in range(*self._groups[:2]))
+            *(self._of_group(group, self._left, high) for group in range(*self._groups[:2]))
         )
 
     def _of_group(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, int, bytes]]:

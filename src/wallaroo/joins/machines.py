@@ -15,7 +15,7 @@ tasks:
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
@@ -28,6 +28,7 @@ from wallaroo.windows.spec import FINAL_WATERMARK
 
 OPEN = Slot(AT_END, 0)
 LEFT_HOW = "left"
+Passed = tuple[int, Any, Any, Any]
 _time = itemgetter(0)
 Emit = Callable[[Any, Any, int, int], None]  # key, result, its time, the watermark before it
 Failed = Callable[[Any, BaseException, Any], None]
@@ -137,36 +138,52 @@ class IntervalMachine(_Machine):
 
 
 class LatestMachine(_Machine):
-    """The state of a key: (time, event) of each event of the left side that waits for the
-    watermark, and of the right side's newest ones, both in order; of one time, as they came.
+    """The state of a key: times and events of the left side that wait for the watermark, then those
+    of the right side's newest ones, four lists; each side is in order, of one time as they came.
+
+    ``sided``: what takes the events of each side.  ``emit_passed`` takes what the watermark has
+    passed, in order: time, key, event, and the value at its time or None.
     """
 
-    def __init__(self, *given: Any):
+    def __init__(self, *given: Any, emit_passed: Callable[[list[Passed]], None]):
         super().__init__(*given)
-        self.process = self._build_process()
+        self._emit_passed = emit_passed
+        self.sided = (self._taking(LEFT), self._taking(RIGHT))
 
-    def _build_process(self) -> Callable[[Any, tuple[int, Any]], None]:
+    def _empty(self) -> Any:
+        return [[], [], [], []]
+
+    def process(self, key: Any, sided: tuple[int, Any]) -> None:
+        """Keep an event of either side."""
+        side, event = sided
+        self.sided[side](key, event)
+
+    def _taking(self, side: int) -> Callable[[Any, Any], None]:
         """Keep each event: until the watermark passes it, the value at its time is not known."""
         now = self._now
         open_ = self._open
         state_of = self._state
         too_late = self._too_late
+        times_at = 2 * side
+        events_at = times_at + 1
 
-        def process(key: Any, sided: tuple[int, Any]) -> None:
+        def process(key: Any, event: Any) -> None:
             time = now.event_ns
             if time < now.watermark_ns:
-                too_late(key, sided[1])
+                too_late(key, event)
             else:
                 try:
                     state = open_[key]
                 except KeyError:
                     state = state_of(key)
-                side, event = sided
-                kept = state[side]
-                if not kept or kept[-1][0] <= time:
-                    kept.append((time, event))
+                times = state[times_at]
+                if not times or times[-1] <= time:
+                    times.append(time)
+                    state[events_at].append(event)
                 else:
-                    insort(kept, (time, event), key=_time)
+                    place = bisect_right(times, time)
+                    times.insert(place, time)
+                    state[events_at].insert(place, event)
 
         return process
 
@@ -175,43 +192,45 @@ class LatestMachine(_Machine):
         states = self._touched(watermark)
         is_left = self._spec.how == LEFT_HOW
         oldest = FINAL_WATERMARK if self._spec.within_ns is None else self._within
-        ready: list[tuple[int, Any, Any, Any]] = []
+        passed: list[Passed] = []
         for key in in_order(states):
-            lefts, rights = states[key]
-            end = bisect_left(lefts, watermark, key=_time)  # which is before all of that time
+            times, events, values_at, values = states[key]
+            end = bisect_left(times, watermark)  # which is before all of that time
             if end:
                 at = 0
-                count = len(rights)
-                for time, event in lefts[:end]:
-                    while at < count and rights[at][0] <= time:
+                count = len(values)
+                for time, event in zip(times[:end], events, strict=False):
+                    while at < count and values_at[at] <= time:
                         at += 1
-                    if at and time - rights[at - 1][0] <= oldest:
-                        ready.append((time, key, event, rights[at - 1][1]))
+                    if at and time - values_at[at - 1] <= oldest:
+                        passed.append((time, key, event, values[at - 1]))
                     elif is_left:
-                        ready.append((time, key, event, None))
-                del lefts[:end]
-            self._prune(rights, watermark)
-            if not lefts and not rights:
+                        passed.append((time, key, event, None))
+                del times[:end]
+                del events[:end]
+            self._prune(values_at, values, watermark)
+            if not times and not values:
                 self._live.discard(OPEN, key)
-        ready.sort(key=_time)  # those of one time stay in the order of keys
-        for time, key, event, value in ready:
-            self._result(key, event, value, time, time)
+        passed.sort(key=_time)  # those of one time stay in the order of keys
+        self._emit_passed(passed)
 
-    def _prune(self, rights: list[tuple[int, Any]], watermark: int) -> None:
+    def _prune(self, times: list[int], values: list[Any], watermark: int) -> None:
         """Keep the newest value that the watermark has passed, and all after it."""
-        passed = bisect_left(rights, watermark, key=_time)
-        del rights[: passed if watermark == FINAL_WATERMARK else max(0, passed - 1)]
-        is_aging = bool(passed and rights) and self._spec.within_ns is not None
-        if is_aging and rights[0][0] + self._within < watermark:
-            del rights[0]
+        passed = bisect_left(times, watermark)
+        gone = passed if watermark == FINAL_WATERMARK else max(0, passed - 1)
+        is_aging = gone < len(times) and passed and self._spec.within_ns is not None
+        if is_aging and times[gone] + self._within < watermark:
+            gone += 1
+        del times[:gone]
+        del values[:gone]
 
     def next_due(self, slot: Slot, state: Any) -> int:
         """When the next event of the left side is passed, or the newest value is too old."""
-        lefts, rights = state
-        if lefts:
-            return int(lefts[0][0]) + 1
-        if rights and self._spec.within_ns is not None:
-            return int(rights[0][0]) + self._within + 1
+        times, _, values_at, _ = state
+        if times:
+            return int(times[0]) + 1
+        if values_at and self._spec.within_ns is not None:
+            return int(values_at[0]) + self._within + 1
         return AT_END
 
 

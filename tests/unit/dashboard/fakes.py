@@ -14,7 +14,7 @@ from wallaroo.engine.sampling import StageSample, StepSample
 from wallaroo.metrics.details import StateSize
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.progress import Recovery
-from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus
+from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus, StepTime, TimeStatus
 
 WORDS = ("the", "and", "to", "of", "<img src=x onerror=window.hurt=1>", "liberty", "people")
 EVIL = "<script>window.hurt = 1</script><img src=x onerror='window.hurt=1'>"
@@ -44,6 +44,8 @@ class BusyRun:
         )
         self.meter.set_workers(WORKERS)
         self.meter.set_moved(MOVED)
+        behind = TimeStatus(self._began - 2.5, 2.5, "source 'words', partition 3", 4, 1)
+        self.meter.set_step_times((StepTime("count", behind),))
         self.meter.enter("running")
         for _ in range(seconds):
             self.tick()

@@ -55,6 +55,12 @@ def test_every_view_shows_the_run_and_fits_the_width(page: Any) -> None:
         assert width <= page.viewport_size["width"], view
 
 
+def test_watermarks_are_shown_with_what_they_go_by(page: Any) -> None:
+    card = page.locator("section", has=page.get_by_role("heading", name="Event time"))
+    card.get_by_text("source 'words', partition 3").wait_for()
+    card.get_by_text("2.50 s").wait_for()
+
+
 def test_text_of_the_application_never_becomes_markup(page: Any) -> None:
     for view in ("errors", "workers"):
         go(page, view)

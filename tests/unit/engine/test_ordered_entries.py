@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -156,6 +157,8 @@ steps = st.lists(
         st.tuples(st.just("add"), st.integers(0, 50), keys, subs),
         st.tuples(st.just("discard"), st.integers(0, 50), keys, subs),
         st.tuples(st.just("take"), st.integers(0, 50)),
+        st.tuples(st.just("take some"), st.integers(0, 50), st.integers(0, 3)),
+        st.tuples(st.just("scan"), keys),
         st.tuples(st.just("commit")),
         st.tuples(st.just("crash")),
     ),
@@ -191,6 +194,19 @@ def test_a_store_does_what_dictionaries_would(actions: list[tuple[Any, ...]]) ->
             assert len(taken) == len(wanted)
             assert [row[0] for row in taken] == sorted(row[0] for row in wanted)
             due -= wanted
+        elif kind == "take some":
+            some = {row[:3] for row in islice(store.due.take(rest[0]), rest[1])}
+            wanted = {row for row in due if row[0] <= rest[0]}
+            assert some <= wanted
+            assert len(some) == min(rest[1], len(wanted))
+            left = wanted - some
+            assert max((row[0] for row in some), default=0) <= min(
+                (row[0] for row in left), default=50
+            )
+            due -= some
+        elif kind == "scan":
+            found = {sub: value for (key, sub), value in entries.items() if key == rest[0]}
+            assert dict(store.entries.scan(rest[0])) == found
         else:
             if kind == "commit":
                 committed.commit(store)

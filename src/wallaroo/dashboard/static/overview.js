@@ -32,13 +32,14 @@ export class Overview {
     ];
     this.sources = h("div");
     this.sinks = h("div");
+    this.times = h("div");
     this.latency = h("div");
     this.element = h("div", { class: "stack" },
       this.tiles,
       h("div", { class: "row" }, h("h2", {}, "History"), h("span", { class: "grow" }), this.spans),
       h("div", { class: "grid2" }, this.charts.map((chart) => chart.element)),
       h("div", { class: "grid2" }, this.sources, this.sinks),
-      this.latency);
+      this.times, this.latency);
     this.rows = [];
     this.choose(span);
   }
@@ -80,6 +81,8 @@ export class Overview {
     draw(this.tiles, [status, sample], () => this.makeTiles(status, sample));
     draw(this.sources, status.sources, () => card("Sources", this.sourceTable(status.sources)));
     draw(this.sinks, status.sinks, () => card("Sinks", this.sinkTable(status.sinks)));
+    const times = timed(status);
+    draw(this.times, times, () => times.length ? card("Event time", this.timeTable(times)) : []);
     draw(this.latency, status.latency, () =>
       card("Latency since the start, receipt to output", this.latencyTable(status.latency)));
   }
@@ -133,6 +136,17 @@ export class Overview {
     ]));
   }
 
+  timeTable(times) {
+    return table([{ title: "" }, { title: "watermark" }, { title: "behind the clock", num: true },
+      { title: "goes by" }],
+    times.map(({ kind, name, time }) => [
+      h("div", {}, name, h("div", { class: "quiet small" }, kind)),
+      time.watermark === null ? "none yet" : new Date(time.watermark * 1000).toLocaleString(),
+      time.lag_s === null ? "" : ms(Math.max(0, time.lag_s) * 1000),
+      h("span", { class: "wrap" }, time.held_by),
+    ]));
+  }
+
   latencyTable(latency) {
     const names = ["p50_ms", "p95_ms", "p99_ms", "p999_ms", "p9999_ms", "max_ms"];
     const titles = ["p50", "p95", "p99", "p99.9", "p99.99", "max"];
@@ -140,4 +154,13 @@ export class Overview {
       ...titles.map((title) => ({ title, num: true }))],
     latency.map((one) => [one.pipeline, whole(one.count), ...names.map((name) => ms(one[name]))]));
   }
+}
+
+// Sources and steps that have a watermark.
+function timed(status) {
+  return [
+    ...status.sources.filter((one) => one.time)
+      .map((one) => ({ kind: "source", name: one.name, time: one.time })),
+    ...(status.step_times ?? []).map((one) => ({ kind: "step", name: one.step, time: one.time })),
+  ];
 }

@@ -22,6 +22,7 @@ from wallaroo.engine.heads import (
 from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.packing import FRAMES, Kind
+from wallaroo.engine.stage import BuiltStage
 from wallaroo.plan.model import ToExchange
 
 Unpacked = tuple[Any, Any]  # keys, values
@@ -76,10 +77,20 @@ class BlockHeads:
         built = self._stages.built[block.stage]
         leave = self._stages.plan.stages[block.origin].exit
         assert isinstance(leave, ToExchange)
-        emit = built.emit if leave.side is None else emit_sided(leave.side, built.emit)
-        if leave.added_up is not None and built.operators[0].merge is not None:
-            emit = built.operators[0].merge
+        emit = self._entry(leave, built)
         if block.kind is not Kind.FRAMES:
             return emit_timed_events(emit, built.time)
         decoder, failed = self._stages.decoder_of(block)
         return decode_timed(decoder, emit, failed, built.time)
+
+    @staticmethod
+    def _entry(leave: ToExchange, built: BuiltStage) -> Emit:
+        """What takes the events, or what they were made into, at the stage's beginning."""
+        first = built.operators[0] if built.operators else None
+        if first is not None and leave.added_up is not None and first.merge is not None:
+            return first.merge
+        if leave.side is None:
+            return built.emit
+        if first is not None and first.sided:
+            return first.sided[leave.side]
+        return emit_sided(leave.side, built.emit)

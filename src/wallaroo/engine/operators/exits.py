@@ -74,9 +74,9 @@ def emit_timed_by_key(
         try:
             key = extract(event)
             try:
-                own, keys, values, put = routes[key]
+                own, stamps, values, put = routes[key]
             except KeyError:
-                own, keys, values, put = route(key)
+                own, stamps, values, put = route(key)
             if own is None:
                 own = key if type(key) is int else normalize_key(key)
         except BaseException as error:
@@ -90,9 +90,9 @@ def emit_timed_by_key(
             except BaseException as pack_error:
                 not_packed(event, pack_error, before)
             else:
-                keys.add_key(own)
-                keys.add_time(time.event_ns)
-                keys.add_watermark(time.watermark_ns)
+                stamps.keys.append(own)
+                stamps.times.append(time.event_ns)
+                stamps.watermarks.append(time.watermark_ns)
 
     return process
 
@@ -109,18 +109,18 @@ def emit_raw_by_key(
         try:
             key = extract(event)
             try:
-                own, keys, values, _ = routes[key]
+                own, stamps, values, _ = routes[key]
             except KeyError:
-                own, keys, values, _ = route(key)
+                own, stamps, values, _ = route(key)
             if own is None:
                 own = key if type(key) is int else normalize_key(key)
         except BaseException as error:
             failed(event, error, before)
         else:
             values.append(time.payload)
-            keys.add_key(own)
-            keys.add_time(time.event_ns)
-            keys.add_watermark(time.watermark_ns)
+            stamps.keys.append(own)
+            stamps.times.append(time.event_ns)
+            stamps.watermarks.append(time.watermark_ns)
 
     return process
 

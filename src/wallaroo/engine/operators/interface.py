@@ -119,7 +119,8 @@ class Operator:
     """``process`` takes each event.  When the batch has no more input, ``advance`` is called with
     the stage's watermark (``TIME_MAX`` where all input has ended), then ``end`` where all input has
     ended, then ``flush``.  All may emit, and are not called where they are None.  ``merge`` takes
-    what producers made of events (``engine.adding_up``).
+    what producers made of events (``engine.adding_up``), ``sided`` the events of each side of a
+    join.
     """
 
     process: Emit
@@ -127,6 +128,7 @@ class Operator:
     flush: Callable[[], None] | None = None
     end: Callable[[], None] | None = None
     merge: Emit | None = None
+    sided: tuple[Emit, ...] = ()
 
 
 Build = Callable[[Any, Site], Operator]  # a step of the operator's kind, and its site

@@ -7,11 +7,13 @@ engine's entries and time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.engine.fusing import fused
+from wallaroo.engine.operators.interface import Emit, Operator, Site
 from wallaroo.engine.operators.windows import emit_at, late_of
-from wallaroo.joins.machines import DedupeMachine, IntervalMachine, LatestMachine
+from wallaroo.joins.machines import DedupeMachine, IntervalMachine, LatestMachine, Passed
 from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, WindowJoin
 from wallaroo.joins.windows import SIDES, Pairs
 from wallaroo.steps import STOP
@@ -22,7 +24,6 @@ from wallaroo.windows.range_machine import RangeMachine
 
 MACHINES: dict[type[Any], Callable[..., Any]] = {
     IntervalJoin: IntervalMachine,
-    LatestJoin: LatestMachine,
     Dedupe: DedupeMachine,
 }
 
@@ -32,10 +33,39 @@ def build(step: Any, site: Site) -> Operator:
     store = site.store_of(step)
     live = Live(store.entries, store.due)
     late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
-    machine = MACHINES[type(step)](
-        step.function, step.spec, live, site.time, emit_at(site), site.failed, late
-    )
-    return Operator(machine.process, machine.advance, lambda: live.flush(machine.next_due))
+    given = step.function, step.spec, live, site.time, emit_at(site), site.failed, late
+    if isinstance(step, LatestJoin):
+        passed = fused(_emit_passed(step, site))
+        latest = LatestMachine(*given, emit_passed=passed)
+        return _operator(latest, live, latest.sided)
+    return _operator(MACHINES[type(step)](*given), live)
+
+
+def _operator(machine: Any, live: Live, sided: tuple[Emit, ...] = ()) -> Operator:
+    flush = partial(live.flush, machine.next_due)
+    return Operator(machine.process, machine.advance, flush, sided=sided)
+
+
+def _emit_passed(step: LatestJoin[Any], site: Site) -> Callable[[list[Passed]], None]:
+    """Emit results at the times of their events, when the watermark passes these."""
+    function = step.function
+    emit = site.emit
+    failed = site.failed
+    time = site.time
+
+    def run(passed: list[Passed]) -> None:
+        for event_ns, key, event, value in passed:
+            time.event_ns = event_ns
+            time.watermark_ns = event_ns
+            try:
+                output = function(event, value)
+            except BaseException as error:
+                failed((event, value), error, key)
+            else:
+                if output is not None:
+                    emit(key, output)
+
+    return run
 
 
 def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:
@@ -48,7 +78,7 @@ def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:
         SIDES, live, site.time, pairs.emit, site.failed, late and _without_side(late)
     )
     machine = RangeMachine(step.spec.windows, around, site.began_ns)
-    return Operator(machine.process, machine.advance, lambda: live.flush(machine.next_due))
+    return _operator(machine, live)
 
 
 def _without_side(late: Late) -> Late:
