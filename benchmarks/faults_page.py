@@ -1,9 +1,10 @@
-"""Write the figures of docs/faults.md from what verifications and simulations wrote with ``--json``.
+"""Write the figures of docs/faults.md from what verifications and simulations wrote as JSON.
 
     python -m benchmarks.faults_page [--check]
 
-``results/faults.jsonl`` has a line for each run of ``wallaroo verify``, ``results/simulation.jsonl``
-one for each of ``make simulate``.  Nothing in the tables is typed by hand.
+``results/faults.jsonl`` has a line for each run of ``wallaroo verify``,
+``results/simulation.jsonl`` one for each of ``make simulate``.  Nothing in the tables is typed by
+hand.
 
 Where it runs: a process of its own.
 """

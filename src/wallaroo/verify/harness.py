@@ -62,6 +62,7 @@ class VerifyOptions:
     kinds: tuple[Kind, ...] = tuple(Kind)
     deeds: tuple[Deed, ...] = (Deed.KILL,)
     together: int = 1  # so many at once
+    is_enough: Callable[[], bool] = lambda: False  # whether nothing more is to be done
     own: type[Case] | None = None  # a user's oracle, for an application that is not in CASES
     is_plain: bool = False  # whether the receiver is a plain TCP one, which cannot say what it has
     # fault points, such as commit.before:3: the first starts of the run kill themselves there
@@ -216,7 +217,7 @@ class Verification:
             ),
             1,
         ):
-            if time.monotonic() - began > self.options.seconds:
+            if time.monotonic() - began > self.options.seconds or self.options.is_enough():
                 break
             self._strike(number, planned)
 
