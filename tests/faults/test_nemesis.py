@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from wallaroo.cli.main import build_parser
-from wallaroo.cli.verify import verify_command
+from wallaroo.cli.verify import Enough, verify_command
 from wallaroo.errors import WallarooParameterError
 from wallaroo.verify import plain_receiver
 from wallaroo.verify.killer import HELD_S, Deed, schedule
@@ -121,6 +121,16 @@ def test_an_application_of_ones_own_needs_an_oracle(tmp_path: Path) -> None:
     oracle = tmp_path / "their_oracle.py"
     with pytest.raises(WallarooParameterError, match="no subclass"):
         verify_command(_options("--app", str(application), "--oracle", f"{oracle}:Other"))
+
+
+def test_the_first_interrupt_ends_the_disturbances_and_the_second_one_the_verification() -> None:
+    """What was done so far is to get its verdict."""
+    enough = Enough()
+    assert not enough.is_set()
+    enough.hear(2, None)
+    assert enough.is_set()
+    with pytest.raises(KeyboardInterrupt):
+        enough.hear(2, None)
 
 
 def test_what_a_run_does_not_have_cannot_be_killed() -> None:
