@@ -37,8 +37,8 @@ partitions: setup  ## Cut the network between hosts (namespaces, as root) under 
 simulate: setup  ## Simulate 10,000 histories with failing disks and processes (SIMULATE="--seeds 100000", "--points")
 	@PYTHONPATH=src $(PYTHON) -m tests.simulation $(or $(SIMULATE),--seeds 10000)
 
-endpoints: setup  ## Kill an application and the systems at its ends, Kafka and PostgreSQL, read what came out (ENDS="--faults 500")
-	@PYTHONPATH=src $(PYTHON) -m tests.endpoints $(or $(ENDS),--faults 500)
+endpoints: setup  ## Kill an application and the systems at its ends, read what came out (ENDS="--faults 100")
+	@PYTHONPATH=src $(PYTHON) -m tests.endpoints $(or $(ENDS),--faults 100)
 
 scaling: setup  ## Grow, shrink and break a cluster under load, in all orders, compare with an oracle
 	@$(PYTHON) -m wallaroo verify --app sequence --changes pairs $(SCALING)

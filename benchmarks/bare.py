@@ -1,6 +1,12 @@
 """The bare loop: the functions of an application called in a plain Python loop, by itself on one
 core.  It is the limit of what an engine in Python can do per event.
 
+    python -m benchmarks.bare NAME
+
+prints ``ready``, waits for a line, and prints the events per second of one turn of the loop: that
+is how it runs on all cores at once.  Cores that share what a core is made of, as those of virtual
+machines often do, are slower together than one of them is alone.
+
 Where it runs: the benchmark's process, or anywhere.  Payloads are cut out of their frames already;
 nothing is read, shipped, stored or sent.
 """
@@ -8,12 +14,17 @@ nothing is read, shipped, stored or sent.
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from subprocess import PIPE
 from typing import Any
 
 from benchmarks import loads
+from benchmarks.machine import cores
 from wallaroo.framing import Framing, frame_splitter
 
 REPEATS = 100  # of the Bill of Rights in a turn of the loop
@@ -102,14 +113,49 @@ def word_count(repeats: int = REPEATS) -> Workload:
     )
 
 
+WORKLOADS = {"Market Spread": market_spread, "Word Count": word_count}
+
+
+def on_all_cores(name: str) -> float:
+    """Return the events per second of bare loops that run on every core at once."""
+    command = [sys.executable, "-m", "benchmarks.bare", name]
+    with ExitStack() as stack:
+        loops = [
+            stack.enter_context(
+                subprocess.Popen(command, text=True, cwd=loads.ROOT, stdin=PIPE, stdout=PIPE)
+            )
+            for _ in range(cores())
+        ]
+        for loop in loops:
+            assert loop.stdout is not None
+            loop.stdout.readline()
+        for loop in loops:
+            assert loop.stdin is not None
+            loop.stdin.write("\n")
+            loop.stdin.flush()
+        return sum(float(loop.communicate()[0]) for loop in loops)
+
+
+def main() -> None:
+    """Run one turn of the loop when asked to."""
+    loads.prepare()
+    workload = WORKLOADS[sys.argv[1]]()
+    bare_us(workload)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(1e6 / bare_us(workload, time.perf_counter), flush=True)
+
+
 def repeated(content: bytes, frame_bytes: int, events: int) -> loads.Frames:
     """So many frames of one length, out of fewer."""
     wanted = events * frame_bytes
     return loads.Frames.of_equal((content * (wanted // len(content) + 1))[:wanted], frame_bytes)
 
 
-def bare_us(workload: Workload) -> float:
-    """CPU time per event of one turn of the loop, in microseconds."""
+def bare_us(workload: Workload, clock: Callable[[], float] = time.process_time) -> float:
+    """CPU time per event of one turn of the loop, in microseconds; by another ``clock``, its
+    time.
+    """
     prepared = [(source.decode, source.payloads()) for source in workload.inputs]
     loop = _events_loop if workload.split is None else _several_loop
     was_enabled = gc.isenabled()
@@ -118,11 +164,11 @@ def bare_us(workload: Workload) -> float:
     try:
         states: dict[Any, Any] = {}
         events = 0
-        began = time.process_time()
+        began = clock()
         for decode, runs in prepared:
             for payloads in runs:
                 events += loop(workload, decode, payloads, states, [])
-        return (time.process_time() - began) / events * 1e6
+        return (clock() - began) / events * 1e6
     finally:
         if was_enabled:
             gc.enable()
@@ -172,3 +218,7 @@ def _several_loop(
             if output is not None:
                 outputs.append(encode(output))
     return count
+
+
+if __name__ == "__main__":
+    main()

@@ -30,9 +30,8 @@ from benchmarks.commands import LOG, market_spread
 from benchmarks.live_tcp import write_files
 from benchmarks.machine import BenchmarkError, Report, cores, median, options, settings_of, slope
 from wallaroo.local_cluster.hosts import free_ports
-from wallaroo.runtime.housekeeping import SWEEP_EVERY
 from wallaroo.spool.format import SEGMENT_BYTES_MAX
-from wallaroo.state.snapshots import SNAPSHOT_EVERY
+from wallaroo.tuning import DEFAULT
 
 CHECKPOINT, SCRATCH = "checkpoint", "tmp"
 READY = b"ready after"  # in the run's log
@@ -43,9 +42,9 @@ GROWTH_MAX = 0.05  # of what is held, in the second half
 # housekeeping looks every 16 batches, so files come and go in steps
 STEP_BYTES, STEP_FILES = 4 * MIB, 64
 # whose deltas are kept: behind the oldest snapshot, retained, not yet swept
-LOG_BATCHES = SNAPSHOT_EVERY + 2 * SWEEP_EVERY
+LOG_BATCHES = DEFAULT.snapshot_every + 2 * DEFAULT.sweep_every
 # batches before the second half: the first rotation of snapshots fills the disk
-SETTLED = 2 * SNAPSHOT_EVERY
+SETTLED = 2 * DEFAULT.snapshot_every
 
 
 @dataclass(frozen=True, slots=True)

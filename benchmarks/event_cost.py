@@ -74,6 +74,7 @@ class Contest:
 
     costs: list[Cost] = field(default_factory=list)
     bare_us: list[float] = field(default_factory=list)
+    bare_at_once: list[float] = field(default_factory=list)  # events/s of loops on all cores
 
     def ratio(self) -> float:
         """All CPU time per event as a multiple of the bare loop's."""
@@ -86,6 +87,17 @@ class Contest:
         return median(
             cost.events_per_s * bare_us / 1e6 / cores()
             for cost, bare_us in zip(self.costs, self.bare_us, strict=True)
+        )
+
+    def busy(self) -> float:
+        """How many cores computed."""
+        return median(cost.events_per_s * cost.total_us / 1e6 for cost in self.costs)
+
+    def share_at_once(self) -> float:
+        """The rate, as a part of that of bare loops that run on all cores at once."""
+        return median(
+            cost.events_per_s / at_once
+            for cost, at_once in zip(self.costs, self.bare_at_once, strict=True)
         )
 
 
@@ -117,10 +129,12 @@ def main() -> int:
             for (name, host, mode), contest in contests.items():
                 workload, application, per_frame = chosen[name]
                 before_us = bare.bare_us(workload)
+                at_once = bare.on_all_cores(name)
                 root = folder / f"{number}-{host}-{name}" if mode == DURABLE else None
                 cost = _measured(session, workload, application, per_frame, root, host, args)
                 contest.costs.append(cost)
                 contest.bare_us.append((before_us + bare.bare_us(workload)) / 2)
+                contest.bare_at_once.append((at_once + bare.on_all_cores(name)) / 2)
                 _say(name, host, mode, contest)
     for name, costs in peers.items():
         report.add(f"{name}, Bytewax: CPU per event", median(each.total_us for each in costs), "us")
@@ -201,7 +215,9 @@ def _say(name: str, host: str, mode: str, contest: Contest) -> None:
     print(
         f"{name}, {host}, {mode}: {cost.total_us:.2f} us CPU per event ({kinds}), "
         f"{cost.total_us / contest.bare_us[-1]:.2f} x bare {contest.bare_us[-1]:.2f}; "
-        f"{cost.events_per_s:,.0f} events/s",
+        f"{cost.events_per_s:,.0f} events/s, "
+        f"{cost.events_per_s * cost.total_us / 1e6:.2f} cores busy; "
+        f"bare loops at once {contest.bare_at_once[-1]:,.0f} events/s",
         flush=True,
     )
 
@@ -228,7 +244,14 @@ def _conclude(report: Report, name: str, contest: Contest, peer: list[Cost]) -> 
             report.add(f"{name}: {kind}", spent_us, "us")
     report.add(f"{name}: CPU / bare loop", contest.ratio(), "", at_most=1 / SHARE_WANTED)
     report.add(f"{name}: events/s", median(each.events_per_s for each in contest.costs), "")
+    report.add(f"{name}: busy", contest.busy(), "cores")
     report.add(f"{name}: share of cores x bare loop", contest.share(), "", at_least=SHARE_WANTED)
+    report.add(
+        f"{name}: share of bare loops on all cores at once",
+        contest.share_at_once(),
+        "",
+        at_least=SHARE_WANTED,
+    )
     if peer:
         pairs = list(zip(contest.costs, peer, strict=True))
         rates = median(own.events_per_s / other.events_per_s for own, other in pairs)

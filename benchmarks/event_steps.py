@@ -24,7 +24,8 @@ from typing import Any
 from benchmarks import bare, loads, runs
 from benchmarks.machine import Report, median, options, settings_of
 from wallaroo.engine.blocks import Block, in_order
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.effects import Committed
+from wallaroo.engine.levels.level import Level
 from wallaroo.engine.packing import FRAMES, PICKLED, Kind, pack
 from wallaroo.framing import Framing, frame_splitter
 from wallaroo.plan.model import Plan
@@ -130,7 +131,7 @@ class Parts:
         def reader(step: str) -> Callable[[Any], Any]:
             return self._state.setdefault(step, {}).get
 
-        return Level(self._plan, number, task, TASKS, reader, self._batch)
+        return Level(self._plan, number, task, TASKS, Committed(reader), self._batch)
 
     def _level_0(self, chunks: list[tuple[int, bytes]]) -> list[tuple[int, Block]]:
         given: list[tuple[int, Block]] = []
@@ -152,7 +153,7 @@ class Parts:
             own = in_order(block for owner, block in given if owner == task)
 
             def take(level: Level = level) -> None:
-                for outputs in level.outputs.values():
+                for outputs in level.effects.outputs.values():
                     outputs.clear()
 
             for _ in drain(level, feed_blocks(level, self._plan, 1, task, own), take):
@@ -162,7 +163,7 @@ class Parts:
 
     def _changes(self, levels: list[Level]) -> None:
         for level in levels:
-            for step, state in level.states.items():
+            for step, state in level.effects.states.items():
                 self._state.setdefault(step, {}).update(state.changes())
 
 

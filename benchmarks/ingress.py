@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from wallaroo.cli.send.sending import of_payloads
-from wallaroo.ingress.process import Feeders
+from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import SpoolReader, folder_of, write_tail
 from wallaroo.steps import Decoder
@@ -51,7 +51,7 @@ def run(path: Path, seconds: float, is_durable: bool) -> tuple[float, float, flo
     with tempfile.TemporaryDirectory() as folder:
         feeders = Feeders()
         source = TCPSourceConfig("In", "127.0.0.1", 0, decoder)
-        host, port = feeders.start([source], Path(folder), is_durable=is_durable)["In"]
+        host, port = feeders.start([source], Path(folder), Feeding(is_durable=is_durable))["In"]
         reader, pid = SpoolReader(folder_of(Path(folder), "In")), feeders.pids["ingress"]
         before, began = cpu_s(pid), time.monotonic()
         command = [sys.executable, "-c", SENDER, host, str(port), str(path), str(seconds)]

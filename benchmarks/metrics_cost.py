@@ -19,8 +19,7 @@ from benchmarks.machine import Report, median, options, settings_of
 from tests.unit.dashboard.fakes import BusyRun
 from wallaroo.cli.application.loading import load_application
 from wallaroo.engine.blocks import Block, in_order
-from wallaroo.engine.keys import Key
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.level import Level
 from wallaroo.metrics.task_tally import RECORDS_EVENTS, TaskTally
 from wallaroo.plan.model import Plan
 from wallaroo.sources.log import Records
@@ -88,7 +87,7 @@ def _task_s(plan: Plan, chunks: Chunks, batch: int, with_tally: bool) -> float:
     began = time.process_time()
     tally = TaskTally(plan, batch)
     blocks: list[Block] = []
-    first = Level(plan, 0, 0, 1, _no_state, batch)
+    first = Level(plan, 0, 0, 1, batch=batch)
     feed = tally.records_feeder(first, RECORDS_EVENTS * len(chunks))
     for source, frames in chunks:
         if with_tally:
@@ -98,17 +97,13 @@ def _task_s(plan: Plan, chunks: Chunks, batch: int, with_tally: bool) -> float:
         drained = first.drain()
         blocks += [block for _, block in (tally.leaving(drained) if with_tally else drained)]
     blocks += [block for _, block in first.finish()]
-    second = Level(plan, 1, 0, 1, _no_state, batch)
+    second = Level(plan, 1, 0, 1, batch=batch)
     take = tally.block_feeder(second, len(blocks)) if with_tally else second.feed_block
     for block in in_order(blocks):
         take(block)
     took = time.process_time() - began
     gc.enable()
     return took
-
-
-def _no_state(step: str) -> Callable[[Key], bytes | None]:
-    return lambda key: None
 
 
 def _median_ms(run: Callable[[], object], times: int = 30) -> float:

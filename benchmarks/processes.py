@@ -9,13 +9,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+WORKERS = "python workers"
 KINDS = (  # what a command line holds -> kind; the first that fits
     ("org.apache.spark", "jvm"),
     ("wallaroo.ingress", "ingress"),
     ("wallaroo.sinks.tcp.egress", "egress"),
-    ("pyspark.daemon", "python workers"),
-    ("wallaroo.spark.worker_daemon", "python workers"),
-    ("pyspark/daemon", "python workers"),
+    ("pyspark.daemon", WORKERS),
+    ("wallaroo.spark.worker_daemon", WORKERS),
+    ("pyspark/daemon", WORKERS),
     ("pyspark", "planner"),
 )
 DRIVER = "driver"
@@ -66,6 +67,22 @@ def cpu_by_kind() -> dict[str, float]:
     return found
 
 
+def cpu_of_workers() -> dict[int, float]:
+    """CPU seconds that each Python worker of this process's runs has taken so far, by pid."""
+    found: dict[int, float] = {}
+    for pid in descendants(os.getpid()):
+        try:
+            if _kind(pid) == WORKERS and _kind(_parent(pid)) == WORKERS:  # not its daemon
+                found[pid] = _cpu_s(pid)
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def _cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     # utime, stime, and those of children that have been waited for
@@ -78,7 +95,7 @@ def descendants(root_pid: int) -> list[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                parent = _parent(int(folder.name))
             except OSError:
                 continue
             children.setdefault(parent, []).append(int(folder.name))

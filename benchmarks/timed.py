@@ -51,7 +51,7 @@ class Seen:
 
 @wallaroo.decoder(pure=True)
 def decode(payload: bytes) -> Event:
-    return unpack(payload)  # type: ignore[return-value]
+    return unpack(payload)
 
 
 def time_of(event: Event) -> int:

@@ -16,15 +16,18 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import wallaroo
 from wallaroo.aggregations import Count
 from wallaroo.engine.failures import stop_on_error
+from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.operators.interface import Site, StageTime
 from wallaroo.engine.operators.windows import build
 from wallaroo.engine.ordered_entries import Groups, StepStore
 from wallaroo.local.entries import MemoryEntries
+from wallaroo.steps import Step
 from wallaroo.windows.spec import NO_WATERMARK
 
 SECOND = wallaroo.seconds(1)
@@ -52,6 +55,14 @@ def batches_of(events: list[Event]) -> list[list[Event]]:
     return [events[at : at + BATCH] for at in range(0, len(events), BATCH)]
 
 
+def _no_state(step: Step) -> KeyedState:
+    raise KeyError("windows have no state object")
+
+
+def _only(store: StepStore, step: Step) -> StepStore:
+    return store
+
+
 def windowed(step: Any, batches: list[list[Event]]) -> int:
     """Run the operator, with a commit after each batch; return how many results there were."""
     committed: dict[str, MemoryEntries] = {}
@@ -70,9 +81,7 @@ def windowed(step: Any, batches: list[list[Event]]) -> int:
             wallaroo.serialize,
             wallaroo.deserialize,
         )
-        site = Site(
-            emit, stop_on_error(step), lambda own: None, time_, lambda own, kept=store: kept
-        )  # type: ignore[arg-type,return-value]  # windows have no state object
+        site = Site(emit, stop_on_error(step), _no_state, time_, partial(_only, store))
         operator = build(step, site)
         process = operator.process
         for key, time_.event_ns, time_.watermark_ns in batch:

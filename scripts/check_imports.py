@@ -29,6 +29,7 @@ GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph 
 # outside of this package.
 _BELOW = (
     "errors",
+    "lines",
     "steps",
     "framing",
     "context",
@@ -39,14 +40,14 @@ _BELOW = (
 )
 _CONFIGS = ("sources", "sinks")
 KNOWS = {
-    "framing": ("errors",),
+    "framing": ("errors", "lines"),
     "graph": (*_BELOW, "graph"),
     "windows": (*_BELOW, "windows"),
     "vectorized": _BELOW,
     "joins": (*_BELOW, "windows", "joins"),
     "check": (*_BELOW, *_CONFIGS, "graph", "check", "windows", "joins"),
     "plan": (*_BELOW, *_CONFIGS, "graph", "check", "plan", "windows"),
-    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine", "windows", "joins"),
+    "engine": (*_BELOW, *_CONFIGS, "graph", "plan", "engine", "windows", "joins", "gathering"),
 }
 # No clock, no threads, no outside world.
 IMPURE = frozenset(
@@ -89,7 +90,14 @@ LAZY = {
         "wallaroo.sinks.tcp.config",
         "wallaroo.sinks.tcp",
     ): "import wallaroo stays fast and loads no logging",
-    ("wallaroo.sinks.file.config", "wallaroo.sinks.file"): "only a driver commits files",
+    ("wallaroo.sinks.file.config", "wallaroo.sinks.file"): "only runs write and commit files",
+    (
+        "wallaroo.api.application",
+        "wallaroo.api.building",
+    ): "import wallaroo stays fast: only who builds needs checks and planner",
+    ("wallaroo.api.application", "wallaroo.graph"): "only notebooks draw",
+    ("wallaroo.api.pipeline", "wallaroo.graph.svg"): "only notebooks draw",
+    ("wallaroo.api.pipeline", "wallaroo.windows.step"): "only who has windows needs them",
     (
         "wallaroo.sinks.postgres.config",
         "wallaroo.sinks.postgres.committer",
@@ -110,7 +118,10 @@ LAZY = {
         "wallaroo.sources.interface",
         "wallaroo.sources.spooled",
     ): "import wallaroo stays fast: only a run opens the log of a source",
-    ("wallaroo.engine.level", "wallaroo.engine.columns"): "only vectorized steps need numpy",
+    (
+        "wallaroo.engine.levels.stages",
+        "wallaroo.engine.columns",
+    ): "only vectorized steps need numpy",
     ("wallaroo.engine.stage", "wallaroo.engine.columns"): "the same",
     ("wallaroo.engine.columns.rows", "polars"): "only steps that ask for its frames need it",
     ("wallaroo.check.batches", "numpy"): "only states of a numpy dtype need it",
@@ -143,6 +154,11 @@ LAZY = {
     ("wallaroo.sources.mqtt.config", "wallaroo.sources.mqtt.subscriber"): "paho-mqtt is optional",
     ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
     ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
+    ("wallaroo.sources.rabbitmq.config", "wallaroo.sources.rabbitmq.consumer"): "pika is optional",
+    ("wallaroo.sinks.rabbitmq.config", "wallaroo.sinks.rabbitmq.committer"): "pika is optional",
+    ("wallaroo.sources.postgres.config", "wallaroo.sources.postgres.table"): "psycopg is optional",
+    ("wallaroo.sinks.mqtt.config", "wallaroo.sinks.mqtt.committer"): "paho-mqtt is optional",
+    ("wallaroo.sinks.http.config", "wallaroo.sinks.http.committer"): "urllib3 is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
     ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",

@@ -9,6 +9,7 @@ what they test lies.
 * No statement assigns several values to several targets (``a, b = 1, 2``); taking a result apart is
   fine.
 * Every path that ARCHITECTURE.md names is there.
+* No test replaces a constant of a module: what a test makes small is a parameter.
 * Every folder of ``tests/unit`` has its namesake in the package, or is listed with its reason.
 
 Where it runs: a check.  Reads files as text; imports nothing of the package.
@@ -28,20 +29,14 @@ ATTRIBUTES_MAX = 12
 ARGUMENTS_MAX = 10
 POSITIONAL_MAX = 8
 NAMED = re.compile(r"`(\w[\w/.]*/[\w/.]*)(?:`| )")  # a path on a page
+CONSTANT = re.compile(r"([\w.]+\.)?[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|([\w.]+\.)?[A-Z]{3,}")
 # Classes that may have more attributes: why.
 LARGE = {
-    "engine.level.Level": "builds the stages of a level and feeds them: to be divided into the two",
-    "cli.receive.receiver.Receiver": "counters and options of one command",
-    "connector_protocol.worker.SourceSession": "one automaton of the protocol",
     "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's class, attributes and all",
-    "ingress.source_store.SourceStore": "what a source's head shows, and where it comes from",
     "runtime.resident.lasting_state.LastingState": "layers of one state and its refresh",
-    "runtime.task.Task": "one task",
-    "sinks.tcp.egress.loop.Egress": "one connection, from its making to its end",
     "sinks.queued_committer.QueuedCommitter": "base of committers with a thread of their own",
+    "sinks.tcp.egress.loop.Egress": "one connection, from its making to its end",
     "spark.resident.host.ResidentHost": "one host's life",
-    "spool.writer.SpoolWriter": "one spool's open files and positions",
-    "steps.Step": "the base of all that users decorate",
     "verify.harness.Verification": "one verification",
 }
 # Folders of tests/unit without a namesake in the package: why.
@@ -100,7 +95,8 @@ def _of_class(name: str, node: ast.ClassDef) -> Iterator[str]:
         elif not _is_setter(method):
             later |= found
     dotted = f"{name}.{node.name}".removeprefix("src.wallaroo.")
-    count = len(created | {each for each in declared if not _is_record(node)})
+    attributes = created | {each for each in declared if not _is_record(node)}
+    count = sum(not each.startswith("__") for each in attributes)  # those are Python's
     if count > ATTRIBUTES_MAX and dotted not in LARGE:
         yield (
             f"{name}:{node.lineno}: {node.name} has {count} attributes, at most {ATTRIBUTES_MAX}; "
@@ -147,6 +143,17 @@ def _stored(method: ast.FunctionDef) -> set[str]:
     }
 
 
+def replaced_constants(name: str, tree: ast.Module) -> Iterator[str]:
+    """Where a test gives a module's constant another value."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+            for argument in node.args[:2]:
+                text = argument.value if isinstance(argument, ast.Constant) else ""
+                if isinstance(text, str) and CONSTANT.fullmatch(text):
+                    constant = text.rpartition(".")[2]
+                    yield f"{name}:{node.lineno}: replaces {constant}; make it a parameter"
+
+
 def misplaced(tests: Path, package: Path) -> Iterator[str]:
     """Folders of tests that are named after nothing in the package."""
     for folder in sorted(path for path in tests.rglob("*") if path.is_dir()):
@@ -173,6 +180,9 @@ def check(root: Path) -> list[str]:
     for path in sorted(package.rglob("*.py")):
         name = ".".join(path.relative_to(package).with_suffix("").parts)
         wrong += complaints(name, ast.parse(path.read_text(encoding="utf-8"), str(path)))
+    for path in sorted((root / "tests").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        wrong += replaced_constants(str(path.relative_to(root)), tree)
     page = root / "ARCHITECTURE.md"
     if page.exists():
         wrong += missing(root, page.read_text(encoding="utf-8"))

@@ -54,13 +54,22 @@ PACE_SECONDS = 3.0  # between two looks at the backlog
 BACKLOG_SECONDS_MAX = 2.5  # of input; a run that keeps up has a batch's second or two
 FASTER, SLOWER = 1.4, 0.6
 STATUS_SECONDS_MAX = 5.0
-START_SECONDS_MAX = 120.0  # Spark's start on a small machine takes about ten
-STILL_SECONDS_MAX = 30.0  # without any new output while some is due
 STOP_SECONDS_MAX = 60.0
-PROBE_SECONDS = 0.5
 POLL_SECONDS = 0.05
 BID_AND_OFFER = struct.Struct(">dd")
 BID_AT = 31  # where bid and offer begin in a rejection's payload
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long the demo waits for the application."""
+
+    start_s: float = 120.0  # Spark's start on a small machine takes about ten
+    still_s: float = 30.0  # without any new output while some is due
+    probe_s: float = 0.5  # between two probes
+
+
+WAITS = Waits()
 
 
 class DemoError(Exception):
@@ -134,14 +143,14 @@ class _Reading(socketserver.StreamRequestHandler):
             payloads.append(self.rfile.read(int.from_bytes(header, "big")))
 
 
-def main() -> int:
+def main(waits: Waits = WAITS) -> int:
     """Run the demo; 0 if every output is right."""
     options = _options()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     try:
         with ExitStack() as stack:
-            return _demo(options, stack)
+            return _demo(options, waits, stack)
     except KeyboardInterrupt:
         print("\nDemo given up.", file=sys.stderr)
         return 130
@@ -150,7 +159,7 @@ def main() -> int:
         return 1
 
 
-def _demo(options: argparse.Namespace, stack: ExitStack) -> int:
+def _demo(options: argparse.Namespace, waits: Waits, stack: ExitStack) -> int:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wallaroo-demo-")))
     receiver = stack.enter_context(_receiving())
     market = Market.of(OPENING.read_bytes(), options.reject_share, options.seed)
@@ -180,9 +189,9 @@ def _demo(options: argparse.Namespace, stack: ExitStack) -> int:
             )
         )
     )
-    probes = _open_market(market, run, receiver, orders_port, quotes_port)
+    probes = _open_market(market, run, receiver, (orders_port, quotes_port), waits)
     streams = Streams(options, (orders_port, quotes_port), pacing, status_port)
-    traffic, oracle = _stream(streams, market, run, receiver, probes)
+    traffic, oracle = _stream(streams, market, run, receiver, probes, waits)
     _stop(run)
     receiver.finish()
     judgement = oracle.judge(receiver.payloads)
@@ -324,33 +333,36 @@ def _open_market(
     market: Market,
     run: subprocess.Popen[str],
     receiver: Receiver,
-    orders_port: int,
-    quotes_port: int,
+    ports: tuple[int, int],
+    waits: Waits,
 ) -> int:
     """Send the opening quotes and wait until all of them are applied; how many probes that took."""
-    deadline = time.monotonic() + START_SECONDS_MAX
+    orders_port, quotes_port = ports
+    deadline = time.monotonic() + waits.start_s
     fence = market.fence()
     fence_prices = fence[-BID_AND_OFFER.size :]
     probes = 1
     with (
-        _connected(quotes_port, run, deadline) as quotes,
-        _connected(orders_port, run, deadline) as orders,
+        _connected(quotes_port, run, deadline, waits) as quotes,
+        _connected(orders_port, run, deadline, waits) as orders,
     ):
         # alone waits for Spark to start; the opening quotes' latency shall not show that
         orders.sendall(market.probe(0))
-        _until(lambda: len(receiver.payloads) > 0, run, START_SECONDS_MAX)
+        _until(lambda: len(receiver.payloads) > 0, run, waits.start_s)
         quotes.sendall(OPENING.read_bytes() + fence)
         while not any(payload[BID_AT:].startswith(fence_prices) for payload in receiver.payloads):
             if time.monotonic() > deadline:
-                raise DemoError(f"no answer to the opening quotes within {START_SECONDS_MAX:g} s")
+                raise DemoError(f"no answer to the opening quotes within {waits.start_s:g} s")
             orders.sendall(market.probe(probes))
             probes += 1
-            _until(lambda seen=probes: len(receiver.payloads) >= seen, run, PROBE_SECONDS)  # type: ignore[misc]  # a default binds now
-    _until(lambda: len(receiver.payloads) >= probes, run, STILL_SECONDS_MAX)
+            _until(lambda seen=probes: len(receiver.payloads) >= seen, run, waits.probe_s)  # type: ignore[misc]  # a default binds now
+    _until(lambda: len(receiver.payloads) >= probes, run, waits.still_s)
     return probes
 
 
-def _connected(port: int, run: subprocess.Popen[str], deadline: float) -> socket.socket:
+def _connected(
+    port: int, run: subprocess.Popen[str], deadline: float, waits: Waits
+) -> socket.socket:
     while True:
         try:
             return socket.create_connection((HOST, port))
@@ -358,7 +370,7 @@ def _connected(port: int, run: subprocess.Popen[str], deadline: float) -> socket
             _must_run(run)
             if time.monotonic() > deadline:
                 raise DemoError(
-                    f"the application does not listen on port {port} after {START_SECONDS_MAX:g} s"
+                    f"the application does not listen on port {port} after {waits.start_s:g} s"
                 ) from None
             time.sleep(POLL_SECONDS)
 
@@ -385,6 +397,7 @@ def _stream(
     run: subprocess.Popen[str],
     receiver: Receiver,
     probes: int,
+    waits: Waits,
 ) -> tuple[Traffic, Oracle]:
     """Let both streams flow to their end; what was sent, and the oracle that has seen it."""
     started = time.monotonic()
@@ -400,7 +413,7 @@ def _stream(
                 sender.terminate()
         orders, quotes = (_sent(sender) for sender in streams.senders)
     oracle = _oracle(market, probes, orders["sent"], quotes["sent"])
-    ended = _await_outputs(oracle.expected, run, receiver)
+    ended = _await_outputs(oracle.expected, run, receiver, waits.still_s)
     late = max(orders["late_ms_max"], quotes["late_ms_max"])
     traffic = Traffic(orders["sent"], quotes["sent"], ended - started, late, streams.pacing.rate)
     return traffic, oracle
@@ -426,10 +439,12 @@ def _oracle(market: Market, probes: int, orders: int, quotes: int) -> Oracle:
     return oracle
 
 
-def _await_outputs(expected: int, run: subprocess.Popen[str], receiver: Receiver) -> float:
+def _await_outputs(
+    expected: int, run: subprocess.Popen[str], receiver: Receiver, still_s: float
+) -> float:
     """Wait for the outputs as long as new ones arrive; when the last one came."""
     seen, seen_at = -1, time.monotonic()
-    while len(receiver.payloads) < expected and time.monotonic() - seen_at < STILL_SECONDS_MAX:
+    while len(receiver.payloads) < expected and time.monotonic() - seen_at < still_s:
         if len(receiver.payloads) != seen:
             seen, seen_at = len(receiver.payloads), time.monotonic()
         _must_run(run)

@@ -38,13 +38,9 @@ from wallaroo.errors import (
     WallarooError,
     WallarooParameterError,
 )
-from wallaroo.options import RunHandle, RunOptions
-from wallaroo.runner import run
 from wallaroo.sinks.file.config import FileSinkConfig
-from wallaroo.sinks.stdout import StdoutSinkConfig
 from wallaroo.sinks.tcp.config import TCPSinkConfig
 from wallaroo.sources.file.config import FileSourceConfig
-from wallaroo.sources.generator import GenSourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.steps import (
     Computation,
@@ -56,10 +52,6 @@ from wallaroo.steps import (
     StateComputationMulti,
     Step,
 )
-from wallaroo.tls import TLS
-from wallaroo.windows.aggregation import Aggregation
-from wallaroo.windows.spec import Firing, Window
-from wallaroo.windows.step import WindowStep
 
 if TYPE_CHECKING:
     from wallaroo.api.addresses import tcp_parse_input_addrs, tcp_parse_output_addrs
@@ -90,8 +82,13 @@ if TYPE_CHECKING:
         range_windows,
         session_windows,
     )
+    from wallaroo.options import RunHandle, RunOptions
+    from wallaroo.runner import run
     from wallaroo.sinks.kafka.config import KafkaSinkConfig
+    from wallaroo.sinks.stdout import StdoutSinkConfig
+    from wallaroo.sources.generator import GenSourceConfig
     from wallaroo.sources.kafka.config import KafkaSourceConfig
+    from wallaroo.tls import TLS
     from wallaroo.vectorized.row_error import RowError
     from wallaroo.vectorized.steps import (
         BatchComputation,
@@ -100,6 +97,9 @@ if TYPE_CHECKING:
         BatchKeyExtractor,
         BatchStateComputation,
     )
+    from wallaroo.windows.aggregation import Aggregation
+    from wallaroo.windows.spec import Firing, Window
+    from wallaroo.windows.step import WindowStep
 else:
     __getattr__ = deferred(
         __name__,
@@ -134,6 +134,20 @@ else:
             ),
             "wallaroo.sinks.kafka.config": ("KafkaSinkConfig",),
             "wallaroo.sources.kafka.config": ("KafkaSourceConfig",),
+            "wallaroo.options": (
+                "RunHandle",
+                "RunOptions",
+            ),
+            "wallaroo.runner": ("run",),
+            "wallaroo.sources.generator": ("GenSourceConfig",),
+            "wallaroo.tls": ("TLS",),
+            "wallaroo.windows.aggregation": ("Aggregation",),
+            "wallaroo.windows.spec": (
+                "Firing",
+                "Window",
+            ),
+            "wallaroo.windows.step": ("WindowStep",),
+            "wallaroo.sinks.stdout": ("StdoutSinkConfig",),
             "wallaroo.vectorized.row_error": ("RowError",),
             "wallaroo.vectorized.steps": (
                 "BatchComputation",

@@ -56,6 +56,8 @@ class _OfValue(_Named):
 class Count(_Named):
     """How many events there were."""
 
+    adds_up_exactly = True
+
     def initial_accumulator(self) -> int:
         return 0
 
@@ -105,6 +107,8 @@ class Mean(_OfValue):
 class Min(_OfValue):
     """The smallest value; of no value, None."""
 
+    adds_up_exactly = True
+
     def initial_accumulator(self) -> list[Any]:
         return []
 
@@ -126,6 +130,8 @@ class Min(_OfValue):
 
 class Max(_OfValue):
     """The greatest value; of no value, None."""
+
+    adds_up_exactly = True
 
     def initial_accumulator(self) -> list[Any]:
         return []
@@ -238,6 +244,9 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
         self.parts = parts
         self._calls = [calls_of(part) for part in parts.values()]
         self._updates = [calls.update for calls in self._calls]
+        self.adds_up_exactly = all(
+            getattr(part, "adds_up_exactly", False) for part in parts.values()
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CombineOf, (self.parts,)

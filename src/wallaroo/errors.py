@@ -81,6 +81,16 @@ class PeerError(WallarooError):
     """
 
 
+def missing_library(
+    user: str, library: str, extra: str, error: ImportError, where: str = "where the driver runs"
+) -> PeerError:
+    """Make the error for an optional library that cannot be imported."""
+    return PeerError(
+        f"{user} needs {library}, which cannot be imported: {error}. Install it {where}: pip "
+        f"install 'wallaroo-spark[{extra}]'."
+    )
+
+
 class CheckpointError(WallarooError):
     """The checkpoint cannot be used as it is; the text names the file and the ways out."""
 

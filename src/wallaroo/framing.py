@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from wallaroo.errors import PeerError
+from wallaroo.lines import split_lines
 
 Buffer = bytes | bytearray
 # (buffer, start, end) -> (end of the last whole frame, frames)
@@ -81,8 +82,7 @@ def length_reader(framing: Framing) -> struct.Struct:
     if header.size != framing.header_length or not 1 <= header.size <= 8:
         raise ValueError(
             f"length_fmt {framing.length_fmt!r} reads {header.size} bytes, header_length says "
-            f"{framing.header_length}; "
-            "both must agree, between 1 and 8."
+            f"{framing.header_length}; both must agree, between 1 and 8."
         )
     return header
 
@@ -133,17 +133,6 @@ def frame_walker(framing: Framing) -> FrameWalker:
         return position, frames
 
     return walk
-
-
-def count_frames(
-    buffer: Buffer, header_length: int, length_fmt: str, max_size: int
-) -> tuple[int, int]:
-    """Return the end of the last whole frame and the number of whole frames.
-
-    >>> count_frames(b"\\0\\2ab\\0\\0\\0\\5abc", 2, ">H", 100)
-    (6, 2)
-    """
-    return frame_walker(Framing(header_length, length_fmt, max_size))(buffer, 0, len(buffer))
 
 
 @lru_cache(maxsize=64)
@@ -335,12 +324,10 @@ def _line_walker(size_max: int) -> FrameWalker:
 
 
 def _split_lines(frames: bytes) -> list[bytes]:
-    payloads = frames.split(b"\n")
-    if payloads.pop():
-        raise FrameError("the last line is cut off", frames.rfind(b"\n") + 1, len(payloads))
-    if b"\r" in frames:
-        payloads = [line[:-1] if line.endswith(b"\r") else line for line in payloads]
-    return payloads
+    if frames and not frames.endswith(b"\n"):
+        whole = frames.rfind(b"\n") + 1
+        raise FrameError("the last line is cut off", whole, frames.count(b"\n"))
+    return split_lines(frames)
 
 
 def _line_framer(size_max: int) -> Callable[[bytes], bytes]:

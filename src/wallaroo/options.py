@@ -44,6 +44,9 @@ class RunOptions:
     """Tasks per stage at most; None: one per core."""
     batch_time_s: float = 1.0
     """How long a batch may take; a larger backlog is cut into batches of about this."""
+    speed: float | None = None
+    """Replay recorded input by its event times: 1.0 as it came, 10.0 ten times as fast; None: as
+    fast as it can be read."""
     latency: Latency = "normal"
     """``low``: tasks stay, and batches are as small as the load permits: milliseconds instead of
     hundreds of them, on one machine (docs/scaling.md)."""
@@ -116,6 +119,7 @@ class RunChanges(TypedDict, total=False):
     is_fresh: bool
     tasks: int | None
     batch_time_s: float
+    speed: float | None
     latency: Latency
     log_level: str
     app_log_level: str

@@ -7,6 +7,7 @@ Where it runs: driver.
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 import shutil
@@ -18,7 +19,6 @@ from pathlib import Path
 from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import Plan
-from wallaroo.sources.tcp import TCPSourceConfig
 
 MASTERS = "local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
 WORKER_PYTHON = "PYSPARK_PYTHON"
@@ -35,6 +35,7 @@ def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = F
     Spark runs already.
     """
     _check_acknowledged(plan, options.ack_ports)
+    _check_speed(plan, options.speed)
     if has_session:
         return
     check_master(options.master)
@@ -99,9 +100,8 @@ def check_worker_python(environment: Mapping[str, str]) -> None:
         )
     if missing:
         raise PeerError(
-            f"{variable} is {program}, which has no {' and no '.join(missing)}. Run "
-            f"`{program} -m pip install {' '.join(missing)}`. Otherwise: "
-            f"{_use_this_python(variable)}"
+            f"{variable} is {program}, which has no {' and no '.join(missing)}. Run `{program} -m "
+            f"pip install {' '.join(missing)}`. Otherwise: {_use_this_python(variable)}"
         )
 
 
@@ -131,9 +131,26 @@ def _version_and_missing(program: str) -> list[str]:
     return words if done.returncode == 0 and words else [""]
 
 
+def _check_speed(plan: Plan, speed: float | None) -> None:
+    if speed is None:
+        return
+    title = f"application '{plan.application}'"
+    if not (speed > 0 and math.isfinite(speed)):
+        what = f"speed={speed!r} is no speed."
+        raise PipelineError(Problem(title, "", what, "Give a number above 0: 10 is 10x."))
+    timeless = [name for name, how in plan.source_times if how.is_receipt]
+    if timeless:
+        names = " and ".join(f"'{name}'" for name in timeless)
+        what = f"Input cannot be replayed by event time: source {names} has none."
+        fix = "Add .with_event_time(...) after wallaroo.source(...), or run without a speed."
+        raise PipelineError(Problem(title, "", what, fix))
+
+
 def _check_acknowledged(plan: Plan, ack_ports: tuple[tuple[str, int], ...]) -> None:
     names = [
-        source.config.name for source in plan.sources if isinstance(source.config, TCPSourceConfig)
+        source.config.name
+        for source in plan.sources
+        if (at := source.config.listening) is not None and at.can_acknowledge
     ]
     for name, port in ack_ports:
         if name not in names:

@@ -19,9 +19,8 @@ try:
     from datasketches import hll_sketch, hll_union, tdigest_double
 except ImportError as missing:
     raise ImportError(
-        "wallaroo.sketches needs datasketches: pip install "
-        "'wallaroo-spark[sketches]', wherever the "
-        "driver and workers run"
+        "wallaroo.sketches needs datasketches: pip install 'wallaroo-spark[sketches]', wherever "
+        "the driver and workers run"
     ) from missing
 
 __all__ = ["Distinct", "Quantiles"]

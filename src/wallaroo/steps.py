@@ -125,6 +125,7 @@ class Step:
     acts_at_end: bool = False  # whether it has something to do when all input has ended
     expires_by_event_time: bool = False  # if its state expires
     may_generate: ClassVar[bool] = False  # whether its function may be a generator
+    kept_for: object = None  # on what its state depends besides its class: another is another state
     takes_blocks: ClassVar[bool] = False  # whether its function is called with many rows at once
 
     arity: int = 1  # with how many arguments its function is called
@@ -223,6 +224,12 @@ class Filter(Step, Generic[In]):
 
     kind = "filter"
     is_computation = True
+
+
+class Branch(Step, Generic[In]):
+    """One event in; it goes one way if the function says so, else the other way."""
+
+    kind = "branch"
 
 
 class Peek(Step, Generic[In]):

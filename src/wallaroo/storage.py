@@ -8,6 +8,7 @@ A path is a file, a folder, or a pattern, on a disk or in an S3-compatible objec
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from dataclasses import dataclass, field
@@ -22,6 +23,16 @@ WILD = re.compile(r"[*?\[]")
 HIDDEN = (".", "_")  # names of files that are not finished, or not data
 CONNECT_S = 5.0
 REQUEST_S = 30.0
+# what of an object store's answers does not pass by itself
+LASTING = (
+    "ACCESS_DENIED",
+    "NO_SUCH_BUCKET",
+    "INVALID_ACCESS_KEY_ID",
+    "SIGNATURE_DOES_NOT_MATCH",
+    "HTTP status 403",
+    "HTTP status 404",
+)
+PASSING_ON_DISK = (errno.ENOSPC, errno.EDQUOT)
 CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
 
 Options = tuple[tuple[str, Any], ...]
@@ -50,6 +61,12 @@ class Storage:
     def system(self) -> Any:
         """Arrow's file system, one per process."""
         return _s3(self.options) if self.is_s3 else fs.LocalFileSystem()
+
+    def is_passing(self, error: OSError) -> bool:
+        """Whether an error may pass by itself: the store does not answer, or the disk is full."""
+        if self.is_s3:
+            return not any(words in str(error) for words in LASTING)
+        return error.errno in PASSING_ON_DISK
 
     def sizes(self) -> dict[str, int]:
         """Return all files that there are and their sizes, without empty ones.  Raises OSError,

@@ -49,8 +49,7 @@ def _load(context: ssl.SSLContext, tls: TLS) -> None:
     except (ssl.SSLError, OSError) as error:
         raise PeerError(
             f"TLS: {', '.join(files)} cannot be used: {_reason(error)}. Are they PEM files, and "
-            f"does "
-            f"the key belong to the certificate?"
+            "does the key belong to the certificate?"
         ) from error
 
 

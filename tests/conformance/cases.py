@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.conformance.apps import (
     bill,
     blocks,
+    branching,
     detector,
     dropping,
     hooks,
@@ -178,6 +179,32 @@ def _blocks_and_events() -> Case:
         expected.append(f"{len(word) + 1} {word}! {seen[word]} {sums[word]}")
     check = ordered_per_key(out=expected)
     return Case("blocks and events", blocks.mixed, {"in": BLOCK_LINES}, check)
+
+
+def _branches() -> Case:
+    """Every event is once in each branch that it belongs to, as it was where the stream parted."""
+    lines = [f"{'abcd'[number % 4] * (1 + number % 3)} {number}" for number in range(30)]
+    counted = counted_by(lines, first_word)
+    even = [line for line in counted if int(line.split()[2]) % 2 == 0]
+
+    def check(outputs: Outputs) -> None:
+        again = [output.rpartition(" ") for output in outputs["out"]]
+        assert Counter(event for event, _, _ in again) == Counter(
+            f"{line} {'even' if line in even else 'odd'}" for line in counted
+        )
+        for word, of_word in per_key(outputs["out"]).items():
+            assert [int(output.split()[-1]) for output in of_word] == [*range(1, len(of_word) + 1)]
+            for which in ("odd", "even"):
+                numbers = [int(row.split()[1]) for row in of_word if row.split()[3] == which]
+                assert numbers == sorted(numbers), word
+        assert per_key(outputs["out2"]) == per_key([f"{line} spoiled" for line in counted])
+        lengths = [output.rpartition(" ") for output in outputs["out3"]]
+        assert Counter(event for event, _, _ in lengths) == Counter(even)
+        for length in {length_of_first_word(event) for event, _, _ in lengths}:
+            counts = [int(n) for event, _, n in lengths if length_of_first_word(event) == length]
+            assert counts == [*range(1, len(counts) + 1)]
+
+    return Case("branches", branching.build, {"in": lines}, check)
 
 
 def several_keys_case(rounds: int = 3, digits: int = 1) -> Case:
@@ -358,6 +385,19 @@ def _timed(outputs: Outputs) -> None:
     assert per_key(outputs["out"]) == sessions.expected(TIMED_LINES)
 
 
+def _joined_in_windows() -> Case:
+    lefts, rights = TIMED_LINES[:150], TIMED_LINES[7:120:2]
+    pairs, late = windowed.in_windows(lefts, rights)
+    assert late
+
+    def check(outputs: Outputs) -> None:
+        assert sorted(outputs["out"]) == sorted(pairs)
+        assert sorted(outputs["out2"]) == sorted(late)
+
+    name = "join in windows with late events"
+    return Case(name, windowed.joined_in_windows, {"left": lefts, "right": rights}, check)
+
+
 CASES = (
     Case(
         "running totals",
@@ -373,6 +413,13 @@ CASES = (
         {"in": TIMED_LINES},
         ordered_per_key(out=windowed.in_sliding(TIMED_LINES)),
     ),
+    Case(
+        "windows added up before the shuffle",
+        windowed.added_up,
+        {"in": TIMED_LINES},
+        ordered_per_key(out=windowed.in_sliding(TIMED_LINES)),
+    ),
+    _joined_in_windows(),
     Case(
         "outer join",
         windowed.joined,
@@ -516,5 +563,6 @@ CASES = (
     dropped_state_case(is_multi=True),
     _blocks(),
     _blocks_and_events(),
+    _branches(),
     *(detector_case(depth) for depth in (1, 2, 3)),
 )

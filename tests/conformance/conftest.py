@@ -36,8 +36,11 @@ SAMPLE = (
     "sessions by timers",
     "sliding windows",
     "outer join",
+    "windows added up before the shuffle",
+    "join in windows with late events",
     "multi partition detector, depth 3",
     "blocks and events",
+    "branches",
     "test_every_failed_event_is_one_dead_letter",
     "test_state_that_cannot_be_stored",
 )

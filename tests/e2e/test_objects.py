@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -19,11 +20,22 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Json
 from wallaroo.sinks import RollingSinkConfig
-from wallaroo.sources import FilesSourceConfig
+from wallaroo.sources import FilesSourceConfig, LogContext
 
 pytestmark = [pytest.mark.s3, pytest.mark.java]
 
 ITEMS = 20_000
+
+
+LONG_LINES = 60_000  # several blocks, of which one is read at a time
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    monkeypatch.setenv("AWS_RESPONSE_CHECKSUM_VALIDATION", "when_required")
+    with running_s3(tmp_path / "s3") as running:
+        yield running
 
 
 @wallaroo.encoder
@@ -49,6 +61,12 @@ def application(server: S3Server, *, watch: bool) -> wallaroo.Application:
     return wallaroo.build_application("items", wallaroo.source("items", items).to_sink(rows))
 
 
+def is_waiting(run: Run) -> str:
+    """What the run waits for; an outage does not end it."""
+    assert run.exception is None
+    return run.status().waiting_for
+
+
 def has_rows(store: fs.S, count: int) -> bool:
     """Whether so many are there; asked once a second, as reading all of them keeps the server
     busy.
@@ -65,33 +83,53 @@ def rows_in(store: fs.S3FileSystem) -> list[str]:
     return [name for table in tables for name in table["name"].to_pylist()]
 
 
-def test_objects_are_read_in_ranges_and_written_once_while_the_store_is_killed(
-    tmp_path: Path, eventually: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
-    monkeypatch.setenv("AWS_RESPONSE_CHECKSUM_VALIDATION", "when_required")
-    lines = "".join(f'{{"name": "n{number}"}}\n' for number in range(ITEMS))
-    with running_s3(tmp_path / "s3") as server:
-        store = fs.S3FileSystem(allow_bucket_creation=True, **server.options)
-        store.create_dir("bucket")
-        with store.open_output_stream("bucket/in/a.jsonl") as out:
-            out.write(lines.encode())
-        options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
-        run = Run(application(server, watch=True), options, InProcessHost(2))
-        run.begin()
-        eventually(lambda: rows_in(store), "the first rows", 60)
-        server.kill()
-        eventually(lambda: run.status().waiting_for, "it says what for", 60)
-        server.start()
-        with store.open_output_stream("bucket/in/b.jsonl") as out:
-            out.write(b'{"name": "the last"}\n')
-        eventually(lambda: has_rows(store, ITEMS + 1), "all rows", 90)
-        run.stop()
-        assert run.wait(60)
-        assert run.exception is None
-        assert sorted(rows_in(store)) == sorted([*(f"n{n}" for n in range(ITEMS)), "the last"])
+def test_a_reader_waits_for_a_store_that_goes_away(server: S3Server, tmp_path: Path) -> None:
+    store = fs.S3FileSystem(allow_bucket_creation=True, **server.options)
+    store.create_dir("bucket")
+    expected = [b"%d %s" % (number, b"x" * 50) for number in range(LONG_LINES)]
+    with store.open_output_stream("bucket/long.txt") as out:
+        out.write(b"\n".join(expected))
+    source = FilesSourceConfig("items", "s3://bucket/long.txt", options=server.options)
+    log = source.open_log(LogContext(tmp_path))
+    beginning = log.beginning()
+    ((part,),) = log.split(beginning, log.advance(beginning, 10 * LONG_LINES), 1)
+    reading = log.read(part)
+    got = list(next(reading).payloads)
+    assert len(got) < LONG_LINES
+    server.kill()
+    starting = threading.Timer(2.0, server.start)
+    starting.start()
+    try:
+        got += [payload for records in reading for payload in records.payloads]
+    finally:
+        starting.join()
+    assert got == expected
 
-        again = Run(application(server, watch=False), options, InProcessHost(2))
-        again.begin()
-        assert again.wait(60)
-        assert (again.exception, len(rows_in(store))) == (None, ITEMS + 1)
+
+def test_objects_are_read_in_ranges_and_written_once_while_the_store_is_killed(
+    tmp_path: Path, server: S3Server, eventually: Callable[..., None]
+) -> None:
+    lines = "".join(f'{{"name": "n{number}"}}\n' for number in range(ITEMS))
+    store = fs.S3FileSystem(allow_bucket_creation=True, **server.options)
+    store.create_dir("bucket")
+    with store.open_output_stream("bucket/in/a.jsonl") as out:
+        out.write(lines.encode())
+    options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
+    run = Run(application(server, watch=True), options, InProcessHost(2))
+    run.begin()
+    eventually(lambda: rows_in(store), "the first rows", 60)
+    server.kill()
+    eventually(lambda: is_waiting(run), "it says what for", 60)
+    server.start()
+    with store.open_output_stream("bucket/in/b.jsonl") as out:
+        out.write(b'{"name": "the last"}\n')
+    eventually(lambda: has_rows(store, ITEMS + 1), "all rows", 90)
+    run.stop()
+    assert run.wait(60)
+    assert run.exception is None
+    assert sorted(rows_in(store)) == sorted([*(f"n{n}" for n in range(ITEMS)), "the last"])
+
+    again = Run(application(server, watch=False), options, InProcessHost(2))
+    again.begin()
+    assert again.wait(60)
+    assert (again.exception, len(rows_in(store))) == (None, ITEMS + 1)

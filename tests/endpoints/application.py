@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import wallaroo
-from wallaroo.sinks import PostgresSinkConfig
+from tests.endpoints.interface import PARTITIONS
+from tests.endpoints.sink_program import COOKIE
+from tests.s3.server import options_of
+from wallaroo.experimental import SinkConnectorConfig, SourceConnectorConfig
+from wallaroo.sinks import PostgresSinkConfig, RollingSinkConfig
 from wallaroo.sources import ReplayableSource
 from wallaroo.verify.applications.sequence import EVENT, decode, key_of, slide
 
-PARTITIONS = 3
 COLUMNS = ("key", "line")
+ROLL_S = 1.0
+CREDITS = 1000
 Window = tuple[int, list[int]]
 
 
@@ -59,19 +64,43 @@ def as_row(window: Window) -> Any:
     return window[0], line_of(window)
 
 
-def application_setup(args: list[str]) -> wallaroo.Application:
-    """Build the application: ``--source KIND --sink KIND`` and where they are."""
-    parser = argparse.ArgumentParser()
-    for name in ("source", "sink", "brokers", "dsn", "folder"):
-        parser.add_argument(f"--{name}", default="")
-    options = parser.parse_known_args(args)[0]
-    source: Any = Logs("Sequence", Path(options.folder))
-    if options.source == "kafka":
-        source = wallaroo.KafkaSourceConfig("Sequence", "in", options.brokers, decode)
-    sinks: dict[str, Any] = {
+def source_of(options: argparse.Namespace) -> Any:
+    """Return the source that is asked for."""
+    cookie = COOKIE.decode()
+    sources = {
+        "logs": lambda: Logs("Sequence", Path(options.folder)),
+        "kafka": lambda: wallaroo.KafkaSourceConfig("Sequence", "in", options.brokers, decode),
+        "connector": lambda: SourceConnectorConfig(
+            "Sequence", None, decode, options.port, cookie, CREDITS, CREDITS // 2
+        ),
+    }
+    return sources[options.source]()
+
+
+def sink_of(options: argparse.Namespace) -> Any:
+    """Return the sink that is asked for."""
+    cookie = COOKIE.decode()
+    sinks = {
         "file": lambda: wallaroo.FileSinkConfig(Path(options.folder) / "files", as_line),
         "kafka": lambda: wallaroo.KafkaSinkConfig("out", options.brokers, as_record),
         "postgres": lambda: PostgresSinkConfig(options.dsn, "output", COLUMNS, as_row),
+        "connector": lambda: SinkConnectorConfig("out", as_line, None, options.sink_port, cookie),
+        "s3": lambda: RollingSinkConfig(
+            "s3://out/windows",
+            as_row,
+            columns={"key": "int64", "line": "string"},
+            roll_s=ROLL_S,
+            options=options_of(int(options.port)),
+        ),
     }
-    windows = wallaroo.source("Sequence", source).key_by(key_of).to(slide)
-    return wallaroo.build_application("Ends", windows.to_sink(sinks[options.sink]()))
+    return sinks[options.sink]()
+
+
+def application_setup(args: list[str]) -> wallaroo.Application:
+    """Build the application: ``--source KIND --sink KIND`` and where they are."""
+    parser = argparse.ArgumentParser()
+    for name in ("source", "sink", "brokers", "dsn", "folder", "port", "sink-port"):
+        parser.add_argument(f"--{name}", default="")
+    options = parser.parse_known_args(args)[0]
+    windows = wallaroo.source("Sequence", source_of(options)).key_by(key_of).to(slide)
+    return wallaroo.build_application("Ends", windows.to_sink(sink_of(options)))

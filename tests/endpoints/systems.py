@@ -1,198 +1,25 @@
-"""The systems at both ends: how events get in, how output is read by an independent client, and how
-a system's own processes are disturbed.
+"""Pairs of ends, and the thread that feeds one.
 
 Where it runs: the verifier.
 """
 
 from __future__ import annotations
 
-import signal
 import threading
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-
-from tests.endpoints.application import PARTITIONS
-from tests.kafka.broker import Broker, running_broker
-from tests.unit.sinks.postgres_server import Server, running_server
-from wallaroo.verify.applications.sequence import EVENT
-
-DELIVERY_S_MAX = 300.0
-READ_S = 0.5
-
-
-class Input(ABC):
-    """Where events are put; a key's events stay in order."""
-
-    arguments: list[str]
-
-    @abstractmethod
-    def put(self, payloads: list[bytes]) -> None:
-        """Put events; return when they are safe."""
-
-
-class Output(ABC):
-    """Where lines are read from."""
-
-    arguments: list[str]
-
-    @abstractmethod
-    def lines(self) -> Iterator[bytes]:
-        """Yield all lines that are committed, each key's in order."""
-
-
-class Disturbed(ABC):
-    """A system whose own processes are disturbed."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """Kill it and start it again on the same data."""
-
-    def hold(self, seconds: float) -> None:
-        """Stop it for a while."""
-        self.kill()
-
-
-class KafkaEnds(Disturbed):
-    """One broker."""
-
-    def __init__(self, broker: Broker):
-        self.broker = broker
-
-    def kill(self) -> None:
-        self.broker.kill()
-        self.broker.start()
-
-    def hold(self, seconds: float) -> None:
-        self.broker.pause()
-        try:
-            time.sleep(seconds)
-        finally:
-            self.broker.resume()
-
-
-class KafkaInput(Input):
-    """An idempotent producer, which goes on through the broker's deaths."""
-
-    def __init__(self, broker: Broker):
-        broker.create("in", PARTITIONS)
-        self.arguments = ["--source", "kafka", "--brokers", broker.address]
-        self._producer: Any = Producer(
-            {
-                "bootstrap.servers": broker.address,
-                "enable.idempotence": True,
-                "message.timeout.ms": int(DELIVERY_S_MAX * 1000),
-                "log_level": 0,
-            }
-        )
-
-    def put(self, payloads: list[bytes]) -> None:
-        failed: list[Any] = []
-
-        def note(error: Any, record: Any) -> None:
-            if error is not None:
-                failed.append(error)
-
-        for payload in payloads:
-            key = str(EVENT.unpack(payload)[0])
-            self._producer.produce("in", payload, key, on_delivery=note)
-        assert self._producer.flush(DELIVERY_S_MAX) == 0, "the broker takes nothing"
-        assert not failed, failed[:3]
-
-
-class KafkaOutput(Output):
-    """A consumer that sees committed records only."""
-
-    def __init__(self, broker: Broker):
-        broker.create("out", PARTITIONS)
-        self.arguments = ["--sink", "kafka", "--brokers", broker.address]
-        self._address = broker.address
-
-    def lines(self) -> Iterator[bytes]:
-        consumer: Any = Consumer(
-            {
-                "bootstrap.servers": self._address,
-                "group.id": "oracle",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                "log_level": 0,
-            }
-        )
-        try:
-            for number in range(PARTITIONS):
-                place = TopicPartition("out", number, 0)
-                end = _high(consumer, place)
-                consumer.assign([place])
-                while _position(consumer, place) < end:
-                    for message in consumer.consume(5000, READ_S):
-                        assert message.error() is None, message.error()
-                        yield message.value()
-        finally:
-            consumer.close()
-
-
-def _high(consumer: Any, place: TopicPartition) -> int:
-    """The last stable offset: where committed output ends."""
-    until = time.monotonic() + DELIVERY_S_MAX
-    while True:
-        try:
-            return int(consumer.get_watermark_offsets(place, 5.0)[1])
-        except KafkaException:
-            assert time.monotonic() < until, "the broker does not answer"
-
-
-def _position(consumer: Any, place: TopicPartition) -> int:
-    return int(consumer.position([place])[0].offset)
-
-
-class PostgresEnds(Disturbed, Output):
-    """One server with a table."""
-
-    def __init__(self, server: Server):
-        self._server = server
-        server.ask("CREATE TABLE output (id bigserial PRIMARY KEY, key bigint, line text)")
-        self.arguments = ["--sink", "postgres", "--dsn", server.dsn]
-
-    def kill(self) -> None:
-        self._server.stop(signal.SIGQUIT)
-        self._server.start()
-
-    def lines(self) -> Iterator[bytes]:
-        for (line,) in self._server.ask("SELECT line FROM output ORDER BY id"):
-            yield line.encode()
-
-
-class LogInput(Input):
-    """The files of a replayable source of the application's own."""
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self.arguments = ["--source", "logs", "--folder", str(folder)]
-
-    def put(self, payloads: list[bytes]) -> None:
-        for number in range(PARTITIONS):
-            own = [p for p in payloads if EVENT.unpack(p)[0] % PARTITIONS == number]
-            with (self._folder / f"{number}.log").open("ab") as file:
-                file.write(b"".join(own))
-
-
-class FileOutput(Output):
-    """The parts of a file sink."""
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self.arguments = ["--sink", "file", "--folder", str(folder)]
-
-    def lines(self) -> Iterator[bytes]:
-        for part in sorted((self._folder / "files").glob("part-*")):
-            yield from part.read_bytes().splitlines()
-
+from tests.endpoints.files import FileOutput, LogInput
+from tests.endpoints.interface import DELIVERY_S_MAX, Disturbed, Input, Output
+from tests.endpoints.kafka import KafkaEnds, KafkaInput, KafkaOutput
+from tests.endpoints.objects import S3Ends
+from tests.endpoints.postgres import PostgresEnds
+from tests.endpoints.programs import Program, SinkProgram, SourceProgram
+from tests.kafka.broker import running_broker
+from tests.s3.server import running_s3
+from tests.unit.sinks.postgres_server import running_server
 
 Ends = tuple[Input, Output, list[Disturbed]]
 
@@ -211,6 +38,27 @@ def _kafka_to_postgres(folder: Path) -> Iterator[Ends]:
 
 
 @contextmanager
+def _connector_to_connector(folder: Path) -> Iterator[Ends]:
+    source = SourceProgram(folder)
+    sink = SinkProgram(folder)
+    programs: list[Program] = [source, sink]
+    for program in programs:
+        program.start()
+    try:
+        yield source.input, sink, [source, sink]
+    finally:
+        for program in programs:
+            program.stop(is_killed=True)
+
+
+@contextmanager
+def _replayable_to_s3(folder: Path) -> Iterator[Ends]:
+    with running_s3(folder / "s3") as server:
+        objects = S3Ends(server)
+        yield LogInput(folder), objects, [objects]
+
+
+@contextmanager
 def _replayable_to_file(folder: Path) -> Iterator[Ends]:
     yield LogInput(folder), FileOutput(folder), []
 
@@ -218,6 +66,8 @@ def _replayable_to_file(folder: Path) -> Iterator[Ends]:
 ENDS = {
     "kafka-kafka": _kafka_to_kafka,
     "kafka-postgres": _kafka_to_postgres,
+    "connector-connector": _connector_to_connector,
+    "replayable-s3": _replayable_to_s3,
     "replayable-file": _replayable_to_file,
 }
 
@@ -228,7 +78,7 @@ def opened(name: str, folder: Path) -> AbstractContextManager[Ends]:
 
 
 class Feeding(threading.Thread):
-    """Puts portions of events until it is stopped; an error is kept for who looks."""
+    """Puts portions of events until it is stopped; an error is kept for the caller."""
 
     def __init__(self, end: Input, case: Any, rate: float):
         super().__init__(name="feeding", daemon=True)

@@ -50,7 +50,7 @@ class LastingRunner(InProcessRunner):
         for task in range(job.tasks):
             if task not in self._states:
                 self._states[task] = self._state(job, plan, task)
-            self._states[task].begin(job.batch, job.committed)
+            self._states[task].begin(job.batch, job.version)
 
         def opened(_: BatchJob, __: Plan, task: int, ___: int) -> tuple[LastingState, CatchUp]:
             return self._states[task], CatchUp()
@@ -69,8 +69,8 @@ class LastingRunner(InProcessRunner):
         deployment = job.deployment
         located: dict[Key, tuple[int, bytes]] = {}
 
-        def open_at(committed: int) -> tuple[TaskState, CatchUp]:
-            state = TaskState(
+        def make() -> TaskState:
+            return TaskState(
                 deployment.view_folder(),
                 plan.key_groups,
                 groups_of_task(task, job.tasks, plan.key_groups),
@@ -78,7 +78,10 @@ class LastingRunner(InProcessRunner):
                 deployment.checkpoint_id,
                 located,
             )
-            log = CommitLog(deployment.storage)
-            return state, state.catch_up(History(deployment.storage, (), committed, log.read))
 
-        return LastingState(plan.key_groups, deployment.storage, open_at, deployment.tuning)
+        def read_log(committed: int) -> History:
+            storage = deployment.storage
+            return History(storage, (), committed, CommitLog(storage).read)
+
+        storage = deployment.storage
+        return LastingState(plan.key_groups, storage, make, read_log, deployment.tuning)

@@ -20,7 +20,7 @@ from wallaroo.cli.send.acknowledged import send_acknowledged
 from wallaroo.cli.send.sending import of_payloads
 from wallaroo.cli.verify import kinds_of
 from wallaroo.errors import PeerError
-from wallaroo.ingress.process import Feeders
+from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.spool import SpoolReader, folder_of
 from wallaroo.verify.applications.sequence import decode
@@ -39,7 +39,9 @@ def test_an_acknowledged_port_is_the_one_asked_for_and_stays_when_the_ingress_di
     try:
         sources = [wallaroo.TCPSourceConfig("In", "127.0.0.1", plain, decode)]
         feeders.start(
-            sources, tmp_path, is_durable=True, log=lambda line: None, ack_ports={"In": acked}
+            sources,
+            tmp_path,
+            Feeding(is_durable=True, log=lambda line: None, ack_ports={"In": acked}),
         )
         send_acknowledged(("127.0.0.1", acked), "one", of_payloads([b"x" * 12] * 10))
         os.kill(feeders.pids["ingress"], signal.SIGKILL)

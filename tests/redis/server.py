@@ -6,25 +6,18 @@ Where it runs: tests.  The program is Debian's redis-server.
 from __future__ import annotations
 
 import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from tests.server_process import ServerProcess
 from wallaroo.local_cluster.hosts import free_ports
-
-START_S_MAX = 30.0
 
 
 @dataclass(slots=True)
-class RedisServer:
+class RedisServer(ServerProcess):
     """A server that writes everything to disk at once; its data survive `kill` and `start`."""
-
-    folder: Path
-    port: int
-    process: subprocess.Popen[bytes] | None = field(default=None)
 
     @property
     def url(self) -> str:
@@ -41,29 +34,16 @@ class RedisServer:
             "appendfsync": "always",
         }
         options = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                ["redis-server", *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        until = time.monotonic() + START_S_MAX
-        while True:
-            assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
-            try:
-                with socket.create_connection(("127.0.0.1", self.port), 1.0) as connection:
-                    connection.sendall(b"PING\r\n")
-                    if connection.recv(16).startswith(b"+PONG"):  # not while it is loading
-                        return
-            except OSError:
-                pass
-            finally:
-                assert time.monotonic() < until, "the server does not start"
-                time.sleep(0.02)
+        self.launch(["redis-server", *options])
 
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+    def answers(self) -> bool:
+        """Whether it has loaded its data."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1.0) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(16).startswith(b"+PONG")
+        except OSError:
+            return False
 
 
 @contextmanager

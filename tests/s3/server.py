@@ -8,20 +8,17 @@ multipart uploads); what it stores lies in files.  The artifacts come from
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.server_process import ServerProcess
 from wallaroo.local_cluster.hosts import free_ports
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / ".servers" / "s3"
 KEY, SECRET = "tests", "secret-of-tests"
-START_S_MAX = 60.0
 PROPERTIES = """\
 s3proxy.endpoint=http://127.0.0.1:{port}
 s3proxy.authorization=aws-v2-or-v4
@@ -35,24 +32,25 @@ jclouds.credential=none
 QUIET = "<configuration><root level='OFF'/></configuration>"
 
 
-@dataclass(slots=True)
-class S3Server:
-    """A server; its data survive `kill` and `start`."""
+def options_of(port: int) -> dict[str, Any]:
+    """What clients of a server need."""
+    return {
+        "endpoint_override": f"127.0.0.1:{port}",
+        "scheme": "http",
+        "region": "us-east-1",
+        "access_key": KEY,
+        "secret_key": SECRET,
+    }
 
-    folder: Path
-    port: int
-    process: subprocess.Popen[bytes] | None = field(default=None)
+
+@dataclass(slots=True)
+class S3Server(ServerProcess):
+    """A server; its data survive `kill` and `start`."""
 
     @property
     def options(self) -> dict[str, Any]:
         """What clients need."""
-        return {
-            "endpoint_override": f"127.0.0.1:{self.port}",
-            "scheme": "http",
-            "region": "us-east-1",
-            "access_key": KEY,
-            "secret_key": SECRET,
-        }
+        return options_of(self.port)
 
     def start(self) -> None:
         """Start; return when it answers."""
@@ -62,34 +60,15 @@ class S3Server:
         (self.folder / "s3.properties").write_text(text)
         java = os.environ.get("JAVA_HOME")
         options = ["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    f"{java}/bin/java" if java else "java",
-                    *options,
-                    f"-Dlogback.configurationFile={self.folder}/logback.xml",
-                    *("-cp", f"{ARTIFACTS}/*", "org.gaul.s3proxy.Main"),
-                    *("--properties", str(self.folder / "s3.properties")),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        until = time.monotonic() + START_S_MAX
-        while True:
-            assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1.0).close()
-                return
-            except OSError:
-                assert time.monotonic() < until, "the server does not start"
-                time.sleep(0.05)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+        self.launch(
+            [
+                f"{java}/bin/java" if java else "java",
+                *options,
+                f"-Dlogback.configurationFile={self.folder}/logback.xml",
+                *("-cp", f"{ARTIFACTS}/*", "org.gaul.s3proxy.Main"),
+                *("--properties", str(self.folder / "s3.properties")),
+            ]
+        )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ its comment.
 
 from __future__ import annotations
 
-from typing import Any, reveal_type
+from typing import Any, TypeGuard, reveal_type
 
 import numpy as np
 import numpy.typing as npt
@@ -283,3 +283,23 @@ blocks.to(summed)  # E: call-overload
 reveal_type(blocks.to(price_of).to(scaled))  # T: Pipeline[dict[str, Any]]
 wallaroo.TCPSinkConfig("localhost", 1, written)
 wallaroo.source("many", wallaroo.TCPSourceConfig("many", "localhost", 0, many))
+
+
+def is_text(event: str | int) -> TypeGuard[str]:
+    return isinstance(event, str)
+
+
+def is_long(text: str) -> bool:
+    return len(text) > 3
+
+
+texts, others = lines.merge(numbers).branch(is_text)
+reveal_type(texts)  # T: Pipeline[str]
+reveal_type(others)  # T: Pipeline[str | int]
+long_ones, short_ones = lines.key_by(word).branch(is_long)
+reveal_type(long_ones)  # T: KeyedPipeline[str, str]
+reveal_type(short_ones.to(count))  # T: KeyedPipeline[str, tuple[str, int]]
+numbers.branch(is_long)  # E: arg-type
+reveal_type(lines.key_by(word).batch(10))  # T: KeyedPipeline[str, list[str]]
+output = wallaroo.StdoutSinkConfig()
+wallaroo.build_application("both", texts.to_sink(output), long_ones.to_sink(output))

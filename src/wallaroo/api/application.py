@@ -1,29 +1,22 @@
-"""``build_application``: a closed pipeline, checked and planned.
+"""What ``build_application`` returns: the graph as it was written, and the plan of how it runs.
 
 Where it runs: driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wallaroo.api.pipeline import Pipeline
 from wallaroo.api.serialization import Hooks, hooks_of
-from wallaroo.check.dead_letters import missing_sink
-from wallaroo.check.run import check
-from wallaroo.check.subject import LATER
-from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.graph.nodes import Node, SinkNode
-from wallaroo.graph.render import mermaid
-from wallaroo.plan.build import build_plan, with_dead_letters
-from wallaroo.plan.model import Plan
-from wallaroo.sinks.file.config import FileSinkConfig
+from wallaroo.graph.nodes import Node
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.user_frames import user_frame, user_place
+
+if TYPE_CHECKING:
+    from wallaroo.plan.model import Plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,8 +28,20 @@ class Application:
     plan: Plan
     serializer: Hooks | None = None  # the application module's own (serialize, deserialize)
 
+    def _repr_svg_(self) -> str:
+        """The graph as a drawing, for notebooks."""
+        from wallaroo.graph.svg import svg
+
+        return svg(self.root, self.name)
+
+    def _repr_html_(self) -> str:
+        """The same, for those that prefer HTML."""
+        return f"<div>{self._repr_svg_()}</div>"
+
     def _repr_markdown_(self) -> str:
         """The graph as a diagram, for notebooks."""
+        from wallaroo.graph.render import mermaid
+
         return f"```mermaid\n{mermaid(self)}```\n"
 
     def with_hooks_of(self, module: Mapping[str, Any]) -> Application:
@@ -52,79 +57,38 @@ class Application:
         """The same application with this sink for events that failed, in place of the one it was
         built with.
         """
-        return replace(self, plan=with_dead_letters(self.plan, _in_lines(sink_config)))
+        from wallaroo.api.building import with_dead_letters
+
+        return replace(self, plan=with_dead_letters(self.plan, sink_config))
 
     def check_dead_letters(self) -> None:
         """Raise WallarooParameterError where a step writes dead letters and there is no sink for
         them.
         """
-        if self.plan.dead_letters is None:
-            problems = tuple(missing_sink(self.plan.steps))
-            if problems:
-                raise WallarooParameterError(*problems)
+        from wallaroo.api.building import check_dead_letters
 
-
-_missing_dead_letters: ContextVar[Any] = ContextVar("_missing_dead_letters", default=None)
-
-
-@contextmanager
-def dead_letters_come_later() -> Iterator[None]:
-    """Let applications be built without the dead-letter sink they need: what runs them checks
-    (``check_dead_letters``).
-    """
-    token = _missing_dead_letters.set(LATER)
-    try:
-        yield
-    finally:
-        _missing_dead_letters.reset(token)
-
-
-def _in_lines(config: SinkConfig) -> SinkConfig:
-    """Dead letters end with a newline of their own."""
-    is_doubled = (
-        isinstance(config, FileSinkConfig) and config.form == "lines" and config.encoder is None
-    )
-    return replace(config, form="raw") if is_doubled else config  # type: ignore[type-var]  # a FileSinkConfig is a dataclass
+        check_dead_letters(self.plan)
 
 
 def build_application(
-    application_name: str, pipeline: Pipeline[Any], *, dead_letters: SinkConfig | None = None
+    application_name: str,
+    pipeline: Pipeline[Any],
+    *more: Pipeline[Any],
+    dead_letters: SinkConfig | None = None,
 ) -> Application:
-    """Check a closed pipeline and plan how it runs.
+    """Check a closed pipeline, or several, and plan how they run: as one application, whose
+    batches are committed as a whole.
 
     ``dead_letters`` is the sink for events for which a step with ``on_error="dead-letter"`` raised:
     it gets a JSON object per line, or what its own encoder makes of the dict. Raises
     WallarooParameterError, a PipelineError, with *all* problems found, each with its step,
     ``file:line``, and fix.
     """
-    given: Any = pipeline
-    if not isinstance(given, Pipeline):
-        what = f"build_application got {pipeline!r} instead of a pipeline."
-        fix = "Give it what to_sink() returned."
-        raise WallarooParameterError(
-            Problem(f"application '{application_name}'", user_place(), what, fix)
-        )
+    from wallaroo.api.building import checked_plan
+
     frame = user_frame()
     hooks = hooks_of(frame.f_globals) if frame else None
-    root = pipeline.node
-    missing = _missing_dead_letters.get()
-    check(
-        application_name,
-        _with_sink(root, dead_letters),
-        user_place(),
-        hooks,
-        missing if dead_letters is None else dead_letters,
+    root, plan = checked_plan(
+        application_name, (pipeline, *more), user_place(), hooks, dead_letters
     )
-    letters = None if dead_letters is None else _in_lines(dead_letters)
-    return Application(
-        application_name, root, build_plan(application_name, root, hooks, letters), hooks
-    )
-
-
-def _with_sink(root: Node, dead_letters: Any) -> Node:
-    """The graph as the checks see it: the dead-letter sink is one more sink, with a port and an
-    encoder like any other.
-    """
-    if isinstance(dead_letters, SinkConfig) and isinstance(root, SinkNode) and root.sinks:
-        return replace(root, sinks=(*root.sinks, dead_letters))
-    return root
+    return Application(application_name, root, plan, hooks)

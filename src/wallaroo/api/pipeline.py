@@ -3,9 +3,10 @@
 Where it runs: driver, while an application is built.
 
 A pipeline is a value: every call returns a new pipeline and leaves the one it was called on as it
-was.  Nothing is checked here; all that is wrong is reported together by ``build_application``.  The
-classes let mypy know what flows: ``Pipeline[T]`` carries events of type ``T``, ``KeyedPipeline[K,
-T]`` carries them with a key, and only it takes state steps.
+was.  So a pipeline may go on in several ways: each gets all of its events.  Nothing is checked
+here; all that is wrong is reported together by ``build_application``.  The classes let mypy know
+what flows: ``Pipeline[T]`` carries events of type ``T``, ``KeyedPipeline[K, T]`` carries them with
+a key, and only it takes state steps.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import PurePath
-from typing import Any, Generic, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
 from wallaroo.api.decorators import check_on_error
 from wallaroo.api.times import hours
+from wallaroo.api.windows import RangeWindows
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.gathering import gather
 from wallaroo.graph.nodes import (
+    BranchNode,
     CollectNode,
     KeyByNode,
     MergeNode,
     Node,
+    SideNode,
     SinkNode,
     SourceNode,
     StepNode,
@@ -35,12 +40,16 @@ from wallaroo.joins.step import (
     IntervalJoin,
     JoinSpec,
     LatestJoin,
+    Matching,
+    WindowJoin,
+    WindowJoinSpec,
     pair,
     whole_event,
 )
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.steps import (
     STOP,
+    Branch,
     Computation,
     ComputationMulti,
     Decoder,
@@ -54,7 +63,10 @@ from wallaroo.steps import (
     receipt_time,
 )
 from wallaroo.user_frames import user_place
-from wallaroo.windows.step import WindowStep
+from wallaroo.windows.late import is_late, late_event, no_late_events
+
+if TYPE_CHECKING:
+    from wallaroo.windows.step import WindowStep
 
 # how far an event's time may be ahead of its receipt, unless it is said otherwise
 MAX_AHEAD = hours(24)
@@ -146,6 +158,33 @@ class Pipeline(Generic[T]):
         """Call the function for each event, which goes on as it is; what it returns is ignored."""
         return type(self)(_step(self, Peek, function, name, on_error))
 
+    @overload
+    def branch(
+        self,
+        predicate: Callable[[T], TypeGuard[U]],
+        *,
+        name: str | None = None,
+        on_error: str = STOP,
+    ) -> tuple[Pipeline[U], Pipeline[T]]: ...
+    @overload
+    def branch(
+        self, predicate: Callable[[T], object], *, name: str | None = None, on_error: str = STOP
+    ) -> tuple[Self, Self]: ...
+    def branch(
+        self, predicate: Callable[[T], Any], *, name: str | None = None, on_error: str = STOP
+    ) -> tuple[Any, Any]:
+        """Part the stream in two: a pipeline of the events for which the function returns what is
+        true, and one of all others.
+
+        Each goes on with steps and sinks of its own, and both are given to ``build_application``,
+        or are merged again.  A predicate that is a ``TypeGuard`` gives the first one its type.
+        Events keep their key; ``name`` is as for ``map``.
+        """
+        step = _step(self, Branch, predicate, name, on_error)
+        node = BranchNode(self._node, step.step, step.place)
+        sides = [SideNode(node, is_true, step.place) for is_true in (True, False)]
+        return type(self)(sides[0]), type(self)(sides[1])
+
     def with_event_time(
         self,
         extractor: Callable[[T], datetime | float] | None = None,
@@ -212,6 +251,16 @@ class Pipeline(Generic[T]):
         """An equal pipeline.  Pipelines never change, so this is needed by old code only."""
         return type(self)(self._node)
 
+    def _repr_svg_(self) -> str:
+        """What there is so far as a drawing, for notebooks."""
+        from wallaroo.graph.svg import svg
+
+        return svg(self._node)
+
+    def _repr_html_(self) -> str:
+        """The same, for those that prefer HTML."""
+        return f"<div>{self._repr_svg_()}</div>"
+
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} ending in {type(self._node).__name__} at {self._node.place}>"
@@ -258,6 +307,24 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     ) -> KeyedPipeline[K, U]:
         """Add a plain function of one event; its outputs keep the event's key."""
         return KeyedPipeline(_step(self, ComputationMulti, function, name, on_error))
+
+    @overload
+    def branch(
+        self,
+        predicate: Callable[[T], TypeGuard[U]],
+        *,
+        name: str | None = None,
+        on_error: str = STOP,
+    ) -> tuple[KeyedPipeline[K, U], KeyedPipeline[K, T]]: ...
+    @overload
+    def branch(
+        self, predicate: Callable[[T], object], *, name: str | None = None, on_error: str = STOP
+    ) -> tuple[Self, Self]: ...
+    def branch(
+        self, predicate: Callable[[T], Any], *, name: str | None = None, on_error: str = STOP
+    ) -> tuple[Any, Any]:
+        """Part the stream in two by a predicate; events keep their key."""
+        return super().branch(predicate, name=name, on_error=on_error)
 
     @overload
     def merge(self, other: KeyedPipeline[KeyU, U]) -> KeyedPipeline[K | KeyU, T | U]: ...
@@ -357,6 +424,78 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         spec = JoinSpec(max_age, how)
         return _joined(self, right, LatestJoin(combine or pair, name, on_error, spec, user_place()))
 
+    def batch(
+        self: KeyedPipeline[K, Event], n: int, *, within: int | None = None, name: str = "batch"
+    ) -> KeyedPipeline[K, list[Event]]:
+        """Give the events of each key in lists of ``n``, in their order; a list with fewer when its
+        first event has waited for ``within`` by the clock (``wallaroo.seconds(1)`` and its like),
+        and when all input has ended.
+
+        What waits is state: it survives crashes, and comes once.  The clock is read once for each
+        batch that is committed, so no list comes earlier or more exactly than such batches.  One
+        list of the events of *all* keys: ``collect()`` before it; lists of whatever came together,
+        without keys and without waiting, are what ``@wallaroo.batch_computation`` gets.
+        """
+        place = user_place()
+        if type(n) is not int or n < 1:
+            what = f"n={n!r} is no number of events."
+            fix = "Give it a whole number of 1 or more, as batch(100, within=wallaroo.seconds(1))."
+            raise WallarooParameterError(Problem(f"step '{name}'", place, what, fix))
+        if within is not None and (type(within) is not int or within <= 0):
+            what = f"within={within!r} is no span of time."
+            fix = "Write it as wallaroo.seconds(5), wallaroo.milliseconds(200) or the like."
+            raise WallarooParameterError(Problem(f"step '{name}'", place, what, fix))
+        return KeyedPipeline(StepNode(self._node, gather(n, within, name, place), place))
+
+    @overload
+    def join_windows(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        windows: RangeWindows,
+        combine: None = None,
+        *,
+        how: str = INNER,
+        name: str = "window join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, tuple[Event | None, U | None]]: ...
+    @overload
+    def join_windows(
+        self: KeyedPipeline[K, Event],
+        right: KeyedPipeline[KeyU, U],
+        windows: RangeWindows,
+        combine: Callable[[Any, Any], Joined | None],
+        *,
+        how: str = INNER,
+        name: str = "window join",
+        on_error: str = STOP,
+    ) -> KeyedPipeline[K | KeyU, Joined]: ...
+    def join_windows(
+        self,
+        right: Any,
+        windows: RangeWindows,
+        combine: Callable[[Any, Any], Any] | None = None,
+        *,
+        how: str = INNER,
+        name: str = "window join",
+        on_error: str = STOP,
+    ) -> Any:
+        """Join events of one key that are in one window of ``windows``
+        (``wallaroo.range_windows``): each pair once per window, as ``combine(left, right)``, by
+        default a tuple, when the window fires.
+
+        ``how`` is as for ``join``: whether events of a window in which the other side has none have
+        results, with None for it.  Late events are treated as by ``join``.
+        """
+        given: Any = windows
+        if not isinstance(given, RangeWindows):
+            what = f"join_windows() was given {given!r:.60} instead of windows."
+            fix = "Give it wallaroo.range_windows(...), with no over()."
+            raise WallarooParameterError(Problem(f"step '{name}'", user_place(), what, fix))
+        step: WindowJoin[Any] = WindowJoin(
+            combine or pair, name, on_error, WindowJoinSpec(windows.spec, how), user_place()
+        )
+        return _joined(self, right, step)
+
     def dedupe(
         self,
         by: Callable[[T], Any] | None = None,
@@ -374,6 +513,36 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         """
         step: Any = Dedupe(by or whole_event, name, on_error, JoinSpec(within), user_place())
         return type(self)(StepNode(self._node, step, user_place()))
+
+    def with_late_events(self) -> tuple[Self, KeyedPipeline[K, Any]]:
+        """Part what windows, a join or ``dedupe`` gives in two: its results, and the events that
+        came too late for it, each with its key and its time.
+
+        It comes right after that step.  Both pipelines are given to ``build_application``; late
+        events are not dropped, counted or written as dead letters then.
+        """
+        from wallaroo.windows.step import WindowStep  # loaded where windows are used
+
+        place = user_place()
+        node = self._node
+        step = node.step if isinstance(node, StepNode) else None
+        if not isinstance(node, StepNode) or not isinstance(step, WindowStep | Matching):
+            what = "with_late_events() does not come after windows, a join or dedupe."
+            fix = "Write it right after to(windows), a join or dedupe()."
+            raise WallarooParameterError(Problem("with_late_events()", place, what, fix))
+        reason = no_late_events(step.spec)
+        if reason:
+            title = f"step '{step.step_name}'"
+            fix = "Leave out with_late_events(), or the late data policy."
+            raise WallarooParameterError(Problem(title, place, reason, fix))
+        giving = StepNode(node.upstream, step.giving_late(), node.place)
+        parted: Branch[Any] = Branch(is_late, f"is it late for {step.step_name}")
+        branch = BranchNode(giving, parted, place)
+        late: Step = Computation(late_event, f"late for {step.step_name}")
+        results = SideNode(branch, False, place)
+        return type(self)(results), KeyedPipeline(
+            StepNode(SideNode(branch, True, place), late, place)
+        )
 
 
 def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:

@@ -72,7 +72,9 @@ def times_are_known(subject: Subject) -> Iterator[Problem]:
     if not timed:
         return
     for node in (node for node in subject.nodes if _takes_blocks(node)):
-        if isinstance(node, StepNode) and (_comes_first(node) or _comes_last(subject, node)):
+        if isinstance(node, StepNode) and (
+            _comes_first(subject, node) or _comes_last(subject, node)
+        ):
             continue
         what = (
             f"It is a vectorized step among steps for which time matters ({title_of(timed[0])}): "
@@ -90,12 +92,15 @@ def _takes_blocks(node: Node) -> bool:
     return isinstance(own, Step) and own.takes_blocks
 
 
-def _comes_first(node: Node) -> bool:
+def _comes_first(subject: Subject, node: Node) -> bool:
     """Whether blocks come to a step from where they are decoded, through nothing but such steps."""
     return all(
-        isinstance(before, MergeNode)
-        or _takes_blocks(before)
-        or (isinstance(before, SourceNode) and _makes_blocks(before))
+        (before is node or not subject.is_parted(before))
+        and (
+            isinstance(before, MergeNode)
+            or _takes_blocks(before)
+            or (isinstance(before, SourceNode) and _makes_blocks(before))
+        )
         for before in walk(node)
     )
 

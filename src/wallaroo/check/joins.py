@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wallaroo.check.subject import Subject, used_steps
+from wallaroo.check.subject import Subject, Used, used_steps
+from wallaroo.check.windows import range_problems
 from wallaroo.errors import Problem
-from wallaroo.joins.step import HOW, HOW_LATEST, Dedupe, IntervalJoin, LatestJoin
+from wallaroo.joins.step import HOW, HOW_LATEST, Dedupe, IntervalJoin, LatestJoin, WindowJoin
+from wallaroo.windows.spec import RangeWindowSpec
 
 
 def joins_have_a_span(subject: Subject) -> Iterator[Problem]:
     """A span is whole nanoseconds; ``how`` is one of a few words."""
     for used in used_steps(subject):
         step = used.step
+        if isinstance(step, WindowJoin):
+            yield from _windows(used, step)
+            yield from _how(used, step.spec.how, tuple(HOW))
         if not isinstance(step, IntervalJoin | LatestJoin | Dedupe):
             continue
         within = step.spec.within_ns
@@ -25,7 +30,23 @@ def joins_have_a_span(subject: Subject) -> Iterator[Problem]:
             fix = "Give whole nanoseconds, such as wallaroo.seconds(10)."
             yield Problem(used.title, used.place, what, fix)
         known = HOW_LATEST if isinstance(step, LatestJoin) else tuple(HOW)
-        if step.spec.how not in known:
-            what = f"how={step.spec.how!r} is unknown here."
-            fix = f"Choose one of {', '.join(map(repr, known))}."
-            yield Problem(used.title, used.place, what, fix)
+        yield from _how(used, step.spec.how, known)
+
+
+def _how(used: Used, how: object, known: tuple[str, ...]) -> Iterator[Problem]:
+    if how not in known:
+        what = f"how={how!r} is unknown here."
+        fix = f"Choose one of {', '.join(map(repr, known))}."
+        yield Problem(used.title, used.place, what, fix)
+
+
+def _windows(used: Used, step: WindowJoin[object]) -> Iterator[Problem]:
+    """Range windows, with nothing that says when a result comes more than once."""
+    windows = step.spec.windows
+    for what, fix in range_problems(windows):
+        yield Problem(used.title, used.place, what, fix)
+    plain = RangeWindowSpec(windows.range_ns, windows.slide_ns, windows.delay_ns, windows.offset_ns)
+    if windows != plain:
+        what = "A join takes no early or corrected results, empty windows, or late data policy."
+        fix = "Give it range_windows() with with_slide, with_delay and with_offset only."
+        yield Problem(used.title, used.place, what, fix)

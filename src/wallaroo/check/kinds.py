@@ -37,7 +37,7 @@ def computations_in_to(subject: Subject) -> Iterator[Problem]:
     """``to`` takes computations."""
     for node in subject.of(StepNode):
         if not (isinstance(node.step, Step) and node.step.is_computation):
-            what = f"to() was given {_described(node.step)} instead of a computation."
+            what = f"to() was given {described(node.step)} instead of a computation."
             yield Problem(title_of(node), node.place, what, _fix(node.step, "computation"))
 
 
@@ -45,7 +45,7 @@ def key_extractors_in_key_by(subject: Subject) -> Iterator[Problem]:
     """``key_by`` takes key extractors."""
     for node in subject.of(KeyByNode):
         if not isinstance(node.extractor, KeyExtractor):
-            what = f"key_by() was given {_described(node.extractor)} instead of a key extractor."
+            what = f"key_by() was given {described(node.extractor)} instead of a key extractor."
             yield Problem(title_of(node), node.place, what, _fix(node.extractor, "key_extractor"))
 
 
@@ -53,9 +53,7 @@ def configurations_at_the_ends(subject: Subject) -> Iterator[Problem]:
     """``source`` takes source configurations, ``to_sink`` takes sink configurations."""
     for node in subject.of(SourceNode):
         if not isinstance(node.config, SourceConfig):
-            what = (
-                f"source() was given {_described(node.config)} instead of a source configuration."
-            )
+            what = f"source() was given {described(node.config)} instead of a source configuration."
             yield Problem(
                 title_of(node),
                 node.place,
@@ -65,7 +63,7 @@ def configurations_at_the_ends(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(SinkNode):
         for config in node.sinks:
             if not isinstance(config, SinkConfig):
-                what = f"It was given {_described(config)} instead of a sink configuration."
+                what = f"It was given {described(config)} instead of a sink configuration."
                 yield Problem(
                     title_of(node),
                     node.place,
@@ -79,7 +77,7 @@ def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
     for node in subject.of(SourceNode):
         decoder = getattr(node.config, "decoder", None)
         if isinstance(node.config, SourceConfig) and not isinstance(decoder, Decoder):
-            what = f"Its decoder is {_described(decoder)}."
+            what = f"Its decoder is {described(decoder)}."
             yield Problem(title_of(node), node.place, what, _fix(decoder, "decoder"))
     for node in subject.of(SinkNode):
         for config in node.sinks:
@@ -89,7 +87,7 @@ def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
                 and encoder is not None
                 and not isinstance(encoder, Encoder)
             ):
-                what = f"The encoder of sink {type(config).__name__} is {_described(encoder)}."
+                what = f"The encoder of sink {type(config).__name__} is {described(encoder)}."
                 yield Problem(title_of(node), node.place, what, _fix(encoder, "encoder"))
 
 
@@ -111,7 +109,8 @@ def generators_generate(subject: Subject) -> Iterator[Problem]:
                 yield Problem(title_of(node), node.place, what, fix)
 
 
-def _described(thing: Any) -> str:
+def described(thing: Any) -> str:
+    """Say what a user gave in the place of something else."""
     if isinstance(thing, Step):
         return f"the {thing.kind} '{thing.step_name}'"
     if inspect.isclass(thing):

@@ -11,7 +11,7 @@ from typing import Any
 
 from wallaroo.check.subject import Subject, title_of, used_steps
 from wallaroo.errors import Problem
-from wallaroo.graph.nodes import SourceNode, StepNode
+from wallaroo.graph.nodes import BranchNode, SourceNode, StepNode
 from wallaroo.steps import Step
 
 
@@ -79,8 +79,10 @@ def steps_have_their_own_names(subject: Subject) -> Iterator[Problem]:
     """State and metrics belong to a step's name.  One stateless step may be used in several places;
     a state step may not.
     """
-    seen: dict[str, StepNode] = {}
-    for node in subject.of(StepNode):
+    seen: dict[str, StepNode | BranchNode] = {}
+    for node in subject.nodes:
+        if not isinstance(node, StepNode | BranchNode):
+            continue
         if not isinstance(node.step, Step) or not isinstance(node.step.step_name, str):
             continue
         first = seen.setdefault(node.step.step_name, node)

@@ -73,9 +73,8 @@ def interactive_problems(steps: Iterable[Step], configs: Iterable[Any] = ()) -> 
             yield Problem(
                 f"source '{config.name}'",
                 "",
-                f"{type(maker).__name__} is defined in an interactive "
-                "session, and a source runs in "
-                "a process of its own, which imports it.",
+                f"{type(maker).__name__} is defined in an interactive session, and a source runs "
+                "in a process of its own, which imports it.",
                 "Write the class to a file and import it; the steps may stay here.",
             )
     for step in steps:
@@ -95,9 +94,8 @@ def interactive_problems(steps: Iterable[Step], configs: Iterable[Any] = ()) -> 
                     yield Problem(
                         title,
                         step.place,
-                        f"{name} is defined in an interactive session and cannot be "
-                        "sent to workers: "
-                        f"{error}.",
+                        f"{name} is defined in an interactive session and cannot be sent to "
+                        f"workers: {error}.",
                         "Write it to a file and import it; "
                         "wallaroo.testing.run_local runs it here.",
                     )

@@ -39,12 +39,13 @@ from wallaroo.check.pickling import (
 )
 from wallaroo.check.ports import ports_are_numbers, ports_do_not_clash
 from wallaroo.check.shape import (
+    branches_have_predicates,
+    branches_lead_somewhere,
     ends_in_a_sink,
     has_sinks,
     merges_are_alike,
     nothing_behind_a_sink,
     state_is_keyed,
-    streams_are_not_split,
 )
 from wallaroo.check.subject import LATER, Rule, subject_of
 from wallaroo.check.times import event_time_comes_first
@@ -58,7 +59,8 @@ RULES: tuple[Rule, ...] = (
     has_sinks,
     merges_are_alike,
     state_is_keyed,
-    streams_are_not_split,
+    branches_have_predicates,
+    branches_lead_somewhere,
     event_time_comes_first,
     computations_in_to,
     key_extractors_in_key_by,

@@ -1,36 +1,76 @@
-"""Rules about the graph's shape: it ends in a sink, once; what is merged is alike; state is keyed.
+"""Rules about the graph's shape: it ends in sinks; what is merged is alike; state is keyed.
 
 Where it runs: pure.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
+from wallaroo.check.kinds import described
 from wallaroo.check.subject import Subject, title_of
 from wallaroo.errors import Problem
-from wallaroo.graph.nodes import CollectNode, KeyByNode, MergeNode, Node, SinkNode, SourceNode
+from wallaroo.graph.nodes import (
+    BranchNode,
+    CollectNode,
+    EndsNode,
+    KeyByNode,
+    MergeNode,
+    Node,
+    SideNode,
+    SinkNode,
+    SourceNode,
+)
 from wallaroo.graph.walk import ends_in_key, is_state_step, keyed_nodes, upstreams, walk
+from wallaroo.steps import Branch
 
 
 def ends_in_a_sink(subject: Subject) -> Iterator[Problem]:
     """An open pipeline's results would go nowhere."""
-    if not isinstance(subject.root, SinkNode):
-        last = title_of(subject.root)
-        yield Problem(
-            subject.title,
-            subject.place,
-            f"The pipeline is open: it ends in {last}.",
-            "End it with to_sink() or to_sinks().",
-        )
+    ends = subject.root.ends if isinstance(subject.root, EndsNode) else (subject.root,)
+    for number, end in enumerate(ends, 1):
+        which = "The pipeline" if len(ends) == 1 else f"Pipeline {number} of {len(ends)}"
+        if not isinstance(end, SinkNode):
+            what = f"{which} is open: it ends in {title_of(end)}."
+            yield Problem(
+                subject.title, subject.place, what, "End it with to_sink() or to_sinks()."
+            )
+        elif end in ends[: number - 1]:
+            what = f"{which} was given before (it ends at {end.place})."
+            yield Problem(subject.title, subject.place, what, "Give each pipeline once.")
+
+
+def branches_lead_somewhere(subject: Subject) -> Iterator[Problem]:
+    """A side that no pipeline of the application goes on from would be lost silently."""
+    for node in subject.of(BranchNode):
+        sides = [side for side in subject.after[node] if isinstance(side, SideNode)]
+        if len(sides) == 1:
+            lost = "false" if sides[0].is_true else "true"
+            what = (
+                f"The events for which it is {lost} go nowhere: no pipeline that was given to "
+                f"build_application() goes on from that side."
+            )
+            fix = (
+                "End that side in a sink, too, and give both pipelines: build_application(name, "
+                "first, second); or drop its events with filter()."
+            )
+            yield Problem(title_of(node), node.place, what, fix)
+
+
+def branches_have_predicates(subject: Subject) -> Iterator[Problem]:
+    """``branch`` takes a function of one event."""
+    for node in subject.of(BranchNode):
+        if not isinstance(node.step, Branch):
+            what = f"branch() was given {described(node.step)} instead of a function."
+            fix = "Give it a plain function of one event that returns what is true or false."
+            yield Problem(title_of(node), node.place, what, fix)
 
 
 def nothing_behind_a_sink(subject: Subject) -> Iterator[Problem]:
     """A sink is the end."""
     for node in subject.nodes:
         for upstream in upstreams(node):
-            if not isinstance(upstream, SinkNode):
+            if not isinstance(upstream, SinkNode) or isinstance(node, EndsNode):
                 continue
             if isinstance(node, MergeNode):
                 what = f"One side is closed: it ended in a sink at {upstream.place}."
@@ -121,19 +161,3 @@ def _is_keyed_on_the_way(source: Node, node: Node) -> bool:
         if not isinstance(here, KeyByNode | CollectNode):
             todo += upstreams(here)
     return True
-
-
-def streams_are_not_split(subject: Subject) -> Iterator[Problem]:
-    """A pipeline used twice would read its source twice."""
-    used = Counter(node for node in walk(subject.root) if isinstance(node, SourceNode))
-    for node, times in used.items():
-        if times > 1:
-            what = (
-                f"It is read {times} times: pipelines that start from it are merged, and a "
-                f"stream cannot be split."
-            )
-            fix = (
-                "Merge it once; where one event has several results, return them from a "
-                "computation_multi."
-            )
-            yield Problem(title_of(node), node.place, what, fix)

@@ -5,21 +5,24 @@ Where it runs: pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.errors import Problem
 from wallaroo.graph.nodes import (
+    BranchNode,
     CollectNode,
+    EndsNode,
     KeyByNode,
     MergeNode,
     Node,
+    SideNode,
     SinkNode,
     SourceNode,
     StepNode,
 )
-from wallaroo.graph.walk import walk
+from wallaroo.graph.walk import consumers_of
 from wallaroo.steps import Decoder, Encoder, KeyExtractor, Step
 
 
@@ -34,6 +37,7 @@ class Subject:
     # the application's own, which may pack what pickle cannot
     serialize: Callable[[Any], bytes] | None = None
     dead_letters: Any = None  # a sink configuration; LATER where the run may bring one
+    after: Mapping[Node, Sequence[Node]] = field(default_factory=dict)  # by node
 
     @property
     def title(self) -> str:
@@ -43,6 +47,10 @@ class Subject:
     def of(self, kind: type[Any]) -> Iterator[Any]:
         """The nodes of one kind."""
         return (node for node in self.nodes if isinstance(node, kind))
+
+    def is_parted(self, node: Node) -> bool:
+        """Whether the stream goes several ways after a node."""
+        return isinstance(node, BranchNode) or len(self.after[node]) > 1
 
 
 LATER = object()  # dead letters: decided when the application is run
@@ -58,9 +66,8 @@ def subject_of(
     dead_letters: Any = LATER,
 ) -> Subject:
     """Lay a graph out for the rules."""
-    return Subject(
-        application, root, place, tuple(dict.fromkeys(walk(root))), serialize, dead_letters
-    )
+    after = consumers_of(root)
+    return Subject(application, root, place, tuple(after), serialize, dead_letters, after)
 
 
 def name_of(thing: Any) -> str:
@@ -85,6 +92,12 @@ def title_of(node: Node) -> str:
             return "collect()"
         case MergeNode():
             return "merge()"
+        case BranchNode():
+            return f"branch '{name_of(node.step)}'"
+        case SideNode():
+            return f"{title_of(node.upstream)} where {'true' if node.is_true else 'false'}"
+        case EndsNode():
+            return "application"
         case SinkNode():
             return "to_sink()"
 
@@ -123,7 +136,7 @@ def _all_used(subject: Subject) -> Iterator[Used]:
             decoder := getattr(node.config, "decoder", None), Decoder
         ):
             yield Used(f"decoder '{decoder.step_name}'", decoder.place, decoder)
-        elif isinstance(node, StepNode) and isinstance(node.step, Step):
+        elif isinstance(node, StepNode | BranchNode) and isinstance(node.step, Step):
             yield Used(title_of(node), node.step.place or node.place, node.step)
         elif isinstance(node, KeyByNode) and isinstance(node.extractor, KeyExtractor):
             yield Used(title_of(node), node.extractor.place or node.place, node.extractor)

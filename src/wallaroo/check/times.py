@@ -28,6 +28,13 @@ def event_time_comes_first(subject: Subject) -> Iterator[Problem]:
                 "source is lost.",
                 "Call with_event_time() before the first key_by() or collect().",
             )
+        if any(map(subject.is_parted, before)):
+            yield Problem(
+                title_of(node),
+                node.place,
+                "Events get their time after their stream has parted, and a source has one time.",
+                "Call with_event_time() before branch(), and before a pipeline is used twice.",
+            )
         if any(
             isinstance(found, StepNode) and isinstance(found.step, EventTime) for found in before
         ):

@@ -135,7 +135,8 @@ def _is_span(given: Any, least: int = 0) -> bool:
     return type(given) is int and given >= least
 
 
-def _range(spec: RangeWindowSpec) -> Found:
+def range_problems(spec: RangeWindowSpec) -> Found:
+    """What keeps range windows from being windows, and how to fix it."""
     if not _is_span(spec.range_ns, 1):
         yield f"range_windows({spec.range_ns!r}) is no span of time.", SECONDS
         return
@@ -187,7 +188,7 @@ def _session(spec: SessionWindowSpec) -> Found:
 
 
 SPECS: dict[type[Any], Callable[[Any], Found]] = {
-    RangeWindowSpec: _range,
+    RangeWindowSpec: range_problems,
     CountWindowSpec: _count,
     SessionWindowSpec: _session,
 }

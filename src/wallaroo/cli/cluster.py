@@ -273,8 +273,7 @@ def _say_if_hosts_are_shared(status: ClusterStatus) -> None:
     if any(worker.host == MASTER_HOST for worker in status.workers):
         print(
             f"Note:  {MASTER_HOST} is this system's only loopback address, so all workers are one "
-            f"host to Spark. On macOS more "
-            "are had by: sudo ifconfig lo0 alias 127.0.0.2 up"
+            "host to Spark. On macOS more are had by: sudo ifconfig lo0 alias 127.0.0.2 up"
         )
 
 

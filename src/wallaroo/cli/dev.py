@@ -170,9 +170,8 @@ class DevRun:
         elif not isinstance(config, TCPSourceConfig):
             raise PeerError(
                 f"source '{config.name}' ({config.label}): `wallaroo dev` reads TCP ports, files "
-                f"and "
-                f"generators only. Run the application with `wallaroo run`, or test it with "
-                f"wallaroo.testing.run_local on values of your own."
+                "and generators only. Run the application with `wallaroo run`, or test it with "
+                "wallaroo.testing.run_local on values of your own."
             )
         elif config.valid:
             try:

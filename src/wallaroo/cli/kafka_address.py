@@ -8,8 +8,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, field
 
-from wallaroo.errors import PeerError
-
 SCHEME = "kafka://"
 
 
@@ -60,12 +58,4 @@ def add_kafka_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="Kafka: one of librdkafka's options, such as security.protocol=ssl",
-    )
-
-
-def missing_client(error: ImportError) -> PeerError:
-    """Make the error for a client library that is not installed."""
-    return PeerError(
-        f"Kafka needs confluent-kafka, which cannot be imported: {error}. Install it: pip install "
-        f"'wallaroo-spark[kafka]'."
     )

@@ -18,6 +18,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
+from typing import Any
 
 from wallaroo.cli import (
     cluster,
@@ -68,11 +69,11 @@ def entry() -> None:
     sys.exit(main(sys.argv[1:]))
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], commands: Sequence[Any] = COMMANDS) -> int:
     """Run ``wallaroo`` with these arguments and return its exit code; only argparse's own exits
     leave as SystemExit.
     """
-    return carry_out(build_parser().parse_args(arguments), arguments)
+    return carry_out(build_parser(commands).parse_args(arguments), arguments)
 
 
 def carry_out(options: argparse.Namespace, arguments: Sequence[str]) -> int:
@@ -97,7 +98,7 @@ def carry_out(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         return EXIT_OUR_MISTAKE
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(commands: Sequence[Any] = COMMANDS) -> argparse.ArgumentParser:
     """Build the parser of all subcommands."""
     parser = argparse.ArgumentParser(
         prog="wallaroo",
@@ -109,7 +110,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"wallaroo-spark {version()}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
+    for command in commands:
         command.add_parser(subparsers)
     return parser
 

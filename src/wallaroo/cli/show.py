@@ -13,12 +13,18 @@ from typing import Any
 from wallaroo.api.application import Application
 from wallaroo.cli.application.loading import load_application
 from wallaroo.graph import render
+from wallaroo.graph.svg import svg
 from wallaroo.plan import explain
 
 EPILOG = (
     "Every other option after APP, such as --in and --out, goes to the application's "
     "application_setup(args)."
 )
+FORMATS: dict[str, Callable[[Application], str]] = {
+    "text": render.text,
+    "mermaid": render.mermaid,
+    "svg": lambda application: svg(application.root, application.name),
+}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -31,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
     )
     graph.add_argument(
         "--format",
-        choices=("text", "mermaid"),
+        choices=tuple(FORMATS),
         default="text",
         help="(default: %(default)s; give it before APP)",
     )
@@ -46,9 +52,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def show_graph(options: argparse.Namespace) -> None:
-    """Print the graph as text or Mermaid."""
-    application = _load(options)
-    print(render.mermaid(application) if options.format == "mermaid" else render.text(application))
+    """Print the graph in one of its formats."""
+    print(FORMATS[options.format](_load(options)))
 
 
 def show_plan(options: argparse.Namespace) -> None:

@@ -153,8 +153,7 @@ def _show(body: str, address: Address) -> None:
     except (TypeError, AttributeError) as error:
         raise PeerError(
             f"the application at {address[0]}:{address[1]} runs in another version of "
-            f"wallaroo-spark. "
-            f"--json shows its status as it is."
+            "wallaroo-spark. --json shows its status as it is."
         ) from error
     console = Console(
         file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False

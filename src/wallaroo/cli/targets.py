@@ -64,8 +64,7 @@ def target_of(where: str) -> Target:
     if not presence.is_alive:
         raise PeerError(
             f"{presence.application} no longer runs: process {presence.pid}, which used {where}, "
-            f"has ended without a stop. "
-            f"What was committed is there; run it again to go on."
+            "has ended without a stop. What was committed is there; run it again to go on."
         )
     return as_target(presence)
 

@@ -51,8 +51,7 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
         help="kill an application's processes under load and compare with an oracle",
         description="Run an application under load, kill its processes at random moments, start "
-        "it again with the same command, "
-        "and hold input, output and state against an oracle.",
+        "it again with the same command, and hold input, output and state against an oracle.",
     )
     add = parser.add_argument
     add(
@@ -133,9 +132,8 @@ def add_parser(subparsers: Any) -> None:
         default=(),
         metavar="CHANGE,...",
         help="run on a cluster of this machine that changes so instead of killing single "
-        "processes: "
-        f"{', '.join(CHANGES)}; 'pairs': every order of two of the first four; 'failures': all "
-        f"the others",
+        f"processes: {', '.join(CHANGES)}; 'pairs': every order of two of the first four; "
+        "'failures': all the others",
     )
     add(
         "--workers",
@@ -156,14 +154,10 @@ def add_parser(subparsers: Any) -> None:
         default=(Deed.KILL,),
         metavar="DEED,...",
         help="what is done, --kills times: kill; hold (stopped for seconds, then continued); "
-        "stop (the "
-        "driver: a clean stop, then a new start); enospc, eio, torn (a write of the protocol "
-        "fails so, "
-        "or is cut in half by a death); clock (it jumps); flip (a bit of a file, between two "
-        "starts); "
-        "all of these (default: kill); or partition, alone: hosts that hear nothing of each "
-        "other, with "
-        "executors in network namespaces, as root",
+        "stop (the driver: a clean stop, then a new start); enospc, eio, torn (a write of the "
+        "protocol fails so, or is cut in half by a death); clock (it jumps); flip (a bit of a "
+        "file, between two starts); all of these (default: kill); or partition, alone: hosts that "
+        "hear nothing of each other, with executors in network namespaces, as root",
     )
     add(
         "--receiver",

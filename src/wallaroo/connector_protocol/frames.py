@@ -211,11 +211,6 @@ class FrameSplitter:
         del self._buffer[:at]
         return found
 
-    @property
-    def has_part(self) -> bool:
-        """Whether a frame has begun and is not complete."""
-        return bool(self._buffer)
-
 
 class _Reader:
     """Reads a body from front to back; every read past the end is a struct.error."""

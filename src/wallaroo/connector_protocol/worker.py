@@ -112,22 +112,56 @@ class Ended:
 Event = Taken | Ended
 
 
+class Credits:
+    """How many frames a client may send; see the module's head."""
+
+    def __init__(self, largest: int, refill: int):
+        if not 0 <= refill < largest:
+            raise ValueError(
+                f"refill_credits is {refill}; it has to be below max_credits={largest}"
+            )
+        self.largest = largest
+        self.is_paused = False  # whether credits are held back
+        self._refill = refill
+        self._left = 0  # below 0: announced on credit
+        self._ends = 0  # of streams, on this connection
+
+    @property
+    def are_low(self) -> bool:
+        """Whether the client is to get more."""
+        return self._left <= self._refill and not self.is_paused
+
+    def begin(self) -> int:
+        """Give all there are, paused or not: a client cannot begin without; return how many."""
+        self._left = self.largest
+        return self.largest
+
+    def spend(self, *, is_message: bool) -> bool:
+        """Spend one; return False where a message was sent without any."""
+        if is_message and self._left <= -self._ends:
+            return False
+        self._left -= 1
+        return True
+
+    def give(self) -> int:
+        """Give as many as may be given now; return how many that are."""
+        given = 0 if self.is_paused else self.largest - self._left
+        self._left += given
+        return given
+
+    def note_end(self) -> None:
+        """A stream has ended, which allows a message more."""
+        self._ends += 1
+
+
 class SourceSession:
     """One connection of a source program; see the module's head."""
 
     def __init__(self, streams: Streams, cookie: bytes, credits_max: int, refill: int):
-        if not 0 <= refill < credits_max:
-            raise ValueError(
-                f"refill_credits is {refill}; it has to be below max_credits={credits_max}"
-            )
         self._streams = streams
         self._cookie = cookie
-        self._credits_max = credits_max
-        self._refill = refill
-        self._credits = 0  # below 0: announced on credit
-        self._ends = 0  # of streams, on this connection
+        self._credits = Credits(credits_max, refill)
         self._is_refused = False  # whether the client waits for an ACK to try a stream again
-        self.is_paused = False  # whether credits are held back
         self._splitter = FrameSplitter()
         self._out: list[bytes] = []
         self._points: dict[int, int] = {}  # to be acknowledged with the next ACK
@@ -150,16 +184,15 @@ class SourceSession:
 
     def pause(self) -> None:
         """Hold credits back until `resume`."""
-        self.is_paused = True
+        self._credits.is_paused = True
 
     def resume(self) -> None:
         """Give what was held back."""
-        self.is_paused = False
+        self._credits.is_paused = False
         self._refill_low()
 
     def _refill_low(self) -> None:
-        is_low = self._credits <= self._refill and not self.is_paused
-        if self.state is State.STREAMING and is_low:
+        if self.state is State.STREAMING and self._credits.are_low:
             self._answer()
 
     @property
@@ -209,11 +242,10 @@ class SourceSession:
             wanted = "HELLO first" if self.state is State.CONNECTED else "not a worker's frame"
             self._fail(f"unexpected {type(frame).__name__} frame: {wanted}")
             return
-        if self.state is State.STREAMING:
-            if type(frame) is Message and self._credits <= -self._ends:
-                self._fail("a message was sent without a credit")
-                return
-            self._credits -= 1
+        is_message = type(frame) is Message
+        if self.state is State.STREAMING and not self._credits.spend(is_message=is_message):
+            self._fail("a message was sent without a credit")
+            return
         yield from handler(self, frame)
 
     def _hello(self, frame: Hello) -> Iterator[Event]:
@@ -224,8 +256,7 @@ class SourceSession:
         else:
             self.program = f"{_text(frame.program)} {_text(frame.instance)}".strip()
             self.state = State.STREAMING
-            self._credits = self._credits_max
-            self._send(Ok(self._credits_max))
+            self._send(Ok(self._credits.begin()))
         yield from ()
 
     def _notify(self, frame: Notify) -> Iterator[Event]:
@@ -256,7 +287,7 @@ class SourceSession:
             self._fail(f"the end of stream {frame.stream}, which is not open on this connection")
             return
         stream.is_ended = True
-        self._ends += 1
+        self._credits.note_end()
         yield Ended(frame.stream, stream.last)
 
     def _open_stream(self, number: int) -> Stream | None:
@@ -274,8 +305,7 @@ class SourceSession:
     # -- answers ----------------------------------------------------------------------------------
 
     def _answer(self) -> None:
-        given = 0 if self.is_paused else self._credits_max - self._credits
-        self._credits += given
+        given = self._credits.give()
         self._is_refused = False
         self._send(Ack(given, tuple(self._points.items())))
         for stream, point in self._points.items():

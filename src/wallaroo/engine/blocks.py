@@ -35,8 +35,7 @@ class Block(NamedTuple):
     packed: bytes  # keys and values, two lists of equal length
     kind: Kind = Kind.VALUES  # how to read them
     # the events' times, and the watermark of its source before each (``pack_times``), where the
-    # plan
-    # has event time; of a block of level 0 as its producer alone knows it
+    # plan has event time; of a block of level 0 as its producer alone knows it
     times: bytes | None = None
     watermarks: bytes = b""
     # of a block of level 0: from which partitions its events came, and how many of each, in order
@@ -114,7 +113,6 @@ class Marker(NamedTuple):
     producer: int
     attempt: str
     reports: tuple[Any, ...]
-    # producer of level 0 -> source -> what it has heard of it; passed on from level to level.
-    # Empty
+    # producer of level 0 -> source -> what it has heard of it; passed on from level to level. Empty
     # without event time
     heard: Mapping[int, Mapping[int, Any]] = {}

@@ -29,36 +29,39 @@ Route = tuple[Any, Bucket, Bucket, Callable[[Any], None]]
 
 
 class StampedKeys:
-    """Takes keys into a list, and with each the time of its event."""
+    """Takes keys into a list, and with each the time of its event.
+
+    ``add_key``, ``add_time`` and ``add_watermark`` are what ``append`` consists of.
+    """
 
     __slots__ = (
-        "_append",
-        "_append_time",
-        "_append_watermark",
         "_began",
         "_partition",
         "_runs",
         "_time",
         "_times",
         "_watermarks",
+        "add_key",
+        "add_time",
+        "add_watermark",
     )
 
     def __init__(self, keys: list[Any], time: StageTime):
-        self._append = keys.append
+        self.add_key = keys.append
         self._time = time
         self._times = array("q")
         self._watermarks = array("q")
         self._partition = ""
         self._began = 0  # where the events of that partition begin
         self._runs: list[tuple[str, int]] = []
-        self._append_time = self._times.append
-        self._append_watermark = self._watermarks.append
+        self.add_time = self._times.append
+        self.add_watermark = self._watermarks.append
 
     def append(self, key: Key) -> None:
         """Take the key of the event that is being processed."""
-        self._append(key)
-        self._append_time(self._time.event_ns)
-        self._append_watermark(self._time.watermark_ns)
+        self.add_key(key)
+        self.add_time(self._time.event_ns)
+        self.add_watermark(self._time.watermark_ns)
 
     def turn(self, partition: str) -> None:
         """What is stamped from here on comes from this partition."""

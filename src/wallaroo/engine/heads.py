@@ -36,6 +36,26 @@ def decode_and_emit(
     return run
 
 
+def decode_and_keep(
+    decode: Callable[[Any], Any], emit: Emit, failed: OnError, time: StageTime
+) -> Callable[[Payloads], None]:
+    """Head of a source stage that gives events their times; then the payload travels, not the
+    event.
+    """
+
+    def run(payloads: Payloads) -> None:
+        for time.payload in payloads:
+            try:
+                event = decode(time.payload)
+            except BaseException as error:
+                failed(time.payload, error, None)
+            else:
+                if event is not None:
+                    emit(None, event)
+
+    return run
+
+
 def decode_and_ship_raw(
     decode: Callable[[Any], Any],
     extractor: KeyExtractor[Any, Any],

@@ -117,6 +117,7 @@ class Entries:
     ):
         self.live: dict[tuple[Key, Sub], Any] = {}
         self._stored: dict[tuple[Key, Sub], bytes | None] = {}
+        self._packed: dict[tuple[Key, Sub], bytes] = {}  # read along, and not asked for yet
         self._touched: dict[Key, list[Sub]] = {}
         self._reader = reader
         self._groups = groups
@@ -128,9 +129,10 @@ class Entries:
         place = key, sub
         if place in self.live:
             return self.live[place]
-        if place in self._stored:  # deleted, or never there
-            return None
-        raw = self._read(key, sub)
+        if place in self._stored:
+            raw = self._packed.pop(place, None)  # None: deleted, or never there
+        else:
+            raw = self._read(key, sub)
         if raw is None:
             return None
         value = self.live[place] = self._loads(raw)
@@ -140,12 +142,14 @@ class Entries:
         """Set the value; ``None`` is no value."""
         if (key, sub) not in self._stored:
             self._read(key, sub)
+        self._packed.pop((key, sub), None)
         self.live[key, sub] = value
 
     def delete(self, key: Key, sub: Sub) -> None:
         """Remove the entry, if it is there."""
         if (key, sub) not in self._stored:
             self._read(key, sub)
+        self._packed.pop((key, sub), None)
         self.live.pop((key, sub), None)
 
     def scan(self, key: Key) -> Iterator[tuple[Sub, Any]]:
@@ -158,15 +162,20 @@ class Entries:
                 yield sub, value
 
     def subs(self, key: Key) -> list[Sub]:
-        """Return the subs of a key's entries, in order; nothing is loaded."""
+        """Return the subs of a key's entries, in order.  Their values are read along, and unpacked
+        when they are asked for.
+        """
         group, encoded = self._groups.locate(key)
         prefix = key_prefix(encoded)
-        found = {
-            stored[len(prefix) :]: decode_sub(stored, len(prefix))
-            for stored, _ in self._reader.scan(group, prefix, after_prefix(prefix))
-        }
+        found: dict[bytes, Sub] = {}
+        for stored, value in self._reader.scan(group, prefix, after_prefix(prefix)):
+            sub = found[stored[len(prefix) :]] = decode_sub(stored, len(prefix))
+            if (key, sub) not in self._stored:
+                raw = split_entry(stored, value)[2]
+                self._packed[key, sub] = raw
+                self._note(key, sub, raw)
         for sub in self._touched.get(key, ()):
-            if (key, sub) in self.live:
+            if (key, sub) in self.live or (key, sub) in self._packed:
                 found[encode_sub(sub)] = sub
             else:
                 found.pop(encode_sub(sub), None)
@@ -177,13 +186,18 @@ class Entries:
         stored = entry_key(encoded, sub)
         found = self._reader.get(group, stored)
         raw = None if found is None else split_entry(stored, found)[2]
+        self._note(key, sub, raw)
+        return raw
+
+    def _note(self, key: Key, sub: Sub, raw: bytes | None) -> None:
         self._stored[key, sub] = raw
         self._touched.setdefault(key, []).append(sub)
-        return raw
 
     def changes(self) -> Iterator[Change]:
         """Yield what is to be written."""
         for (key, sub), raw in self._stored.items():
+            if (key, sub) in self._packed:
+                continue
             group, encoded = self._groups.locate(key)
             if (key, sub) in self.live:
                 now = self._dumps(self.live[key, sub])
@@ -213,7 +227,7 @@ class DueIndex:
         self._groups = groups
         # what was added or taken in this batch, by stored key, and whether a commit has the row
         self._rows: dict[bytes, Due | None] = {}
-        self._is_stored: dict[bytes, bool] = {}
+        self._is_stored: dict[bytes, bool] = {}  # of rows for which that is known
         self._group_of: dict[bytes, int] = {}
         self._added: list[bytes] = []  # a heap of stored keys; may name rows that are gone
         self._taken_to_ns = TIME_MIN  # no stored row up to here is left
@@ -222,8 +236,7 @@ class DueIndex:
         """Note that ``sub`` of ``key`` is due at a time; the same again changes nothing."""
         group, encoded = self._groups.locate(key)
         stored = due_key(time_ns, encoded, sub)
-        if stored not in self._rows:
-            self._note(group, stored, self._reader.get(group, stored) is not None)
+        self._group_of[stored] = group
         self._rows[stored] = Due(time_ns, key, sub, added_at_ns)
         heapq.heappush(self._added, stored)
 
@@ -231,13 +244,8 @@ class DueIndex:
         """Remove a row, if it is there."""
         group, encoded = self._groups.locate(key)
         stored = due_key(time_ns, encoded, sub)
-        if stored not in self._rows:
-            self._note(group, stored, self._reader.get(group, stored) is not None)
-        self._rows[stored] = None
-
-    def _note(self, group: int, stored: bytes, is_stored: bool) -> None:
         self._group_of[stored] = group
-        self._is_stored[stored] = is_stored
+        self._rows[stored] = None
 
     def take(self, up_to_ns: int) -> Iterator[Due]:
         """Yield and remove all that is due at or before a time, in order; also what is added
@@ -258,7 +266,8 @@ class DueIndex:
                 following = next(committed, None)
                 if stored in self._rows:
                     continue  # taken, discarded, or added again: then it is in the heap
-                self._note(group, stored, True)
+                self._group_of[stored] = group
+                self._is_stored[stored] = True
                 due = _due_of(stored, value)
             if due is not None:
                 self._rows[stored] = None
@@ -293,8 +302,15 @@ class DueIndex:
                 _, encoded = self._groups.locate(due.key)
                 value = join_key(encoded, encode_time(due.added_at_ns))
                 yield self._group_of[stored], stored, value
-            elif self._is_stored[stored]:
+            elif self._was_stored(stored):
                 yield self._group_of[stored], stored, None
+
+    def _was_stored(self, stored: bytes) -> bool:
+        """Whether a commit has a row; looked up only where it is gone now."""
+        known = self._is_stored.get(stored)
+        if known is None:
+            known = self._reader.get(self._group_of[stored], stored) is not None
+        return known
 
 
 def _due_of(stored: bytes, value: bytes) -> Due:

@@ -6,7 +6,9 @@ Where it runs: pure (in workers; the clock is an argument).
 The stage that processes all other events has no clock in it and does not know of this module.  The
 twin feeds the same exchanges, state objects and sinks, so a sampled event is processed like any
 other.  A stage with an operator that holds events back until the watermark moves or the batch ends
-has no twin, and is not sampled: its own operators would never see what the twin's hold.
+has no twin, and is not sampled: its own operators would never see what the twin's hold.  The
+branches of a stage are twins of their own; those of which there can be none are measured as a
+whole, and their time is that of no step.
 
 How time is split: a step's function calls the next step's, so what a wrapper measures includes
 everything downstream; the difference of two neighbours is the step's own time.  What the wrappers
@@ -16,14 +18,22 @@ themselves cost is measured on an empty function and subtracted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.engine.error_context import shorten
 from wallaroo.engine.keys import encode_key, group_of
 from wallaroo.engine.operators.interface import Emit
-from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
+from wallaroo.plan.model import (
+    ExchangeEntry,
+    Plan,
+    SourceEntry,
+    Stage,
+    ToExchange,
+    ToSinks,
+    last_step_of,
+)
 
 EVENTS_MAX = 256  # of a sample: at a microsecond or two of overhead each, half a millisecond
 KEYS_LISTED = 32  # most frequent keys of a sample
@@ -47,7 +57,7 @@ class StageSample:
     """One sample of one stage."""
 
     stage: int
-    events: int
+    events: int  # that the stage was fed, or the one whose branch it is
     steps: tuple[StepSample, ...] = ()  # what reads the events first, what lets them leave last
     keys: tuple[tuple[str, int], ...] = ()  # the most frequent ones
     other_keys: int = 0  # events whose keys are not listed
@@ -55,12 +65,28 @@ class StageSample:
     # the keys that took most time in the stage's steps, with nanoseconds
     slow_keys: tuple[tuple[str, int], ...] = ()
     other_ns: int = 0  # of keys that are not listed
+    fed: int = -1  # the stage that was fed, if this is a branch
+
+    @property
+    def head(self) -> int:
+        """The stage that was fed."""
+        return self.stage if self.fed < 0 else self.fed
 
 
 class StageTimer:
-    """Puts itself around the operators of one twin and measures it once."""
+    """Puts itself around the operators of one twin and measures it once.
 
-    def __init__(self, plan: Plan, stage: Stage, origin: int | None, clock: Clock):
+    ``is_whole``: the stage has no twin; what is measured is the whole of it.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        stage: Stage,
+        origin: int | None,
+        clock: Clock,
+        is_whole: bool = False,
+    ):
         self._plan = plan
         self._stage = stage
         self._clock = clock
@@ -68,10 +94,19 @@ class StageTimer:
         self._calls = [0] * (len(stage.steps) + 1)
         self._inclusive_ns = [0] * (len(stage.steps) + 1)
         self._key_ns: dict[Any, int] = {}
+        self._is_whole = is_whole
+        self._branches: list[StageTimer] = []
+        self._overhead_ns = 0.0  # of one wrapper
+
+    def of_branch(self, stage: Stage, is_whole: bool) -> StageTimer:
+        """Return the timer of one of the stage's branches."""
+        timer = StageTimer(self._plan, stage, None, self._clock, is_whole)
+        self._branches.append(timer)
+        return timer
 
     def around(self, emit: Emit, place: int) -> Emit:
         """Measure an operator, or the output (the place after the last one)."""
-        if place == 0 and not isinstance(self._stage.entry, SourceEntry):
+        if place == 0 and isinstance(self._stage.entry, ExchangeEntry):
             return self._around_first(emit)
         clock = self._clock
         calls = self._calls
@@ -102,14 +137,45 @@ class StageTimer:
 
         return timed
 
-    def measure(self, run: Callable[[], None], events: int, keys: Sequence[Any]) -> StageSample:
-        """Run the twin's head over ``events`` events; ``keys`` are theirs, if they have some."""
-        overhead_ns = self._overhead_ns()
+    def measure(
+        self, run: Callable[[], None], events: int, keys: Sequence[Any]
+    ) -> tuple[StageSample, ...]:
+        """Run the twin's head over ``events`` events; ``keys`` are theirs, if they have some.
+        Return a sample of the stage, and one of each of its branches that has a twin.
+        """
+        self._calibrate()
         began = self._clock()
         run()
-        inclusive_ns = [self._clock() - began, *self._inclusive_ns, 0]
-        calls = [events, *self._calls, 0]
-        steps = tuple(
+        took_ns = self._clock() - began
+        counted = Counter(keys)
+        listed = counted.most_common(KEYS_LISTED)
+        slow = Counter(self._key_ns).most_common(KEYS_LISTED)
+        sample = StageSample(
+            self._stage.id,
+            events,
+            self._steps(took_ns, events),
+            tuple((key_text(key), count) for key, count in listed),
+            len(keys) - sum(count for _, count in listed),
+            self._groups(counted),
+            tuple((key_text(key), took_ns) for key, took_ns in slow),
+            sum(self._key_ns.values()) - sum(took_ns for _, took_ns in slow),
+        )
+        return (sample, *self._samples_of_branches(self._stage.id, events))
+
+    def _samples_of_branches(self, fed: int, events: int) -> Iterator[StageSample]:
+        for branch in self._branches:
+            if branch._calls[0] and not branch._is_whole:
+                steps = branch._steps(branch._inclusive_ns[0], branch._calls[0])
+                yield StageSample(branch._stage.id, events, steps, fed=fed)
+            yield from branch._samples_of_branches(fed, events)
+
+    def _steps(self, took_ns: int, events: int) -> tuple[StepSample, ...]:
+        """Each step's own time: what it took less what comes after it."""
+        branches_ns = sum(branch._inclusive_ns[0] for branch in self._branches)
+        branches_calls = sum(branch._calls[0] for branch in self._branches)
+        inclusive_ns = [took_ns, *self._inclusive_ns, branches_ns]
+        calls = [events, *self._calls, branches_calls]
+        return tuple(
             StepSample(
                 name,
                 calls[place],
@@ -117,23 +183,10 @@ class StageTimer:
                     0,
                     inclusive_ns[place]
                     - inclusive_ns[place + 1]
-                    - round(overhead_ns * calls[place + 1]),
+                    - round(self._overhead_ns * calls[place + 1]),
                 ),
             )
             for place, name in enumerate(self._names)
-        )
-        counted = Counter(keys)
-        listed = counted.most_common(KEYS_LISTED)
-        slow = Counter(self._key_ns).most_common(KEYS_LISTED)
-        return StageSample(
-            self._stage.id,
-            events,
-            steps,
-            tuple((key_text(key), count) for key, count in listed),
-            len(keys) - sum(count for _, count in listed),
-            self._groups(counted),
-            tuple((key_text(key), took_ns) for key, took_ns in slow),
-            sum(self._key_ns.values()) - sum(took_ns for _, took_ns in slow),
         )
 
     def _groups(self, keys: Counter[Any]) -> dict[int, int]:
@@ -142,18 +195,21 @@ class StageTimer:
             groups[group_of(encode_key(key), self._plan.key_groups)] += count
         return dict(groups)
 
-    def _overhead_ns(self) -> float:
-        """What one wrapper adds to the time of what calls it, beyond what it measures itself."""
+    def _calibrate(self) -> None:
+        """Find what one wrapper adds to the time of what calls it, beyond what it measures
+        itself.
+        """
         place = len(self._calls) - 1
         empty = self.around(_nothing, place)
         began = self._clock()
         for _ in range(_CALIBRATION_CALLS):
             empty(None, None)
         seen_ns = self._clock() - began
-        overhead_ns = (seen_ns - self._inclusive_ns[place]) / _CALIBRATION_CALLS
+        self._overhead_ns = max(0.0, (seen_ns - self._inclusive_ns[place]) / _CALIBRATION_CALLS)
         self._calls[place] = self._inclusive_ns[place] = 0
         self._key_ns.clear()
-        return max(0.0, overhead_ns)
+        for branch in self._branches:
+            branch._calibrate()
 
 
 def key_text(key: Any) -> str:
@@ -176,6 +232,8 @@ def _names(plan: Plan, stage: Stage, origin: int | None) -> tuple[str, ...]:
 def _head_name(plan: Plan, stage: Stage, origin: int | None) -> str:
     if isinstance(stage.entry, SourceEntry):
         return plan.sources[stage.entry.source].decoder.step_name
+    if not isinstance(stage.entry, ExchangeEntry):
+        return "branch"
     producer = plan.stages[origin] if origin is not None else stage
     is_raw = isinstance(producer.exit, ToExchange) and producer.exit.is_raw
     if is_raw and isinstance(producer.entry, SourceEntry):
@@ -184,7 +242,10 @@ def _head_name(plan: Plan, stage: Stage, origin: int | None) -> str:
 
 
 def _exit_name(plan: Plan, stage: Stage) -> str:
-    if isinstance(stage.exit, ToExchange):
-        return stage.exit.extractor.step_name if stage.exit.extractor else "shuffle"
-    encoder = plan.sinks[stage.exit.sinks[0]].encoder
-    return encoder.step_name if encoder else "write"
+    if isinstance(stage.exit, ToSinks):
+        encoder = plan.sinks[stage.exit.sinks[0]].encoder
+        return encoder.step_name if encoder else "write"
+    last = last_step_of(stage)
+    if last is not None:
+        return last.step_name
+    return "shuffle" if isinstance(stage.exit, ToExchange) else "branch"

@@ -5,7 +5,7 @@ Where it runs: pure (in workers).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -15,10 +15,14 @@ from wallaroo.engine.failures import OnError
 from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.keys import Key
 from wallaroo.engine.operators.exits import (
+    emit_branched,
     emit_by_key,
     emit_collected,
     emit_encoded,
+    emit_raw_by_key,
+    emit_timed_by_key,
     emit_to_all,
+    emit_to_each,
     emit_with_key,
 )
 from wallaroo.engine.operators.interface import (
@@ -32,7 +36,17 @@ from wallaroo.engine.operators.interface import (
 from wallaroo.engine.operators.outputs import as_text
 from wallaroo.engine.operators.table import OPERATORS, build_operator
 from wallaroo.engine.ordered_entries import StepStore
-from wallaroo.plan.model import COLLECT_KEY, Plan, SourceEntry, Stage, ToExchange, ToSinks
+from wallaroo.engine.packing import packing_of
+from wallaroo.plan.model import (
+    COLLECT_KEY,
+    BranchEntry,
+    Plan,
+    SourceEntry,
+    Stage,
+    ToBranches,
+    ToExchange,
+    ToSinks,
+)
 from wallaroo.steps import Encoder, EventTime, Step
 
 Policy = Callable[[Step], OnError]
@@ -52,7 +66,7 @@ class BuiltStage:
     emit: Emit
     time: StageTime
     operators: tuple[Operator, ...]
-    holds_ns: tuple[int, ...]  # how far each operator's watermark is behind the stage's
+    holds_ns: tuple[int, ...]  # how far each operator's watermark is behind that of ``time``
     flushes: tuple[Callable[[], None], ...]
 
     @property
@@ -61,8 +75,8 @@ class BuiltStage:
         return any(each.advance or each.flush or each.end for each in self.operators)
 
     def advance(self, watermark_ns: int, is_final: bool) -> None:
-        """Move the stage's time; where all input has ended, end each operator before the next one
-        learns of it.
+        """Move the stage's time to the watermark of the stage that is fed; where all input has
+        ended, end each operator before the next one learns of it.
         """
         for operator, hold_ns in zip(self.operators, self.holds_ns, strict=True):
             if operator.advance is not None:
@@ -91,13 +105,17 @@ def build_stage(
     time: StageTime | None = None,
     stores: Mapping[str, StepStore] = NO_STORES,
     keys_of: Callable[[Step], Iterable[Key]] = no_keys,
+    hold_ns: int = 0,
 ) -> BuiltStage:
-    """Build the stage's operators, last first, before ``output``."""
+    """Build the stage's operators, last first, before ``output``.
+
+    ``hold_ns``: how far the stage's watermark is behind that of ``time``, where it is a branch.
+    """
     time = time or StageTime()
     places = range(len(stage.steps))
     emit = around(output, len(places)) if around else output
     built: list[Operator] = []
-    holds_ns = [sum(step.holds_ns for step in stage.steps[:place]) for place in places]
+    holds_ns = [hold_ns + sum(step.holds_ns for step in stage.steps[:place]) for place in places]
     for place in reversed(places):
         step = stage.steps[place]
         site = Site(
@@ -128,11 +146,15 @@ def build_output(
     exchange: Exchange | None,
     outputs: dict[int, list[bytes]],
     policy: Policy,
+    time: StageTime,
+    branches: Sequence[Emit] = (),
 ) -> Emit:
-    """Return the closure that takes events out of the stage: to its exchange, or encoded to its
-    sinks.
+    """Return the closure that takes events out of the stage: to its exchange, to its ``branches``,
+    or encoded to its sinks.
     """
     leave = stage.exit
+    if isinstance(leave, ToBranches):
+        return _to_branches(plan, stage, leave, branches, policy)
     if isinstance(leave, ToSinks):
         return emit_to_all(
             [_to_sink(plan, stage, sink, outputs[sink], policy) for sink in leave.sinks]
@@ -143,7 +165,12 @@ def build_output(
         return emit_with_key(exchange, not_packed)
     if leave.extractor is None:
         return emit_collected(COLLECT_KEY, exchange, not_packed)
-    return emit_by_key(leave.extractor, exchange, policy(leave.extractor), not_packed)
+    key_failed = policy(leave.extractor)
+    if not plan.has_time:
+        return emit_by_key(leave.extractor, exchange, key_failed, not_packed)
+    if leave.is_raw:
+        return emit_raw_by_key(leave.extractor, exchange, time, key_failed)
+    return emit_timed_by_key(leave.extractor, exchange, time, key_failed, not_packed)
 
 
 def producer_of(plan: Plan, stage: Stage) -> Step:
@@ -154,12 +181,37 @@ def producer_of(plan: Plan, stage: Stage) -> Step:
         return stage.steps[-1]
     if isinstance(stage.entry, SourceEntry):
         return plan.sources[stage.entry.source].decoder
+    if isinstance(stage.entry, BranchEntry):
+        return producer_of(plan, plan.stages[stage.entry.stage])
     before = next(
         other
         for other in plan.stages
         if isinstance(other.exit, ToExchange) and other.exit.stage == stage.id
     )
     return producer_of(plan, before)
+
+
+def _to_branches(
+    plan: Plan, stage: Stage, leave: ToBranches, branches: Sequence[Emit], policy: Policy
+) -> Emit:
+    if leave.split is not None:
+        where_true, where_false = branches
+        return emit_branched(leave.split, where_true, where_false, policy(leave.split))
+    changing = [_may_change(plan.stages[branch]) for branch in leave.stages]
+    reading = [emit for emit, changes in zip(branches, changing, strict=True) if not changes]
+    *copied, last = [emit for emit, changes in zip(branches, changing, strict=True) if changes] or [
+        reading.pop()
+    ]
+    if not copied:
+        return emit_to_all([*reading, last])
+    packing = packing_of(plan.serializer)
+    failed = policy(producer_of(plan, stage))
+    return emit_to_each(reading, copied, last, packing.dumps, packing.loads, failed)
+
+
+def _may_change(branch: Stage) -> bool:
+    """Whether functions of steps are called with what comes to a branch: they may change it."""
+    return bool(branch.steps) or isinstance(branch.exit, ToBranches)
 
 
 def _to_sink(plan: Plan, stage: Stage, sink: int, outputs: list[bytes], policy: Policy) -> Emit:

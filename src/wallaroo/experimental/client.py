@@ -119,7 +119,6 @@ class AtLeastOnceSourceConnector:
         self._streams: dict[int, Stream] = {}
         self._refused: dict[int, Stream] = {}  # announced again with the next ACK
         self._queue: deque[bytes] = deque()  # messages that wait for credits
-        self._sent = 0
         self._link: _Link | None = None
         self._thread: threading.Thread | None = None
         self._is_stopping = False
@@ -189,7 +188,6 @@ class AtLeastOnceSourceConnector:
         with self._changed:
             if threading.current_thread() is not self._thread:
                 self._changed.wait_for(lambda: len(self._queue) < QUEUE_MAX or self._is_stopping)
-            self._sent += 1
             if isinstance(msg, cwm.Message | cwm.EosMessage) and (self._queue or self.credits <= 0):
                 self._queue.append(packed)  # in order: an end does not overtake messages
             else:

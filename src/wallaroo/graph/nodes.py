@@ -2,7 +2,8 @@
 written.
 
 Where it runs: pure.  The newest node is the pipeline: ``Pipeline`` wraps the last node, and every
-builder call makes a new one.
+builder call makes a new one.  A node that is the upstream of several others gives its events to
+each of them.
 """
 
 from __future__ import annotations
@@ -58,6 +59,24 @@ class MergeNode:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BranchNode:
+    """A stream that parts in two by a predicate."""
+
+    upstream: Node
+    step: Step | Any  # what the user gave; wallaroo.check rejects what is not a function
+    place: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SideNode:
+    """One side of a branch: the events for which its predicate is true, or the others."""
+
+    upstream: BranchNode
+    is_true: bool
+    place: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SinkNode:
     """The end of a pipeline: every event goes to all of its sinks."""
 
@@ -66,4 +85,22 @@ class SinkNode:
     place: str
 
 
-Node = SourceNode | StepNode | KeyByNode | CollectNode | MergeNode | SinkNode
+@dataclass(frozen=True, slots=True, eq=False)
+class EndsNode:
+    """What an application of several closed pipelines ends in."""
+
+    ends: tuple[Node, ...]
+    place: str
+
+
+Node = (
+    SourceNode
+    | StepNode
+    | KeyByNode
+    | CollectNode
+    | MergeNode
+    | BranchNode
+    | SideNode
+    | SinkNode
+    | EndsNode
+)

@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from wallaroo.graph.nodes import (
+    BranchNode,
     CollectNode,
+    EndsNode,
     KeyByNode,
     MergeNode,
     Node,
+    SideNode,
     SinkNode,
     SourceNode,
     StepNode,
 )
-from wallaroo.graph.walk import idle_key_bys, is_meeting, upstreams, walk
+from wallaroo.graph.walk import consumers_of, idle_key_bys, is_meeting, upstreams, walk
 
 
 class HasGraph(Protocol):
@@ -33,20 +36,74 @@ class HasGraph(Protocol):
         """Its newest node."""
 
 
+SHUFFLE = "   ~~~ shuffle ~~~"
+MEETING = "~~~ shuffle, each event by the key it has ~~~"
+
+
 def text(application: HasGraph) -> str:
     """Draw the graph as text: every merge's two sides are set in, before it; ``~~~`` is a
-    shuffle.
+    shuffle.  Where streams part, the graph is a list of numbered runs of steps.
     """
-    idle = idle_key_bys(application.root)
-    lines = [application.name]
-    margins = _margins(application.root)
-    for node in walk(application.root):
+    root = application.root
+    after = consumers_of(root)
+    is_parted = any(len(consumers) > 1 for consumers in after.values())
+    lines = _runs(root, after) if is_parted or isinstance(root, EndsNode) else _tree(root)
+    return "\n".join([application.name, *lines]) + "\n"
+
+
+def _tree(root: Node) -> Iterator[str]:
+    idle = idle_key_bys(root)
+    margins = _margins(root)
+    for node in walk(root):
+        margin = "  " * (1 + margins[node])
         if is_meeting(node):
-            lines.append(
-                "  " * (1 + margins[node]) + "~~~ shuffle, each event by the key it has ~~~"
-            )
-        lines.append("  " * (1 + margins[node]) + _title(node, idle, shuffle="   ~~~ shuffle ~~~"))
-    return "\n".join(lines) + "\n"
+            yield f"{margin}{MEETING}"
+        yield f"{margin}{_title(node, idle, SHUFFLE)}"
+
+
+def _runs(root: Node, after: dict[Node, list[Node]]) -> Iterator[str]:
+    """Runs of nodes, each with one node before and one after it; a run says where it goes on."""
+    idle = idle_key_bys(root)
+    nodes = [node for node in walk(root) if not isinstance(node, EndsNode)]
+    runs: list[list[Node]] = []
+    of_node: dict[Node, int] = {}  # the number of a node's run
+    for node in nodes:
+        above = upstreams(node)
+        if len(above) == 1 and len(after[above[0]]) == 1:
+            runs[of_node[above[0]]].append(node)
+            of_node[node] = of_node[above[0]]
+        else:
+            of_node[node] = len(runs)
+            runs.append([node])
+    width = len(f"{len(runs)}. ")
+    for number, run in enumerate(runs, 1):
+        lines = list(_run_lines(run, idle))
+        following = ", ".join(
+            f"{of_node[node] + 1}{_where(node)}"
+            for node in after[run[-1]]
+            if not isinstance(node, EndsNode)
+        )
+        if following:
+            lines.append(f"-> {following}")
+        for place, line in enumerate(lines):
+            yield f"  {f'{number}. ' if not place else '':>{width}}{line}"
+
+
+def _run_lines(run: list[Node], idle: dict[KeyByNode, str]) -> Iterator[str]:
+    for node in run:
+        if isinstance(node, SideNode):
+            which = "true" if node.is_true else "false"
+            yield f"where '{node.upstream.step.step_name}' is {which}"
+            continue
+        if is_meeting(node):
+            yield MEETING
+        yield _title(node, idle, SHUFFLE)
+
+
+def _where(node: Node) -> str:
+    if not isinstance(node, SideNode):
+        return ""
+    return " where true" if node.is_true else " where false"
 
 
 def _margins(root: Node) -> dict[Node, int]:
@@ -82,10 +139,13 @@ def _title(node: Node, idle: dict[KeyByNode, str], shuffle: str) -> str:
             return "collect" + shuffle
         case MergeNode():
             return "merge"
+        case BranchNode():
+            return f"branch '{node.step.step_name}'"
         case SinkNode():
             return f"to_{'sink' if len(node.sinks) == 1 else 'sinks'} " + ", ".join(
                 map(_sink, node.sinks)
             )
+    raise TypeError(f"a {type(node).__name__} has no line of its own")
 
 
 def _label(config: Any) -> str:
@@ -105,12 +165,20 @@ def mermaid(application: HasGraph) -> str:
     lines = ["flowchart LR"]
     ids: dict[Node, str] = {}
     for node in walk(application.root):
-        ids[node] = f"n{len(ids)}"
-        if isinstance(node, SinkNode):
-            lines += _mermaid_sinks(node, ids, _arrow(node.upstream, node, idle))
-            continue
-        lines.append(f"  {ids[node]}{_box(node, idle)}")
-        lines += [f"  {ids[up]} {_arrow(up, node, idle)} {ids[node]}" for up in upstreams(node)]
+        match node:
+            case EndsNode():
+                pass
+            case SideNode():
+                ids[node] = ids[node.upstream]
+            case SinkNode():
+                ids[node] = f"n{len(ids)}"
+                lines += _mermaid_sinks(node, ids, _arrow(node.upstream, node, idle))
+            case _:
+                ids[node] = f"n{len(ids)}"
+                lines.append(f"  {ids[node]}{_box(node, idle)}")
+                lines += [
+                    f"  {ids[up]} {_arrow(up, node, idle)} {ids[node]}" for up in upstreams(node)
+                ]
     return "\n".join(lines) + "\n"
 
 
@@ -122,12 +190,17 @@ def _mermaid_sinks(node: SinkNode, ids: dict[Node, str], arrow: str) -> Iterator
 
 
 def _arrow(upstream: Node, node: Node, idle: dict[KeyByNode, str]) -> str:
-    is_shuffle = (
+    arrow = "==>" if is_shuffled(upstream, node, idle) else "-->"
+    return f"{arrow}|{upstream.is_true}|".lower() if isinstance(upstream, SideNode) else arrow
+
+
+def is_shuffled(upstream: Node, node: Node, idle: dict[KeyByNode, str]) -> bool:
+    """Whether events go through a shuffle between two nodes."""
+    return (
         is_meeting(node)
         or isinstance(upstream, CollectNode)
         or (isinstance(upstream, KeyByNode) and upstream not in idle)
     )
-    return "==>" if is_shuffle else "-->"
 
 
 def _box(node: Node, idle: dict[KeyByNode, str]) -> str:
@@ -145,6 +218,8 @@ def _box(node: Node, idle: dict[KeyByNode, str]) -> str:
             return f'{{{{"key_by {_escaped(node.extractor.step_name)}{idle_text}"}}}}'
         case CollectNode():
             return '{{"collect"}}'
+        case BranchNode():
+            return f'{{"{_escaped(node.step.step_name)}"}}'
         case _:
             return '(("merge"))'
 

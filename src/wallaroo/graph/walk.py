@@ -1,8 +1,8 @@
 """Walking a graph: upstreams, an order with sources first, and which shuffles the graph really
 needs.
 
-Where it runs: pure.  A graph is a tree of merges with the newest node as root; walks are loops, so
-that a long pipeline is no deep recursion.
+Where it runs: pure.  A graph has no cycles: its newest node is the root, and a node may be the
+upstream of several.  Walks are loops, so that a long pipeline is no deep recursion.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from wallaroo.graph.nodes import (
+    BranchNode,
     CollectNode,
+    EndsNode,
     KeyByNode,
     MergeNode,
     Node,
+    SideNode,
     SinkNode,
     SourceNode,
     StepNode,
@@ -23,23 +26,37 @@ from wallaroo.graph.nodes import (
 
 def upstreams(node: Node) -> tuple[Node, ...]:
     """The nodes directly before ``node``."""
-    if isinstance(node, SourceNode):
-        return ()
-    if isinstance(node, MergeNode):
-        return (node.left, node.right)
+    match node:
+        case SourceNode():
+            return ()
+        case MergeNode():
+            return (node.left, node.right)
+        case EndsNode():
+            return node.ends
     return (node.upstream,)
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """Every node, each after its upstreams, left before right; a node used twice comes twice."""
+    """Every node once, each after its upstreams, left before right."""
+    seen: set[Node] = set()
     todo: list[tuple[Node, bool]] = [(root, False)]
     while todo:
         node, is_ready = todo.pop()
         if is_ready:
             yield node
-            continue
-        todo.append((node, True))
-        todo.extend((upstream, False) for upstream in reversed(upstreams(node)))
+        elif node not in seen:
+            seen.add(node)
+            todo.append((node, True))
+            todo.extend((upstream, False) for upstream in reversed(upstreams(node)))
+
+
+def consumers_of(root: Node) -> dict[Node, list[Node]]:
+    """The nodes directly after each node; one that takes its events twice is there twice."""
+    found: dict[Node, list[Node]] = {node: [] for node in walk(root)}
+    for node in list(found):
+        for upstream in upstreams(node):
+            found[upstream].append(node)
+    return found
 
 
 def is_state_step(node: Node) -> bool:
@@ -78,11 +95,15 @@ def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
     a ``collect``, or the sinks), nothing ever sees the key.  ``collect`` is never idle: it brings
     everything to one place, in one order.
     """
+    # why a key would be idle before a node; empty if a state step needs it
+    reasons: dict[Node, str] = {}
+    after = consumers_of(root)
     idle: dict[KeyByNode, str] = {}
-    todo: list[tuple[Node, str]] = [(root, "no state step comes after it")]
-    while todo:
-        # reason: why a key would be idle here; empty if a state step needs it
-        node, reason = todo.pop()
+    for node in reversed(list(walk(root))):
+        following = [reasons[consumer] for consumer in after[node]]
+        reason = following[0] if following else "no state step comes after it"
+        if not all(following):
+            reason = ""
         if isinstance(node, KeyByNode):
             if reason:
                 idle[node] = reason
@@ -91,7 +112,7 @@ def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
             reason = "collect() follows before any state step"
         elif is_state_step(node):
             reason = ""
-        todo.extend((upstream, reason) for upstream in upstreams(node))
+        reasons[node] = reason
     return idle
 
 
@@ -102,7 +123,7 @@ def is_meeting(node: Node) -> bool:
     if not is_state_step(node):
         return False
     here = upstreams(node)[0]
-    while isinstance(here, StepNode) and not is_state_step(here):
+    while isinstance(here, BranchNode | SideNode | StepNode) and not is_state_step(here):
         here = here.upstream
     return isinstance(here, MergeNode) and not ends_in_key(here)
 
@@ -116,8 +137,13 @@ def sources_of(root: Node) -> tuple[SourceNode, ...]:
     return tuple(node for node in walk(root) if isinstance(node, SourceNode))
 
 
-def sink_of(root: Node) -> SinkNode:
-    """The closed graph's last node.  Raises TypeError for an open one."""
-    if not isinstance(root, SinkNode):
-        raise TypeError(f"not a closed graph: it ends in {type(root).__name__}")
-    return root
+def sinks_of(root: Node) -> tuple[SinkNode, ...]:
+    """The closed graph's last nodes, in the order in which they were given.  Raises TypeError for
+    an open one.
+    """
+    ends = root.ends if isinstance(root, EndsNode) else (root,)
+    found = tuple(end for end in ends if isinstance(end, SinkNode))
+    if len(found) < len(ends):
+        is_open = next(end for end in ends if not isinstance(end, SinkNode))
+        raise TypeError(f"not a closed graph: it ends in {type(is_open).__name__}")
+    return found

@@ -6,25 +6,17 @@ Where it runs: driver and ingress.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.framing import Framing
+from wallaroo.sources.listening import ConnectorOptions
 from wallaroo.tls import TLS
 
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024  # per source, in the spool and not yet consumed
 HANDSHAKE_S = 10.0  # for a sender of an acknowledged stream to name its stream
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectorOptions:
-    """How a source speaks with source programs (``connector_protocol``)."""
-
-    cookie: str = field(repr=False)
-    max_credits: int
-    refill_credits: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from wallaroo.spool import SpoolWriter
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ListenerContext:
     """What all listeners of an ingress have in common."""
 
     selector: selectors.BaseSelector
@@ -38,19 +38,19 @@ class Listener(ABC):
     def __init__(
         self,
         source: IngressSource,
-        surroundings: Surroundings,
+        context: ListenerContext,
         streams_of: Callable[[SpoolWriter], Streams] = Streams,
     ):
         self.source = source
         self.is_changed = True  # something to publish
         self.published_at = 0.0
-        self._selector = surroundings.selector
+        self._selector = context.selector
         self._store = open_store(
             Path(source.folder),
-            is_durable=surroundings.is_durable,
-            checkpoint=surroundings.checkpoint,
-            backlog_bytes_max=surroundings.backlog_bytes_max,
-            is_stopping=surroundings.is_stopping,
+            is_durable=context.is_durable,
+            checkpoint=context.checkpoint,
+            backlog_bytes_max=context.backlog_bytes_max,
+            is_stopping=context.is_stopping,
             log=self._log,
             streams_of=streams_of,
         )

@@ -13,7 +13,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from wallaroo.errors import (
 from wallaroo.ingress.config import (
     BACKLOG_BYTES_MAX,
     HANDSHAKE_S,
-    ConnectorOptions,
     IngressConfig,
     IngressSource,
     write_config,
@@ -39,9 +38,8 @@ from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
 from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
 from wallaroo.range_server.server import RangeConfig, write_range_config
 from wallaroo.range_server.wire import SECRET_BYTES
-from wallaroo.sources.connector import SourceConnectorConfig
 from wallaroo.sources.interface import FedBy, SourceConfig
-from wallaroo.sources.tcp import TCPSourceConfig
+from wallaroo.sources.listening import Listening
 from wallaroo.spool import folder_of
 from wallaroo.spool.waking import VARIABLE as WAKE
 from wallaroo.steps import pickle_by_name
@@ -57,8 +55,6 @@ PORT_TRIES_S = 5.0  # a killed process's port may be taken for a moment
 INGRESS = "wallaroo.ingress"
 FEEDER = "wallaroo.ingress.feeder"
 RANGES = "wallaroo.range_server.server"
-# sources that the ingress reads
-LISTENING = (TCPSourceConfig, SourceConnectorConfig)
 
 Address = tuple[str, int]
 _ERRORS: dict[str, type[WallarooError]] = {
@@ -72,6 +68,33 @@ class KilledAtStartError(PeerError):
     """A process was killed by a signal before it was ready; it may be started again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """How the sources of a run are fed."""
+
+    log: Log = print
+    is_durable: bool = False
+    checkpoint: str = ""  # its id; spools of another one are refused
+    backlog_bytes_max: int = BACKLOG_BYTES_MAX
+    sys_path: Sequence[str] = ()
+    # a second port for senders that want acknowledgements: of which sources, and where
+    ack_ports: Mapping[str, int] = field(default_factory=dict)
+    is_acknowledged: bool = False  # all sources that can have one have one
+    # a range server on this host's address, which serves ``RemoteSpool(range_address, range_secret,
+    # source)``; None: none.  Port 0: any free one
+    serve_on: str | None = None
+    serve_port: int = 0
+    serve_tls: TLS | None = None
+    handshake_s: float = HANDSHAKE_S  # for a sender of an acknowledged stream to name its stream
+    hung_s: float = HUNG_S  # a process without a sign of life for so long is started again
+    is_stopping: Callable[[], bool] = lambda: False  # ends the waiting for processes to be ready
+    # a Unix socket that gets a datagram after each publication (``spool.waking``); empty: none does
+    wake: str = ""
+
+
+FEEDING = Feeding()
+
+
 class Feeders:
     """The processes of an application's sources."""
 
@@ -79,98 +102,82 @@ class Feeders:
         self._children: list[Child] = []
         self._ingress: tuple[IngressConfig, Path] | None = None
         self._ranges: tuple[RangeConfig, Path] | None = None
-        self._log: Log = print
-        self._is_stopping: Callable[[], bool] = lambda: False
-        self._hung_s = HUNG_S
-        self._environment: dict[str, str] = {}
+        self._options = FEEDING
         self.addresses: dict[str, Address] = {}
         self.ack_addresses: dict[str, Address] = {}
         # of the range server: the host it listens on, and its port
         self.range_address: Address | None = None
 
     def start(
-        self,
-        sources: Sequence[SourceConfig],
-        spool_root: Path,
-        *,
-        is_durable: bool = False,
-        backlog_bytes_max: int = BACKLOG_BYTES_MAX,
-        sys_path: Sequence[str] = (),
-        log: Log = print,
-        is_acknowledged: bool = False,
-        ack_ports: Mapping[str, int] | None = None,
-        serve_on: str | None = None,
-        serve_port: int = 0,
-        serve_tls: TLS | None = None,
-        checkpoint: str = "",
-        handshake_s: float = HANDSHAKE_S,
-        hung_s: float = HUNG_S,
-        is_stopping: Callable[[], bool] = lambda: False,
-        wake: str = "",
+        self, sources: Sequence[SourceConfig], spool_root: Path, options: Feeding = FEEDING
     ) -> dict[str, Address]:
-        """Start all processes; return where each TCP source listens.  ``is_acknowledged`` opens a
-        second port per TCP source, ``ack_ports`` for the sources named there, at these ports.
-        ``serve_on`` starts a range server on this host's address, which serves
-        ``RemoteSpool(range_address, range_secret, source)``; ``serve_port`` 0: any free one;
-        ``serve_tls``: with TLS.  Spools of another checkpoint than the one with this id are
-        refused.  ``handshake_s``: how long a sender of an acknowledged stream may take to name its
-        stream. A process that shows no sign of life for ``hung_s`` is killed and started again;
-        ``is_stopping`` ends the waiting for processes to be ready.  ``wake`` names a Unix socket
-        that gets a datagram after each publication (``spool.waking``); empty: none does.
+        """Start all processes; return where each source listens that does.
 
         A source's spool is ``folder_of(spool_root, source.name)``.  Raises PipelineError,
         PeerError, UserCodeError or CheckpointError; nothing runs then.
         """
-        self._log = log
-        self._hung_s = hung_s
-        self._environment = {WAKE: wake} if wake else {}
-        self._is_stopping = is_stopping
-        make_private(spool_root, is_durable=is_durable)
-        listening = [
-            source
-            for source in sources
-            if isinstance(source, LISTENING) and getattr(source, "valid", True)
-        ]
-        others = [source for source in sources if source.fed_by is FedBy.FEEDER]
-        counted = [source.name for source in listening if isinstance(source, TCPSourceConfig)]
-        ports = {name: 0 for name in counted if is_acknowledged} | dict(ack_ports or {})
+        self._options = options
+        make_private(spool_root, is_durable=options.is_durable)
         try:
-            if serve_on is not None:
+            if options.serve_on is not None:
                 secret = secrets.token_bytes(SECRET_BYTES).hex()
-                self._ranges = (
-                    RangeConfig(str(spool_root), serve_on, serve_port, secret, serve_tls),
-                    spool_root / "ranges.json",
-                )
+                address = options.serve_on, options.serve_port
+                config = RangeConfig(str(spool_root), *address, secret, options.serve_tls)
+                self._ranges = (config, spool_root / "ranges.json")
                 self._start_ranges()
+            listening = self._listening(sources, spool_root)
             if listening:
-                tcp = tuple(
-                    _ingress_source(source, spool_root, ports.get(source.name))
-                    for source in listening
-                )
                 self._ingress = (
-                    IngressConfig(tcp, is_durable, backlog_bytes_max, checkpoint, handshake_s),
+                    IngressConfig(
+                        listening,
+                        options.is_durable,
+                        options.backlog_bytes_max,
+                        options.checkpoint,
+                        options.handshake_s,
+                    ),
                     spool_root / "ingress.json",
                 )
                 self._start_ingress()
-            for source in others:
-                folder = folder_of(spool_root, source.name)
-                config = FeederConfig(
-                    source.name,
-                    _pickled(source),
-                    str(folder),
-                    tuple(sys_path),
-                    is_durable,
-                    backlog_bytes_max,
-                    checkpoint,
-                )
-                write_feeder_config(config, folder.with_suffix(".json"))
-                self._spawn(source.name, [FEEDER, str(folder.with_suffix(".json"))])
-            for child in [child for child in self._children if child.module == FEEDER]:
-                self._start_one(child.name, child.command, child)
+            self._start_feeders(
+                [source for source in sources if source.fed_by is FedBy.FEEDER], spool_root
+            )
         except WallarooError:
             self.stop()
             raise
         return self.addresses
+
+    def _listening(
+        self, sources: Sequence[SourceConfig], spool_root: Path
+    ) -> tuple[IngressSource, ...]:
+        """What the ingress is to read."""
+        options = self._options
+        listening = [(source, at) for source in sources if (at := source.listening) is not None]
+        any_port = {source.name: 0 for source, at in listening if at.can_acknowledge}
+        ports = {**(any_port if options.is_acknowledged else {}), **options.ack_ports}
+        return tuple(
+            _ingress_source(source, at, spool_root, ports.get(source.name))
+            for source, at in listening
+        )
+
+    def _start_feeders(self, sources: Sequence[SourceConfig], spool_root: Path) -> None:
+        """Start them side by side."""
+        options = self._options
+        started = []
+        for source in sources:
+            folder = folder_of(spool_root, source.name)
+            config = FeederConfig(
+                source.name,
+                _pickled(source),
+                str(folder),
+                tuple(options.sys_path),
+                options.is_durable,
+                options.backlog_bytes_max,
+                options.checkpoint,
+            )
+            write_feeder_config(config, folder.with_suffix(".json"))
+            started.append(self._spawn(source.name, [FEEDER, str(folder.with_suffix(".json"))]))
+        for child in started:
+            self._start_one(child.name, child.command, child)
 
     def poll(self) -> None:
         """Check the processes: start a killed one again, on the same ports; raise what ended one
@@ -179,9 +186,9 @@ class Feeders:
         for child in list(self._children):
             code = None if child.is_done else child.process.poll()
             if code is None:
-                if not child.is_done and child.silent_s > self._hung_s:
-                    self._log(
-                        f"{child.name} has shown no sign of life for {self._hung_s:.0f} s; "
+                if not child.is_done and child.silent_s > self._options.hung_s:
+                    self._options.log(
+                        f"{child.name} has shown no sign of life for {self._options.hung_s:.0f} s; "
                         "killing it"
                     )
                     child.kill()
@@ -200,7 +207,7 @@ class Feeders:
         return "; ".join(
             f"{child.name} to show a sign of life (for {child.silent_s:.0f} s now)"
             for child in self._children
-            if not child.is_done and child.silent_s > self._hung_s / 2
+            if not child.is_done and child.silent_s > self._options.hung_s / 2
         )
 
     def stop_feeding(self) -> None:
@@ -279,7 +286,7 @@ class Feeders:
         self._ranges = (replace(config, port=port), path)
 
     def _restart(self, child: Child, code: int) -> None:
-        self._log(f"{child.name} {how_it_ended(code)}; starting it again")
+        self._options.log(f"{child.name} {how_it_ended(code)}; starting it again")
         self._children.remove(child)
         child.release()
         start = {INGRESS: self._start_ingress, RANGES: self._start_ranges}.get(child.module)
@@ -297,7 +304,8 @@ class Feeders:
                     raise
 
     def _spawn(self, name: str, arguments: list[str]) -> Child:
-        child = Child(name, arguments, self._log, self._environment)
+        environment = {WAKE: self._options.wake} if self._options.wake else {}
+        child = Child(name, arguments, self._options.log, environment)
         self._children.append(child)
         return child
 
@@ -307,7 +315,7 @@ class Feeders:
             try:
                 word, content = child.lines.get(timeout=LOOK_S)
             except queue.Empty:
-                if self._is_stopping():
+                if self._options.is_stopping():
                     raise PeerError(f"{child.name} was not waited for: the run stops.") from None
                 if time.monotonic() < until:
                     continue
@@ -339,23 +347,12 @@ def _failure(child: Child, word: str, content: Any) -> WallarooError:
 
 
 def _ingress_source(
-    source: TCPSourceConfig | SourceConnectorConfig, spool_root: Path, ack_port: int | None
+    source: SourceConfig, at: Listening, spool_root: Path, ack_port: int | None
 ) -> IngressSource:
     folder = str(folder_of(spool_root, source.name))
-    connector = (
-        ConnectorOptions(source.cookie, source.max_credits, source.refill_credits)
-        if isinstance(source, SourceConnectorConfig)
-        else None
-    )
+    framing = source.wire_framing
     return IngressSource(
-        source.name,
-        source.host,
-        int(source.port),
-        folder,
-        source.wire_framing,
-        ack_port,
-        getattr(source, "tls", None),  # the connector protocol has none
-        connector,
+        source.name, at.host, at.port, folder, framing, ack_port, at.tls, at.connector
     )
 
 

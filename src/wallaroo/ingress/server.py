@@ -13,7 +13,7 @@ import time
 from wallaroo.ingress.config import IngressConfig, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.connector.listener import ConnectorListener
-from wallaroo.ingress.listener import Listener, Surroundings
+from wallaroo.ingress.listener import Listener, ListenerContext
 from wallaroo.ingress.ports import Address
 from wallaroo.ingress.source_listener import SourceListener
 from wallaroo.processes.child import Parent
@@ -33,7 +33,7 @@ class Ingress:
         self._parent = parent
         self._selector = selectors.DefaultSelector()
         self._buffer = ReadBuffer()
-        surroundings = Surroundings(
+        context = ListenerContext(
             selector=self._selector,
             is_stopping=parent.look,
             is_durable=config.is_durable,
@@ -41,7 +41,7 @@ class Ingress:
             backlog_bytes_max=config.backlog_bytes_max,
             handshake_s=config.handshake_s,
         )
-        self._listeners = [_listener(source, surroundings) for source in config.sources]
+        self._listeners = [_listener(source, context) for source in config.sources]
         for fileno in parent.filenos:
             self._selector.register(fileno, selectors.EVENT_READ, lambda buffer: self._look())
 
@@ -91,10 +91,10 @@ class Ingress:
         return 0
 
 
-def _listener(source: IngressSource, surroundings: Surroundings) -> Listener:
+def _listener(source: IngressSource, context: ListenerContext) -> Listener:
     if source.connector is None:
-        return SourceListener(source, surroundings)
-    return ConnectorListener(source, source.connector, surroundings)
+        return SourceListener(source, context)
+    return ConnectorListener(source, source.connector, context)
 
 
 def _allow_many_files() -> None:

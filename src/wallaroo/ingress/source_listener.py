@@ -22,7 +22,7 @@ from wallaroo.ingress.acks import COUNT
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.connection import Connection, ReadBuffer
 from wallaroo.ingress.handshakes import Handshakes
-from wallaroo.ingress.listener import Listener, Surroundings
+from wallaroo.ingress.listener import Listener, ListenerContext
 from wallaroo.ingress.ports import Address
 from wallaroo.tls_sockets import Socket
 
@@ -32,10 +32,10 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 class SourceListener(Listener):
     """Reads one source's clients into its spool."""
 
-    def __init__(self, source: IngressSource, surroundings: Surroundings):
-        super().__init__(source, surroundings)
+    def __init__(self, source: IngressSource, context: ListenerContext):
+        super().__init__(source, context)
         self._handshakes = Handshakes(
-            self._selector, surroundings.handshake_s, self._begin_stream, self._log
+            self._selector, context.handshake_s, self._begin_stream, self._log
         )
         self._connections: dict[int, Connection] = {}
         # stream -> its connection and the count sent last

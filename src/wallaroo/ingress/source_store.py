@@ -25,29 +25,12 @@ FULL_RETRY_S = 0.25
 CLOSED_S = 0.05  # between two notes of connections that have closed
 
 
-class SourceStore:
-    """Appends to one spool and publishes it."""
+class ConnectionNumbers:
+    """Numbers for the connections of a source, and which of them are open."""
 
-    def __init__(
-        self,
-        writer: SpoolWriter,
-        backlog_bytes_max: int,
-        is_stopping: Callable[[float], bool],
-        log: Callable[[str], None],
-        streams: Streams,
-    ):
-        self.is_paused = False
-        self.connections = 0
-        self.rejected = 0
-        self.streams = streams
-        self._writer = writer
-        self._backlog_bytes_max = backlog_bytes_max
-        self._is_stopping = is_stopping
-        self._log = log
-        self._error = ""
-        self._look_at = 0.0
-        self._look_byte = 0
-        self._following = writer.following  # the next connection's number
+    def __init__(self, folder: Path, following: int) -> None:
+        self._folder = folder
+        self._following = following  # the next connection's
         self._open: set[int] = set()
         self._has_closed = True  # what an earlier process had open
         self._noted_at = 0.0
@@ -64,18 +47,76 @@ class SourceStore:
         self._open.discard(connection)
         self._has_closed = True
 
-    def note_closed(self) -> None:
-        """Let readers know, now and then, which connections have closed."""
+    def note_closed(self, events: int) -> None:
+        """Let readers know, now and then, which connections have closed before so many events."""
         now = time.monotonic()
         if not self._has_closed or now - self._noted_at < CLOSED_S:
             return
         self._noted_at = now
-        found = OpenConnections(
-            self._writer.position.events, self._following, frozenset(self._open)
-        )
+        found = OpenConnections(events, self._following, frozenset(self._open))
         with contextlib.suppress(OSError):  # it is a hint: the next one comes
-            write_open(self._writer.folder, found)
+            write_open(self._folder, found)
             self._has_closed = False
+
+
+class Backlog:
+    """Whether a spool holds as much unread input as it may."""
+
+    def __init__(self, writer: SpoolWriter, bytes_max: int) -> None:
+        self._writer = writer
+        self._bytes_max = bytes_max
+        self._look_at = 0.0
+        self._look_byte = 0
+
+    def is_at_bound(self) -> bool | None:
+        """Whether the backlog is at its bound; None if that is not looked at again yet, or if a
+        paused source is still near it.
+        """
+        now = time.monotonic()
+        byte = self._writer.position.byte
+        if now < self._look_at and byte < self._look_byte:
+            return None  # a look opens a file: not at every publication
+        self._look_at = now + LOOK_S
+        self._look_byte = byte + int(self._bytes_max * LOOK_FRACTION)
+        backlog = self._writer.backlog_bytes()
+        if backlog > self._bytes_max:
+            return True
+        return False if backlog < self._bytes_max * RESUME_FRACTION else None
+
+
+class SourceStore:
+    """Appends to one spool and publishes it."""
+
+    def __init__(
+        self,
+        writer: SpoolWriter,
+        backlog_bytes_max: int,
+        is_stopping: Callable[[float], bool],
+        log: Callable[[str], None],
+        streams: Streams,
+    ):
+        self.is_paused = False
+        self.connections = 0
+        self.rejected = 0
+        self.streams = streams
+        self._writer = writer
+        self._numbers = ConnectionNumbers(writer.folder, writer.following)
+        self._backlog = Backlog(writer, backlog_bytes_max)
+        self._is_stopping = is_stopping
+        self._log = log
+        self._error = ""
+
+    def opened(self) -> int:
+        """Return the number of a new connection."""
+        return self._numbers.opened()
+
+    def closed(self, connection: int) -> None:
+        """Nothing more comes from a connection."""
+        self._numbers.closed(connection)
+
+    def note_closed(self) -> None:
+        """Let readers know, now and then, which connections have closed."""
+        self._numbers.note_closed(self._writer.position.events)
 
     def append(
         self, frames: bytes | bytearray | memoryview, events: int, connection: int, stream: bytes
@@ -103,19 +144,8 @@ class SourceStore:
         self.note_closed()
 
     def is_at_bound(self) -> bool | None:
-        """Whether the backlog is at its bound; None if that is not looked at again yet, or if a
-        paused source is still near it.
-        """
-        now = time.monotonic()
-        byte = self._writer.position.byte
-        if now < self._look_at and byte < self._look_byte:
-            return None  # a look opens a file: not at every publication
-        self._look_at = now + LOOK_S
-        self._look_byte = byte + int(self._backlog_bytes_max * LOOK_FRACTION)
-        backlog = self._writer.backlog_bytes()
-        if backlog > self._backlog_bytes_max:
-            return True
-        return False if backlog < self._backlog_bytes_max * RESUME_FRACTION else None
+        """See ``Backlog``."""
+        return self._backlog.is_at_bound()
 
     def remove_consumed(self) -> None:
         """Remove consumed segments; later if there is no room to note what they held."""

@@ -33,18 +33,19 @@ MAPPED_BYTES_MIN = 1 << 16
 ATTEMPTS = 20
 
 
+@dataclass(frozen=True, slots=True)
 class MappedStorage(LocalStorage):
     """Local storage for state files: ``read`` maps large ones, so that a page is loaded when one of
     its entries is looked at.
     """
 
-    __slots__ = ()
+    mapped_bytes_min: int = MAPPED_BYTES_MIN
 
     def read(self, name: str) -> bytes:
         path = Path(self.root, name)
         try:
             with open(path, "rb") as file:
-                if path.stat().st_size < MAPPED_BYTES_MIN:
+                if path.stat().st_size < self.mapped_bytes_min:
                     return file.read()
                 # DeltaFile slices and measures it
                 return cast(bytes, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -158,10 +159,11 @@ class StateAt:
 class CheckpointReader:
     """A checkpoint folder, for reading only."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, mapped_bytes_min: int = MAPPED_BYTES_MIN):
         self.id = read_identity(root)
         self.root = root
         self._storage = LocalStorage(str(root), False)
+        self._state_files = MappedStorage(str(root), False, mapped_bytes_min)
 
     def commits(self) -> list[Commit]:
         """Return the retained commits, oldest first: those whose state can still be read in
@@ -217,7 +219,7 @@ class CheckpointReader:
         ]
         return StateAt(
             commit,
-            History(MappedStorage(str(self.root), False), (commit,), batch, log.read),
+            History(self._state_files, (commit,), batch, log.read),
             max(ends, default=0),
         )
 

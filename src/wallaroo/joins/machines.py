@@ -17,14 +17,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from wallaroo.joins.step import HOW, LEFT, RIGHT, JoinSpec
 from wallaroo.windows.entries import AT_END, Live, Slot, in_order
-from wallaroo.windows.interface import LateEvent, Now
+from wallaroo.windows.interface import Now
+from wallaroo.windows.late import Late, LateEvent
 from wallaroo.windows.spec import FINAL_WATERMARK
 
 OPEN = Slot(AT_END, 0)
+LEFT_HOW = "left"
+_time = itemgetter(0)
 Emit = Callable[[Any, Any, int, int], None]  # key, result, its time, the watermark before it
 Failed = Callable[[Any, BaseException, Any], None]
 
@@ -40,7 +44,7 @@ class _Machine:
         now: Now,
         emit: Emit,
         failed: Failed,
-        late: Failed | None,
+        late: Late | None,
     ):
         self._function = function
         self._spec = spec
@@ -69,7 +73,7 @@ class _Machine:
     def _too_late(self, key: Any, event: Any) -> None:
         if self._late is not None:
             behind = (self._now.watermark_ns - self._now.event_ns) / 1e9
-            self._late(event, LateEvent(f"it came {behind:.3f} s behind the watermark"), key)
+            self._late(key, event, LateEvent(f"it came {behind:.3f} s behind the watermark"))
 
     def _result(self, key: Any, left: Any, right: Any, time: int, watermark: int) -> None:
         try:
@@ -133,58 +137,69 @@ class IntervalMachine(_Machine):
 
 
 class LatestMachine(_Machine):
-    """The state of a key: [time, number, event] of each event of the left side that waits for the
-    watermark, and of the right side's newest ones, both in order; and the next number.
+    """The state of a key: (time, event) of each event of the left side that waits for the
+    watermark, and of the right side's newest ones, both in order; of one time, as they came.
     """
 
-    def _empty(self) -> Any:
-        return [[], [], 0]
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        self.process = self._build_process()
 
-    def process(self, key: Any, sided: tuple[int, Any]) -> None:
-        """Keep the event: until the watermark passes it, the value at its time is not known."""
-        side, event = sided
-        time = self._now.event_ns
-        if time < self._now.watermark_ns:
-            self._too_late(key, event)
-            return
-        state = self._state(key)
-        kept = state[side]
-        number = state[2]
-        state[2] = number + 1
-        if not kept or kept[-1][0] <= time:
-            kept.append([time, number, event])
-        else:
-            insort(kept, [time, number, event])  # no two have the same number
+    def _build_process(self) -> Callable[[Any, tuple[int, Any]], None]:
+        """Keep each event: until the watermark passes it, the value at its time is not known."""
+        now = self._now
+        open_ = self._open
+        state_of = self._state
+        too_late = self._too_late
+
+        def process(key: Any, sided: tuple[int, Any]) -> None:
+            time = now.event_ns
+            if time < now.watermark_ns:
+                too_late(key, sided[1])
+            else:
+                try:
+                    state = open_[key]
+                except KeyError:
+                    state = state_of(key)
+                side, event = sided
+                kept = state[side]
+                if not kept or kept[-1][0] <= time:
+                    kept.append((time, event))
+                else:
+                    insort(kept, (time, event), key=_time)
+
+        return process
 
     def advance(self, watermark: int) -> None:
         """Emit what the watermark has passed, in order of time; keep the newest value."""
         states = self._touched(watermark)
-        ready: list[tuple[int, int, Any, Any, Any]] = []
+        is_left = self._spec.how == LEFT_HOW
+        oldest = FINAL_WATERMARK if self._spec.within_ns is None else self._within
+        ready: list[tuple[int, Any, Any, Any]] = []
         for key in in_order(states):
-            lefts, rights, _ = states[key]
-            at = 0
-            end = bisect_left(lefts, [watermark])  # which is before all of that time
-            passed = lefts[:end]
-            del lefts[:end]
-            for time, _, event in passed:
-                while at < len(rights) and rights[at][0] <= time:
-                    at += 1
-                value = rights[at - 1] if at and self._is_fresh(rights[at - 1], time) else None
-                if value is not None or self._spec.how == "left":
-                    value_event = None if value is None else value[2]
-                    ready.append((time, len(ready), key, event, value_event))
+            lefts, rights = states[key]
+            end = bisect_left(lefts, watermark, key=_time)  # which is before all of that time
+            if end:
+                at = 0
+                count = len(rights)
+                for time, event in lefts[:end]:
+                    while at < count and rights[at][0] <= time:
+                        at += 1
+                    if at and time - rights[at - 1][0] <= oldest:
+                        ready.append((time, key, event, rights[at - 1][1]))
+                    elif is_left:
+                        ready.append((time, key, event, None))
+                del lefts[:end]
             self._prune(rights, watermark)
             if not lefts and not rights:
                 self._live.discard(OPEN, key)
-        for time, _, key, event, value in sorted(ready, key=lambda each: each[:2]):
+        ready.sort(key=_time)  # those of one time stay in the order of keys
+        for time, key, event, value in ready:
             self._result(key, event, value, time, time)
 
-    def _is_fresh(self, value: list[Any], time: int) -> bool:
-        return self._spec.within_ns is None or time - value[0] <= self._within
-
-    def _prune(self, rights: list[list[Any]], watermark: int) -> None:
+    def _prune(self, rights: list[tuple[int, Any]], watermark: int) -> None:
         """Keep the newest value that the watermark has passed, and all after it."""
-        passed = bisect_left(rights, [watermark])
+        passed = bisect_left(rights, watermark, key=_time)
         del rights[: passed if watermark == FINAL_WATERMARK else max(0, passed - 1)]
         is_aging = bool(passed and rights) and self._spec.within_ns is not None
         if is_aging and rights[0][0] + self._within < watermark:
@@ -192,7 +207,7 @@ class LatestMachine(_Machine):
 
     def next_due(self, slot: Slot, state: Any) -> int:
         """When the next event of the left side is passed, or the newest value is too old."""
-        lefts, rights, _ = state
+        lefts, rights = state
         if lefts:
             return int(lefts[0][0]) + 1
         if rights and self._spec.within_ns is not None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from wallaroo.steps import STOP, Computation, Step
+from wallaroo.windows.grid import Grid
+from wallaroo.windows.spec import RangeWindowSpec
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -71,24 +73,37 @@ class JoinSpec:
     how: str = INNER
 
 
-class _Matching(Step):
+@dataclass(frozen=True, slots=True)
+class WindowJoinSpec:
+    """How two sides meet in windows."""
+
+    windows: RangeWindowSpec
+    how: str = INNER
+
+
+class Matching(Step):
+    """What joins and ``dedupe`` have in common."""
+
     is_computation = True
     is_stateful = True
     keeps_entries = True
     acts_at_end = True
     state_class: ClassVar[type[Any]] = dict
+    spec: Any
 
     def __init__(
         self,
         function: Callable[..., Any],
         name: str | None,
         on_error: str = STOP,
-        spec: JoinSpec = JoinSpec(0),
+        spec: Any = JoinSpec(0),
         place: str = "",
+        gives_late: bool = False,
     ):
         super().__init__(function, name, on_error)
         self.spec = spec
         self.own_place = place
+        self.gives_late = gives_late
         self.arity = self.arities[0]
 
     @property
@@ -97,10 +112,15 @@ class _Matching(Step):
         return self.own_place
 
     def options(self) -> tuple[Any, ...]:
-        return (self.step_name, self.on_error, self.spec, self.own_place)
+        return (self.step_name, self.on_error, self.spec, self.own_place, self.gives_late)
+
+    def giving_late(self) -> Self:
+        """The same step, out of which late events come as well (``windows.late``)."""
+        options = (*self.options()[:-1], True)
+        return type(self)(self.function, *options)
 
 
-class IntervalJoin(_Matching, Generic[Out]):
+class IntervalJoin(Matching, Generic[Out]):
     """Events of the two sides whose times are at most a span apart."""
 
     kind = "interval join"
@@ -108,7 +128,7 @@ class IntervalJoin(_Matching, Generic[Out]):
     arities = (2,)
 
 
-class LatestJoin(_Matching, Generic[Out]):
+class LatestJoin(Matching, Generic[Out]):
     """Each event of the left side with the right side's newest one at its time."""
 
     kind = "latest join"
@@ -116,7 +136,31 @@ class LatestJoin(_Matching, Generic[Out]):
     arities = (2,)
 
 
-class Dedupe(_Matching, Generic[In]):
+class WindowJoin(Matching, Generic[Out]):
+    """Events of the two sides that are in one window."""
+
+    kind = "window join"
+    example = "def {name}(left, right): ..."
+    arities = (2,)
+    spec: WindowJoinSpec
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str | None,
+        on_error: str,
+        spec: WindowJoinSpec,
+        place: str = "",
+        gives_late: bool = False,
+    ):
+        super().__init__(function, name, on_error, spec, place, gives_late)
+        windows = self.spec.windows
+        self.kept_for = windows
+        # the build refuses other slides
+        self.holds_ns = Grid.of(windows).delay if windows.slide_ns > 0 else 0
+
+
+class Dedupe(Matching, Generic[In]):
     """An event goes on unless one like it did within a span of time."""
 
     kind = "dedupe"

@@ -15,11 +15,13 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from wallaroo.engine.adding_up import ADDED_UP_MAX
 from wallaroo.engine.blocks import Block
 from wallaroo.engine.failures import Sample, Tally, add_counts
 from wallaroo.engine.keyed_state import Read
 from wallaroo.engine.keys import Key
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.effects import Committed, Effects
+from wallaroo.engine.levels.level import Level
 from wallaroo.engine.ordered_entries import Change, EntryReader, namespace
 from wallaroo.engine.ordered_keys import TIME_MIN
 from wallaroo.engine.packing import packing_of
@@ -76,13 +78,16 @@ class BatchResult:
 class LocalRunner:
     """Runs batches of a plan; ``state`` holds committed state, pickled, by state step and key."""
 
-    def __init__(self, plan: Plan, values_for: Iterable[str] = ()):
+    def __init__(
+        self, plan: Plan, values_for: Iterable[str] = (), *, added_up_max: int = ADDED_UP_MAX
+    ):
         self.plan = _with_values(plan, frozenset(values_for))
         self._packing = packing_of(plan.serializer)
         self.state: dict[str, dict[Key, bytes]] = {}
         self.entries: dict[str, MemoryEntries] = {}
         self.time = Watermarks()  # as of the last commit
         self.batch = 0  # the next one's number
+        self._added_up_max = added_up_max
 
     def frames(self, source: int, item: Any) -> bytes:
         """Return the frames of one input: a payload is framed, a Wire is taken as it is, a value is
@@ -125,6 +130,7 @@ class LocalRunner:
         )
         heard: dict[int, dict[int, SourceHeard]] = {}
         due: list[tuple[int, int]] = []
+        committed = Committed(self._reader, self._entries_of, self._keys_of)
 
         def run(number: int, task: int, received: list[Block]) -> Iterator[tuple[int, Block]]:
             level = Level(
@@ -132,11 +138,10 @@ class LocalRunner:
                 number,
                 task,
                 tasks,
-                self._reader,
-                batch=self.batch,
-                open_entries=self._entries_of,
-                time=time,
-                list_keys=lambda step: tuple(self.state.get(step, ())),
+                committed,
+                self.batch,
+                time,
+                self._added_up_max,
             )
             if number == 0:
                 feeding = self._feed_frames(level, pieces[task] if pieces else (), result)
@@ -146,8 +151,8 @@ class LocalRunner:
             yield from drain(level, feeding, lambda: None)
             if number == 0:
                 heard[task] = level.heard
-            due.append(level.due_ns())
-            self._take(level, result)
+            due.append(level.effects.due_ns())
+            self._take(level.effects, result)
 
         run_levels([max(1, len(pieces)), *[tasks] * (levels - 1)], run)
         if self.plan.has_time or self.plan.has_end:
@@ -176,6 +181,9 @@ class LocalRunner:
     def _reader(self, step: str) -> Read:
         return self.state.get(step, {}).get
 
+    def _keys_of(self, step: str) -> Iterable[Key]:
+        return tuple(self.state.get(step, ()))
+
     def _entries_of(self, name: str) -> EntryReader:
         return self.entries.setdefault(name, MemoryEntries())
 
@@ -186,14 +194,14 @@ class LocalRunner:
             result.events += level.feed_frames(source, frames, receipt_ms, partition, times)
             yield None
 
-    def _take(self, level: Level, result: BatchResult) -> None:
-        for sink, outputs in level.outputs.items():
+    def _take(self, effects: Effects, result: BatchResult) -> None:
+        for sink, outputs in effects.outputs.items():
             result.outputs[sink].extend(outputs)
-        add_counts(result.errors, level.failures.counts)
-        result.samples += level.failures.samples
-        for step, state in level.states.items():
+        add_counts(result.errors, effects.failures.counts)
+        result.samples += effects.failures.samples
+        for step, state in effects.states.items():
             result.changes.setdefault(step, {}).update(state.changes())
-        for step, store in level.stores.items():
+        for step, store in effects.stores.items():
             for kind, changes in store.changes():
                 result.entries.setdefault(namespace(step, kind), []).extend(changes)
 

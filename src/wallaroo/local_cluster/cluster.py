@@ -50,9 +50,10 @@ class LocalCluster:
     is not as it must be.
     """
 
-    def __init__(self, folder: Path, places: Places | None = None):
+    def __init__(self, folder: Path, places: Places | None = None, start_s: float = START_S):
         self.folder = folder.resolve()
         self._places = places or Loopback()
+        self._start_s = start_s
         self._daemons = Daemons(self.folder)
         # so that those which this process started are waited for
         self._children: list[subprocess.Popen[bytes]] = []
@@ -69,14 +70,16 @@ class LocalCluster:
         memory: str = MEMORY_DEFAULT,
         port: int = 0,
         places: Places | None = None,
+        start_s: float = START_S,
     ) -> Self:
         """Start a Master and Workers and wait until all are registered; nothing stays if that
         fails.
 
         ``cores`` and ``memory`` are each Worker's; without ``cores`` they share this machine's.
         Port 0 takes any free one.  ``places`` says where they are, if not on loopback addresses.
+        They have ``start_s`` to come up.
         """
-        cluster = cls(folder, places)
+        cluster = cls(folder, places, start_s)
         state.prepare(cluster.folder)
         with state.locked(cluster.folder):
             cluster._refuse_if_running()
@@ -247,9 +250,8 @@ class LocalCluster:
         if record and record.is_running():
             raise PeerError(
                 f"A cluster is running in {self.folder}, at {record.url}. "
-                f"{self._command('add-worker')} makes it larger, "
-                f"{self._command('stop')} ends it; a second one needs a folder of its own: --dir "
-                f"DIR."
+                f"{self._command('add-worker')} makes it larger, {self._command('stop')} ends it; "
+                "a second one needs a folder of its own: --dir DIR."
             )
         processes.kill(processes.marked(*self._daemons.marks))  # what outlived an earlier one
 
@@ -343,7 +345,7 @@ class LocalCluster:
         """Wait for something that these daemons do.  Raises PeerError if one ends first, or if it
         takes too long.
         """
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + self._start_s
         while not condition():
             for name, process in daemons.items():
                 if not processes.is_running(process):
@@ -351,8 +353,8 @@ class LocalCluster:
             if time.monotonic() > deadline:
                 logs = self._daemons.log("master").parent
                 raise PeerError(
-                    f"{', '.join(daemons)} did not {verb} within {START_S:.0f} s. The logs are in "
-                    f"{logs}."
+                    f"{', '.join(daemons)} did not {verb} within {self._start_s:.0f} s. The logs "
+                    f"are in {logs}."
                 )
             time.sleep(POLL_S)
 

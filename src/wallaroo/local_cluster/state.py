@@ -149,8 +149,8 @@ def is_ours(folder: Path) -> bool:
 
 
 def prepare(folder: Path) -> None:
-    """Make a folder for a cluster.  Raises PeerError where it cannot be made, or is another
-    else's.
+    """Make a folder for a cluster.  Raises PeerError where it cannot be made, or holds other
+    files.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -167,11 +167,11 @@ def prepare(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """Let one command at a time change a cluster.  Raises PeerError where another one does not come
     to an end.
     """
-    deadline = time.monotonic() + LOCK_WAIT_S
+    deadline = time.monotonic() + wait_s
     with _lock_file(folder) as file:
         while True:
             try:

@@ -72,13 +72,13 @@ class StepMeter:
             for edge, size in report.edge_bytes.items():
                 self.edge_bytes[edge] = self.edge_bytes.get(edge, 0) + size
             for sample in report.stage_samples:
-                place = sample.stage, report.task
+                place = sample.head, report.task
                 self._add_sample(sample, self._unsampled.get(place, sample.events))
             if report.delta is not None:
                 entries, size = self.state_changes
                 self.state_changes = entries + report.delta.entries, size + report.delta.size
             for sample in report.stage_samples:
-                self._unsampled.pop((sample.stage, report.task), None)
+                self._unsampled.pop((sample.head, report.task), None)
         self._count_batch(any(report.stage_samples for report in reports))
 
     def _count_batch(self, is_sampled: bool) -> None:

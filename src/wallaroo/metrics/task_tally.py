@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from wallaroo.engine.blocks import Block
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.level import Level
 from wallaroo.engine.sampling import StageSample
 from wallaroo.plan.model import Plan, SourceEntry
 from wallaroo.sources.log import Records
@@ -46,7 +46,7 @@ class TaskTally:
         def feed(source: int, records: Records, receipt_ms: int) -> int:
             nonlocal countdown
             if countdown == 0:
-                count, sample = level.sample(
+                count, samples = level.sample(
                     source,
                     records.frames or records.payloads,
                     receipt_ms,
@@ -54,7 +54,7 @@ class TaskTally:
                     records.partition,
                     records.times_ns,
                 )
-                self._keep(sample)
+                self.samples += samples
             elif records.frames:
                 count = level.feed_frames(
                     source, records.frames, receipt_ms, records.partition, records.times_ns
@@ -77,7 +77,7 @@ class TaskTally:
         def feed(block: Block) -> None:
             nonlocal countdown
             if countdown == 0:
-                self._keep(level.sample_block(block, time.perf_counter_ns))
+                self.samples += level.sample_block(block, time.perf_counter_ns)
             else:
                 level.feed_block(block)
             countdown -= 1
@@ -88,10 +88,6 @@ class TaskTally:
     def _countdown(self, runs: int) -> int:
         """Return how many runs or blocks come before the one that is sampled."""
         return self._batch % runs if self._is_sampled else -1
-
-    def _keep(self, sample: StageSample | None) -> None:
-        if sample is not None:
-            self.samples.append(sample)
 
     def leaving(self, blocks: Iterator[tuple[int, Block]]) -> Iterator[tuple[int, Block]]:
         """Count blocks on their way into the shuffle."""

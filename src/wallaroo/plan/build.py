@@ -2,40 +2,58 @@
 
 Where it runs: pure.
 
-The planner cuts the graph into stages at its shuffles.  While it walks from the sources to the
-sinks, it keeps for every node the *open* stages that reach it, and whether they still have a
-shuffle to go through (``pending``): a shuffle begins a stage only when a step or a sink comes
-after it, so that sides merged after their ``key_by`` meet in one stage.
+The planner cuts the graph into stages at its shuffles, and where a stream parts.  While it walks
+from the sources to the sinks, it keeps for every node the *open* stages that reach it, and whether
+they still have a shuffle to go through (``pending``): a shuffle begins a stage only when a step or
+a sink comes after it, so that sides merged after their ``key_by`` meet in one stage.
+
+Where a stream parts, each open stage ends in branches.  A stream that parts after its ``key_by``
+goes through the shuffle first, and once; only what will be merged before its next step goes
+through a shuffle of its own, with what it is merged with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from wallaroo.graph.nodes import (
+    BranchNode,
     CollectNode,
+    EndsNode,
     KeyByNode,
     MergeNode,
     Node,
+    SideNode,
     SinkNode,
     SourceNode,
     StepNode,
 )
-from wallaroo.graph.walk import idle_key_bys, is_state_step, sink_of, sources_of, walk
+from wallaroo.graph.walk import (
+    consumers_of,
+    idle_key_bys,
+    is_state_step,
+    sinks_of,
+    sources_of,
+    upstreams,
+    walk,
+)
 from wallaroo.plan.model import (
     DEAD_LETTERS,
+    BranchEntry,
     ExchangeEntry,
     Plan,
     SinkPlan,
     SourceEntry,
     SourcePlan,
     Stage,
+    ToBranches,
     ToExchange,
     ToSinks,
 )
-from wallaroo.steps import Step
+from wallaroo.steps import Branch, EventTime, Step
+from wallaroo.windows.step import WindowStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +70,14 @@ class _Open:
     """A stage whose exit is not known yet."""
 
     id: int
-    entry: SourceEntry | ExchangeEntry
+    entry: SourceEntry | ExchangeEntry | BranchEntry
     level: int
     why: str
     steps: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Branch:
+class _Stream:
     """An open stage on its way to a node; ``pending`` is the key_by or collect before the node
     that is not a shuffle yet.
     """
@@ -83,7 +101,7 @@ def number_sinks(sketch: Sketch) -> Sketch:
     """
     seen: dict[str, int] = {}
     sinks = []
-    for config in sink_of(sketch.root).sinks:
+    for config in (config for node in sinks_of(sketch.root) for config in node.sinks):
         count = seen[config.kind] = seen.get(config.kind, 0) + 1
         name = config.kind if count == 1 else f"{config.kind}-{count}"
         sinks.append(SinkPlan(name, config, config.encoder))
@@ -105,22 +123,46 @@ def cut_stages(sketch: Sketch) -> Sketch:
     return replace(sketch, plan=replace(sketch.plan, stages=_Cutter(sketch).cut()))
 
 
+def add_up_before_shuffles(sketch: Sketch) -> Sketch:
+    """Where windows come right after a shuffle, and their aggregation allows it, add events up
+    where they are read: then a shuffle carries an accumulator per key and pane, not events.
+    """
+    plan = sketch.plan
+    if plan.has_blocks:
+        return sketch
+
+    def changed(stage: Stage) -> Stage:
+        leave = stage.exit
+        if not isinstance(leave, ToExchange) or leave.keeps_key or leave.side is not None:
+            return stage
+        first = next(iter(plan.stages[leave.stage].steps), None)
+        if not isinstance(first, WindowStep) or not first.adds_up:
+            return stage
+        return replace(stage, exit=replace(leave, added_up=first))
+
+    return replace(sketch, plan=replace(plan, stages=tuple(map(changed, plan.stages))))
+
+
 def ship_raw_frames(sketch: Sketch) -> Sketch:
-    """Where only a decoder comes before a key_by, and it is pure, ship undecoded frames: decoding
-    twice is cheaper than pickling once.
+    """Where only a decoder comes before a key_by, and perhaps ``with_event_time``, and the decoder
+    is pure, ship undecoded frames: decoding twice is cheaper than pickling once.
     """
     plan = sketch.plan
     notes: dict[str, None] = {}
 
     def shipped(stage: Stage) -> Stage:
         leave = stage.exit
-        if stage.steps or not isinstance(stage.entry, SourceEntry):
+        if not all(isinstance(step, EventTime) for step in stage.steps):
             return stage
-        if not isinstance(leave, ToExchange) or leave.extractor is None:
+        if not isinstance(stage.entry, SourceEntry):
+            return stage
+        if not isinstance(leave, ToExchange) or leave.extractor is None or leave.added_up:
             return stage
         source = plan.sources[stage.entry.source]
         decoder = source.decoder
         if not source.config.has_plain_payloads or decoder.takes_blocks:
+            return stage
+        if stage.steps and plan.has_blocks:
             return stage
         if decoder.is_pure:
             return replace(stage, exit=replace(leave, is_raw=True))
@@ -141,6 +183,7 @@ PASSES: tuple[Pass, ...] = (
     number_sinks,
     leave_out_idle_keys,
     cut_stages,
+    add_up_before_shuffles,
     ship_raw_frames,
 )
 
@@ -170,42 +213,93 @@ def with_dead_letters(plan: Plan, config: Any) -> Plan:
 
 
 class _Cutter:
-    """One walk over the graph; ``branches`` holds what reaches each node."""
+    """One walk over the graph; ``given`` holds what reaches each node, by where it comes from."""
 
     def __init__(self, sketch: Sketch):
         self._sketch = sketch
+        self._after = consumers_of(sketch.root)
         self._opened: list[_Open] = []
-        self._exits: dict[int, ToExchange | ToSinks] = {}
+        self._exits: dict[int, ToExchange | ToSinks | ToBranches] = {}
+        self._given: dict[tuple[Node, Node], list[list[_Stream]]] = {}
         self._sources = 0
+        self._numbers = _sink_numbers(sketch.root)
 
     def cut(self) -> tuple[Stage, ...]:
-        branches: dict[Node, list[_Branch]] = {}
         for node in walk(self._sketch.root):
-            branches[node] = self._through(node, branches)
+            if not isinstance(node, EndsNode):
+                self._give(node, self._through(node))
         return tuple(
             Stage(open_.id, open_.level, open_.entry, open_.steps, self._exits[open_.id], open_.why)
             for open_ in self._opened
         )
 
-    def _through(self, node: Node, branches: dict[Node, list[_Branch]]) -> list[_Branch]:
+    def _through(self, node: Node) -> list[_Stream]:
         if isinstance(node, SourceNode):
-            return [_Branch(self._open_source(node))]
-        if isinstance(node, MergeNode):
-            return branches[node.left] + branches[node.right]
-        arriving = branches[node.upstream]
+            return [_Stream(self._open_source(node))]
+        arriving = [
+            stream for above in upstreams(node) for stream in self._given[above, node].pop(0)
+        ]
+        if isinstance(node, MergeNode | SideNode):
+            return arriving
         if isinstance(node, KeyByNode) and node in self._sketch.idle:
             return arriving
-        if is_state_step(node):
+        if isinstance(node, StepNode) and is_state_step(node):
             return self._step(node, self._meet(arriving, node))
-        side = _side_of(node)
-        if side is not None and all(branch.pending for branch in arriving):
-            return [replace(branch, side=side) for branch in arriving]
+        if _is_side_of_join(node) and all(stream.pending for stream in arriving):
+            return [replace(stream, side=node.step.side) for stream in arriving]
         settled = self._shuffle(arriving)
         if isinstance(node, KeyByNode | CollectNode):
-            return [_Branch(branch.stage, node) for branch in settled]
+            return [_Stream(stream.stage, node) for stream in settled]
         if isinstance(node, SinkNode):
-            return self._sinks(node, settled)
-        return self._step(node, settled)
+            return self._end(node, settled)
+        return settled if isinstance(node, BranchNode) else self._step(node, settled)
+
+    def _give(self, node: Node, streams: list[_Stream]) -> None:
+        """Hand what leaves a node to the nodes after it."""
+        consumers = self._after[node]
+        if not consumers:
+            return
+        if isinstance(node, BranchNode):
+            assert isinstance(node.step, Branch)
+            ways = [self._ways(stream, 2, node.step) for stream in streams]
+            for side in consumers:
+                assert isinstance(side, SideNode)
+                place = 0 if side.is_true else 1
+                self._given[node, side] = [[way[place] for way in ways]]
+            return
+        merged: list[Node] = [
+            each for each in consumers if isinstance(each, MergeNode) or _is_side_of_join(each)
+        ]
+        others = [each for each in consumers if each not in merged]
+        if not any(stream.pending for stream in streams):
+            merged = []
+            others = consumers
+        parts = self._parted(streams, len(merged) + bool(others))
+        self._hand(node, merged, parts[: len(merged)])
+        if others:
+            shared = self._shuffle(parts[-1]) if len(others) > 1 else parts[-1]
+            self._hand(node, others, self._parted(shared, len(others)))
+
+    def _hand(self, node: Node, consumers: list[Node], parts: list[list[_Stream]]) -> None:
+        for consumer, part in zip(consumers, parts, strict=True):
+            self._given.setdefault((node, consumer), []).append(part)
+
+    def _parted(self, streams: list[_Stream], number: int) -> list[list[_Stream]]:
+        """The same streams for so many consumers."""
+        if number == 1:
+            return [streams]
+        ways = [self._ways(stream, number) for stream in streams]
+        return [[way[place] for way in ways] for place in range(number)]
+
+    def _ways(
+        self, stream: _Stream, number: int, split: Branch[Any] | None = None
+    ) -> list[_Stream]:
+        """End a stage in branches, and go on in them."""
+        stage = stream.stage
+        whys = _whys_of_branches(stage.id, number, split)
+        opened = [self._open(BranchEntry(stage.id), stage.level, why) for why in whys]
+        self._exits[stage.id] = ToBranches(tuple(each.id for each in opened), split)
+        return [replace(stream, stage=each) for each in opened]
 
     def _open_source(self, node: SourceNode) -> _Open:
         index = self._sources
@@ -214,68 +308,90 @@ class _Cutter:
             SourceEntry(index), 0, f"It reads and decodes source '{node.config.name}'."
         )
 
-    def _open(self, entry: SourceEntry | ExchangeEntry, level: int, why: str) -> _Open:
+    def _open(
+        self, entry: SourceEntry | ExchangeEntry | BranchEntry, level: int, why: str
+    ) -> _Open:
         opened = _Open(len(self._opened), entry, level, why)
         self._opened.append(opened)
         return opened
 
-    def _step(self, node: Node, branches: list[_Branch]) -> list[_Branch]:
+    def _step(self, node: Node, streams: list[_Stream]) -> list[_Stream]:
         assert isinstance(node, StepNode)
-        for branch in branches:
-            branch.stage.steps += (node.step,)
-        return branches
+        for stream in streams:
+            stream.stage.steps += (node.step,)
+        return streams
 
-    def _sinks(self, node: SinkNode, branches: list[_Branch]) -> list[_Branch]:
-        for branch in branches:
-            self._exits[branch.stage.id] = ToSinks(tuple(range(len(node.sinks))))
-        return branches
+    def _end(self, node: SinkNode, streams: list[_Stream]) -> list[_Stream]:
+        numbers = self._numbers[node]
+        for stream in streams:
+            self._exits[stream.stage.id] = ToSinks(numbers)
+        return streams
 
-    def _shuffle(self, branches: list[_Branch]) -> list[_Branch]:
-        """Send the branches that have a shuffle pending through one, together; leave the others as
+    def _shuffle(self, streams: list[_Stream]) -> list[_Stream]:
+        """Send the streams that have a shuffle pending through one, together; leave the others as
         they are.
         """
-        waiting = [branch for branch in branches if branch.pending]
+        waiting = [stream for stream in streams if stream.pending]
         if not waiting:
-            return branches
-        settled = [branch for branch in branches if not branch.pending]
+            return streams
+        settled = [stream for stream in streams if not stream.pending]
         return [*settled, self._exchange(waiting, _why_shuffled(waiting))]
 
-    def _meet(self, branches: list[_Branch], node: Node) -> list[_Branch]:
-        """Bring all branches into one stage, which alone owns the state of the step that
+    def _meet(self, streams: list[_Stream], node: Node) -> list[_Stream]:
+        """Bring all streams into one stage, which alone owns the state of the step that
         follows.
         """
-        if len(branches) == 1 or all(branch.pending for branch in branches):
-            return self._shuffle(branches)
+        if len(streams) == 1 or all(stream.pending for stream in streams):
+            return self._shuffle(streams)
         assert isinstance(node, StepNode)
         why = (
             f"Keyed streams meet here, each by the key it has: '{node.step.step_name}' keeps "
             f"one state per key."
         )
-        return [self._exchange(branches, why)]
+        return [self._exchange(streams, why)]
 
-    def _exchange(self, branches: list[_Branch], why: str) -> _Branch:
-        level = 1 + max(branch.stage.level for branch in branches)
+    def _exchange(self, streams: list[_Stream], why: str) -> _Stream:
+        level = 1 + max(stream.stage.level for stream in streams)
         following = self._open(ExchangeEntry(), level, why)
-        for branch in branches:
-            key = branch.pending
+        for stream in streams:
+            key = stream.pending
             extractor = key.extractor if isinstance(key, KeyByNode) else None
-            self._exits[branch.stage.id] = ToExchange(
-                following.id, extractor, keeps_key=key is None, side=branch.side
+            self._exits[stream.stage.id] = ToExchange(
+                following.id, extractor, keeps_key=key is None, side=stream.side
             )
-        return _Branch(following)
+        return _Stream(following)
 
 
-def _side_of(node: Node) -> int | None:
-    """The side of a join that a step gives events, if it does that and nothing else."""
-    return node.step.side if isinstance(node, StepNode) and isinstance(node.step, Step) else None
+def _sink_numbers(root: Node) -> dict[Node, tuple[int, ...]]:
+    """The numbers of each end's sinks, as ``number_sinks`` lists them."""
+    numbers: dict[Node, tuple[int, ...]] = {}
+    first = 0
+    for node in sinks_of(root):
+        numbers[node] = tuple(range(first, first + len(node.sinks)))
+        first += len(node.sinks)
+    return numbers
 
 
-def _why_shuffled(branches: list[_Branch]) -> str:
+def _is_side_of_join(node: Node) -> TypeGuard[StepNode]:
+    """Whether the step says which side of a join events are of, and does nothing else."""
+    return isinstance(node, StepNode) and isinstance(node.step, Step) and node.step.side is not None
+
+
+def _whys_of_branches(stage: int, number: int, split: Branch[Any] | None) -> list[str]:
+    if split is None:
+        return [f"It gets all events of stage {stage}, as others do."] * number
+    return [
+        f"It gets the events of stage {stage} for which '{split.step_name}' is {is_true}."
+        for is_true in ("true", "false")
+    ]
+
+
+def _why_shuffled(streams: list[_Stream]) -> str:
     keys = {
-        f"key_by '{branch.pending.extractor.step_name}'"
-        if isinstance(branch.pending, KeyByNode)
+        f"key_by '{stream.pending.extractor.step_name}'"
+        if isinstance(stream.pending, KeyByNode)
         else "collect()": None
-        for branch in branches
+        for stream in streams
     }
     if list(keys) == ["collect()"]:
         return "collect() brings every event to one place."

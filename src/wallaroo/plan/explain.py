@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wallaroo.plan.model import Plan, SourceEntry, Stage, ToSinks
+from wallaroo.plan.model import (
+    BranchEntry,
+    Plan,
+    SourceEntry,
+    Stage,
+    ToBranches,
+    ToExchange,
+    ToSinks,
+)
 from wallaroo.steps import DEAD_LETTER, SKIP
 
 
@@ -20,8 +28,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     shuffles = plan.levels - 1
     yield (
         f"{plan.application}: {_count(len(plan.stages), 'stage')}, {_count(shuffles, 'shuffle')} "
-        f"in a row,"
-        f" {plan.key_groups} key groups"
+        f"in a row, {plan.key_groups} key groups"
     )
     for stage in sorted(plan.stages, key=lambda stage: (stage.level, stage.id)):
         yield ""
@@ -65,10 +72,12 @@ def _entry(plan: Plan, stage: Stage) -> str:
             f"source '{source.config.name}' ({source.config.label}), decoder "
             f"'{source.decoder.step_name}'"
         )
+    if isinstance(stage.entry, BranchEntry):
+        return f"stage {stage.entry.stage}, without a shuffle"
     producers = [
         f"{other.id}"
         for other in plan.stages
-        if not isinstance(other.exit, ToSinks) and other.exit.stage == stage.id
+        if isinstance(other.exit, ToExchange) and other.exit.stage == stage.id
     ]
     return (
         f"the shuffle after {'stage' if len(producers) == 1 else 'stages'} {', '.join(producers)}"
@@ -90,6 +99,11 @@ def _exit(plan: Plan, stage: Stage) -> str:
             f"sink '{plan.sinks[sink].name}' ({plan.sinks[sink].config.label})"
             for sink in leave.sinks
         )
+    if isinstance(leave, ToBranches):
+        if leave.split is None:
+            return f"stages {' and '.join(map(str, leave.stages))}, every event to each"
+        first, second = leave.stages
+        return f"stage {first} where '{leave.split.step_name}' is true, else stage {second}"
     if leave.keeps_key:
         how = "by the key each event has"
     elif leave.extractor is None:
@@ -97,4 +111,5 @@ def _exit(plan: Plan, stage: Stage) -> str:
     else:
         how = f"by key_by '{leave.extractor.step_name}'"
     raw = f"; undecoded frames travel, and are {_decoded(plan, stage)}" if leave.is_raw else ""
-    return f"stage {leave.stage}, {how}{raw}"
+    added = "; added up before they travel" if leave.added_up else ""
+    return f"stage {leave.stage}, {how}{raw}{added}"

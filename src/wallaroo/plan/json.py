@@ -17,9 +17,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from wallaroo.plan.model import Plan, SinkPlan, SourceEntry, Stage, ToExchange, ToSinks
+from wallaroo.plan.model import (
+    BranchEntry,
+    Plan,
+    SinkPlan,
+    SourceEntry,
+    Stage,
+    ToExchange,
+    ToSinks,
+    following_of,
+)
 from wallaroo.steps import STOP, importable_module
-from wallaroo.windows.step import WindowStep
 
 FORMAT = 1
 
@@ -80,7 +88,7 @@ def describe(plan: Plan) -> dict[str, Any]:
 def _kept(step: Any) -> str:
     """What a step's state is: its class; for windows also which windows."""
     own = _qualified(getattr(step, "state_class", object))
-    return f"{own} over {step.spec}" if isinstance(step, WindowStep) else own
+    return f"{own} over {step.kept_for}" if step.kept_for is not None else own
 
 
 def _sink(sink: SinkPlan) -> dict[str, str]:
@@ -100,6 +108,9 @@ def _keys_in_front(plan: Plan, name: str) -> set[str]:
     ]
     while todo:
         following = todo.pop()
+        entry = plan.stages[following].entry
+        if isinstance(entry, BranchEntry):
+            todo.append(entry.stage)
         for stage in plan.stages:
             if not isinstance(stage.exit, ToExchange) or stage.exit.stage != following:
                 continue
@@ -111,12 +122,18 @@ def _keys_in_front(plan: Plan, name: str) -> set[str]:
 
 
 def _shape(stage: Stage) -> dict[str, Any]:
-    entry = f"source {stage.entry.source}" if isinstance(stage.entry, SourceEntry) else "shuffle"
+    match stage.entry:
+        case SourceEntry(source=source):
+            entry = f"source {source}"
+        case BranchEntry(stage=parent):
+            entry = f"stage {parent}"
+        case _:
+            entry = "shuffle"
     leave = stage.exit
     to = (
         [f"sink {sink}" for sink in leave.sinks]
         if isinstance(leave, ToSinks)
-        else [f"stage {leave.stage}"]
+        else [f"stage {following}" for following in following_of(stage)]
     )
     return {"from": entry, "steps": [step.step_name for step in stage.steps], "to": to}
 
@@ -232,6 +249,5 @@ def _moved_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
         if "target" in was and "target" in now and was["target"] != now["target"]:
             yield (
                 f"Sink '{name}' wrote to {was['target']} and writes to {now['target']} now: what "
-                f"it "
-                f"has written stays where it is, and output from here on goes to the new place."
+                "it has written stays where it is, and output from here on goes to the new place."
             )

@@ -5,9 +5,13 @@ Where it runs: pure.
 
 Invariants of a plan:
 
-* A *stage* is a straight run of steps with one entry and one exit.  Its entry is a source or an
-  exchange; its exit is an exchange or sinks.  A pipeline is a tree of merges, so every source and
-  every exchange feeds exactly one stage: ``stages[i].id == i``.
+* A *stage* is a straight run of steps with one entry and one exit.  Its entry is a source, an
+  exchange, or the stage whose branch it is; its exit is an exchange, sinks, or branches.  Every
+  source and every exchange feeds exactly one stage, and every branch comes from exactly one:
+  ``stages[i].id == i``.
+* The branches of a stage are on its level, and come after it: nothing is packed between them.
+  ``Plan.head_of`` is the stage at the top of such a tree, which is fed; one event's time is that
+  of all of its tree.
 * An *exchange* is named by the stage after it.  Several stages may exit into one exchange (a
   merge); each has its own key extractor.
 * ``level`` is 0 for source stages and one more than the deepest stage before it for the others.
@@ -19,17 +23,20 @@ Invariants of a plan:
   the merged stages.  State steps are never copied: where keyed streams meet before a state
   step, each leaves through an exchange that ``keeps_key``.
 * Only a stage after an exchange has state steps, and ``keeps_key`` exits.  Raw exits have an
-  extractor, a pure decoder and no steps.
+  extractor, a pure decoder and no steps but ``EventTime``.  A branch is "after an exchange" if its
+  head is.
 * A state step's state belongs to (state step name, key).  State step names are unique within an
   application.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
-from wallaroo.steps import Decoder, Encoder, EventTime, KeyExtractor, Step
+from wallaroo.steps import Branch, Decoder, Encoder, EventTime, KeyExtractor, Step
+from wallaroo.windows.step import WindowStep
 
 KEY_GROUPS_DEFAULT = 128
 # what a step that keeps ordered entries has in the step table besides its state
@@ -53,18 +60,27 @@ class ExchangeEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchEntry:
+    """A stage fed by another one of its level, event by event."""
+
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
 class ToExchange:
     """Leave through a shuffle: extract the key, route by its key group."""
 
     stage: int  # the stage after the shuffle
     # None: collect(), everything has COLLECT_KEY; or keeps_key
     extractor: KeyExtractor[Any, Any] | None
-    # ship the undecoded frame instead of the event (only a pure decoder comes before)
+    # ship the undecoded frame instead of the event (a pure decoder comes before)
     is_raw: bool = False
     # route by the key that the event came with (merged keyed streams meet before a state step)
     keeps_key: bool = False
     # on arrival, events say that they are of this side of a join
     side: int | None = None
+    # the step after the shuffle, if events are added up for it before (``engine.adding_up``)
+    added_up: WindowStep[Any, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,18 @@ class ToSinks:
     """Leave through every one of these sinks."""
 
     sinks: tuple[int, ...]  # indexes into Plan.sinks
+
+
+@dataclass(frozen=True, slots=True)
+class ToBranches:
+    """Go on in other stages of the same level.
+
+    With a ``split`` there are two: each event goes to the first one where the predicate is true,
+    else to the second one.  Without, every event goes to all of them.
+    """
+
+    stages: tuple[int, ...]
+    split: Branch[Any] | None = None
 
 
 COLLECT_KEY = "collect-key"
@@ -84,9 +112,9 @@ class Stage:
 
     id: int
     level: int
-    entry: SourceEntry | ExchangeEntry
+    entry: SourceEntry | ExchangeEntry | BranchEntry
     steps: tuple[Step, ...]  # computations and state computations, in order
-    exit: ToExchange | ToSinks
+    exit: ToExchange | ToSinks | ToBranches
     why: str = ""  # one sentence for `wallaroo explain`: why this stage begins here
 
     @property
@@ -156,44 +184,31 @@ class Plan:
     # sentences for `wallaroo explain`: what the planner left out, and why
     notes: tuple[str, ...] = ()
 
+    # what follows from these, found once: every task of every batch asks for it
+    has_time: bool = field(init=False, compare=False)  # events travel with times
+    has_end: bool = field(init=False, compare=False)  # something is done when input has ended
+    has_blocks: bool = field(init=False, compare=False)  # a step takes rows by the block
+    # how the watermark of each source is found
+    source_times: SourceTimes = field(init=False, compare=False)
+    # how far the watermark of each stage is behind that of the sources: as late as results of the
+    # steps before it may come after their times
+    holds_ns: dict[int, int] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        steps = [step for stage in self.stages for step in stage.steps]
+        for name, value in (
+            ("has_time", any(step.uses_time or step.keeps_entries for step in steps)),
+            ("has_end", any(step.keeps_entries or step.acts_at_end for step in steps)),
+            ("has_blocks", any(step.takes_blocks for step in self.steps)),
+            ("source_times", _source_times(self)),
+            ("holds_ns", _holds_ns(self.stages)),
+        ):
+            object.__setattr__(self, name, value)
+
     @property
     def state_steps(self) -> tuple[str, ...]:
         """Names of all state steps, in order."""
         return tuple(name for stage in self.stages for name in stage.state_steps)
-
-    @property
-    def has_time(self) -> bool:
-        """Whether events travel with their times, and batches have a watermark."""
-        return any(step.uses_time or step.keeps_entries for step in self._placed_steps)
-
-    @property
-    def has_end(self) -> bool:
-        """Whether something is left to be done when all input has ended."""
-        return any(step.keeps_entries or step.acts_at_end for step in self._placed_steps)
-
-    @property
-    def has_blocks(self) -> bool:
-        """Whether a step takes whole blocks of rows."""
-        return any(step.takes_blocks for step in self.steps)
-
-    @property
-    def _placed_steps(self) -> tuple[Step, ...]:
-        return tuple(step for stage in self.stages for step in stage.steps)
-
-    @property
-    def source_times(self) -> SourceTimes:
-        """How the watermark of each source is found."""
-        found = {
-            stage.entry.source: _time_of(self.sources[stage.entry.source], step)
-            for stage in self.stages
-            if isinstance(stage.entry, SourceEntry)
-            for step in stage.steps
-            if isinstance(step, EventTime)
-        }
-        return tuple(
-            (source.config.name, found.get(number, SourceTime()))
-            for number, source in enumerate(self.sources)
-        )
 
     @property
     def step_names(self) -> tuple[str, ...]:
@@ -207,18 +222,16 @@ class Plan:
         ]
         return (*self.state_steps, *names)
 
-    @property
-    def holds_ns(self) -> dict[int, int]:
-        """How far the watermark of each stage is behind that of the sources: as late as results of
-        the steps before it may come after their times.
-        """
-        holds: dict[int, int] = {}
-        for stage in sorted(self.stages, key=lambda stage: stage.level):
-            own = holds.setdefault(stage.id, 0) + sum(step.holds_ns for step in stage.steps)
-            if isinstance(stage.exit, ToExchange):
-                following = stage.exit.stage
-                holds[following] = max(holds.get(following, 0), own)
-        return holds
+    def head_of(self, stage: Stage) -> Stage:
+        """The stage that is fed what reaches a branch; any other stage itself."""
+        while isinstance(stage.entry, BranchEntry):
+            stage = self.stages[stage.entry.stage]
+        return stage
+
+    def source_of(self, stage: Stage) -> SourcePlan | None:
+        """The source that a stage, or the stage whose branch it is, reads; None after a shuffle."""
+        entry = self.head_of(stage).entry
+        return self.sources[entry.source] if isinstance(entry, SourceEntry) else None
 
     @property
     def state_level(self) -> int:
@@ -233,8 +246,9 @@ class Plan:
         found: list[Step] = [source.decoder for source in self.sources]
         for stage in self.stages:
             found += stage.steps
-            if isinstance(stage.exit, ToExchange) and stage.exit.extractor is not None:
-                found.append(stage.exit.extractor)
+            last = last_step_of(stage)
+            if last is not None:
+                found.append(last)
         found += [sink.encoder for sink in self.sinks if sink.encoder is not None]
         return tuple({id(step): step for step in found}.values())
 
@@ -242,3 +256,51 @@ class Plan:
     def levels(self) -> int:
         """How many Spark stages one batch has."""
         return 1 + max(stage.level for stage in self.stages)
+
+
+def _source_times(plan: Plan) -> SourceTimes:
+    found = {
+        stage.entry.source: _time_of(plan.sources[stage.entry.source], step)
+        for stage in plan.stages
+        if isinstance(stage.entry, SourceEntry)
+        for step in stage.steps
+        if isinstance(step, EventTime)
+    }
+    return tuple(
+        (source.config.name, found.get(number, SourceTime()))
+        for number, source in enumerate(plan.sources)
+    )
+
+
+def _holds_ns(stages: Iterable[Stage]) -> dict[int, int]:
+    holds: dict[int, int] = {}
+    for stage in sorted(stages, key=lambda stage: (stage.level, stage.id)):
+        own = holds.setdefault(stage.id, 0) + sum(step.holds_ns for step in stage.steps)
+        for following in following_of(stage):
+            holds[following] = max(holds.get(following, 0), own)
+    return holds
+
+
+def following_of(stage: Stage) -> tuple[int, ...]:
+    """The stages that a stage gives its events to."""
+    match stage.exit:
+        case ToExchange(stage=following):
+            return (following,)
+        case ToBranches(stages=branches):
+            return branches
+    return ()
+
+
+def branches_of(stage: Stage) -> tuple[int, ...]:
+    """The stages of its level that a stage gives its events to."""
+    return stage.exit.stages if isinstance(stage.exit, ToBranches) else ()
+
+
+def last_step_of(stage: Stage) -> Step | None:
+    """The step that says where an event goes when it leaves: a key extractor, or a predicate."""
+    match stage.exit:
+        case ToExchange(extractor=extractor):
+            return extractor
+        case ToBranches(split=split):
+            return split
+    return None

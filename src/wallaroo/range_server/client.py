@@ -91,10 +91,9 @@ class RemoteSpool:
         host, port = self.address
         return CheckpointError(
             f"the spool of source '{self.source}', read from {host}:{port}, is corrupt at byte "
-            f"{byte} of the log: {why}. "
-            "The driver's disk or the network changed it. Run again; if it comes back, restore "
-            "the spool's files from a copy, or start "
-            "over with an empty checkpoint directory."
+            f"{byte} of the log: {why}. The driver's disk or the network changed it. Run again; if "
+            "it comes back, restore the spool's files from a copy, or start over with an empty "
+            "checkpoint directory."
         )
 
 
@@ -138,9 +137,8 @@ class _Patience:
             host, port = self._address
             raise PeerError(
                 f"spool ranges cannot be read from {host}:{port} ({error.strerror or error}), "
-                f"tried again for {self._retry_s:.0f} s. "
-                f"See that the driver is running and that {socket.gethostname()} may open "
-                f"connections to this port of its host."
+                f"tried again for {self._retry_s:.0f} s. See that the driver is running and that "
+                f"{socket.gethostname()} may open connections to this port of its host."
             ) from None
         time.sleep(self._pause_s)
         self._pause_s = min(max(PAUSE_S, 2 * self._pause_s), PAUSE_S_MAX)
@@ -232,9 +230,8 @@ class _Link:
     def _protocol_error(self, what: str) -> PeerError:
         host, port = self._address
         return PeerError(
-            f"the server at {host}:{port} does not serve this run's spools: {what}. Another run "
-            f"or program may have taken the port: "
-            "stop it, and run again."
+            f"the server at {host}:{port} does not serve this run's spools: {what}. Another run or "
+            "program may have taken the port: stop it, and run again."
         )
 
     def _receive(self, count: int) -> bytes:

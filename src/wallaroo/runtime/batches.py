@@ -78,6 +78,7 @@ class Batches:
         accounts: Accounts,
         pacer: Pacer,
         allow: Callable[[int], None] = lambda events_max: None,
+        done: Callable[[Commit], None] = lambda commit: None,
     ):
         self._setup = setup
         self._protocol = protocol
@@ -86,6 +87,7 @@ class Batches:
         self._accounts = accounts
         self._pacer = pacer
         self._allow = allow
+        self._done = done
         self._times = BatchTimes(setup.plan, setup.logs_by_name)
         self._under_way: UnderWay | None = None
         self._committing = threading.Lock()
@@ -177,6 +179,7 @@ class Batches:
             self._under_way = None
         trace_point("batch.committed")
         events = self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
+        self._done(commit)
         self._learn(job, reports, events, time.monotonic() - began)
         trace_point(f"batch.ends {job.batch} {events}")
         return commit
@@ -198,11 +201,8 @@ class Batches:
         with self._committing:
             if self._is_abandoned:
                 raise InternalError(f"batch {job.batch} ended after the run had given it up")
-            # a source that this application does not have keeps its place, should it come back
-            before = self.last.offsets if self.last else {}
-            offsets = {**before, **to_stored(ends)}
             marks = self._times.after(job.time, reports)
-            return self._protocol.commit(job.batch, offsets, reports, phases.end, marks)
+            return self._protocol.commit(job.batch, to_stored(ends), reports, phases.end, marks)
 
     def _attempted(self, job: BatchJob) -> list[TaskReport]:
         return self._protocol.accepted(job.batch, lambda: self._runner.run_batch(job))

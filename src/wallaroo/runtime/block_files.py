@@ -39,15 +39,24 @@ class Filed(NamedTuple):
 
 
 def through_files(
-    folder: str, run: RunLevel, job: Any, level: int, index: int, records: Iterable[Any]
+    folder: str,
+    run: RunLevel,
+    job: Any,
+    level: int,
+    index: int,
+    records: Iterable[Any],
+    *,
+    filed_bytes_min: int = FILED_BYTES_MIN,
 ) -> Iterator[Any]:
-    """Run a level that takes blocks out of files, and puts what it gives into one."""
+    """Run a level that takes blocks out of files, and puts those of at least ``filed_bytes_min``
+    that it gives into one.
+    """
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(OpenFiles())
         filing = stack.enter_context(Filing(Path(folder, uuid.uuid4().hex)))
         taken = _taken(records, opened) if level else records  # level 0 gets no blocks
         for record in run(job, level, index, taken):
-            yield _given(record, filing)
+            yield _given(record, filing, filed_bytes_min)
 
 
 def _taken(records: Iterable[Any], opened: OpenFiles) -> Iterator[Any]:
@@ -55,11 +64,11 @@ def _taken(records: Iterable[Any], opened: OpenFiles) -> Iterator[Any]:
         yield consumer, opened.block(record) if isinstance(record, Filed) else record
 
 
-def _given(record: Any, filing: Filing) -> Any:
+def _given(record: Any, filing: Filing, filed_bytes_min: int) -> Any:
     if not isinstance(record, tuple) or not isinstance(record[1], Block):
         return record
     consumer, block = record
-    if len(block.packed) < FILED_BYTES_MIN:
+    if len(block.packed) < filed_bytes_min:
         return record
     return consumer, filing.filed(block)
 

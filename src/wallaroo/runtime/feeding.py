@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from wallaroo.engine.blocks import Block, in_order
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.level import Level
 from wallaroo.plan.model import Plan
 
 Routed = tuple[int, Block]  # the task of the next level, and what it gets

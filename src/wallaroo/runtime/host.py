@@ -20,6 +20,7 @@ from typing import Protocol
 from wallaroo.engine.report import TaskReport
 from wallaroo.metrics.status import WorkerStatus
 from wallaroo.runtime.batches import Batches, WarmUp
+from wallaroo.runtime.intake import Admission
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.task_runner import TaskRunner
 
@@ -72,8 +73,8 @@ class Host(TaskRunner, Protocol):
     def poll(self) -> None:
         """Look after workers; raise what ended the host."""
 
-    def admit(self, events_max: int, is_held: bool) -> None:
-        """Say how many events the next batch may take, and whether it may take any."""
+    def admit(self, admission: Admission) -> None:
+        """Say what the next batch may take."""
 
     def stuck(self, batch: int) -> tuple[str, ...]:
         """Return what tasks of a batch that is overdue are doing, a line each, as far as known."""

@@ -101,16 +101,15 @@ class Housekeeping:
         oldest = oldest_needed(self._retained[0], self._key_groups)
         bound = min(oldest, self._retained[0].batch)
         commits.remove_before(bound)
-        kept = [commits.read(batch) for batch in commits.batches() if batch >= oldest]
-        self._remove_all_but(
-            DELTAS, frozenset(delta.file for commit in kept for delta in commit.deltas)
-        )
+        self._remove_all_but(DELTAS, commits.delta_files(oldest))
+        # most commits have the very snapshots of the one before
+        in_force = {id(commit.snapshots): commit.snapshots for commit in self._retained}
         self._remove_all_but(
             SNAPSHOTS,
-            frozenset(ref.file for commit in self._retained for ref in commit.snapshots),
+            frozenset(ref.file for refs in in_force.values() for ref in refs),
             self._is_awaited if are_snapshots_awaited else _never,
         )
-        commits.forget_before(bound)
+        commits.forget_before(self._retained[0].batch)  # thousands of them, at low latency
 
     def _is_awaited(self, name: str) -> bool:
         """Whether a snapshot may be one that tasks have written beside the batches, and that a

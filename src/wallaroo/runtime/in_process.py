@@ -16,7 +16,7 @@ from wallaroo.errors import InternalError, WallarooError
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.feeding import run_levels
 from wallaroo.runtime.host import Enter, OnThisMachine, Site
-from wallaroo.runtime.intake import plan_ends
+from wallaroo.runtime.intake import Admission, plan_ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.task import run_level
 
@@ -63,7 +63,7 @@ class InProcessHost(InProcessRunner):
         self._pause_s = pause_s
         self._thread: threading.Thread | None = None
         self._batches: Batches | None = None
-        self._admitted = (0, True)  # events_max, is_held
+        self._admitted = Admission()
         self._is_over = threading.Event()
         self._failure: BaseException | None = None
 
@@ -83,10 +83,12 @@ class InProcessHost(InProcessRunner):
         logs = self._batches.setup.logs_by_name
         try:
             while not self._is_over.is_set():
-                events_max, is_held = self._admitted
+                admitted = self._admitted
                 start = self._batches.ends
-                ends = start if is_held else plan_ends(start, logs, events_max)
-                if ends == start and (is_held or not self._batches.is_due):
+                ends = start
+                if not admitted.is_held:
+                    ends = plan_ends(start, logs, admitted.events_max, limits=admitted.limits)
+                if ends == start and (admitted.is_held or not self._batches.is_due):
                     self._is_over.wait(IDLE_S)
                 else:
                     self._batches.run(ends)
@@ -102,8 +104,8 @@ class InProcessHost(InProcessRunner):
                 f"a batch failed in a way that this program does not expect: {self._failure!r}"
             ) from self._failure
 
-    def admit(self, events_max: int, is_held: bool) -> None:
-        self._admitted = (events_max, is_held)
+    def admit(self, admission: Admission) -> None:
+        self._admitted = admission
 
     def stuck(self, batch: int) -> tuple[str, ...]:
         return ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from wallaroo.sources.log import Position, SourceLog
 
@@ -18,25 +19,41 @@ Ends = dict[str, Position]  # by source name
 BACKLOG_SHARE = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What the next batch may take: so many events over all sources, or none.  ``limits``: how many
+    of each source, where input is replayed.
+    """
+
+    events_max: int = 0
+    is_held: bool = True
+    limits: Mapping[str, int] | None = None
+
+
 def plan_ends(
     start: Mapping[str, Position],
     logs: Mapping[str, SourceLog],
     events_max: int,
     events_most: int = 0,
+    limits: Mapping[str, int] | None = None,
 ) -> Ends:
     """Return how far the next batch goes: as far as the logs do, or ``events_max`` events shared in
     proportion to the backlogs.
 
     ``events_most``: how many it may be where several batches of ``events_max`` wait already.  Their
-    events are late anyway, and larger batches work them off sooner.
+    events are late anyway, and larger batches work them off sooner.  ``limits``: by source, where
+    input is replayed.
     """
     backlogs = {name: log.backlog(start[name]) for name, log in logs.items()}
+    if limits is not None:
+        backlogs = {name: min(backlog, limits[name]) for name, backlog in backlogs.items()}
     total = sum(backlogs.values())
     events_max = max(events_max, min(events_most, total // BACKLOG_SHARE))
     ends: Ends = {}
     for name, log in logs.items():
         backlog = backlogs[name]
         share = events_max if total <= events_max else max(1, events_max * backlog // total)
+        share = share if limits is None else min(share, backlog)
         ends[name] = log.advance(start[name], share) if backlog else start[name]
     return ends
 
@@ -44,27 +61,36 @@ def plan_ends(
 class Intake:
     """Begins held.  Batches end in one thread while sinks fill up in another: a lock parts them."""
 
-    def __init__(self, admit: Callable[[int, bool], None], events_first: int):
+    def __init__(
+        self,
+        admit: Callable[[Admission], None],
+        events_first: int,
+        limits: Callable[[], Mapping[str, int]] | None = None,
+    ):
+        """``limits``: what each source may give now, where input is replayed."""
         self._admit = admit
+        self._limits = limits
         self._lock = threading.Lock()
-        self._events_max = events_first
-        self._is_held = True
+        self._admission = Admission(events_first, True, limits and limits())
 
     def publish(self) -> None:
         """Let the host know, as at its start."""
         with self._lock:
-            self._admit(self._events_max, self._is_held)
+            self._admit(self._admission)
 
     def hold(self, is_held: bool) -> None:
         """Let batches take nothing, or something again."""
-        with self._lock:
-            if is_held != self._is_held:
-                self._is_held = is_held
-                self._admit(self._events_max, is_held)
+        self._change(lambda admission: replace(admission, is_held=is_held))
 
     def allow(self, events_max: int) -> None:
         """Bound the next batch."""
+        self._change(lambda admission: replace(admission, events_max=events_max))
+
+    def _change(self, changed: Callable[[Admission], Admission]) -> None:
         with self._lock:
-            if events_max != self._events_max:
-                self._events_max = events_max
-                self._admit(events_max, self._is_held)
+            admission = changed(self._admission)
+            if self._limits is not None:
+                admission = replace(admission, limits=self._limits())
+            if admission != self._admission:
+                self._admission = admission
+                self._admit(admission)

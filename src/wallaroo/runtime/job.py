@@ -25,6 +25,7 @@ from wallaroo.runtime.stacks import listen
 from wallaroo.session import pack_session, unpack_session
 from wallaroo.sources.log import Range, SourceLog
 from wallaroo.state.commits import Commit
+from wallaroo.state.history import Version
 from wallaroo.state.storage import LocalStorage
 from wallaroo.state.view_folders import use_view
 from wallaroo.steps import Step, pickle_by_name
@@ -140,6 +141,13 @@ class BatchJob:
     time: BatchTime = NO_TIME
     is_sampled: bool = True  # whether tasks measure what the steps of some events take
 
+    @property
+    def version(self) -> Version:
+        """The last committed batch; without an id where no commit is at hand."""
+        last = self.commits[-1] if self.commits else None
+        is_known = last is not None and last.batch == self.committed
+        return Version(self.committed, last.id if last is not None and is_known else "")
+
 
 _plans: dict[str, Plan] = {}
 
@@ -168,9 +176,8 @@ def plan_of(deployment: Deployment) -> Plan:
         except (ImportError, AttributeError) as error:
             raise PeerError(
                 f"the application cannot be imported on host '{worker_name()}': "
-                f"{type(error).__name__}: {error}. "
-                "Install what it imports on every host, or ship it: docs/scaling.md, "
-                "'Dependencies'."
+                f"{type(error).__name__}: {error}. Install what it imports on every host, or ship "
+                "it: docs/scaling.md, 'Dependencies'."
             ) from error
         gc.freeze()  # what is loaded by now stays: collections need not look at it again
     return _plans[deployment.plan_id]

@@ -34,8 +34,8 @@ EVENT_S = 3e-6
 ASSUMED = 100
 
 
-class Took(NamedTuple):
-    """What a batch took."""
+class BatchCost(NamedTuple):
+    """What a batch cost."""
 
     events: int
     seconds: float  # from its plan to its commit
@@ -50,7 +50,7 @@ class Pacer:
         self._target_s = target_s
         self._pace = pace
         self._task_s = pace.resident_task_s if is_resident else pace.task_s
-        self._took: deque[Took] = deque(maxlen=WINDOW)
+        self._costs: deque[BatchCost] = deque(maxlen=WINDOW)
         self.events_max = pace.events_first
 
     def tasks(self, events: int, tasks_max: int) -> int:
@@ -63,10 +63,10 @@ class Pacer:
         >>> pacer.tasks(5_000, 8), pacer.tasks(1_000_000, 8)
         (1, 8)
         """
-        if not self._took:
+        if not self._costs:
             return max(1, min(tasks_max, events))
-        work_s = ASSUMED * EVENT_S + sum(took.busy_s * took.tasks for took in self._took)
-        event_s = work_s / (ASSUMED + sum(took.events for took in self._took))
+        work_s = ASSUMED * EVENT_S + sum(cost.busy_s * cost.tasks for cost in self._costs)
+        event_s = work_s / (ASSUMED + sum(cost.events for cost in self._costs))
         return max(1, min(tasks_max, math.ceil(events * event_s / self._task_s)))
 
     def batch_took(self, events: int, seconds: float, busy_s: float, tasks: int) -> int:
@@ -78,7 +78,7 @@ class Pacer:
         (2000, 4000, 4000)
         """
         if events:
-            self._took.append(Took(events, seconds, min(busy_s, seconds), tasks))
+            self._costs.append(BatchCost(events, seconds, min(busy_s, seconds), tasks))
             if seconds > self._target_s or events >= FULL * self.events_max:
                 bound = self._growth() if self._is_blind() else self._bound()
                 self.events_max = int(min(max(bound, self._pace.events_min), self._pace.events_max))
@@ -91,12 +91,12 @@ class Pacer:
         """Whether batches are small and all alike: what an event costs, and what a task costs
         without any (a slow broker, say), cannot be separated then.  One larger batch shows it.
         """
-        counts = [took.events for took in self._took]
+        counts = [cost.events for cost in self._costs]
         is_small = len(counts) == WINDOW and self.events_max < self._pace.events_first
         return is_small and max(counts) < ALIKE * min(counts)
 
     def _bound(self) -> float:
-        newest = self._took[-1]
+        newest = self._costs[-1]
         on_events_s = newest.events * self._event_s()
         if min(newest.busy_s, on_events_s) > self._target_s:  # events are slower than was thought
             return min(self._fits(), newest.events * self._target_s / newest.busy_s)
@@ -107,15 +107,15 @@ class Pacer:
     def _fits(self) -> float:
         """Return how many events fit the target."""
         event_s = self._event_s()
-        fixed_s = statistics.median(took.seconds - event_s * took.events for took in self._took)
+        fixed_s = statistics.median(cost.seconds - event_s * cost.events for cost in self._costs)
         return max(self._target_s - fixed_s, self._target_s / 2) / max(event_s, 1e-9)
 
     def _event_s(self) -> float:
         """Return what one more event costs: how the time of tasks rises with events, where batches
         differ; else their time by event.
         """
-        events = [float(took.events) for took in self._took]
-        busy = [took.busy_s for took in self._took]
+        events = [float(cost.events) for cost in self._costs]
+        busy = [cost.busy_s for cost in self._costs]
         by_event = sum(busy) / sum(events)
         if max(events) < ALIKE * min(events):
             return by_event

@@ -32,8 +32,7 @@ class Move:
         who = [f"{name} joined" for name in self.joined] + [f"{name} left" for name in self.left]
         return (
             f"{', '.join(who) or 'a worker came back'}: key groups moved: {self.groups} of "
-            f"{self.key_groups}, "
-            f"state moved: {self.bytes / 1e6:.1f} MB, pause {self.pause_s:.1f} s"
+            f"{self.key_groups}, state moved: {self.bytes / 1e6:.1f} MB, pause {self.pause_s:.1f} s"
         )
 
 

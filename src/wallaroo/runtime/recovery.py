@@ -59,8 +59,7 @@ def describe(
     pending = sum(sink.pending_bytes for sink in sinks)
     return (
         f"continuing from commit {last.batch} of {at}: "
-        f"{sum(events for _, events in last.offsets.values()):,} events are in the state "
-        f"({log:,} bytes of snapshots and newest deltas), {waiting:,} accepted events wait to be "
-        f"processed, "
+        f"{sum(events for _, events in last.offsets.values()):,} events are in the state ({log:,} "
+        f"bytes of snapshots and newest deltas), {waiting:,} accepted events wait to be processed, "
         f"{pending:,} bytes of committed output wait to be sent"
     )

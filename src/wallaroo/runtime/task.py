@@ -18,9 +18,9 @@ from typing import Any
 
 from wallaroo.durable.refusals import refusal_of
 from wallaroo.engine.blocks import Block, Marker
-from wallaroo.engine.keys import Key, groups_of_task
-from wallaroo.engine.level import Level
-from wallaroo.engine.ordered_entries import EntryReader
+from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.levels.effects import NOTHING_COMMITTED, Committed
+from wallaroo.engine.levels.level import Level
 from wallaroo.engine.partition_times import Heard, SourceHeard
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
@@ -125,7 +125,6 @@ class Task:
 
     def __init__(self, job: BatchJob, level: int, index: int, open_state: OpenState):
         self._job = job
-        self._level_number = level
         self._index = index
         self._plan: Plan = plan_of(job.deployment)
         self.attempt = uuid.uuid4().hex[:12]
@@ -134,24 +133,21 @@ class Task:
         self._counts = Counts()
         self._writers: dict[int, SinkWriter] = {}
         self._tally = TaskTally(self._plan, job.batch, job.is_sampled)
-        self._state = self._opened_state(open_state)
+        self._state = self._opened_state(level, open_state)
         self._heard: dict[int, Mapping[int, SourceHeard]] = {}
         self._level = Level(
             self._plan,
             level,
             index,
             job.tasks,
-            self._reader,
-            batch=job.batch,
-            open_entries=self._open_entries,
-            time=job.time,
-            list_keys=self._list_keys,
+            _committed(self._state),
+            job.batch,
+            job.time,
         )
 
-    def _opened_state(self, open_state: OpenState) -> StateOfTask | None:
-        if not any(
-            stage.state_steps for stage in self._plan.stages if stage.level == self._level_number
-        ):
+    def _opened_state(self, level: int, open_state: OpenState) -> StateOfTask | None:
+        stages = [stage for stage in self._plan.stages if stage.level == level]
+        if not any(stage.state_steps for stage in stages):
             return None
         started = time.perf_counter()
         state, caught_up = open_state(self._job, self._plan, self._index, self._job.tasks)
@@ -161,27 +157,15 @@ class Task:
         self._counts.notes["catch_up_ms"] = (time.perf_counter() - started) * 1e3
         return state
 
-    def _reader(self, step: str) -> Any:
-        assert self._state is not None
-        return self._state.reader(step)
-
-    def _open_entries(self, name: str) -> EntryReader:
-        assert self._state is not None
-        return self._state.open_entries(name)
-
-    def _list_keys(self, step: str) -> Iterable[Key]:
-        assert self._state is not None
-        return self._state.keys(step)
-
     @property
     def heard(self) -> Heard:
         """What level 0 has heard, as far as this task knows it."""
-        return {self._index: self._level.heard} if self._level_number == 0 else self._heard
+        return {self._index: self._level.heard} if self._level.number == 0 else self._heard
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
         """Process everything; yield full blocks as they come, then the rest."""
         feeding = (
-            self._feed_pieces(records) if self._level_number == 0 else self._feed_blocks(records)
+            self._feed_pieces(records) if self._level.number == 0 else self._feed_blocks(records)
         )
         yield from drain(self._level, feeding, self._stage_outputs, leaving=self._tally.leaving)
 
@@ -210,7 +194,7 @@ class Task:
         return feed_blocks(
             self._level,
             self._plan,
-            self._level_number,
+            self._level.number,
             self._index,
             blocks,
             self._tally.block_feeder,
@@ -226,7 +210,7 @@ class Task:
                 yield record
 
     def _stage_outputs(self) -> None:
-        for sink, outputs in self._level.outputs.items():
+        for sink, outputs in self._level.effects.outputs.items():
             if outputs:
                 self._writer(sink).write(outputs)
                 self._counts.outputs[sink] = self._counts.outputs.get(sink, 0) + len(outputs)
@@ -256,11 +240,11 @@ class Task:
         if self._state is not None:
             job = self._job
             storage = job.deployment.storage
-            name = f"{job.batch}.{self._level_number}.{self._index}.{self.attempt}"
+            name = f"{job.batch}.{self._level.number}.{self._index}.{self.attempt}"
             delta = self._written(name)
             if (
                 job.writes_snapshots
-                and job.state_level == self._level_number
+                and job.state_level == self._level.number
                 and job.committed >= 0
             ):
                 due = due_groups(
@@ -276,8 +260,9 @@ class Task:
             for sink, writer in self._writers.items()
             if (token := writer.prepare()) is not None
         }
+        effects = self._level.effects
         return TaskReport(
-            level=self._level_number,
+            level=self._level.number,
             task=self._index,
             attempt=self.attempt,
             consumed=self.consumed,
@@ -289,11 +274,11 @@ class Task:
             snapshots=snapshots,
             busy_ms=busy_ms,
             notes=self._counts.notes,
-            errors=self._level.failures.counts,
-            samples=tuple(self._level.failures.samples),
+            errors=effects.failures.counts,
+            samples=tuple(effects.failures.samples),
             worker=worker_name(),
-            heard=self._level.heard if self._level_number == 0 else {},
-            due_ns=self._level.due_ns() if self._level.stores else None,
+            heard=self._level.heard if self._level.number == 0 else {},
+            due_ns=effects.due_ns() if effects.stores else None,
             stage_events=self._tally.stage_events,
             edges=self._tally.edges,
             edge_bytes=self._tally.edge_bytes,
@@ -301,18 +286,24 @@ class Task:
         )
 
     def _written(self, name: str) -> DeltaRef | None:
-        states = self._level.states
-        stores = self._level.stores
-        state = self._state
+        effects = self._level.effects
         storage = self._job.deployment.storage
-        batch = self._job.batch
-        assert state is not None
-        return state.write_delta(states, name, storage, batch, stores)
+        assert self._state is not None
+        return self._state.write_delta(
+            effects.states, name, storage, self._job.batch, effects.stores
+        )
 
     def close(self) -> None:
         """Release the view."""
         if self._state is not None:
             self._state.close()
+
+
+def _committed(state: StateOfTask | None) -> Committed:
+    """What a task's level reads of its state; nothing where it has no state steps."""
+    if state is None:
+        return NOTHING_COMMITTED
+    return Committed(state.reader, state.open_entries, state.keys)
 
 
 def state_from_view(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:

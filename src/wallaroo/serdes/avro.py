@@ -39,8 +39,7 @@ class AvroCodec(Codec):
         if stream.tell() != len(payload):
             raise ValueError(
                 f"{len(payload) - stream.tell()} of {len(payload)} bytes are left after the "
-                f"record: "
-                f"it was written with another schema, or has a header"
+                "record: it was written with another schema, or has a header"
             )
         return value if self._read is None else self._read(value)
 

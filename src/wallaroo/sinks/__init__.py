@@ -40,6 +40,7 @@ from wallaroo.deferred import deferred
 if TYPE_CHECKING:
     from wallaroo.identity import CommitHistory, CommitId
     from wallaroo.sinks.function import FunctionSinkConfig
+    from wallaroo.sinks.http.config import HTTPSinkConfig
     from wallaroo.sinks.interface import (
         SinkCommitter,
         SinkConfig,
@@ -49,8 +50,10 @@ if TYPE_CHECKING:
     )
     from wallaroo.sinks.kafka.config import KafkaSinkConfig
     from wallaroo.sinks.kafka.records import KafkaOutput
+    from wallaroo.sinks.mqtt.config import MQTTSinkConfig
     from wallaroo.sinks.postgres.config import PostgresSinkConfig
     from wallaroo.sinks.postgres.rows import copy_row, row_encoder
+    from wallaroo.sinks.rabbitmq.config import RabbitMQSinkConfig
     from wallaroo.sinks.redis.config import RedisSinkConfig
     from wallaroo.sinks.rolling.config import RollingSinkConfig
     from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
@@ -60,6 +63,7 @@ else:
         {
             "wallaroo.identity": ("CommitHistory", "CommitId"),
             "wallaroo.sinks.function": ("FunctionSinkConfig",),
+            "wallaroo.sinks.http.config": ("HTTPSinkConfig",),
             "wallaroo.sinks.interface": (
                 "SinkCommitter",
                 "SinkConfig",
@@ -69,8 +73,10 @@ else:
             ),
             "wallaroo.sinks.kafka.config": ("KafkaSinkConfig",),
             "wallaroo.sinks.kafka.records": ("KafkaOutput",),
+            "wallaroo.sinks.mqtt.config": ("MQTTSinkConfig",),
             "wallaroo.sinks.postgres.config": ("PostgresSinkConfig",),
             "wallaroo.sinks.postgres.rows": ("copy_row", "row_encoder"),
+            "wallaroo.sinks.rabbitmq.config": ("RabbitMQSinkConfig",),
             "wallaroo.sinks.redis.config": ("RedisSinkConfig",),
             "wallaroo.sinks.rolling.config": ("RollingSinkConfig",),
             "wallaroo.sinks.staging": (
@@ -92,6 +98,12 @@ __all__ = [
     "StagedWriter", "read_staged", "remove_staged", "remove_orphans",
     # a function of your own
     "FunctionSinkConfig",
+    # requests
+    "HTTPSinkConfig",
+    # MQTT
+    "MQTTSinkConfig",
+    # RabbitMQ
+    "RabbitMQSinkConfig",
     # Redis
     "RedisSinkConfig",
     # files by size and time, and objects

@@ -3,29 +3,24 @@
 Where it runs: the configuration travels; its writer runs in workers, its committer and the function
 in the driver, in a thread of the sink's own.
 
-The invariant: outputs are forgotten when the function has returned from the call that was given
-them, not before.  Within a run a call that failed is made again with the same outputs, and calls
-before it are not; after a crash the batch in hand begins again.
+The invariants are those of ``sinks/slices.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import PeerError, Problem, WallarooError, WallarooParameterError
 from wallaroo.faults import fault_point
-from wallaroo.identity import CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
-from wallaroo.sinks.staging import Staged, StagedWriter
+from wallaroo.sinks.slices import Progress, Slice, SlicedSession
+from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder, place_of
-
-BACKOFF_S_MAX = 30.0  # the longest pause between two tries
 
 
 class CallError(Exception):
@@ -35,47 +30,19 @@ class CallError(Exception):
         return ": ".join(filter(None, map(str, self.args)))
 
 
-@dataclass(slots=True)
-class Calls:
-    """How far the function is: survives the sessions of one run."""
-
-    batch: int = -1
-    done: int = 0  # outputs of the batch that the function has taken
-    failures: int = 0  # in a row
-
-
-class FunctionSession(Session):
+class FunctionSession(SlicedSession):
     """Calls the function with one batch's outputs, slice by slice."""
 
-    def __init__(self, config: FunctionSinkConfig, calls: Calls, checkpoint: str):
-        self._config = config
-        self._calls = calls
-        self._checkpoint = checkpoint
+    def __init__(self, config: FunctionSinkConfig, progress: Progress, checkpoint: str):
+        super().__init__(checkpoint, progress, config.batch)
+        self._function = config.function
 
-    def last(self) -> CommitId:
-        """A function remembers no commits."""
-        return CommitId(self._checkpoint)
-
-    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
-        """Hand over what the function has not taken yet.  Raises CallError where it raised."""
-        calls = self._calls
-        if calls.batch != batch.batch:
-            calls.batch = batch.batch
-            calls.done = 0
-        outputs = [output for part in parts for output in _outputs(part)]
-        while calls.done < len(outputs):
-            some = outputs[calls.done : calls.done + self._config.batch]
-            self._call(some)
-            calls.done += len(some)
-            calls.failures = 0
-        return True
-
-    def _call(self, outputs: list[bytes]) -> None:
+    def deliver(self, part: Slice) -> None:
+        """Call the function.  Raises CallError where it raised."""
         fault_point("function.call")
         try:
-            self._config.function(outputs)
+            self._function(list(part.outputs))
         except Exception as error:  # the user's function may raise anything
-            self._calls.failures += 1
             raise CallError(type(error).__name__, str(error)) from error
         fault_point("function.called")
 
@@ -91,7 +58,7 @@ class FunctionSystem(System):
     def __init__(self, config: FunctionSinkConfig, sink: str):
         self._config = config
         self._sink = sink
-        self._calls = Calls()
+        self._progress = Progress()
 
     @property
     def target(self) -> str:
@@ -100,11 +67,11 @@ class FunctionSystem(System):
 
     def connect(self, checkpoint: str) -> Session:
         """Begin where the calls before left off."""
-        return FunctionSession(self._config, self._calls, checkpoint)
+        return FunctionSession(self._config, self._progress, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
         """Return which try failed and how; empty after the last one."""
-        failures = self._calls.failures
+        failures = self._progress.failures
         retries = self._config.retries
         if retries is not None and failures > retries:
             return ""
@@ -114,8 +81,7 @@ class FunctionSystem(System):
 
     def pause_s(self, error: Exception) -> float:
         """Return a pause that doubles with every failure."""
-        doublings = min(self._calls.failures - 1, 32)
-        return min(BACKOFF_S_MAX, self._config.backoff_s * 2.0**doublings)
+        return self._progress.pause_s(self._config.backoff_s)
 
     def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
         """Make the error for a function that failed too often."""
@@ -124,15 +90,10 @@ class FunctionSystem(System):
         at = f" at {place}" if place else ""
         return PeerError(
             f"Function '{self._config.name}'{at} of sink '{self._sink}' failed "
-            f"{self._calls.failures} times in a row{which}, the last time with {error}. Nothing is "
-            f"lost: committed outputs wait in {staging}. Correct the function or what it calls, "
+            f"{self._progress.failures} times in a row{which}, the last time with {error}. Nothing "
+            f"is lost: committed outputs wait in {staging}. Correct the function or what it calls, "
             f"then run again."
         )
-
-
-def _outputs(part: Staged) -> Iterator[bytes]:
-    for start, end in pairwise((0, *part.ends())):
-        yield bytes(part.body[start:end])
 
 
 def _runs_in_the_driver(outputs: list[bytes]) -> None:

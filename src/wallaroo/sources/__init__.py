@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
     from wallaroo.sources.mqtt.config import MQTTSourceConfig
     from wallaroo.sources.polling import PollingSource
+    from wallaroo.sources.postgres.config import PostgresSourceConfig
     from wallaroo.sources.push import Push, PushSource
+    from wallaroo.sources.rabbitmq.config import RabbitMQSourceConfig
     from wallaroo.sources.redis.config import RedisSourceConfig
     from wallaroo.sources.redis.entry import RedisEntry
     from wallaroo.sources.replayable import ReplayableSource
@@ -50,8 +52,10 @@ else:
             ),
             "wallaroo.sources.mqtt.config": ("MQTTSourceConfig",),
             "wallaroo.sources.polling": ("PollingSource",),
+            "wallaroo.sources.postgres.config": ("PostgresSourceConfig",),
             "wallaroo.sources.iterator": ("At", "IteratorSource"),
             "wallaroo.sources.push": ("Push", "PushSource"),
+            "wallaroo.sources.rabbitmq.config": ("RabbitMQSourceConfig",),
             "wallaroo.sources.redis.config": ("RedisSourceConfig",),
             "wallaroo.sources.redis.entry": ("RedisEntry",),
             "wallaroo.sources.replayable": ("ReplayableSource",),
@@ -71,6 +75,10 @@ __all__ = [
     "HTTPSourceConfig",
     # MQTT
     "MQTTSourceConfig",
+    # PostgreSQL
+    "PostgresSourceConfig",
+    # RabbitMQ
+    "RabbitMQSourceConfig",
     # Redis
     "RedisSourceConfig", "RedisEntry",
     # Kafka

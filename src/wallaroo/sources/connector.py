@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.connector_protocol.frames import FRAME_BYTES_MAX
-from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.framing import Framing
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
+from wallaroo.sources.listening import ConnectorOptions, Listening
 from wallaroo.steps import Decoder, Encoder
 
 U32_MAX = 0xFFFFFFFF
@@ -57,14 +57,14 @@ class SourceConnectorConfig(SourceConfig[Event]):
         if not isinstance(self.cookie, str):
             raise self._wrong("cookie is no text.", "Give the text that source programs send.")
 
-    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
-        return WallarooParameterError(
-            Problem(f"SourceConnectorConfig(name={self.name!r})", "", what, fix)
-        )
-
     @property
     def label(self) -> str:
         return f"connector {self.host}:{self.port}"
+
+    @property
+    def listening(self) -> Listening | None:
+        options = ConnectorOptions(self.cookie, self.max_credits, self.refill_credits)
+        return Listening(self.host, int(self.port), connector=options)
 
     @property
     def wire_framing(self) -> Framing:

@@ -1,12 +1,29 @@
-"""What a feed gives: whole frames, and where to continue after them.
+"""What a feed gives: whole frames, and where to continue after them; how it frames events.
 
 Where it runs: feeder processes.
 """
 
 from __future__ import annotations
 
+import pickle
+import struct
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from wallaroo.framing import Framing
+
+EVENT_FRAMING = Framing(max_size=1 << 30)  # of one event, packed
+_LENGTH = struct.Struct(EVENT_FRAMING.length_fmt)
+
+
+def framed(payload: bytes) -> bytes:
+    """Return the frame of a payload in `EVENT_FRAMING`."""
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def framed_event(event: Any) -> bytes:
+    """Return the frame of an event that is pickled."""
+    return framed(pickle.dumps(event, pickle.HIGHEST_PROTOCOL))
 
 
 class Run(NamedTuple):

@@ -9,14 +9,10 @@ import pickle
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from wallaroo.framing import Framing
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.generator_feed import GeneratorFeed
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Decoder
-
-VALUE_BYTES_MAX = 1 << 30  # one pickled value
-
 
 Value = TypeVar("Value")
 
@@ -57,10 +53,6 @@ class GenSourceConfig(SourceConfig[Event]):
     @property
     def label(self) -> str:
         return f"generator {type(self.gen_instance).__name__}"
-
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing(max_size=VALUE_BYTES_MAX)
 
     def open_feed(self, resume: bytes) -> Feed:
         return GeneratorFeed(self, resume)

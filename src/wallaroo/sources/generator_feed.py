@@ -6,18 +6,16 @@ Where it runs: feeder processes.
 from __future__ import annotations
 
 import pickle
-import struct
 import time
-import traceback
 from typing import Any, Protocol
 
 from wallaroo.errors import UserCodeError
-from wallaroo.sources.feed import Run
+from wallaroo.sources.failures import VALUE_CHARS, failure_of
+from wallaroo.sources.feed import Run, framed
 
 CHUNK_BYTES_MAX = 64 * 1024  # of generated values
 CHUNK_S_MAX = 0.005
 RESUME_SHARE = 0.1  # of a generator's time spent on pickling it, at most
-_LENGTH = struct.Struct(">I")
 
 
 class Generating(Protocol):
@@ -72,7 +70,7 @@ class GeneratorFeed:
                 pickled = self._pickled(value)
                 self._value = value
                 self._state = "running"
-                parts.append(_LENGTH.pack(len(pickled)) + pickled)
+                parts.append(framed(pickled))
                 size += len(pickled)
                 if count is None and (size >= CHUNK_BYTES_MAX or time.monotonic() >= until):
                     break
@@ -97,13 +95,7 @@ class GeneratorFeed:
             raise self._failure(error) from None
 
     def _failure(self, error: Exception) -> UserCodeError:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        trace = "".join(traceback.format_exception(error))
-        event = "the first" if self._state == "new" else f"after {repr(self._value)[:200]}"
-        return UserCodeError(
-            self._name,
-            f"{last.filename}:{last.lineno}",
-            event,
-            f"{type(error).__name__}: {error}",
-            trace,
+        is_new = self._state == "new"
+        return failure_of(
+            self._name, error, "the first" if is_new else f"after {repr(self._value)[:VALUE_CHARS]}"
         )

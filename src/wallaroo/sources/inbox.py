@@ -15,15 +15,14 @@ The invariants:
 from __future__ import annotations
 
 import pickle
-import struct
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from wallaroo.errors import PeerError, UserCodeError
-from wallaroo.sources.feed import Run
+from wallaroo.errors import PeerError
+from wallaroo.sources.failures import after, failure_of
+from wallaroo.sources.feed import Run, framed, framed_event
 from wallaroo.sources.generator import unpickled
 from wallaroo.steps import Decoder
 
@@ -31,7 +30,6 @@ EVENTS_MAX = 4096
 BYTES_MAX = 8 << 20
 RUN_BYTES_MAX = 256 * 1024  # taken at once
 IDLE_S = 0.1  # without an event the feed looks after other things
-_LENGTH = struct.Struct(">I")
 
 
 class Pushed(NamedTuple):
@@ -146,7 +144,7 @@ class InboxFeed:
         except PeerError as error:
             self._inbox.end(error)
         except BaseException as error:  # noqa: BLE001  # the boundary to the user's source, in its thread
-            self._inbox.end(failure_of(self._source, error, position))
+            self._inbox.end(failure_of(self._source, error, after(position)))
         else:
             self._inbox.end()
 
@@ -156,32 +154,16 @@ def _call(wanted: list[Callable[[], object]]) -> None:
         stored()
 
 
-def failure_of(source: str, error: BaseException, position: Any) -> UserCodeError:
-    """Make the error for what a user's source raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return UserCodeError(
-        source,
-        f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "its own thread",
-        f"after position {repr(position)[:200]}",
-        f"{type(error).__name__}: {error}",
-        "".join(traceback.format_exception(error)),
-    )
-
-
 def framer_of(decoder: Decoder[Any]) -> Callable[[Any], bytes]:
     """Return what makes frames of events: pickled ones, or, where the source has a decoder of the
     user's, of payloads as they are.
     """
-    return _pickled if decoder is unpickled else _plain
+    return framed_event if decoder is unpickled else _payload
 
 
-def _pickled(event: Any) -> bytes:
-    return _plain(pickle.dumps(event, pickle.HIGHEST_PROTOCOL))
-
-
-def _plain(payload: Any) -> bytes:
+def _payload(payload: Any) -> bytes:
     if not isinstance(payload, bytes | bytearray | memoryview):
         raise TypeError(
             f"a source with a decoder takes payloads (bytes), got {type(payload).__name__}"
         )
-    return _LENGTH.pack(len(payload)) + payload
+    return framed(bytes(payload))

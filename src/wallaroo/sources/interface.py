@@ -10,15 +10,17 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from wallaroo.errors import InternalError
+from wallaroo.errors import InternalError, Problem, WallarooParameterError
 from wallaroo.framing import Framing
-from wallaroo.sources.feed import Feed
-from wallaroo.sources.log import LogContext, SourceLog
+from wallaroo.sources.feed import EVENT_FRAMING, Feed
+from wallaroo.sources.listening import Listening
 from wallaroo.steps import Decoder
 
 # defaults of type variables are for type checkers: Python itself has them from 3.13 on
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from wallaroo.sources.log import LogContext, SourceLog
 
     # so that a configuration's class alone stays a type
     Event = TypeVar("Event", covariant=True, default=Any)
@@ -62,14 +64,19 @@ class SourceConfig(ABC, Generic[Event]):
         """What errors and tables call it, e.g. ``tcp 127.0.0.1:7010``."""
 
     @property
-    @abstractmethod
     def wire_framing(self) -> Framing:
         """How the frames of this source are cut, in its spool and on its port."""
+        return EVENT_FRAMING
 
     @property
     def has_plain_payloads(self) -> bool:
         """Whether decoders are called with bytes, which can travel undecoded."""
         return True
+
+    @property
+    def listening(self) -> Listening | None:
+        """Where the ingress listens for its clients; None where it does not."""
+        return None
 
     def open_log(self, context: LogContext) -> SourceLog:
         """Return what a run reads: the spool, unless the source keeps a log itself."""
@@ -81,3 +88,8 @@ class SourceConfig(ABC, Generic[Event]):
     def open_feed(self, resume: bytes) -> Feed:
         """Return what a feeder runs, continuing at ``resume`` (empty: from the start)."""
         raise InternalError(f"source '{self.name}' ({self.label}) is not fed by a feeder")
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        """Return the error for a parameter that cannot be used."""
+        element = f"{type(self).__name__}(name={self.name!r})"
+        return WallarooParameterError(Problem(element, "", what, fix))

@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any, ClassVar, NamedTuple
 
-from wallaroo.framing import Framing
 from wallaroo.sources.feed import Feed
-from wallaroo.sources.generator import VALUE_BYTES_MAX, unpickled
+from wallaroo.sources.generator import unpickled
 from wallaroo.sources.inbox import Inbox, InboxFeed, Pushed, framer_of
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Callback, Decoder
@@ -53,10 +52,6 @@ class IteratorSource(SourceConfig[Event]):
     @property
     def label(self) -> str:
         return f"iterator {getattr(self._open.function, '__name__', self._open.function)}"
-
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing(max_size=VALUE_BYTES_MAX)
 
     def open_feed(self, resume: bytes) -> Feed:
         return InboxFeed(self.name, self._run, resume)

@@ -10,20 +10,16 @@ not asked for again, and what was not stored is.
 from __future__ import annotations
 
 import pickle
-import struct
-import traceback
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from wallaroo.errors import PeerError, UserCodeError
-from wallaroo.framing import Framing
-from wallaroo.sources.feed import Feed, Run
-from wallaroo.sources.generator import VALUE_BYTES_MAX, unpickled
+from wallaroo.errors import PeerError
+from wallaroo.sources.failures import after, failure_of
+from wallaroo.sources.feed import Feed, Run, framed_event
+from wallaroo.sources.generator import unpickled
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Decoder
-
-_LENGTH = struct.Struct(">I")
 
 
 class PollingSource(SourceConfig[Event]):
@@ -52,10 +48,6 @@ class PollingSource(SourceConfig[Event]):
     def label(self) -> str:
         return f"polling {type(self).__name__}"
 
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing(max_size=VALUE_BYTES_MAX)
-
     def open_feed(self, resume: bytes) -> Feed:
         return PollingFeed(self, resume)
 
@@ -74,22 +66,12 @@ class PollingFeed:
             if answer is None:
                 return None
             events, position = answer
-            packed = [pickle.dumps(event, pickle.HIGHEST_PROTOCOL) for event in events]
+            frames = [framed_event(event) for event in events]
             resume = pickle.dumps(position)
         except PeerError:
             raise
         except Exception as error:  # noqa: BLE001  # the boundary to the user's source
-            raise self._failure(error) from None
+            raise failure_of(self._source.name, error, after(self._position)) from None
         self._position = position
-        frames = b"".join(_LENGTH.pack(len(event)) + event for event in packed)
-        return Run(frames, len(packed), resume, 0.0 if packed else self._source.every_s)
-
-    def _failure(self, error: Exception) -> UserCodeError:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        return UserCodeError(
-            self._source.name,
-            f"{last.filename}:{last.lineno}",
-            f"after position {repr(self._position)[:200]}",
-            f"{type(error).__name__}: {error}",
-            "".join(traceback.format_exception(error)),
-        )
+        pause_s = 0.0 if frames else self._source.every_s
+        return Run(b"".join(frames), len(frames), resume, pause_s)

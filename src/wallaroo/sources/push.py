@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from wallaroo.errors import PeerError
-from wallaroo.framing import Framing
+from wallaroo.sources.failures import after, failure_of
 from wallaroo.sources.feed import Feed
-from wallaroo.sources.generator import VALUE_BYTES_MAX, unpickled
-from wallaroo.sources.inbox import Inbox, InboxFeed, Pushed, failure_of, framer_of
+from wallaroo.sources.generator import unpickled
+from wallaroo.sources.inbox import Inbox, InboxFeed, Pushed, framer_of
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Callback, Decoder
 
@@ -49,7 +49,7 @@ class Push:
     def fail(self, error: Exception) -> None:
         """What gives events is broken: the run ends with this error, after what was pushed."""
         known = isinstance(error, PeerError)
-        self._inbox.end(error if known else failure_of(self._source, error, None))
+        self._inbox.end(error if known else failure_of(self._source, error, after(None)))
         self._is_ended.set()
 
     def wait(self) -> None:
@@ -81,10 +81,6 @@ class PushSource(SourceConfig[Event]):
     @property
     def label(self) -> str:
         return f"push {getattr(self._subscribe.function, '__name__', self._subscribe.function)}"
-
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing(max_size=VALUE_BYTES_MAX)
 
     def open_feed(self, resume: bytes) -> Feed:
         return InboxFeed(self.name, self._run, resume)

@@ -9,15 +9,14 @@ order, until the run has committed them and no retained commit needs them.
 from __future__ import annotations
 
 import time
-import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
-from wallaroo.errors import UserCodeError, WallarooError
-from wallaroo.framing import Framing
+from wallaroo.errors import WallarooError
+from wallaroo.sources.failures import failure_of
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 from wallaroo.sources.offsets import advanced, cut
@@ -77,10 +76,6 @@ class ReplayableSource(SourceConfig[Event]):
     @property
     def label(self) -> str:
         return f"replayable {type(self).__name__}"
-
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing()  # events need none
 
     @property
     def has_plain_payloads(self) -> bool:
@@ -167,14 +162,8 @@ class OwnLog(SourceLog):
         except WallarooError:
             raise
         except Exception as error:  # noqa: BLE001  # the boundary to the user's source
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            raise UserCodeError(
-                self._source.name,
-                f"{last.filename}:{last.lineno}",
-                "none: the source was asked for more",
-                f"{type(error).__name__}: {error}",
-                "".join(traceback.format_exception(error)),
-            ) from None
+            event = "none: the source was asked for more"
+            raise failure_of(self._source.name, error, event) from None
 
 
 def _position(offsets: dict[str, int]) -> Position:

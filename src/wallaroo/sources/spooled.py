@@ -142,8 +142,7 @@ class SpoolLog(SourceLog):
             oldest = segments[0].start.events if segments else head.events
             raise CheckpointError(
                 f"source '{self.source}': input from event {wanted.events:,} on would be read "
-                f"again, "
-                f"and its spool {self.folder} begins at event {oldest:,}"
+                f"again, and its spool {self.folder} begins at event {oldest:,}"
             )
 
     def committed(self, position: Position, released: Position | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, cast
 
 from wallaroo.framing import Framing, line_framing
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
+from wallaroo.sources.listening import Listening
 from wallaroo.steps import Decoder
 from wallaroo.tls import TLS
 
@@ -61,6 +62,10 @@ class TCPSourceConfig(SourceConfig[Event]):
     @property
     def label(self) -> str:
         return f"tcp {self.host}:{self.port}"
+
+    @property
+    def listening(self) -> Listening | None:
+        return Listening(self.host, int(self.port), self.tls) if self.valid else None
 
     @property
     def wire_framing(self) -> Framing:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from wallaroo.tuning import DEFAULT
 class Control:
     events_max: int = DEFAULT.pace.events_first  # of the next batch, over all sources
     is_held: bool = False  # take nothing now: stopping, or a sink's backlog is at its bound
+    limits: Mapping[str, int] | None = None  # of each source, where input is replayed
     wake: int = 0  # a batch that is due although there may be no events: higher for each one
 
 

@@ -19,6 +19,7 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.busy_workers import describe_workers
 from wallaroo.runtime.host import Enter, Site
+from wallaroo.runtime.intake import Admission
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spark.cluster.cluster import Cluster, Place
@@ -186,9 +187,16 @@ class MicroBatchHost:
         self._working.cluster.poll()
         self._wake_if_due()
 
-    def admit(self, events_max: int, is_held: bool) -> None:
+    def admit(self, admission: Admission) -> None:
         with self._control_lock:
-            self._write_control(replace(self._control, events_max=events_max, is_held=is_held))
+            self._write_control(
+                replace(
+                    self._control,
+                    events_max=admission.events_max,
+                    is_held=admission.is_held,
+                    limits=admission.limits,
+                )
+            )
 
     def _wake_if_due(self) -> None:
         """Have the planner begin a batch without events where one is due.  Its offset is the number

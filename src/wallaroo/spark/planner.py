@@ -1,6 +1,6 @@
 """The sign of life of Spark's planner process, which asks the sources how far the next batch goes.
 
-Where it runs: driver.  What the planner does for it is in ``spark.pulse``.
+Where it runs: driver.  What the planner does for it is in ``spark.heartbeat``.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.host import Site
 from wallaroo.sources.log import to_stored
+from wallaroo.spark.heartbeat import HEARTBEAT
 from wallaroo.spark.offsets import read_offsets
 from wallaroo.spark.planner import Planner
 from wallaroo.spark.planner_logs import LOGS, write_logs
-from wallaroo.spark.pulse import PULSE
 from wallaroo.spark.source import FORMAT, UNSTARTED, LogSource
 from wallaroo.spark.spark_errors import reason_of
 
@@ -64,7 +64,7 @@ class BatchQuery:
         self._query: StreamingQuery | None = None
         self._has_begun = threading.Event()
         self._failure: BaseException | None = None
-        self._planner = Planner(site.scratch / PULSE)
+        self._planner = Planner(site.scratch / HEARTBEAT)
         self._hung_s = hung_s
         self._number = 0
         self._starts: deque[float] = deque(maxlen=STARTS_MAX)  # monotonic seconds

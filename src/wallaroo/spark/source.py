@@ -19,8 +19,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from wallaroo.runtime.intake import plan_ends
 from wallaroo.sources.log import from_stored, to_stored
 from wallaroo.spark.control import read_control
+from wallaroo.spark.heartbeat import HEARTBEAT, Heartbeat
 from wallaroo.spark.planner_logs import LOGS, read_logs
-from wallaroo.spark.pulse import PULSE, Pulse
 
 FORMAT = "wallaroo"
 STARTED = (
@@ -51,7 +51,7 @@ class LogStreamReader(DataSourceStreamReader):
     def __init__(self, options: Mapping[str, str]):
         self._initial: dict[str, Any] = json.loads(options["initial"])
         self._control = Path(options["control"])
-        self._pulse = Pulse(self._control.with_name(PULSE))
+        self._heartbeat = Heartbeat(self._control.with_name(HEARTBEAT))
 
     def initialOffset(self) -> dict[str, Any]:
         return self._initial
@@ -60,14 +60,14 @@ class LogStreamReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        self._pulse.beat()
+        self._heartbeat.beat()
         if start[STARTED] == UNSTARTED[STARTED]:
             return {**start, STARTED: [0, 1]}
         control = read_control(self._control)
         if control.is_held:
             return start
         logs = read_logs(self._control.with_name(LOGS))
-        ends = plan_ends(from_stored(start), logs, control.events_max)
+        ends = plan_ends(from_stored(start), logs, control.events_max, limits=control.limits)
         return {**to_stored(ends), STARTED: [0, max(start[STARTED][1], control.wake)]}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -31,14 +31,12 @@ def reason_of(error: BaseException) -> str:
     if found := _MISSING.search(text):
         return (
             f"its Python has no module named {found[1]!r}. Install wallaroo-spark's dependencies "
-            f"(and the application's) on every host, "
-            "or ship them: docs/scaling.md, 'Dependencies'."
+            "(and the application's) on every host, or ship them: docs/scaling.md, 'Dependencies'."
         )
     if found := _VERSIONS.search(text):
         return (
             f"its Python is {found[1]}, the driver's is {found[2]}. Install the same version "
-            f"there, "
-            "or name it with the environment variable PYSPARK_PYTHON."
+            "there, or name it with the environment variable PYSPARK_PYTHON."
         )
     if found := _NO_PYTHON.search(text):
         return (

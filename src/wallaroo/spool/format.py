@@ -55,7 +55,6 @@ CHECKSUM_BYTES = 4
 INDEX_STRIDE_BYTES = 64 * 1024
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 ERROR_BYTES_MAX = 800  # of the head's error text; fits a slot
-CHECKPOINT_BYTES_MAX = 64  # of a checkpoint's id
 # numbered: the next connection's number follows, then, if identified, one byte of length and the
 # checkpoint's id
 FLAG_ENDED = 1

@@ -102,8 +102,7 @@ def _gone(folder: Path, byte: int, segments: list[Segment]) -> CheckpointError:
     oldest = f"its oldest byte is {segments[0].start.byte}" if segments else "it holds nothing"
     return CheckpointError(
         f"spool {folder} no longer holds byte {byte} of the log: {oldest}. It was consumed and "
-        f"removed. "
-        "Continue from a newer commit, or start over with an empty checkpoint directory."
+        "removed. Continue from a newer commit, or start over with an empty checkpoint directory."
     )
 
 

@@ -15,6 +15,7 @@ The invariants, of which ``spool.format`` has the reasons:
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from wallaroo.durable.folders import make_private
@@ -37,6 +38,35 @@ from wallaroo.spool.rewriting import rewrite_end
 from wallaroo.spool.segment_file import SegmentFile, create_segment
 from wallaroo.spool.tail import read_released, read_tail
 from wallaroo.spool.waking import wake_run
+
+
+class _PublishedHead:
+    """What readers see of a spool: its head, of one checkpoint."""
+
+    def __init__(self, folder: Path, checkpoint: str, position: Boundary):
+        self.position = position  # published last
+        self._folder = folder
+        self._checkpoint = checkpoint
+        self._file = SlotFile(folder / "head")
+
+    def write(self, head: Head) -> None:
+        """Let readers see it.  Raises SpoolFullError or SpoolDiskError."""
+        try:
+            self._file.write(pack_head(replace(head, checkpoint=self._checkpoint)))
+        except OSError as error:
+            raise disk_error(self._folder, error) from error
+        self.position = head.position
+
+    def sync(self) -> None:
+        """Have it on disk.  Raises SpoolFullError or SpoolDiskError."""
+        try:
+            self._file.sync()
+        except OSError as error:
+            raise disk_error(self._folder, error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 class SpoolWriter:
@@ -65,8 +95,9 @@ class SpoolWriter:
         self._lock_fd = _lock(folder)
         try:
             recovered = _recovered(folder, is_durable, checkpoint)
-            self._head = SlotFile(folder / "head")
-            self._checkpoint = checkpoint or recovered.checkpoint
+            self._head = _PublishedHead(
+                folder, checkpoint or recovered.checkpoint, recovered.position
+            )
             self.position: Boundary = recovered.position
             self.last_resume: bytes = recovered.last_resume
             self.following: int = recovered.following  # the next connection's number
@@ -76,7 +107,6 @@ class SpoolWriter:
             else:
                 self._file = create_segment(self._segments[-1], is_durable)
             self._synced = self.position
-            self._published = self.position
             self._is_in_doubt = False  # whether a sync of what is after ``_synced`` has failed
             self.publish()
         except OSError as error:
@@ -129,7 +159,7 @@ class SpoolWriter:
         """
         self._sync()
         fault_point("spool.head")
-        self._write_head(
+        self._head.write(
             Head(
                 self.position,
                 is_ended,
@@ -137,11 +167,9 @@ class SpoolWriter:
                 connections,
                 rejected,
                 error,
-                self._checkpoint,
-                self.following,
+                following=self.following,
             )
         )
-        self._published = self.position
         wake_run()
         return self.position
 
@@ -149,14 +177,13 @@ class SpoolWriter:
         self, error: str, *, is_paused: bool = False, connections: int = 0, rejected: int = 0
     ) -> None:
         """Let readers see an error, and no more than was published before."""
-        self._write_head(
+        self._head.write(
             Head(
-                self._published,
+                self._head.position,
                 is_paused=is_paused,
                 connections=connections,
                 rejected=rejected,
                 error=error,
-                checkpoint=self._checkpoint,
                 following=self.following,
             )
         )
@@ -172,7 +199,7 @@ class SpoolWriter:
 
     def has_consumed(self) -> bool:
         """Whether ``remove_consumed`` would remove something."""
-        limit = min(read_released(self.folder).byte, self._published.byte - 1)
+        limit = min(read_released(self.folder).byte, self._head.position.byte - 1)
         return len(self._segments) > 1 and self._segments[1].start.byte <= limit
 
     def remove_consumed(self) -> None:
@@ -180,10 +207,7 @@ class SpoolWriter:
         stays.
         """
         if self._is_durable and self.has_consumed():
-            try:
-                self._head.sync()
-            except OSError as error:
-                raise disk_error(self.folder, error) from error
+            self._head.sync()
         while self.has_consumed():
             consumed = self._segments.pop(0)
             fault_point("spool.remove")
@@ -231,12 +255,6 @@ class SpoolWriter:
         self._file.close()
         self._file = file
         self._segments.append(segment)
-
-    def _write_head(self, head: Head) -> None:
-        try:
-            self._head.write(pack_head(head))
-        except OSError as error:
-            raise disk_error(self.folder, error) from error
 
 
 def _recovered(folder: Path, is_durable: bool, checkpoint: str) -> Recovered:

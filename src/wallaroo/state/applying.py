@@ -17,7 +17,7 @@ import lmdb
 from wallaroo.faults import fault_point
 from wallaroo.state.delta import Entry
 from wallaroo.state.entry_codec import group_prefix, stored_key, stored_value
-from wallaroo.state.history import NOTHING, History, Version
+from wallaroo.state.history import NOTHING, Past, Version
 
 VERSIONS = b"\xff\xff version"  # key groups are below 65535, so this sorts after all entries
 _VERSION = struct.Struct(">q")  # followed by the commit's id
@@ -42,7 +42,7 @@ class CatchUp:
 
 
 def apply_commits(
-    environment: lmdb.Environment, groups: list[int], history: History, mark: bytes
+    environment: lmdb.Environment, groups: list[int], history: Past, mark: bytes
 ) -> CatchUp:
     """Bring key groups to the history's version, in one transaction; return what that took."""
     applied = cold_groups = bytes_read = 0

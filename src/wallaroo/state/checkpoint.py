@@ -80,9 +80,8 @@ class Checkpoint:
         if not is_held:
             raise CheckpointError(
                 f"the lock of checkpoint {self.root} was removed while this run held it, so "
-                f"another "
-                f"run may be using the checkpoint. This run ends; nothing was committed since. See "
-                f"that no other one runs there, then run again."
+                "another run may be using the checkpoint. This run ends; nothing was committed "
+                "since. See that no other one runs there, then run again."
             )
 
     def release(self) -> None:

@@ -70,6 +70,7 @@ class CommitLog:
     def __init__(self, storage: Storage):
         self._storage = storage
         self._known: dict[int, Commit] = {}
+        self._delta_files: dict[int, tuple[str, ...]] = {}  # by commit
         self._runs: dict[int, Run] = {}
         self._read_from = 0  # the oldest run that may have grown since it was read
         self._is_appending = False
@@ -89,7 +90,7 @@ class CommitLog:
 
     def _look_at_runs(self, names: Iterable[str]) -> None:
         """Read what was added to runs; forget those that are gone."""
-        there = sorted(int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX))
+        there = sorted(_starts(names))
         self._runs = {first: self._runs.get(first) or Run(first) for first in there}
         for first in there:
             if first >= self._read_from:
@@ -127,10 +128,13 @@ class CommitLog:
         return commit
 
     def _in_a_run(self, batch: int) -> Commit | None:
-        self._look_at_runs(self._storage.names(COMMITS))
-        run = self._run_of(batch)
-        if run is not None and batch not in self._known:
-            self._read_run(Run(run.first))  # it was read, and forgotten
+        """Read the run that holds the commit, and no other: a task that starts needs the newest
+        ones of many.
+        """
+        starts = (start for start in _starts(self._storage.names(COMMITS)) if start <= batch)
+        first = max(starts, default=None)
+        if first is not None:
+            self._read_run(Run(first))
         return self._known.get(batch)
 
     def _run_of(self, batch: int) -> Run | None:
@@ -167,6 +171,20 @@ class CommitLog:
         commits = map(self.read, self.batches())
         seen = {commit.emitted: tuple(commit.sinks.get(sink, ())) for commit in commits}
         return CommitHistory(checkpoint, tuple(seen), tuple(seen.values()))
+
+    def delta_files(self, oldest: int) -> frozenset[str]:
+        """Return the names of the delta files of all commits from ``oldest`` on.  Each commit is
+        read for it once, and need not be kept for it.
+        """
+        known = self._delta_files
+        needed = [batch for batch in self.batches() if batch >= oldest]
+        self._delta_files = {
+            batch: known[batch] if batch in known else self._files_of(batch) for batch in needed
+        }
+        return frozenset(file for files in self._delta_files.values() for file in files)
+
+    def _files_of(self, batch: int) -> tuple[str, ...]:
+        return tuple(delta.file for delta in self.read(batch).deltas if not delta.inline)
 
     # -- writing, by the one run or command that holds the checkpoint
 
@@ -274,6 +292,11 @@ class CommitLog:
         """Drop cached commits older than ``batch`` from memory."""
         for old in [known for known in self._known if known < batch]:
             del self._known[old]
+
+
+def _starts(names: Iterable[str]) -> list[int]:
+    """The first commit of each run among these names."""
+    return [int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX)]
 
 
 def broken_link(before: Commit | None, commit: Commit, checkpoint: str) -> str:

@@ -118,9 +118,8 @@ class DeltaFile:
         if self.digest == digest and self.size == size:
             return
         raise CheckpointError(
-            f"{self.name} is not the file that its commit names: it says it is "
-            f"{self.origin.file} of batch {self.origin.batch}, with other content than the commit "
-            f"says. {WAYS_OUT}"
+            f"{self.name} is not the file that its commit names: it says it is {self.origin.file} "
+            f"of batch {self.origin.batch}, with other content than the commit says. {WAYS_OUT}"
         )
 
     def groups(self) -> list[int]:

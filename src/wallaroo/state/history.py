@@ -8,8 +8,8 @@ The invariant: no entry comes from a file whose size or digest is not the one it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 from wallaroo.errors import CheckpointError
 from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef, content_of
@@ -34,6 +34,17 @@ class Missing(NamedTuple):
     is_cold: bool  # whether more is read than the newest commit
     steps: list[Iterator[Entry]]  # oldest first
     bytes: int  # that the entries of a cold group take in their files
+
+
+class Past(Protocol):
+    """What a view asks to be brought to a version."""
+
+    @property
+    def version(self) -> Version:
+        """What every key group is brought to."""
+
+    def since(self, group: int, version: Version) -> Missing:
+        """Return what brings ``group`` from ``version`` to that."""
 
 
 class History:
@@ -114,3 +125,35 @@ class History:
             ]
         size = sum(file.bytes_of(group) for file in files) if is_cold else 0
         return Missing(is_reset, is_cold, [file.entries(group) for file in files], size)
+
+
+class Remembered:
+    """The end of the log as the task knows it that wrote it: by key group, the last entries of all
+    commits from one version to another.  A group at any other version is brought on by the log.
+    """
+
+    def __init__(
+        self,
+        start: Version,
+        version: Version,
+        entries: Mapping[int, list[Entry]],
+        read_log: Callable[[], History],
+    ):
+        self._start = start
+        self._version = version
+        self._entries = entries
+        self._read_log = read_log
+        self._log: History | None = None
+
+    @property
+    def version(self) -> Version:
+        """What every key group is brought to."""
+        return self._version
+
+    def since(self, group: int, version: Version) -> Missing:
+        """Return what brings ``group`` from ``version`` to that."""
+        if version == self._start:
+            return Missing(False, False, [iter(self._entries.get(group, ()))], 0)
+        if self._log is None:
+            self._log = self._read_log()
+        return self._log.since(group, version)

@@ -10,7 +10,7 @@ whatever its size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from wallaroo.state.commits import Commit, SnapshotRef
 
@@ -24,8 +24,10 @@ def due_groups(batch: int, key_groups: int, every: int) -> tuple[int, ...]:
     return tuple(range(batch % every, key_groups, every))
 
 
-def in_force(old: Iterable[SnapshotRef], new: Iterable[SnapshotRef]) -> tuple[SnapshotRef, ...]:
-    """Replace old snapshots by new ones of the same key groups."""
+def in_force(old: tuple[SnapshotRef, ...], new: Sequence[SnapshotRef]) -> tuple[SnapshotRef, ...]:
+    """Replace old snapshots by new ones of the same key groups; without new ones, the very old."""
+    if not new:
+        return old
     by_groups = {(ref.first, ref.end): ref for ref in old} | {
         (ref.first, ref.end): ref for ref in new
     }

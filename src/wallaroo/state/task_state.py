@@ -16,7 +16,7 @@ from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
 from wallaroo.engine.ordered_entries import Change, EntryReader, StepStore, namespace
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.delta import Entry, Origin, encode
-from wallaroo.state.history import History
+from wallaroo.state.history import Past
 from wallaroo.state.layout import DELTAS, SNAPSHOTS
 from wallaroo.state.records.commit import DeltaRef, SnapshotRef, packed_inline
 from wallaroo.state.storage import Storage
@@ -112,7 +112,7 @@ class TaskState:
         self._step_ids = {name: number for number, name in enumerate(steps)}
         self._located: dict[Key, tuple[int, bytes]] = {} if located is None else located
 
-    def catch_up(self, history: History) -> CatchUp:
+    def catch_up(self, history: Past) -> CatchUp:
         """Bring the view to the last committed batch; return what that took."""
         return self._view.catch_up(history)
 
@@ -187,13 +187,7 @@ class TaskState:
         """Do the same for changes by step, and entries by name; a delta of at most
         ``inline_bytes_max`` bytes is not written, but rides in the reference.
         """
-        by_group: dict[int, list[Entry]] = {}
-        for step, changed in changes.items():
-            self._gather(self._step_ids[step], changed, by_group)
-        for of_step, rows in entries.items():
-            step_id = self._step_ids[of_step]
-            for group, stored, value in rows:
-                by_group.setdefault(group, []).append(Entry(step_id, stored, value))
+        by_group = self.by_group(changes, entries)
         if not by_group:
             return None
         file = f"{DELTAS}/{name}.delta"
@@ -203,6 +197,19 @@ class TaskState:
             storage.publish(file, content)
         count = sum(map(len, by_group.values()))
         return DeltaRef(file, *self._groups, len(content), count, digest, inline)
+
+    def by_group(
+        self, changes: Mapping[str, Changes], entries: Mapping[str, Iterable[Change]]
+    ) -> dict[int, list[Entry]]:
+        """Return changes by step, and entries by name, as a log has them: by key group."""
+        by_group: dict[int, list[Entry]] = {}
+        for step, changed in changes.items():
+            self._gather(self._step_ids[step], changed, by_group)
+        for of_step, rows in entries.items():
+            step_id = self._step_ids[of_step]
+            for group, stored, value in rows:
+                by_group.setdefault(group, []).append(Entry(step_id, stored, value))
+        return by_group
 
     def _gather(
         self,

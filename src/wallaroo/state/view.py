@@ -47,7 +47,7 @@ from wallaroo.state.entry_codec import (
     value_if_whole,
 )
 from wallaroo.state.environments import drop, fill_up, open_environment, prepare_view
-from wallaroo.state.history import History
+from wallaroo.state.history import Past
 
 # LMDB environments per view: one writer at a time each, so tasks of one host seldom wait for one
 # another
@@ -85,7 +85,7 @@ class View:
         self._root = root
         self._key_groups = key_groups
         self._groups = range(first, end)
-        self._history: History | None = None
+        self._history: Past | None = None
         self._reads: dict[int, lmdb.Transaction] = {}
         self._rebuilds: dict[int, int] = {}
         self.rebuilt = 0
@@ -104,8 +104,8 @@ class View:
 
     # -- catching up
 
-    def catch_up(self, history: History) -> CatchUp:
-        """Bring all groups to ``history.batch`` and open them for reading; return what that
+    def catch_up(self, history: Past) -> CatchUp:
+        """Bring all groups to the history's version and open them for reading; return what that
         took.
         """
         self._history = history
@@ -123,7 +123,7 @@ class View:
         opened = open_environment(self._path(shard))
         self.rebuilt += opened.was_damaged
         groups = self._groups_by_shard()[shard]
-        history = cast(History, self._history)
+        history = cast(Past, self._history)
         mark = mark_of(history.version)
         done = CatchUp()
         while True:

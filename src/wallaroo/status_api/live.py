@@ -16,7 +16,14 @@ from typing import Any
 from wallaroo.metrics.details import RunDetails
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.status import RunStatus
-from wallaroo.plan.model import DEAD_LETTERS, Plan, SourceEntry, Stage, ToExchange
+from wallaroo.plan.model import (
+    DEAD_LETTERS,
+    Plan,
+    SourceEntry,
+    Stage,
+    ToBranches,
+    ToExchange,
+)
 from wallaroo.status_api import queries
 
 SHARED_S = 0.4  # several dashboards get the same message
@@ -120,6 +127,10 @@ def _step_nodes(plan: Plan) -> Iterator[Answer]:
             kind = "state" if step.is_stateful else "step"
             yield {**_node(f"step:{stage.id}:{place}", kind, step.step_name, step.kind, stage.id),
                    "place": place}  # fmt: skip
+        if isinstance(stage.exit, ToBranches) and stage.exit.split is not None:
+            split = stage.exit.split
+            node = _node(_split_id(stage), "step", split.step_name, split.kind, stage.id)
+            yield {**node, "place": len(stage.steps) + 1}
 
 
 def _sink_nodes(plan: Plan) -> Iterator[Answer]:
@@ -132,12 +143,22 @@ def _node(name: str, kind: str, title: str, label: str, stage: int) -> Answer:
     return {"id": name, "kind": kind, "name": title, "label": label, "stage": stage, "place": 0}
 
 
+def _split_id(stage: Stage) -> str:
+    return f"step:{stage.id}:{len(stage.steps) + 1}"
+
+
+def _chain(stage: Stage) -> list[str]:
+    """The nodes that a stage has, in order."""
+    first = [f"source:{stage.entry.source}"] if isinstance(stage.entry, SourceEntry) else []
+    steps = [f"step:{stage.id}:{place}" for place in range(1, len(stage.steps) + 1)]
+    is_split = isinstance(stage.exit, ToBranches) and stage.exit.split is not None
+    return [*first, *steps, *([_split_id(stage)] if is_split else [])]
+
+
 def _edges(plan: Plan, stage: Stage) -> Iterator[Answer]:
     """The way through one stage, and out of it."""
-    steps = [f"step:{stage.id}:{place}" for place in range(1, len(stage.steps) + 1)]
+    chain = _chain(stage)
     is_source = isinstance(stage.entry, SourceEntry)
-    first = [f"source:{stage.entry.source}"] if isinstance(stage.entry, SourceEntry) else []
-    chain = [*first, *steps]
     for place, (before, after) in enumerate(pairwise(chain)):
         yield {
             "from": before,
@@ -148,34 +169,42 @@ def _edges(plan: Plan, stage: Stage) -> Iterator[Answer]:
         }
     if not chain:
         return
-    for target, kind, stage_after in _exits(plan, stage):
-        yield {
-            "from": chain[-1],
-            "to": target,
-            "kind": kind,
-            "stage": stage.id,
-            "after": stage_after,
-            "key": _key_of(stage),
-        }
+    for edge in _exits(plan, stage):
+        yield {"from": chain[-1], **edge}
 
 
-def _exits(plan: Plan, stage: Stage) -> Iterator[tuple[str, str, int]]:
-    """Where a stage's events go; a stage of nothing but a shuffle is passed through."""
-    if not isinstance(stage.exit, ToExchange):
-        for sink in stage.exit.sinks:
-            yield f"sink:{sink}", "sink", -1
-        return
-    following = plan.stages[stage.exit.stage]
-    if following.steps:
-        yield f"step:{following.id}:1", "shuffle", following.id
+def _exits(plan: Plan, stage: Stage) -> Iterator[Answer]:
+    """Where a stage's events go; a stage of nothing but a shuffle or a branch is passed through."""
+    leave = stage.exit
+    if isinstance(leave, ToExchange):
+        following = plan.stages[leave.stage]
+        shuffle = {
+            "kind": "shuffle", "stage": stage.id, "after": leave.stage, "key": _key_of(leave)
+        }  # fmt: skip
+        for edge in _into(plan, following):
+            yield {"to": edge["to"], **shuffle}
+    elif isinstance(leave, ToBranches):
+        words = ("true", "false") if leave.split is not None else ("",) * len(leave.stages)
+        for branch, word in zip(leave.stages, words, strict=True):
+            for edge in _into(plan, plan.stages[branch]):
+                yield {**edge, "key": edge["key"] or word}
     else:
-        for target, _, _ in _exits(plan, following):
-            yield target, "shuffle", following.id
+        for sink in leave.sinks:
+            yield {
+                "to": f"sink:{sink}", "kind": "sink", "stage": stage.id, "after": -1, "key": ""
+            }  # fmt: skip
 
 
-def _key_of(stage: Stage) -> str:
-    if not isinstance(stage.exit, ToExchange):
-        return ""
-    if stage.exit.keeps_key:
+def _into(plan: Plan, stage: Stage) -> Iterator[Answer]:
+    """The first node of a stage, or where its events go."""
+    chain = _chain(stage)
+    if not chain:
+        yield from _exits(plan, stage)
+    else:
+        yield {"to": chain[0], "kind": "direct", "stage": stage.id, "place": 1, "key": ""}
+
+
+def _key_of(leave: ToExchange) -> str:
+    if leave.keeps_key:
         return "by the key it has"
-    return stage.exit.extractor.step_name if stage.exit.extractor else "all to one key"
+    return leave.extractor.step_name if leave.extractor else "all to one key"

@@ -14,7 +14,8 @@ from wallaroo.api.application import Application
 from wallaroo.engine.keys import Key
 from wallaroo.local.runner import BatchResult, Input, LocalRunner, Wire, split_wire
 from wallaroo.plan.model import DEAD_LETTERS
-from wallaroo.sinks.file.config import FORMS, FileSinkConfig
+from wallaroo.sinks.file.config import FileSinkConfig
+from wallaroo.sinks.file.form_writer import WRAPS
 from wallaroo.sinks.stdout import StdoutSinkConfig, whole_lines
 from wallaroo.sources.generator import GenSourceConfig
 
@@ -72,7 +73,7 @@ def _as_written(config: Any, outputs: Sequence[bytes]) -> Sequence[bytes]:
     if isinstance(config, StdoutSinkConfig):
         return whole_lines(outputs)
     if isinstance(config, FileSinkConfig) and config.form == "lines":
-        return FORMS["lines"](outputs)
+        return WRAPS["lines"](outputs)
     return outputs
 
 

@@ -200,7 +200,6 @@ def no_terminal_text() -> str:
     """Why a worker cannot ask, and where that works."""
     return (
         "breakpoint(), pdb and input() need a terminal, and steps run in worker processes, which "
-        f"have none (this is process {os.getpid()}). Run the "
-        "application with `wallaroo dev APP`, or "
-        "test it with wallaroo.testing.run_local: there they work."
+        f"have none (this is process {os.getpid()}). Run the application with `wallaroo dev APP`, "
+        "or test it with wallaroo.testing.run_local: there they work."
     )

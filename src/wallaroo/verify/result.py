@@ -104,8 +104,7 @@ class Result:
             + (f"  dead letters {self.letters:,}" if self.letters else "")
             + (f"  repeated {self.repeated:,}" if self.repeated else ""),
             f"  lost {faults.lost:,}  duplicated {faults.duplicated:,}  out of order "
-            f"{faults.out_of_order:,}  "
-            f"wrong {faults.wrong:,}  wrong state {faults.wrong_state:,}",
+            f"{faults.out_of_order:,}  wrong {faults.wrong:,}  wrong state {faults.wrong_state:,}",
         ]
         for kind, took in self.recoveries.items():
             if took:

@@ -35,6 +35,10 @@ class Aggregation(Generic[In, Acc, Out]):
     2
     """
 
+    # Whether ``combine`` is associative to the last digit, as of whole numbers, not of floats.
+    # Then events may be added up where they are read; accumulators cross the shuffle for them.
+    adds_up_exactly: bool = False
+
     def name(self) -> str:
         """The step's name, in errors, metrics and checkpoints; the class's name by default."""
         return type(self).__name__

@@ -11,11 +11,8 @@ from typing import Any, Protocol
 
 from wallaroo.windows.aggregation import Calls
 from wallaroo.windows.entries import Live, Slot
+from wallaroo.windows.late import Late
 from wallaroo.windows.spec import NO_WATERMARK
-
-
-class LateEvent(Exception):
-    """An event that came after its windows had fired."""
 
 
 class Now(Protocol):
@@ -40,7 +37,8 @@ class Surroundings:
     """What a machine works with.
 
     ``emit`` takes a key, a result, the result's event time, and the watermark just before it;
-    ``failed`` an event for which the aggregation raised, what it raised, and the key.
+    ``failed`` an event for which the aggregation raised, what it raised, and the key; ``late``, if
+    there is one, takes late events, in place of what the specification says.
     """
 
     calls: Calls
@@ -48,6 +46,7 @@ class Surroundings:
     now: Now
     emit: Callable[[Any, Any, int, int], None]
     failed: Callable[[Any, BaseException, Any], None]
+    late: Late | None = None
 
 
 class Machine(Protocol):

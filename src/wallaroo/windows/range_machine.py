@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from wallaroo.windows.entries import Slot, in_order
-from wallaroo.windows.grid import Grid
-from wallaroo.windows.interface import LateEvent, Surroundings
+from wallaroo.windows.interface import Surroundings
+from wallaroo.windows.late import LateEvent
+from wallaroo.windows.panes import PANE, Pane, Panes
 from wallaroo.windows.spec import (
     DEAD_LETTER,
     FIRE_PER_MESSAGE,
@@ -35,11 +36,10 @@ from wallaroo.windows.spec import (
 
 # kinds of slots
 SPANS = 0
-PANE = 1
 LATE = 2
 SPANS_SLOT = Slot(NO_WATERMARK, SPANS)  # of each key, the runs of windows that had events
 
-Panes = dict[Slot, dict[Any, Any]]
+Contents = dict[Slot, dict[Any, Any]]
 
 
 class _Firing(NamedTuple):
@@ -56,12 +56,14 @@ class RangeMachine:
 
     def __init__(self, spec: RangeWindowSpec, around: Surroundings, fired_at: int) -> None:
         self._spec = spec
-        self._grid = Grid.of(spec)
+        self._panes = Panes(spec)
+        self._grid = self._panes.grid
         self._around = around
         self._fired_at = fired_at  # the watermark up to which everything has fired
         self._forget: Callable[[], None] = lambda: None
         self._late = self._late_policy()
         self.process = self._build_process()
+        self.merge: Callable[[Any, Any], None] = self._merge
 
     # --- events ---
 
@@ -109,55 +111,58 @@ class RangeMachine:
         return process
 
     def _load(self, slot: Slot, key: Any) -> Any:
-        live = self._around.live
-        accumulator = live.get(slot, key)
+        accumulator = self._around.live.get(slot, key)
         if accumulator is None:
             accumulator = self._around.calls.initial()
-            live.put(slot, key, accumulator)
-            if self._spec.empty_limit and slot.kind == PANE:
-                self._widen(key, slot.first, slot.last)
+            self._begin(slot, key, accumulator)
         return accumulator
 
-    def _enter(self, key: Any, event: Any) -> tuple[Slot, int, int, int, int] | None:
-        """Find the pane of the time and watermark that it is now: its slot, and between which times
-        and watermarks it remains the same.  None where that was all for this event.
+    def _begin(self, slot: Slot, key: Any, accumulator: Any) -> None:
+        self._around.live.put(slot, key, accumulator)
+        if self._spec.empty_limit and slot.kind == PANE:
+            self._widen(key, slot.first, slot.last)
+
+    def _merge(self, key: Any, accumulator: Any) -> None:
+        """Add the accumulator of events of one pane, of which the first one is now."""
+        now = self._around.now
+        pane = self._panes.at(now.event_ns, now.watermark_ns)
+        if pane is None:
+            return  # see ``may_add_up``: late events are dropped
+        live = self._around.live
+        try:
+            own = live.get(pane.slot, key)
+            if own is None:
+                self._begin(pane.slot, key, accumulator)
+            else:
+                live.put(pane.slot, key, self._around.calls.combine(own, accumulator))
+        except BaseException as error:
+            self._around.failed(accumulator, error, key)
+
+    def _enter(self, key: Any, event: Any) -> Pane | None:
+        """Find the pane of the time and watermark that it is now.  None where that was all for this
+        event.
         """
-        grid = self._grid
         now = self._around.now
         time = now.event_ns
-        watermark = now.watermark_ns
-        first = grid.first(time)
-        last = grid.last(time)
-        oldest = grid.oldest(watermark)
-        if last < oldest:
-            self._forget()
-            if not self._correct(key, event, first, last, oldest):
-                self._late(key, event, time, oldest)
-            return None
-        if first >= oldest:
-            slot, floor, ceiling = self._slot_of(first, last, watermark)
-            return (slot, *grid.pane(time), floor, ceiling)
-        if self._spec.lateness_ns:
-            self._correct(key, event, first, oldest - 1, oldest)
-        slot, _, _ = self._slot_of(oldest, last, watermark)
-        return slot, 1, 0, 0, 0
-
-    def _slot_of(self, first: int, last: int, watermark: int) -> tuple[Slot, int, int]:
-        """The slot of a pane, and from and to which watermark it is that one."""
-        due = self._grid.due(first)
-        early = self._spec.early_ns
-        if early is None:
-            return Slot(due, PANE, last, first), NO_WATERMARK, due
-        # the pane is in a result from its last window's begin on
-        begin = self._grid.start(last)
-        shown = (max(watermark, begin) // early + 1) * early
-        floor = NO_WATERMARK if watermark < begin else shown - early
-        return Slot(min(shown, due), PANE, last, first, shown), floor, min(shown, due)
+        found = self._panes.at(time, now.watermark_ns)
+        if self._spec.lateness_ns or found is None:
+            grid = self._grid
+            first = grid.first(time)
+            last = grid.last(time)
+            oldest = grid.oldest(now.watermark_ns)
+            is_taken = self._correct(key, event, first, min(last, oldest - 1), oldest)
+            if found is None:
+                self._forget()
+                if not is_taken:
+                    self._late(key, event, time, oldest)
+        return found
 
     # --- late events ---
 
     def _late_policy(self) -> Callable[[Any, Any, int, int], None]:
         policy = self._spec.policy
+        if self._around.late is not None:
+            return self._give
         if policy == FIRE_PER_MESSAGE:
             return self._fire_alone
         if policy == PLACE_IN_OLDEST_WINDOW:
@@ -166,10 +171,16 @@ class RangeMachine:
             return self._fail
         return lambda key, event, time, oldest: None
 
+    def _give(self, key: Any, event: Any, time: int, oldest: int) -> None:
+        assert self._around.late is not None
+        self._around.late(key, event, self._why(time, oldest))
+
     def _fail(self, key: Any, event: Any, time: int, oldest: int) -> None:
+        self._around.failed(event, self._why(time, oldest), key)
+
+    def _why(self, time: int, oldest: int) -> LateEvent:
         late = self._grid.start(oldest) - time
-        error = LateEvent(f"it came {late / 1e9:.3f} s too late for the oldest open window")
-        self._around.failed(event, error, key)
+        return LateEvent(f"it came {late / 1e9:.3f} s too late for the oldest open window")
 
     def _fire_alone(self, key: Any, event: Any, time: int, oldest: int) -> None:
         calls = self._around.calls
@@ -185,7 +196,7 @@ class RangeMachine:
             self._around.emit(key, output, time, self._around.now.watermark_ns)
 
     def _place_in_oldest(self, key: Any, event: Any, time: int, oldest: int) -> None:
-        slot, _, _ = self._slot_of(oldest, oldest, self._around.now.watermark_ns)
+        slot, _, _ = self._panes.slot_of(oldest, oldest, self._around.now.watermark_ns)
         self._update(slot, key, event)
 
     def _update(self, slot: Slot, key: Any, event: Any) -> None:
@@ -229,7 +240,7 @@ class RangeMachine:
         self._narrow(spans)
 
     def _agenda(
-        self, panes: Panes, spans: dict[Any, list[tuple[int, int]]], watermark: int
+        self, panes: Contents, spans: dict[Any, list[tuple[int, int]]], watermark: int
     ) -> Iterator[_Firing]:
         grid = self._grid
         done = self._fired_at
@@ -252,7 +263,7 @@ class RangeMachine:
                 for window in range(max(first, oldest), stop):
                     yield _Firing(grid.due(window), window, 0, Firing.FINAL.value)
 
-    def _by_window(self, panes: Panes) -> dict[int, list[Slot]]:
+    def _by_window(self, panes: Contents) -> dict[int, list[Slot]]:
         """The slots of each window, in the order of time."""
         found: dict[int, list[Slot]] = {}
         for slot in sorted(panes, key=lambda slot: (slot.kind, slot.last, slot.first, slot.seen)):
@@ -265,7 +276,7 @@ class RangeMachine:
         self,
         firing: _Firing,
         slots: list[Slot],
-        panes: Panes,
+        panes: Contents,
         spans: dict[Any, list[tuple[int, int]]],
     ) -> None:
         why = Firing(firing.why)
@@ -323,7 +334,7 @@ class RangeMachine:
     def _window(self, window: int, why: Firing) -> Window:
         return Window(self._grid.start(window), self._grid.end(window), why)
 
-    def _remove(self, panes: Panes, watermark: int) -> None:
+    def _remove(self, panes: Contents, watermark: int) -> None:
         closed = self._grid.oldest(watermark - self._spec.lateness_ns)
         for slot, entries in panes.items():
             if slot.kind != SPANS and slot.last < closed:
@@ -351,7 +362,7 @@ class RangeMachine:
         runs = [*(live.get(SPANS_SLOT, key) or []), (first, last)]
         live.put(SPANS_SLOT, key, _merged(runs, self._spec.empty_limit))
 
-    def _spans(self, panes: Panes) -> dict[Any, list[tuple[int, int]]]:
+    def _spans(self, panes: Contents) -> dict[Any, list[tuple[int, int]]]:
         return dict(panes.get(SPANS_SLOT, {}))
 
     def _empty(self, window: int, spans: dict[Any, list[tuple[int, int]]]) -> Iterator[Any]:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from wallaroo.windows.entries import AT_END, Slot, in_order
-from wallaroo.windows.interface import LateEvent, Surroundings
+from wallaroo.windows.interface import Surroundings
+from wallaroo.windows.late import LateEvent
 from wallaroo.windows.spec import (
     DEAD_LETTER,
     FIRE_PER_MESSAGE,
@@ -103,16 +104,24 @@ class SessionMachine:
     # --- late events ---
 
     def _late_policy(self) -> Callable[[Any, Any, int], None]:
+        if self._around.late is not None:
+            return self._give
         if self._spec.policy == FIRE_PER_MESSAGE:
             return self._fire_alone
         if self._spec.policy == DEAD_LETTER:
             return self._fail
         return lambda key, event, time: None
 
+    def _give(self, key: Any, event: Any, time: int) -> None:
+        assert self._around.late is not None
+        self._around.late(key, event, self._why(time))
+
     def _fail(self, key: Any, event: Any, time: int) -> None:
+        self._around.failed(event, self._why(time), key)
+
+    def _why(self, time: int) -> LateEvent:
         late = self._around.now.watermark_ns - self._spec.delay_ns - time
-        error = LateEvent(f"it came {late / 1e9:.3f} s too late for its session")
-        self._around.failed(event, error, key)
+        return LateEvent(f"it came {late / 1e9:.3f} s too late for its session")
 
     def _fire_alone(self, key: Any, event: Any, time: int) -> None:
         calls = self._around.calls

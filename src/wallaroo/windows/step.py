@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from wallaroo.steps import STOP, Step, importable_module, resolve
 from wallaroo.windows.grid import Grid
+from wallaroo.windows.panes import may_add_up
 from wallaroo.windows.spec import RangeWindowSpec, SessionWindowSpec, WindowSpec
 
 In = TypeVar("In", contravariant=True)
@@ -38,13 +39,19 @@ class WindowStep(Step, Generic[In, Out]):
         place: str = "",
         name: str | None = None,
         on_error: str = STOP,
+        gives_late: bool = False,
     ):
         self.spec = spec
+        self.kept_for = spec
         self.given = given
         self.aggregation = made_of(given)
         self.state_class = given if inspect.isclass(given) else type(given)
         self.own_place = place
+        self.gives_late = gives_late
         self.holds_ns = _delay_of(spec)
+        # whether events may be added up before the shuffle
+        is_exact = getattr(self.aggregation, "adds_up_exactly", False)
+        self.adds_up = is_exact and may_add_up(spec) and not gives_late
         super().__init__(_called_by_windows, name or _name_of(self.aggregation), on_error)
         self.arity = 2
         self.__module__ = self.state_class.__module__
@@ -62,14 +69,20 @@ class WindowStep(Step, Generic[In, Out]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         packed = _packed(self.given)
-        return rebuilt, (self.spec, packed, self.own_place, self.step_name, self.on_error)
+        return rebuilt, (packed, self.spec, *self._options())
+
+    def _options(self) -> tuple[Any, ...]:
+        return self.own_place, self.step_name, self.on_error, self.gives_late
+
+    def giving_late(self) -> WindowStep[In, Any]:
+        """The same step, out of which late events come as well (``windows.late``)."""
+        place, name, on_error, _ = self._options()
+        return WindowStep(self.spec, self.given, place, name, on_error, True)
 
 
-def rebuilt(
-    spec: WindowSpec, packed: Any, place: str, name: str, on_error: str
-) -> WindowStep[Any, Any]:
+def rebuilt(packed: Any, spec: WindowSpec, *options: Any) -> WindowStep[Any, Any]:
     """Make the step again where it arrives."""
-    return WindowStep(spec, packed.unpack(), place, name, on_error)
+    return WindowStep(spec, packed.unpack(), *options)
 
 
 def _delay_of(spec: WindowSpec) -> int:

@@ -75,3 +75,56 @@ def in_joined(lefts: list[str], rights: list[str]) -> list[str]:
     pairs += [(a, None) for a in left if not any(a is pair[0] for pair in pairs)]
     pairs += [(None, b) for b in right if not any(b is pair[1] for pair in pairs)]
     return [numbers_of(*pair) for pair in pairs]
+
+
+class Exactly(Numbers):
+    """The same, added up before the shuffle."""
+
+    adds_up_exactly = True
+
+
+def added_up(inputs: Path, outputs: Path) -> Application:
+    windows = wallaroo.range_windows(RANGE_S * SECOND).with_slide(SLIDE_S * SECOND)
+    return build("added up", _clicks(inputs).to(windows.over(Exactly)).to_sink(sink(outputs)))
+
+
+def line_of(click: Click) -> str:
+    return f"{click.key} {click.at_s} {click.number}"
+
+
+def joined_in_windows(inputs: Path, outputs: Path) -> Application:
+    """What comes too late goes to a sink of its own: ``delay`` is 1 s, so some lines do."""
+    left, right = (
+        source(inputs, name).to(parse).with_event_time(time_of, delay=SECOND).key_by(key_of)
+        for name in ("left", "right")
+    )
+    windows = wallaroo.range_windows(SLIDE_S * SECOND)
+    pairs, late = left.join_windows(right, windows, numbers_of, how="left").with_late_events()
+    return wallaroo.build_application(
+        "joined in windows",
+        pairs.to_sink(sink(outputs)),
+        late.map(line_of).to_sink(sink(outputs, "out2")),
+    )
+
+
+def in_windows(lefts: list[str], rights: list[str]) -> tuple[list[str], list[str]]:
+    """The pairs, and the lines that are late."""
+    late: list[str] = []
+    on_time: list[list[Click]] = []
+    for lines in (lefts, rights):
+        newest = -1
+        on_time.append([])
+        for click in map(parse.function, lines):
+            is_late = click.at_s // SLIDE_S * SLIDE_S + SLIDE_S <= newest - 1
+            if is_late:
+                late.append(line_of(click))
+            else:
+                on_time[-1].append(click)
+            newest = max(newest, click.at_s)
+    pairs: list[str] = []
+    for a in on_time[0]:
+        others = [
+            b for b in on_time[1] if a.key == b.key and a.at_s // SLIDE_S == b.at_s // SLIDE_S
+        ]
+        pairs += [numbers_of(a, b) for b in others or (None,)]
+    return pairs, late

@@ -46,8 +46,7 @@ def test_a_batch_costs_what_few_tasks_cost_and_what_more_add() -> None:
         Model((0.1, 0.0, 0.0, 0.0)), 2, Model((0.0, 0.0, 0.001, 0.0)), Model((0.0, 0.0, 0.0, 0.002))
     )
     # then: nothing more with 2 tasks; with 12 ten more in the driver, and ten more to inform in
-    # each
-    # task
+    # each task
     assert overhead(2, 1) == pytest.approx(0.1)
     assert overhead(12, 1) == pytest.approx(0.1 + 0.01 + 0.02)
 

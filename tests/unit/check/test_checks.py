@@ -28,14 +28,14 @@ from wallaroo.errors import PipelineError, Problem
 from wallaroo.testing import run_local
 
 
-def problems(pipeline: Any, name: Any = "app") -> tuple[Problem, ...]:
+def problems(*pipelines: Any, name: Any = "app") -> tuple[Problem, ...]:
     with pytest.raises(wallaroo.PipelineError) as raised:
-        wallaroo.build_application(name, pipeline)
+        wallaroo.build_application(name, *pipelines)
     return raised.value.problems
 
 
-def only(pipeline: Any, name: Any = "app") -> Problem:
-    found = problems(pipeline, name)
+def only(*pipelines: Any, name: Any = "app") -> Problem:
+    found = problems(*pipelines, name=name)
     assert len(found) == 1, found
     return found[0]
 
@@ -115,11 +115,67 @@ def test_a_state_step_behind_a_merge_names_the_source_that_has_no_key() -> None:
     assert only(merged.to(count).to_sink(SINK)).what.endswith("on the way from source 'b'.")  # type: ignore[call-overload]
 
 
-def test_a_stream_that_is_split_is_reported_as_such() -> None:
+def is_short(event: str) -> bool:
+    return len(event) < 3
+
+
+def test_a_side_of_a_branch_that_leads_nowhere_is_reported() -> None:
+    short, _ = tcp("in").branch(is_short)
+
+    problem = only(short.to_sink(SINK))
+
+    assert problem.step == "branch 'is_short'"
+    assert problem.place.startswith(__file__)
+    assert problem.what.startswith("The events for which it is false go nowhere")
+    assert "build_application(name, first, second)" in problem.fix
+
+
+def test_what_is_no_predicate_is_reported_with_its_place() -> None:
+    short, long = tcp("in").branch(shout)  # type: ignore[arg-type,unused-ignore]  # that is the point
+
+    problem = only(short.to_sink(SINK), long.to_sink(SINK))
+
+    assert problem.what == "branch() was given the computation 'shout' instead of a function."
+    assert problem.place.startswith(__file__)
+
+
+def test_a_predicate_takes_one_argument() -> None:
+    short, long = tcp("in").branch(lambda event, length: len(event) < length)  # type: ignore[call-overload,unused-ignore]
+
+    problem = only(short.to_sink(SINK), long.to_sink(SINK))
+
+    assert "a branch is called with one argument" in problem.what
+
+
+def test_one_of_several_pipelines_that_is_open_is_named_by_its_number() -> None:
     start = tcp("in")
-    found = problems(start.to(shout).merge(start.to(whisper)).to_sink(SINK))
-    assert [problem.step for problem in found] == ["source 'in'"]
-    assert "a stream cannot be split" in found[0].what
+
+    problem = only(start.to(shout).to_sink(SINK), start.to(whisper))
+
+    assert problem.what == "Pipeline 2 of 2 is open: it ends in step 'whisper'."
+
+
+def test_a_pipeline_that_is_given_twice_is_reported() -> None:
+    closed = tcp("in").to_sink(SINK)
+
+    assert only(closed, closed).what.startswith("Pipeline 2 of 2 was given before (it ends at ")
+
+
+def test_event_time_comes_before_a_stream_parts() -> None:
+    start = tcp("in")
+    timed = start.with_event_time(len)  # type: ignore[arg-type,unused-ignore]
+
+    problem = only(timed.to_sink(SINK), start.to(shout).to_sink(SINK))
+
+    assert problem.what.startswith("Events get their time after their stream has parted")
+
+
+def test_a_state_step_in_two_branches_keeps_its_name_to_itself() -> None:
+    keyed = tcp("in").key_by(first_letter)
+
+    problem = only(keyed.to(count).to_sink(SINK), keyed.to(shout).to(count).to_sink(SINK))
+
+    assert "state belongs to a step's name" in problem.what
 
 
 class AnAggregation(wallaroo.Aggregation):
@@ -387,7 +443,7 @@ def test_a_step_from_a_script_with_dots_in_its_name_is_reported(
 
 @pytest.mark.parametrize("name", ["", "  ", "two\nlines", None, 5])
 def test_names_that_break_output_are_reported(name: Any) -> None:
-    problem = only(tcp("in").to_sink(SINK), name)
+    problem = only(tcp("in").to_sink(SINK), name=name)
     assert problem.what.startswith("The application's name")
 
 

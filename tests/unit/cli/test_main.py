@@ -14,21 +14,21 @@ from wallaroo.cli import main as command
 from wallaroo.errors import InternalError, PeerError, PipelineError, Problem, UserCodeError
 
 
-@pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A command line with one command, ``fail``, which raises what it is given."""
+@pytest.fixture(autouse=True)
+def without_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WALLAROO_TRACE", raising=False)
 
-    def prepare(error: BaseException) -> None:
-        def handler(options: object) -> int:
-            raise error
 
-        def add_parser(subparsers: Any) -> None:
-            subparsers.add_parser("fail").set_defaults(handler=handler)
+def fail(error: BaseException) -> int:
+    """The exit code of a command line whose only command raises this."""
 
-        monkeypatch.setattr(command, "COMMANDS", (SimpleNamespace(add_parser=add_parser),))
-        monkeypatch.delenv("WALLAROO_TRACE", raising=False)
+    def handler(options: object) -> int:
+        raise error
 
-    return prepare
+    def add_parser(subparsers: Any) -> None:
+        subparsers.add_parser("fail").set_defaults(handler=handler)
+
+    return command.main(["fail"], [SimpleNamespace(add_parser=add_parser)])
 
 
 @pytest.mark.parametrize(
@@ -54,21 +54,19 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )
 def test_an_error_is_one_text_and_an_exit_code(
-    failing: Any, capsys: Any, error: BaseException, code: int, text: str
+    capsys: Any, error: BaseException, code: int, text: str
 ) -> None:
-    failing(error)
-    assert command.main(["fail"]) == code
+    assert fail(error) == code
     printed = capsys.readouterr().err
     assert text in printed
     assert "Traceback" not in printed
 
 
 def test_an_unexpected_error_asks_for_a_report_and_keeps_the_traceback_in_a_file(
-    failing: Any, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    failing(KeyError("lost"))
-    assert command.main(["fail"]) == 70
+    assert fail(KeyError("lost")) == 70
     printed = capsys.readouterr().err
     found = re.fullmatch(
         r"wallaroo: error: This is a mistake in wallaroo.* \(KeyError: 'lost'\)\. Please .* "
@@ -80,22 +78,21 @@ def test_an_unexpected_error_asks_for_a_report_and_keeps_the_traceback_in_a_file
 
 
 def test_the_traceback_of_a_worker_is_in_the_report(
-    failing: Any, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    failing(pickle.loads(pickle.dumps(InternalError("it broke", "the worker's own words"))))
-    assert command.main(["fail"]) == 70
+    error = pickle.loads(pickle.dumps(InternalError("it broke", "the worker's own words")))
+    assert fail(error) == 70
     attached = re.search(r"attach (\S+)\n", capsys.readouterr().err)
     assert attached
     assert "the worker's own words" in Path(attached.group(1)).read_text()
 
 
 def test_the_traceback_is_printed_when_asked_for(
-    failing: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing(PeerError("gone"))
     monkeypatch.setenv("WALLAROO_TRACE", "1")
-    command.main(["fail"])
+    fail(PeerError("gone"))
     assert "Traceback" in capsys.readouterr().err
 
 

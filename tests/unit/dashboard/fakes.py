@@ -147,4 +147,4 @@ class Ticking:
 
     def __exit__(self, *exception: object) -> None:
         self._is_over.set()
-        self._thread.join(10)
+        self._thread.join(60)

@@ -15,7 +15,7 @@ from tests.conformance.apps.shapes import Count
 from tests.conformance.apps.steps import by_first_word, by_itself, source, text
 from wallaroo.engine.blocks import Block, Marker, pack_times
 from wallaroo.engine.failures import stop_on_error
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.level import Level
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.table import OPERATORS
 from wallaroo.engine.packing import PICKLED, Kind, ValueColumn, pack
@@ -130,7 +130,7 @@ def test_a_block_with_times_gives_each_event_its_own() -> None:
             "app",
             source(Path()).key_by(by_itself).to(held).to_sink(wallaroo.StdoutSinkConfig(text)),  # type: ignore[call-overload]
         ).plan
-        level = Level(plan, 1, 0, 1, lambda step: {}.get)
+        level = Level(plan, 1, 0, 1)
     column = ValueColumn()
     for event in "ab":
         column.atoms.append(event)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import wallaroo
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.level import Level
 from wallaroo.errors import UserCodeError
 from wallaroo.framing import frame
 from wallaroo.local.runner import LocalRunner
@@ -77,7 +77,7 @@ def test_results_are_those_of_a_decoder_that_does_not_say_it() -> None:
 
 
 def test_a_payload_is_decoded_where_its_key_is_and_nowhere_else() -> None:
-    level = Level(plan_of(declared), 0, 0, 1, lambda step: {}.get)
+    level = Level(plan_of(declared), 0, 0, 1)
     level.feed_frames(0, b"".join(map(frame, EVENTS)))
     decoded.clear()
 

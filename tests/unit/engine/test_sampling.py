@@ -8,7 +8,7 @@ import pytest
 
 import wallaroo
 from wallaroo.api.application import Application
-from wallaroo.engine.level import Level
+from wallaroo.engine.levels.level import Level
 from wallaroo.engine.sampling import EVENTS_MAX, StageSample
 from wallaroo.local.runner import Input, LocalRunner
 
@@ -90,15 +90,15 @@ def samples(monkeypatch: pytest.MonkeyPatch) -> list[StageSample]:
     seen: list[StageSample] = []
 
     def frames(self: Level, source: int, some: bytes, receipt_ms: int, *of: Any) -> int:
-        number, sample = self.sample(source, some, receipt_ms, CLOCK)
-        assert sample is not None
-        seen.append(sample)
+        number, samples = self.sample(source, some, receipt_ms, CLOCK)
+        assert samples
+        seen.extend(samples)
         return number
 
     def block(self: Level, some: Any) -> None:
-        sample = self.sample_block(some, CLOCK)
-        assert sample is not None
-        seen.append(sample)
+        samples = self.sample_block(some, CLOCK)
+        assert samples
+        seen.extend(samples)
 
     monkeypatch.setattr(Level, "feed_frames", frames)
     monkeypatch.setattr(Level, "feed_block", block)
@@ -176,3 +176,53 @@ def test_a_sample_is_of_bounded_size_and_lists_the_most_frequent_keys(
     assert keys[0][0] == "a"
     assert sum(number for _, number in keys) + behind[0].other_keys == behind[0].events
     assert sum(behind[0].groups.values()) == behind[0].events
+
+
+def is_b(word: str) -> bool:
+    spend(7)
+    return word.startswith("b")
+
+
+def shout(word: str) -> str:
+    spend(500)
+    return word.upper()
+
+
+@wallaroo.state_computation("count c", state=Count)
+def count_c(word: str, state: Count) -> str:
+    spend(40)
+    return word
+
+
+def test_the_time_of_branches_is_that_of_their_own_steps(samples: list[StageSample]) -> None:
+    """Given streams that part before and after a shuffle, then no step has the time of another."""
+    lines = wallaroo.source("lines", wallaroo.TCPSourceConfig("Lines", "127.0.0.1", "7010", decode))
+    words = lines.to(split)
+    some_b, others = words.branch(is_b)
+    counted = others.key_by(word_of)
+    sink = wallaroo.TCPSinkConfig("127.0.0.1", "7002", encode)
+    application = wallaroo.build_application(
+        "parted",
+        some_b.map(shout).to_sink(sink),
+        counted.to(count).to_sink(sink),
+        counted.to(count_c).to_sink(sink),
+    )
+    runner = LocalRunner(application.plan)
+
+    runner.run_batch(inputs(runner, 80), 1)
+
+    found = {
+        sample.stage: [(step.step, step.events, step.nanoseconds) for step in sample.steps]
+        for sample in samples
+    }
+    assert found == {
+        0: [("decode", 80, 80 * 100), ("split", 80, 80 * 1000), ("is_b", 240, 240 * 7)],
+        1: [("branch", 80, 0), ("shout", 80, 80 * 500), ("encode", 80, 80 * 30)],
+        2: [("branch", 160, 0), ("word_of", 160, 160 * 10)],
+        3: [("receive", 160, 0), ("branch", 160, 0)],
+        4: [("branch", 160, 0), ("count", 160, 160 * 200), ("encode", 81, 81 * 30)],
+        5: [("branch", 160, 0), ("count c", 160, 160 * 40), ("encode", 160, 160 * 30)],
+    }
+    assert {sample.stage: (sample.head, sample.events) for sample in samples} == {
+        0: (0, 80), 1: (0, 80), 2: (0, 80), 3: (3, 160), 4: (3, 160), 5: (3, 160)
+    }  # fmt: skip

@@ -31,9 +31,6 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         return [sys.executable, str(STAND_IN), *command[command.index("--in") :]]
 
     monkeypatch.setattr(module, "_run_command", stand_in)
-    monkeypatch.setattr(module, "STILL_SECONDS_MAX", 0.5)
-    monkeypatch.setattr(module, "PROBE_SECONDS", 0.05)
-    monkeypatch.setattr(module, "START_SECONDS_MAX", 10.0)
     return module
 
 
@@ -43,7 +40,7 @@ def run(demo: ModuleType, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
         "argv",
         ["demo.py", "--rate", "20000", "--seconds", "0.4", "--reject-share", "0.1", *more],
     )
-    code: int = demo.main()
+    code: int = demo.main(demo.Waits(start_s=60.0, still_s=0.5, probe_s=0.05))
     return code
 
 

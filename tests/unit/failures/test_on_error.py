@@ -14,7 +14,8 @@ import pytest
 
 import wallaroo
 from tests.conformance.apps.tolerant import Count, every_kind
-from wallaroo.api.application import Application, dead_letters_come_later
+from wallaroo.api.application import Application
+from wallaroo.api.building import dead_letters_come_later
 from wallaroo.errors import WallarooParameterError
 from wallaroo.plan.explain import text
 from wallaroo.plan.json import Verdict, compare, describe, dumps

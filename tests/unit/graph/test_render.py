@@ -63,3 +63,45 @@ def test_mermaid_escapes_what_would_break_the_diagram() -> None:
     step = wallaroo.computation(name='say "#1" <now>')(shout.function)
     drawn = render.mermaid(wallaroo.build_application("x", tcp("a").to(step).to_sink(SINK)))
     assert '["say #quot;#35;1#quot; #lt;now#gt;"]' in drawn
+
+
+def is_short(event: str) -> bool:
+    return len(event) < 3
+
+
+def parted() -> wallaroo.Application:
+    start = tcp("a", 7010)
+    short, long = start.branch(is_short)
+    merged = short.key_by(first_letter).to(count).merge(long.to(shout))
+    return wallaroo.build_application(
+        "Parted", merged.to_sink(SINK), start.to(whisper).to_sink(SINK)
+    )
+
+
+def test_text_lists_the_runs_of_steps_between_which_streams_part_and_meet() -> None:
+    assert render.text(parted()) == (
+        "Parted\n"
+        "  1. source 'a' (tcp 127.0.0.1:7010), decoder 'decode'\n"
+        "     -> 2, 6\n"
+        "  2. branch 'is_short'\n"
+        "     -> 3 where true, 4 where false\n"
+        "  3. where 'is_short' is true\n"
+        "     key_by 'first_letter'   ~~~ shuffle ~~~\n"
+        "     to 'count' (state_computation, state Total)\n"
+        "     -> 5\n"
+        "  4. where 'is_short' is false\n"
+        "     to 'shout' (computation)\n"
+        "     -> 5\n"
+        "  5. merge\n"
+        "     to_sink (stdout), encoder 'encode'\n"
+        "  6. to 'whisper' (computation)\n"
+        "     to_sink (stdout), encoder 'encode'\n"
+    )
+
+
+def test_mermaid_draws_each_step_once_and_names_the_sides_of_a_branch() -> None:
+    drawn = render.mermaid(parted()).splitlines()
+    assert sum("is_short" in line for line in drawn) == 1
+    assert sum("-->|true|" in line for line in drawn) == 1
+    assert sum("-->|false|" in line for line in drawn) == 1
+    assert sum("==>" in line for line in drawn) == 1

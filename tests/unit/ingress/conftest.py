@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from wallaroo.framing import Framing, frame_splitter
-from wallaroo.ingress.process import Feeders
+from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.sources.interface import SourceConfig
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import Boundary, SpoolReader, folder_of
@@ -63,10 +63,11 @@ class Running:
         self.root, self.feeders, self.log = root, Feeders(), list[str]()
 
     def start(self, *sources: SourceConfig, **options: object) -> None:
-        self.feeders.start(sources, self.root, log=self.log.append, **options)  # type: ignore[arg-type]
+        feeding = Feeding(log=self.log.append, **options)  # type: ignore[arg-type]
+        self.feeders.start(sources, self.root, feeding)
 
     def connect(self, name: str = "In") -> socket.socket:
-        return socket.create_connection(self.feeders.addresses[name], timeout=10)
+        return socket.create_connection(self.feeders.addresses[name], timeout=60)
 
     def source(self, name: str = "In", framing: Framing = Framing()) -> Source:  # noqa: B008  # frozen
         return Source(self.root, name, framing)

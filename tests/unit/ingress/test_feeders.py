@@ -149,7 +149,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from wallaroo.sources.generator import GenSourceConfig
-from wallaroo.ingress.process import Feeders
+from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.spool import SpoolReader, folder_of
 
 class Three:
@@ -161,7 +161,7 @@ class Three:
 if __name__ == "__main__":
     root = Path(sys.argv[1])
     feeders = Feeders()
-    feeders.start([GenSourceConfig("Three", Three())], root, sys_path=sys.path)
+    feeders.start([GenSourceConfig("Three", Three())], root, Feeding(sys_path=sys.path))
     reader, until = SpoolReader(folder_of(root, "Three")), time.monotonic() + 10
     while not reader.head().is_ended and time.monotonic() < until:
         feeders.poll()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.ingress.conftest import tcp
 from wallaroo.errors import PeerError
-from wallaroo.ingress.process import START_TRIES, Feeders
+from wallaroo.ingress.process import START_TRIES, Feeders, Feeding
 from wallaroo.processes.supervisor import Child
 
 
@@ -32,7 +32,7 @@ class Murdered(Feeders):
 def test_an_ingress_killed_while_it_starts_is_started_again(tmp_path: Path) -> None:
     feeders = Murdered(kills=2)
     try:
-        addresses = feeders.start([tcp()], tmp_path, log=lambda line: None)
+        addresses = feeders.start([tcp()], tmp_path, Feeding(log=lambda line: None))
         assert addresses["In"][1] > 0
         assert feeders.starts == 3
         assert list(feeders.pids) == ["ingress"]
@@ -45,5 +45,5 @@ def test_one_that_is_always_killed_is_given_up_with_a_clear_word(tmp_path: Path)
     with pytest.raises(
         PeerError, match=r"ingress was killed \(SIGKILL\) while it started, several times"
     ):
-        feeders.start([tcp()], tmp_path, log=lambda line: None)
+        feeders.start([tcp()], tmp_path, Feeding(log=lambda line: None))
     assert feeders.starts == START_TRIES

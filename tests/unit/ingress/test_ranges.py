@@ -18,7 +18,7 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.ingress.process import Feeders
+from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.range_server import client as remote_module
 from wallaroo.range_server.client import RemoteSpool
 from wallaroo.range_server.server import RangeConfig, RangeServer, write_range_config
@@ -70,7 +70,7 @@ class Thread:
     def stop(self) -> None:
         self.is_stopping = True
         with socket.create_connection(self.address):  # wakes it
-            self._thread.join(5)
+            self._thread.join(60)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def receive(sock: socket.socket, count: int) -> bytes:
 
 def greeted(address: tuple[str, int], secret: bytes = SECRET) -> socket.socket:
     """Connect and prove oneself."""
-    sock = socket.create_connection(address, timeout=10)
+    sock = socket.create_connection(address, timeout=60)
     challenge = SERVER_HELLO.unpack(receive(sock, SERVER_HELLO.size))[2]
     own = b"o" * 32
     sock.sendall(
@@ -159,7 +159,7 @@ def test_without_being_asked_to_nothing_is_served(running: Running) -> None:
 def test_every_run_has_a_secret_of_its_own_that_does_not_stay_on_the_disk(tmp_path: Path) -> None:
     runs = [Feeders(), Feeders()]
     for number, feeders in enumerate(runs):
-        feeders.start([], tmp_path / str(number), serve_on="127.0.0.1")
+        feeders.start([], tmp_path / str(number), Feeding(serve_on="127.0.0.1"))
         assert list((tmp_path / str(number)).iterdir()) == []
         feeders.stop()
     assert len({feeders.range_secret for feeders in runs}) == 2
@@ -257,12 +257,14 @@ def test_a_port_that_is_taken_or_a_host_that_is_elsewhere_is_reported(tmp_path: 
             PeerError, match=f"ranges cannot be served on 127.0.0.1:{port}: Address already in use"
         ):
             Feeders().start(
-                [], tmp_path, log=lambda line: None, serve_on="127.0.0.1", serve_port=port
+                [],
+                tmp_path,
+                Feeding(log=lambda line: None, serve_on="127.0.0.1", serve_port=port),
             )
     with pytest.raises(
         PeerError, match=r"cannot be served on 192\.0\.2\.1:0: .*Name an address of this host"
     ):
-        Feeders().start([], tmp_path, log=lambda line: None, serve_on="192.0.2.1")
+        Feeders().start([], tmp_path, Feeding(log=lambda line: None, serve_on="192.0.2.1"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -284,7 +286,7 @@ def test_garbage_is_turned_away_with_one_line_and_harms_no_reader(
     assert address is not None
     reading = RemoteSpool(address, running.feeders.range_secret, "Another").chunks(Boundary(), end)
     first = next(reading)
-    with socket.create_connection(address, timeout=10) as client:
+    with socket.create_connection(address, timeout=60) as client:
         receive(client, SERVER_HELLO.size)  # before a reset can overtake it
         client.sendall(garbage)
         with contextlib.suppress(OSError):  # it may have closed at the first bytes
@@ -316,8 +318,8 @@ def test_a_proof_counts_for_one_connection_only(
 ) -> None:
     thread = threaded()
     with (
-        socket.create_connection(thread.address, timeout=10) as heard,
-        socket.create_connection(thread.address, timeout=10) as other,
+        socket.create_connection(thread.address, timeout=60) as heard,
+        socket.create_connection(thread.address, timeout=60) as other,
     ):
         challenge = SERVER_HELLO.unpack(receive(heard, SERVER_HELLO.size))[2]
         receive(other, SERVER_HELLO.size)
@@ -385,7 +387,7 @@ def test_a_client_that_never_proves_itself_is_dismissed(
 ) -> None:
     thread = threaded(authentication_s=0.05)
     with (
-        socket.create_connection(thread.address, timeout=10) as silent,
+        socket.create_connection(thread.address, timeout=60) as silent,
         greeted(thread.address) as proved,
     ):
         receive(silent, SERVER_HELLO.size)
@@ -436,7 +438,7 @@ def test_where_all_are_busy_a_new_reader_waits_and_then_gets_its_range(
         )
     )
     busy[0].close()
-    reader.join(10)
+    reader.join(60)
     assert len(read) == 100
     assert "".join(said).count("readers are busy") == 1
     busy[1].close()

@@ -19,7 +19,7 @@ from tests.unit.ingress.conftest import Running, same, tcp, wait_until
 from wallaroo.errors import PeerError
 from wallaroo.framing import Framing, frame, line_framing
 from wallaroo.ingress.acks import COUNT, hello
-from wallaroo.ingress.process import Feeders
+from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.spool import write_tail
 from wallaroo.steps import Decoder
@@ -154,7 +154,7 @@ def test_half_a_line_of_an_acknowledged_stream_is_sent_again(running: Running) -
     running.start(tcp(framing="lines"), is_acknowledged=True)
     address = running.feeders.ack_addresses["In"]
     for count, part in ((0, b"one\ntw"), (1, b"two\n")):
-        with socket.create_connection(address, timeout=10) as client:
+        with socket.create_connection(address, timeout=60) as client:
             client.sendall(hello("s"))
             assert COUNT.unpack(client.recv(8, socket.MSG_WAITALL))[0] == count
             client.sendall(part)
@@ -184,7 +184,7 @@ def test_a_backlog_at_its_bound_slows_the_sender_and_nothing_is_dropped(running:
         while source.reader.head().position.events < total:
             write_tail(source.reader.folder, source.reader.head().position)
             sending.join(0.005)
-        sending.join(10)
+        sending.join(60)
     assert source.payloads() == [b"x" * 996] * total
     write_tail(source.reader.folder, source.reader.head().position)
     wait_until(lambda: not source.reader.head().is_paused)
@@ -198,7 +198,9 @@ def test_a_port_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
             match=f"source 'In' cannot listen on 127.0.0.1:{port}: Address already in use",
         ):
             Feeders().start(
-                [TCPSourceConfig("In", "127.0.0.1", port, same)], tmp_path, log=lambda line: None
+                [TCPSourceConfig("In", "127.0.0.1", port, same)],
+                tmp_path,
+                Feeding(log=lambda line: None),
             )
 
 

@@ -77,12 +77,11 @@ def test_what_counts_as_retained_is_exactly_what_opens(begin: Callable[..., Any]
 
 
 def test_state_that_is_open_stays_readable_when_a_run_deletes_its_files(
-    begin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    begin: Callable[..., Any],
 ) -> None:
-    monkeypatch.setattr(inspect, "MAPPED_BYTES_MIN", 1)
     book = begin(retain=1)
     fill(book, 70)
-    state = CheckpointReader(book.root).at(69)
+    state = CheckpointReader(book.root, mapped_bytes_min=1).at(69)
     fill(book, 140)
     assert not (book.root / state.commit.snapshots[0].file).exists()
     assert found(state) == book.expected[69]

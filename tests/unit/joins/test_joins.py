@@ -13,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wallaroo
+from wallaroo.aggregations import Count
 from wallaroo.local.runner import LocalRunner
+from wallaroo.plan.json import Verdict, compare, dumps
 from wallaroo.plan.model import Plan
+from wallaroo.testing import LocalApplication
 
 Event = tuple[str, int, int]  # key, number, time
 NONE = (None, None, None)
@@ -186,6 +189,84 @@ def test_dedupe_lets_the_first_of_its_kind_go_on(
     assert found == sorted(expected, key=repr)
 
 
+def before_each(events: list[Event]) -> list[int]:
+    """The watermark of the source before each event."""
+    newest = -1000
+    found = []
+    for event in events:
+        found.append(newest)
+        newest = max(newest, event[2])
+    return found
+
+
+def in_windows(how: str, lefts: list[Event], rights: list[Event]) -> list[Any]:
+    """What is joined in windows of 6, every 4, which fire 4 after their ends."""
+    found: list[Any] = []
+    marks = [before_each(lefts), before_each(rights)]
+    for start in range(-8, 44, 4):
+        for key in "ab":
+            ones, others = (
+                [
+                    event
+                    for event, before in zip(side, own, strict=True)
+                    if event[0] == key and start <= event[2] < start + 6 and before < start + 10
+                ]
+                for side, own in zip((lefts, rights), marks, strict=True)
+            )
+            found += [(one, other) for one in ones for other in others]
+            if how in ("left", "outer") and not others:
+                found += [(one, None) for one in ones]
+            if how in ("right", "outer") and not ones:
+                found += [(None, other) for other in others]
+    return found
+
+
+WINDOWS = wallaroo.range_windows(6).with_slide(4).with_delay(3)
+IN_WINDOWS = {
+    how: keyed("l").join_windows(keyed("rr"), WINDOWS, how=how)
+    for how in ("inner", "left", "right", "outer")
+}
+
+
+@pytest.mark.parametrize("how", IN_WINDOWS)
+@settings(max_examples=15, deadline=None)
+@given(moments, moments, st.lists(st.integers(0, 6), max_size=4), st.integers(1, 3))
+def test_a_join_in_windows_gives_all_pairs_of_each_window(
+    how: str,
+    left: list[tuple[str, int]],
+    right: list[tuple[str, int]],
+    cuts: list[int],
+    tasks: int,
+) -> None:
+    lefts, rights = numbered(left, 0), numbered(right, 100)
+    expected = in_windows(how, lefts, rights)
+    assert run(IN_WINDOWS[how], [lefts, rights], cuts, tasks) == sorted(expected, key=repr)
+
+
+def test_a_late_event_of_a_join_in_windows_is_counted_where_that_is_wanted() -> None:
+    windows = wallaroo.range_windows(10)
+    joined = keyed("l").join_windows(keyed("rr"), windows, on_error="skip")
+    closed = joined.to_sink(wallaroo.StdoutSinkConfig(encode))
+    running = LocalApplication(wallaroo.build_application("late", closed))
+    running.send("l", b"a 1 5", b"a 2 25", b"a 3 6")
+    running.end()
+    assert running.result().errors == {"window join": 1}
+
+
+def test_results_of_a_join_in_windows_are_not_late_for_the_windows_after_it() -> None:
+    joined = keyed("l").join_windows(keyed("rr"), WINDOWS)
+    counted = joined.to(wallaroo.range_windows(4).over(Count()))
+    closed = counted.to_sink(wallaroo.StdoutSinkConfig(encode))
+    running = LocalApplication(wallaroo.build_application("stacked", closed))
+    running.send("l", b"a 1 5", b"a 2 9")
+    running.send("rr", b"a 1 5", b"a 2 9")
+    for at in (13, 17, 40):
+        running.advance_watermark(at)
+    running.end()
+    # 5 and 9 in [4, 10): 4 pairs; 9 in [8, 14): 1; 5 in [0, 6): 1
+    assert sorted(running.result().outputs) == [b"1", b"1", b"4"]
+
+
 def problem(pipeline: Any) -> Any:
     with pytest.raises(wallaroo.PipelineError) as raised:
         wallaroo.build_application("bad", pipeline.to_sink(wallaroo.StdoutSinkConfig(encode)))
@@ -204,6 +285,15 @@ def one_side(left: Any) -> None:
         (lambda: keyed("l").join(keyed("rr"), within=1, how="cross"), "how='cross' is unknown"),
         (lambda: keyed("l").join_latest(keyed("rr"), how="outer"), "how='outer' is unknown"),
         (lambda: keyed("l").dedupe(within=1.5), "1.5 is no span"),
+        (lambda: keyed("l").join_windows(keyed("rr"), WINDOWS, how="cross"), "'cross' is unknown"),
+        (
+            lambda: keyed("l").join_windows(keyed("rr"), wallaroo.range_windows(-1)),
+            "range_windows(-1) is no span",
+        ),
+        (
+            lambda: keyed("l").join_windows(keyed("rr"), WINDOWS.with_early_results(1)),
+            "no early or corrected results",
+        ),
         (lambda: keyed("l").join(keyed("rr"), one_side, within=1), "takes 1 argument"),
     ],
 )
@@ -217,3 +307,32 @@ def test_both_sides_need_a_key() -> None:
     config = wallaroo.TCPSourceConfig("rr", "127.0.0.1", "7200", decode)
     unkeyed: Any = wallaroo.source("rr", config).with_event_time(time_of)
     assert "rr" in problem(keyed("l").join(unkeyed, within=1)).what
+
+
+def test_what_a_window_join_is_given_are_windows() -> None:
+    given: Any = wallaroo.seconds(1)
+    with pytest.raises(wallaroo.PipelineError, match="instead of windows"):
+        keyed("l").join_windows(keyed("rr"), given)
+
+
+def test_other_windows_are_another_state() -> None:
+    def stored(windows: Any) -> str:
+        return dumps(plan_of(keyed("l").join_windows(keyed("rr"), windows)))
+
+    assert compare(stored(WINDOWS), stored(WINDOWS)).verdict is Verdict.SAME
+    other = compare(stored(WINDOWS), stored(wallaroo.range_windows(7)))
+    assert other.verdict is Verdict.INCOMPATIBLE
+
+
+def same(event: Event) -> Event:
+    return event
+
+
+def test_steps_may_come_between_a_key_by_and_a_join() -> None:
+    events = [[("a", 1, 10)], [("a", 2, 11)]]
+    left = keyed("l").map(same, name="left step")
+    right = keyed("rr").map(same, name="right step")
+
+    assert run(left.join(right, within=5), events, [1], 2) == run(
+        keyed("l").join(keyed("rr"), within=5), events, [1], 2
+    )

@@ -91,13 +91,10 @@ def test_the_default_folder_is_the_users_own_and_needs_no_option(
     assert state.command("stop", Path("/a b")) == "`wallaroo cluster stop --dir '/a b'`"
 
 
-def test_two_commands_do_not_change_a_cluster_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(state, "LOCK_WAIT_S", 0.1)
+def test_two_commands_do_not_change_a_cluster_at_once(tmp_path: Path) -> None:
     with state.locked(tmp_path):
         with pytest.raises(PeerError, match="Another command has been changing the cluster"):
-            with state.locked(tmp_path):
+            with state.locked(tmp_path, wait_s=0.1):
                 pytest.fail("both hold it")
 
 
@@ -184,12 +181,11 @@ def test_a_folder_that_cannot_be_had_is_named(tmp_path: Path, place: str) -> Non
     ],
 )
 def test_a_master_that_does_not_come_up_is_one_sentence_and_leaves_nothing(
-    folder: Path, fake_spark: FakeSpark, monkeypatch: pytest.MonkeyPatch, script: str, text: str
+    folder: Path, fake_spark: FakeSpark, script: str, text: str
 ) -> None:
-    monkeypatch.setattr(local, "START_S", 0.4 if "sleep" in script else 10.0)
     fake_spark(script)
     with pytest.raises(PeerError, match=text) as caught:
-        LocalCluster.start(folder)
+        LocalCluster.start(folder, start_s=0.4 if "sleep" in script else 60.0)
     assert "\n" not in str(caught.value)
     assert LocalCluster(folder).stop() == 0
     with pytest.raises(PeerError, match="There is no cluster"):

@@ -19,16 +19,23 @@ from tests.unit.check.checked_steps import (
     tcp,
     whisper,
 )
-from wallaroo.plan.model import ExchangeEntry, Plan, SourceEntry, ToExchange, ToSinks
+from wallaroo.plan.model import (
+    ExchangeEntry,
+    Plan,
+    SourceEntry,
+    ToBranches,
+    ToExchange,
+    ToSinks,
+)
 
 
-def plan(pipeline: Any) -> Plan:
-    return wallaroo.build_application("app", pipeline).plan
+def plan(*pipelines: Any) -> Plan:
+    return wallaroo.build_application("app", *pipelines).plan
 
 
-def shape(pipeline: Any) -> list[str]:
+def shape(*pipelines: Any) -> list[str]:
     """One line a stage: level, steps, exit."""
-    made = plan(pipeline)
+    made = plan(*pipelines)
     return [
         f"{stage.level} {'+'.join(step.step_name for step in stage.steps) or '-'} "
         f"{leave(stage.exit)}"
@@ -36,9 +43,12 @@ def shape(pipeline: Any) -> list[str]:
     ]
 
 
-def leave(exit_: ToExchange | ToSinks) -> str:
+def leave(exit_: ToExchange | ToSinks | ToBranches) -> str:
     if isinstance(exit_, ToSinks):
         return f"sinks {','.join(map(str, exit_.sinks))}"
+    if isinstance(exit_, ToBranches):
+        by = f" by {exit_.split.step_name}" if exit_.split else ""
+        return f"branches {','.join(map(str, exit_.stages))}{by}"
     how = (
         "same key"
         if exit_.keeps_key
@@ -257,3 +267,90 @@ def test_plans_keep_the_invariants_of_the_model(pipeline: Any) -> None:
     assert sorted(
         stage.entry.source for stage in made.stages if isinstance(stage.entry, SourceEntry)
     ) == list(range(len(made.sources)))
+
+
+def is_short(event: str) -> bool:
+    return len(event) < 3
+
+
+def test_a_branch_is_two_stages_of_the_same_level() -> None:
+    short, long = tcp("in").to(shout).branch(is_short)
+
+    assert shape(short.to(whisper).to_sink(SINK), long.to_sink(SINK)) == [
+        "0 shout branches 1,2 by is_short",
+        "0 whisper sinks 0",
+        "0 - sinks 1",
+    ]
+
+
+def test_a_pipeline_that_goes_on_twice_after_its_key_by_is_shuffled_once() -> None:
+    keyed = tcp("in").key_by(first_letter)
+
+    assert shape(keyed.to(count).to_sink(SINK), keyed.to(count_again).to_sink(SINK)) == [
+        "0 - > 1 by first_letter raw",
+        "1 - branches 2,3",
+        "1 count sinks 0",
+        "1 count again sinks 1",
+    ]
+
+
+def test_what_is_merged_right_after_its_key_by_meets_the_other_side_in_one_shuffle() -> None:
+    keyed = tcp("a").key_by(first_letter)
+    merged = keyed.merge(tcp("b").key_by(last_letter)).to(count)
+
+    assert shape(merged.to_sink(SINK), keyed.to(count_again).to_sink(SINK)) == [
+        "0 - branches 1,2",
+        "0 - > 4 by first_letter",
+        "0 - > 5 by first_letter",
+        "0 - > 4 by last_letter raw",
+        "1 count sinks 0",
+        "1 count again sinks 1",
+    ]
+
+
+def test_sides_of_a_branch_that_meet_before_a_state_step_come_together_by_their_key() -> None:
+    short, long = tcp("in").key_by(first_letter).to(count).branch(is_short)
+
+    assert shape(short.merge(long.to(shout)).to(count_again).to_sink(SINK)) == [
+        "0 - > 1 by first_letter raw",
+        "1 count branches 2,3 by is_short",
+        "1 - > 4 by same key",
+        "1 shout > 4 by same key",
+        "2 count again sinks 0",
+    ]
+
+
+def test_steps_after_a_merge_of_both_sides_run_in_each() -> None:
+    short, long = tcp("in").branch(is_short)
+
+    assert shape(short.merge(long).to(shout).to_sink(SINK)) == [
+        "0 - branches 1,2 by is_short",
+        "0 shout sinks 0",
+        "0 shout sinks 0",
+    ]
+
+
+def test_a_key_by_is_left_out_only_if_no_way_on_needs_it() -> None:
+    keyed = tcp("in").key_by(first_letter)
+
+    assert plan(keyed.to(shout).to_sink(SINK), keyed.to(whisper).to_sink(SINK)).levels == 1
+    assert plan(keyed.to(shout).to_sink(SINK), keyed.to(count).to_sink(SINK)).levels == 2
+
+
+def test_pipelines_that_share_nothing_are_one_application() -> None:
+    first = tcp("a").to(shout).to_sink(SINK)
+    second = tcp("b").key_by(first_letter).to(count).to_sink(SINK)
+
+    assert shape(first, second) == [
+        "0 shout sinks 0",
+        "0 - > 2 by first_letter raw",
+        "1 count sinks 1",
+    ]
+
+
+def test_the_predicate_is_a_step_of_the_plan() -> None:
+    short, long = tcp("in").branch(is_short, name="short ones", on_error="skip")
+
+    made = plan(short.to_sink(SINK), long.to_sink(SINK))
+
+    assert [step.step_name for step in made.steps] == ["decode", "short ones", "encode"]

@@ -120,9 +120,10 @@ def test_a_run_whose_blocks_go_through_files_gives_the_same(
     def run(job: Any, level: int, index: int, records: list[Any]) -> Iterator[Any]:
         filed.extend(record for record in records if isinstance(record[1], Filed))
         given: list[Any] = records if level else STARTED_WITH
-        yield from through_files(str(blocks), run_level, job, level, index, given)
+        yield from through_files(
+            str(blocks), run_level, job, level, index, given, filed_bytes_min=0
+        )
 
-    monkeypatch.setattr(block_files, "FILED_BYTES_MIN", 0)
     monkeypatch.setattr(in_process, "run_level", run)
     source = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(tmp_path / "in.txt"), text))
     sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", encoder=line)

@@ -39,6 +39,20 @@ def test_what_cannot_be_smaller_passes(source: str) -> None:
     assert not list(check_structure.complaints("m", ast.parse(source)))
 
 
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ('monkeypatch.setattr(module, "POLL_S", 0)', 1),
+        ('patch.setattr("wallaroo.module.POLL_S", 0)', 1),
+        ('patch.setattr(os, "fsync", fail)', 0),
+        ('patch.setattr("wallaroo.module.os.fsync", fail)', 0),
+        ('monkeypatch.setattr(module, "StateAt", Racing)', 0),
+    ],
+)
+def test_a_constant_that_a_test_replaces_is_to_be_a_parameter(source: str, count: int) -> None:
+    assert len(list(check_structure.replaced_constants("m", ast.parse(source)))) == count
+
+
 def test_folders_of_tests_have_a_namesake(tmp_path: Path) -> None:
     for part in ("src/wallaroo/engine", "tests/unit/engine", "tests/unit/motor"):
         (tmp_path / part).mkdir(parents=True)

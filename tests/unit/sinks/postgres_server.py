@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 START_SECONDS_MAX = 30.0
@@ -80,7 +81,7 @@ class Server:
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
-                return psycopg.connect(self.dsn, connect_timeout=2).close()
+                return psycopg.connect(self.dsn, connect_timeout=10).close()
             except psycopg.OperationalError:
                 assert self._process.poll() is None, (self.folder / "server.log").read_text()
                 assert time.monotonic() < deadline, "the server does not start"
@@ -94,6 +95,12 @@ class Server:
             self._process.send_signal(how)
             self._process.wait(START_SECONDS_MAX)
             self._process = None
+
+    def pids(self) -> list[int]:
+        """The server's process, and those of its connections."""
+        assert self._process is not None
+        server = psutil.Process(self._process.pid)
+        return [process.pid for process in (server, *server.children())]
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         """Run one statement in a connection of its own; return its rows."""

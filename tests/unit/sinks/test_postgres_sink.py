@@ -25,7 +25,8 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks import PostgresSinkConfig
 from wallaroo.sinks.interface import SinkCommitter
-from wallaroo.sinks.postgres import table as postgres_table
+from wallaroo.sinks.postgres.committer import open_committer
+from wallaroo.sinks.postgres.rows import Target
 
 ROOT = Path(__file__).parents[3]
 BATCHES = 5
@@ -283,11 +284,11 @@ def test_aborted_and_forgotten_output_never_comes_and_leaves_no_file(place: Plac
     assert list(place.staging.glob("*.out")) == []
 
 
-def test_the_ledger_keeps_the_last_batches_only(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgres_table, "LEDGER_BATCHES_KEPT", 3)
-    committer = place.opened()
+def test_the_ledger_keeps_the_last_batches_only(place: Place) -> None:
+    columns = ("key", "value")
+    target = Target(place.server.dsn, place.table, columns, place.ledger, "s", ledger_batches=3)
+    committer = open_committer(target, place.staging, True)
+    committer.recover(history_to(), [])
     for batch in range(8):
         committer.commit(commit_of(batch), place.staged(batch))
     committer.close(DRAIN_SECONDS)

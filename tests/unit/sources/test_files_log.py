@@ -5,7 +5,6 @@ change.
 from __future__ import annotations
 
 import gzip
-import io
 import pickle
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -15,8 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.unit.serdes.orders import Item
 from tests.unit.sources.own import copying
@@ -27,26 +24,10 @@ from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Csv, Json, row_decoder
 from wallaroo.sources import FilesSourceConfig, LogContext, Position
 from wallaroo.sources.files.log import PIECE_BYTES_MIN
-from wallaroo.sources.files.reading import lines
 from wallaroo.sources.log import SourceLog
 
 Eventually = Callable[..., None]
 LINES = 5000
-
-
-@given(st.binary(max_size=60).map(lambda raw: raw.replace(b"\r", b"\n")), st.data())
-@settings(deadline=None, max_examples=60)
-def test_any_cut_of_a_file_gives_each_line_once(content: bytes, data: st.DataObject) -> None:
-    size = len(content)
-    cuts = sorted({0, size, *data.draw(st.lists(st.integers(0, size), max_size=5))})
-    got = [
-        line
-        for low, high in pairwise(cuts)
-        for block in lines(io.BytesIO(content), low, high)
-        for line in block
-    ]
-    expected = content.split(b"\n")
-    assert got == (expected[:-1] if expected[-1] == b"" else expected)
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Json
 from wallaroo.sources import HTTPSourceConfig
-from wallaroo.sources.http import server as http_server
+from wallaroo.sources.http.server import Endpoint, serve
+from wallaroo.sources.inbox import Inbox
 
 Eventually = Callable[..., None]
 TOKEN = "a token"
@@ -93,11 +94,16 @@ def test_the_answer_comes_when_everything_is_stored(feed: tuple[Any, int]) -> No
     assert answers == [204]
 
 
-def test_what_is_not_stored_in_time_is_to_be_sent_again(
-    feed: tuple[Any, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_server, "STORED_S_MAX", 0.05)
-    assert post(feed[1], b'"a"') == 503
+def test_what_is_not_stored_in_time_is_to_be_sent_again(eventually: Eventually) -> None:
+    (port,) = free_ports(1)
+    endpoint = Endpoint("hooks", "/hook", TOKEN, max_size=1000, is_lines=True, stored_s=0.05)
+    inbox = Inbox()
+    server = threading.Thread(
+        target=serve, args=(("127.0.0.1", port), endpoint, inbox, None), daemon=True
+    )
+    server.start()
+    eventually(lambda: _answers(port), "it listens", 60)
+    assert post(port, b'"a"') == 503
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from wallaroo.spark.heartbeat import Heartbeat
 from wallaroo.spark.planner import COMMAND, Planner
-from wallaroo.spark.pulse import Pulse
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_process_that_is_no_planner_is_never_killed(tmp_path: Path) -> None:
 
 def test_before_its_first_sign_nothing_is_gone(tmp_path: Path) -> None:
     assert not Planner(tmp_path / "planner").is_gone
-    pulse = Pulse(tmp_path / "planner")
+    heartbeat = Heartbeat(tmp_path / "planner")
     assert not (tmp_path / "planner").exists()
-    pulse.beat()
+    heartbeat.beat()
     assert (tmp_path / "planner").read_text() == str(os.getpid())

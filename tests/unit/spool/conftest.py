@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from wallaroo.ingress.process import Feeders
+from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.range_server import client as remote_module
 from wallaroo.range_server.client import RemoteSpool
 from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of
@@ -25,7 +25,7 @@ class Served:
 
     def __init__(self, root: Path):
         self.root, self.feeders, self.log = root, Feeders(), list[str]()
-        self.feeders.start([], root, log=self.log.append, serve_on="127.0.0.1")
+        self.feeders.start([], root, Feeding(log=self.log.append, serve_on="127.0.0.1"))
         assert self.feeders.range_address is not None
         self.address, self.secret = self.feeders.range_address, self.feeders.range_secret
         self._sources = 0
@@ -68,10 +68,11 @@ class Served:
     ) -> RemoteSpool:
         return RemoteSpool(address or self.address, self.secret, source, **limits)
 
-    def both(self, source: str, start: Boundary, end: Boundary) -> tuple[list[Chunk], list[Chunk]]:
-        return list(self.local(source).chunks(start, end)), list(
-            self.remote(source).chunks(start, end)
-        )
+    def both(
+        self, source: str, start: Boundary, end: Boundary, **limits: Any
+    ) -> tuple[list[Chunk], list[Chunk]]:
+        remote = self.remote(source, **limits)
+        return list(self.local(source).chunks(start, end)), list(remote.chunks(start, end))
 
 
 @pytest.fixture(scope="module")

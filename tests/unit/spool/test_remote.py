@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.unit.spool.conftest import Impostor, Proxy, Served
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.range_server import client as remote_module
-from wallaroo.range_server.client import RemoteSpool
+from wallaroo.range_server.client import WINDOW_BYTES, RemoteSpool
 from wallaroo.range_server.wire import ANSWER, MAGIC, OK, SERVER_HELLO, VERSION
 from wallaroo.spool import Boundary, SpoolWriter, write_tail
 from wallaroo.spool.format import CHUNK_HEADER
@@ -44,18 +44,16 @@ def test_any_range_is_what_a_local_reader_reads(
 ) -> None:
     source, boundaries = served.fill(sizes, segment_bytes_max)
     start, end = (boundaries[min(at, len(sizes))] for at in sorted(ends))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(remote_module, "WINDOW_BYTES", window_bytes)
-        local, remote = served.both(source, start, end)
+    local, remote = served.both(source, start, end, window_bytes=window_bytes)
     assert remote == local
     assert sum(chunk.events for chunk in remote) == end.events - start.events
 
 
 def test_a_chunk_larger_than_a_window_is_read_whole(served: Served) -> None:
-    source, boundaries = served.fill([10, 3 * remote_module.WINDOW_BYTES, 10])
+    source, boundaries = served.fill([10, 3 * WINDOW_BYTES, 10])
     local, remote = served.both(source, BEGIN, boundaries[-1])
     assert remote == local
-    assert [len(chunk.frames) for chunk in remote] == [10, 3 * remote_module.WINDOW_BYTES, 10]
+    assert [len(chunk.frames) for chunk in remote] == [10, 3 * WINDOW_BYTES, 10]
 
 
 def test_any_source_name_is_found(served: Served) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.maintenance.check_log import read_commits
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.commits import Commit, CommitLog, SnapshotRef
+from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
 from wallaroo.tuning import Tuning
 
 ONE = (SnapshotRef("snapshots/1", 0, 1, 1, 10, "d"),)
@@ -233,3 +234,41 @@ def test_a_crash_before_an_unfinished_record_is_cut_off_leaves_it_to_the_next_st
 
     open_checkpoint(checkpoint.root, is_durable=True).release()
     assert run_of(checkpoint).read_bytes() == whole
+
+
+def test_files_of_old_commits_are_kept_and_their_commits_read_once(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retained or not: without snapshots all deltas are needed."""
+    keeper = Housekeeping(
+        checkpoint, 2, 1, is_frequent=True, tuning=Tuning(sweep_every=1, sweep_s=0.0)
+    )
+    files = [f"deltas/{batch}.0.0.a.delta" for batch in range(4)]
+    for batch, file in enumerate(files):
+        checkpoint.storage.publish(file, b"")
+        made = replace(commit(checkpoint, batch), deltas=(DeltaRef(file, 0, 2, 0, 0),))
+        checkpoint.commits.publish(made)
+        monkeypatch.setattr(checkpoint.commits, "_in_a_run", pytest.fail)
+        keeper.committed(made)
+
+    assert checkpoint.storage.names("deltas") == [file.removeprefix("deltas/") for file in files]
+    assert checkpoint.commits.delta_files(3) == {files[3]}
+
+
+def test_a_commit_is_found_without_reading_other_runs(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that begins again needs the newest of many."""
+    checkpoint.commits.append_from_here(run_bytes_max=1)
+    publish(checkpoint, *range(6))
+    read: list[str] = []
+    whole = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or whole(path))
+
+    log = CommitLog(checkpoint.storage)
+    assert [log.read(batch).id for batch in (5, 3)] == ["id 5", "id 3"]
+
+    assert [name for name in read if name.endswith(".run")] == [
+        f"{5:020d}.run",
+        f"{3:020d}.run",
+    ]

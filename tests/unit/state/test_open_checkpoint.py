@@ -42,7 +42,7 @@ def hold(root: Path) -> subprocess.Popen[str]:
 
 def end(holder: subprocess.Popen[str], with_signal: signal.Signals) -> None:
     holder.send_signal(with_signal)
-    holder.wait(timeout=10)
+    holder.wait(timeout=60)
     for pipe in (holder.stdin, holder.stdout):
         assert pipe is not None
         pipe.close()

@@ -93,7 +93,7 @@ def test_a_view_that_a_process_has_open_is_never_removed(tmp_path: Path) -> None
         assert held.exists()
     finally:
         holder.kill()
-        holder.wait(timeout=10)
+        holder.wait(timeout=60)
         holder.stdin.close()
         holder.stdout.close()
 

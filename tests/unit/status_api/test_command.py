@@ -210,7 +210,7 @@ def stranger(says: bytes) -> Iterator[str]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{listening.getsockname()[1]}"
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import wallaroo
 from tests.unit.dashboard.fakes import BusyRun
 from tests.unit.inspection.conftest import Book
 from tests.unit.status_api.conftest import Start
@@ -103,7 +104,7 @@ def test_history_is_served_by_span(start: Start) -> None:
 
 
 def test_the_stream_sends_a_message_a_second_though_nothing_flows(start: Start) -> None:
-    connection = http.client.HTTPConnection(*start().address, timeout=10)
+    connection = http.client.HTTPConnection(*start().address, timeout=60)
     connection.request("GET", "/stream")
     reply = connection.getresponse()
     assert reply.headers["Content-Type"] == "text/event-stream"
@@ -121,7 +122,7 @@ def test_streams_leave_room_for_queries(start: Start, eventually: Any) -> None:
     address = start().address
     streams = []
     for _ in range(STREAMS_MAX):
-        connection = http.client.HTTPConnection(*address, timeout=10)
+        connection = http.client.HTTPConnection(*address, timeout=60)
         connection.request("GET", "/stream")
         streams.append((connection, connection.getresponse()))
     assert get(address, "/stream")[0] == 503
@@ -133,7 +134,7 @@ def test_streams_leave_room_for_queries(start: Start, eventually: Any) -> None:
 
 
 def is_streaming(address: tuple[str, int]) -> bool:
-    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection = http.client.HTTPConnection(*address, timeout=60)
     try:
         connection.request("GET", "/stream")
         return connection.getresponse().status == 200
@@ -143,7 +144,7 @@ def is_streaming(address: tuple[str, int]) -> bool:
 
 def test_closing_the_server_ends_the_streams(start: Start) -> None:
     server = start()
-    connection = http.client.HTTPConnection(*server.address, timeout=10)
+    connection = http.client.HTTPConnection(*server.address, timeout=60)
     connection.request("GET", "/stream")
     reply = connection.getresponse()
     reply.readline()
@@ -202,6 +203,36 @@ def test_an_object_is_shown_after_each_commit_that_changed_it(book: Book, start:
 
 def test_before_the_first_commit_there_is_no_object(start: Start) -> None:
     assert get(start().address, "/state-object?key=the")[1]["versions"] == []
+
+
+def is_the(word: str) -> bool:
+    return word == "the"
+
+
+def test_the_graph_of_a_stream_that_parts_has_a_node_with_two_ways_on() -> None:
+    lines = wallaroo.source("in", wallaroo.FileSourceConfig("in", "in.txt"))
+    yes, no = lines.branch(is_the)
+    sink = wallaroo.StdoutSinkConfig()
+    parted = wallaroo.build_application("p", yes.map(str).to_sink(sink), no.to_sink(sink))
+
+    graph = graph_of(parted.plan)
+
+    assert [(node["id"], node["name"], node["place"]) for node in graph["nodes"]] == [
+        ("source:0", "in", 0),
+        ("step:0:1", "is_the", 1),
+        ("step:1:1", "str", 1),
+        ("sink:0", "stdout", 0),
+        ("sink:1", "stdout-2", 0),
+    ]
+    edges = {(edge["from"], edge["to"]): edge for edge in graph["edges"]}
+    assert [*edges] == [
+        ("source:0", "step:0:1"),
+        ("step:0:1", "step:1:1"),
+        ("step:0:1", "sink:1"),
+        ("step:1:1", "sink:0"),
+    ]
+    assert edges["step:0:1", "step:1:1"]["key"] == "true"
+    assert edges["step:0:1", "sink:1"]["key"] == "false"
 
 
 def test_every_edge_of_the_graph_connects_nodes(start: Start) -> None:

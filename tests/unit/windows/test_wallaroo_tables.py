@@ -8,10 +8,14 @@ Wallaroo's first window starts: windows before it are ours alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from wallaroo.engine.partition_times import SourceHeard
+from wallaroo.engine.watermarks import BatchTime, Watermarks, after_batch
+from wallaroo.plan.model import SourceTime
 from wallaroo.windows.aggregation import Aggregation
 from wallaroo.windows.machine import WindowMachine
 from wallaroo.windows.spec import (
@@ -332,3 +336,89 @@ def test_windows_can_be_stacked() -> None:
     for result in first.end():
         second.put("HELO", result.value[1], result.time)
     assert [each.value for each in second.end()] == [(6 * S, 24)]
+
+
+def after(before: Watermarks, now_s: int, idle_after_s: int, **heard: int) -> Watermarks:
+    """The watermarks after a batch at a reading of the clock; each partition says one watermark."""
+    sources = (("in", SourceTime(0, idle_after_s * S, False)),)
+    seen = {0: SourceHeard({name: mark * S for name, mark in heard.items()})} if heard else {}
+    time = BatchTime(before, now_s * S)
+    return after_batch(time, sources, {0: seen} if seen else {})
+
+
+def test_the_watermark_is_the_least_of_what_is_upstream_and_not_silent() -> None:
+    """W17: upstream workers are partitions here, its threshold of 100 s is ``idle_after``."""
+    marks = Watermarks()
+    found = []
+    for now_s, heard in (
+        (210, {"u1": 10}),
+        (220, {"u3": 5}),
+        (230, {"u2": 15}),
+        (235, {"u3": 16}),
+        (240, {"u1": 20}),
+        (331, {}),
+        (336, {"u2": 25}),
+        (340, {"u3": 21}),
+        (341, {}),
+        (343, {}),
+    ):
+        marks = after(marks, now_s, 100, **heard)
+        found.append(marks.watermark_ns // S)
+    assert found == [10, 10, 10, 10, 15, 16, 20, 21, 21, 21]
+
+
+def test_when_all_upstream_is_silent_time_runs_on_with_the_clock() -> None:
+    """W17's timeout; there it is the greatest number at once, here nothing is late for good."""
+    marks = after(Watermarks(), 2, 10, u1=1)
+    assert marks.watermark_ns == S
+    assert after(marks, 11, 10).watermark_ns == S
+    assert after(marks, 14, 10).watermark_ns == 3 * S  # silent for 2 s since it is idle
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 1999, 2000, 3000, 8999, 15_000, 99_999, 910_000])
+def test_an_event_however_far_ahead_is_one_pane(ahead_ms: int) -> None:
+    """W18: Wallaroo's array grew by up to 456 panes; a pane without events is nothing here."""
+    machine = WindowMachine(spec(10, 2, 1), Total())
+    machine.put("a", 1, 100 * S)
+    machine.commit()
+    before = len(machine.entries.packed["a"])
+    machine.put("a", 2, 112 * S + ahead_ms * 1_000_000)
+    machine.commit()
+    assert len(machine.entries.packed["a"]) == before + 1
+    sums = [each.value[1] for each in machine.end()]
+    assert sums.count(1) == sums.count(2) == 5  # each in the five windows of its pane
+
+
+DETECTED: dict[str, tuple[Any, int]] = {  # in how many windows a value is at most
+    "tumbling": (RangeWindowSpec(50, 50), 1),
+    "sliding": (RangeWindowSpec(50, 25), 2),
+    "counting": (CountWindowSpec(50), 1),
+}
+
+
+@pytest.mark.parametrize("kind", DETECTED)
+@pytest.mark.parametrize("pace", [1, 3, 7])
+def test_the_window_detector_finds_nothing(kind: str, pace: int) -> None:
+    """W19: values 1 to 100 of two keys, in batches."""
+    spec_, most = DETECTED[kind]
+    machine = WindowMachine(spec_, Collect())
+    results: dict[str, list[list[int]]] = {"a": [], "b": []}
+
+    def take(found: list[Any]) -> None:
+        for each in found:
+            results[each.key].append(each.value)
+
+    for value in range(1, 101):
+        for key in "ab":
+            machine.put(key, value, value * pace)
+        take(machine.advance(value * pace))
+        machine.commit()
+    take(machine.end())
+    for windows in results.values():
+        assert all(window == sorted(window) for window in windows)
+        values = [value for window in windows for value in window]
+        assert all(value <= before + 1 for before, value in pairwise(values))  # on by one, or back
+        assert set().union(*windows) == set(range(1, 101))  # no gaps
+        for pair in pairwise(windows):
+            together = [value for window in pair for value in window]
+            assert max(map(together.count, together)) <= most

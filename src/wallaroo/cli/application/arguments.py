@@ -21,8 +21,7 @@ MODULES_MAX = 200  # beside the application that are searched for its options
 
 EPILOG = (
     "Every other option after APP, such as --in and --out, goes to the application's "
-    "application_setup(args); "
-    "after a '--' everything does."
+    "application_setup(args); after a '--' everything does."
 )
 
 AddOptions = Callable[[argparse.ArgumentParser], None]

@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from wallaroo.api.application import Application, dead_letters_come_later
+from wallaroo.api.application import Application
+from wallaroo.api.building import dead_letters_come_later
 from wallaroo.cli.application.hints import hint_for
 from wallaroo.errors import PipelineError, Problem, WallarooError
 from wallaroo.user_frames import user_frames

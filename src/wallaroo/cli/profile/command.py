@@ -42,9 +42,8 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
         help="show where an application's time and memory go",
         description=(
-            "Show each step's share of the time, rates, shuffled bytes, "
-            "the keys that take most, and "
-            "memory by process: of a running application, or of one that is run for that."
+            "Show each step's share of the time, rates, shuffled bytes, the keys that take most, "
+            "and memory by process: of a running application, or of one that is run for that."
         ),
         epilog="After APP, options of `wallaroo run` and of the application may follow.",
     )
@@ -168,9 +167,8 @@ def _started(run: subprocess.Popen[bytes]) -> Target:
     while time.monotonic() < deadline:
         if run.poll() is not None:
             raise PeerError(
-                "the application ended before it could be looked at. Give it "
-                "more input, or profile "
-                "it while it runs."
+                "the application ended before it could be looked at. Give it more input, or "
+                "profile it while it runs."
             )
         for presence in running():
             target = as_target(presence)

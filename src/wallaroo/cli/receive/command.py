@@ -20,10 +20,9 @@ from wallaroo.cli.kafka_address import (
     add_kafka_options,
     is_kafka,
     kafka_address,
-    missing_client,
 )
 from wallaroo.cli.receive.receiver import FORMS, Receiver, Totals, parse_address
-from wallaroo.errors import WallarooError
+from wallaroo.errors import WallarooError, missing_library
 
 OUT_BUFFER_BYTES = 1 << 20
 FLUSH_SECONDS = 0.2  # how long printed output may stay in the buffer
@@ -91,8 +90,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help=(
             "raw, with --out: append to FILE and report to a sink with resume=True where to "
-            "continue; "
-            "exactly once"
+            "continue; exactly once"
         ),
     )
     parser.set_defaults(handler=main)
@@ -136,7 +134,7 @@ def _receive_records(args: argparse.Namespace) -> int:
         # it imports confluent-kafka, which is optional
         from wallaroo.cli.receive.kafka import TopicReader, receive_records
     except ImportError as error:
-        raise missing_client(error) from error
+        raise missing_library("Kafka", "confluent-kafka", "kafka", error, "here") from error
     totals = Totals()
     is_complete = False
     with _output(args) as out, contextlib.suppress(KeyboardInterrupt):

@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import BinaryIO
@@ -89,6 +89,61 @@ class _Peer:
     buffer: bytearray = field(default_factory=bytearray)
 
 
+class Kept:
+    """What was received: written to ``out``, and kept where that is wanted."""
+
+    def __init__(self, out: BinaryIO | None, is_keeping: bool):
+        self.payloads: list[bytes] = []
+        self.timestamps: list[tuple[int, int]] = []
+        self._out = out
+        self._is_keeping = is_keeping
+
+    def take(self, pieces: Sequence[bytes | memoryview], end: bytes) -> None:
+        """Take messages, or raw bytes; ``end`` is written after each."""
+        if self._is_keeping:
+            self.payloads.extend(map(bytes, pieces))
+        if self._out is not None and pieces:
+            self._out.write(end.join(pieces) + end)
+
+    def note(self, now_ns: int, count: int) -> None:
+        """Note when so many were there."""
+        if self._is_keeping:
+            self.timestamps.append((now_ns, count))
+
+    def save(self) -> None:
+        """Have everything on disk."""
+        if self._out is not None:
+            self._out.flush()
+            os.fsync(self._out.fileno())
+
+
+class ResumePoint:
+    """How many bytes a receiver has, and how many of them are on disk and reported."""
+
+    def __init__(self, kept: Kept, has: int):
+        self.has = has
+        self._kept = kept
+        self._acked = has
+        self._ack_at = 0.0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something to report."""
+        return self._acked < self.has
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to report it now."""
+        return self.is_behind and time.monotonic() >= self._ack_at
+
+    def save(self) -> bytes:
+        """Have everything on disk; return what is reported to senders."""
+        self._kept.save()
+        self._acked = self.has
+        self._ack_at = time.monotonic() + ACK_SECONDS
+        return OFFSET.pack(self.has)
+
+
 class Receiver:
     """Accepts any number of connections and takes what they send.
 
@@ -120,15 +175,9 @@ class Receiver:
             "frames": frame_cutter(header_length, length_fmt),
         }
         self._cut = cutters[form]
-        self._out = out
-        self._is_keeping = is_keeping
-        self._is_resuming = is_resuming
-        self._has = resume_at
-        self._acked = resume_at
-        self._ack_at = 0.0
+        self._kept = Kept(out, is_keeping)
+        self._resume = ResumePoint(self._kept, resume_at) if is_resuming else None
         self.totals = Totals()
-        self.payloads: list[bytes] = []
-        self.timestamps: list[tuple[int, int]] = []
         self.error: OSError | None = None  # of writing to ``out``; the receiver has stopped
         self._progress = threading.Condition()
         self._is_closing = False
@@ -136,6 +185,16 @@ class Receiver:
         self._listener = self._listening(host, port)
         self._wake, self._waker = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="receiver", daemon=True)
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """What was kept."""
+        return self._kept.payloads
+
+    @property
+    def timestamps(self) -> list[tuple[int, int]]:
+        """When it came."""
+        return self._kept.timestamps
 
     @property
     def address(self) -> tuple[str, int]:
@@ -211,17 +270,16 @@ class Receiver:
         scratch = bytearray(CHUNK_BYTES)
         try:
             while not self._is_closing:
-                for key, _ in self._selector.select(
-                    ACK_SECONDS if self._acked < self._has else None
-                ):
+                is_behind = self._resume is not None and self._resume.is_behind
+                for key, _ in self._selector.select(ACK_SECONDS if is_behind else None):
                     if key.fileobj is self._listener:
                         self._accept()
                     elif (
                         isinstance(key.data, _Peer) and key.data.sock.fileno() >= 0
                     ):  # not dropped a moment ago for a newer one
                         self._receive(key.data, scratch)
-                if self._is_resuming:
-                    self._ack()
+                if self._resume is not None and self._resume.is_due:
+                    self._report(self._resume.save())
         except OSError as error:
             with self._progress:
                 self.error = error
@@ -235,13 +293,11 @@ class Receiver:
     def _accept(self) -> None:
         sock, _ = self._listener.accept()
         sock.setblocking(False)
-        if self._is_resuming:
+        if self._resume is not None:
             # the sender starts again from what is here; what is under way comes again
             for older in self._peers():
                 self._drop(older)
-            self._save()
-            self._acked = self._has
-            sock.send(GREETING + OFFSET.pack(self._has))
+            sock.send(GREETING + self._resume.save())
         self.totals.connections += 1
         self._selector.register(sock, selectors.EVENT_READ, _Peer(sock))
 
@@ -258,28 +314,22 @@ class Receiver:
         now = time.time_ns()
         messages = 0
         if self._cut is None:
-            self._has += size
-            self._take([memoryview(scratch)[:size]], b"")
+            if self._resume is not None:
+                self._resume.has += size
+            self._kept.take([memoryview(scratch)[:size]], b"")
         else:
             peer.buffer += memoryview(scratch)[:size]
             cut = self._cut(peer.buffer)
             messages = len(cut)
-            self._take(cut, b"\n")
+            self._kept.take(cut, b"\n")
         with self._progress:
             totals = self.totals
             totals.bytes += size
             totals.messages += messages
             totals.first_ns = totals.first_ns or now
             totals.last_ns = now
-            if self._is_keeping:
-                self.timestamps.append((now, self.count))
+            self._kept.note(now, self.count)
             self._progress.notify_all()
-
-    def _take(self, pieces: list[bytes] | list[memoryview], end: bytes) -> None:
-        if self._is_keeping:
-            self.payloads.extend(map(bytes, pieces))
-        if self._out is not None and pieces:
-            self._out.write(end.join(pieces) + end)
 
     def _drop(self, peer: _Peer) -> None:
         self._selector.unregister(peer.sock)
@@ -287,22 +337,10 @@ class Receiver:
         if peer.buffer:
             self.totals.cut_off += 1
 
-    # -- resuming ---------------------------------------------------------------------------------
-
-    def _save(self) -> None:
-        if self._out is not None:
-            self._out.flush()
-            os.fsync(self._out.fileno())
-
-    def _ack(self) -> None:
-        if self._acked == self._has or time.monotonic() < self._ack_at:
-            return
-        self._save()
-        self._acked = self._has
-        self._ack_at = time.monotonic() + ACK_SECONDS
+    def _report(self, offset: bytes) -> None:
         for peer in self._peers():
             with contextlib.suppress(OSError):  # a dead connection is noticed by its next read
-                peer.sock.send(OFFSET.pack(self._has))
+                peer.sock.send(offset)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -67,6 +67,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="how long a batch should take (default: %(default)s)",
     )
     add(
+        "--speed",
+        type=_speed,
+        metavar="FACTOR",
+        help=(
+            "replay recorded input by its event times: 1x as it came, 10x ten times as fast "
+            "(default: as fast as it can be read)"
+        ),
+    )
+    add(
         "--latency",
         choices=("normal", "low"),
         default="normal",
@@ -175,6 +184,16 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _speed(text: str) -> float:
+    try:
+        speed = float(text.removesuffix("x"))
+    except ValueError:
+        speed = 0.0
+    if not (speed > 0 and math.isfinite(speed)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no speed: give 1x, 10x, 0.5x or the like")
+    return speed
+
+
 def _tls(certificate: str | None, key: str | None, options: str) -> TLS | None:
     if (certificate is None) != (key is None):
         problem = Problem("wallaroo run", "", f"{options} belong together.", "Give both.")
@@ -190,6 +209,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         is_fresh=options.fresh,
         tasks=options.tasks,
         batch_time_s=options.batch_time,
+        speed=options.speed,
         latency=options.latency,
         log_level=options.log_level,
         app_log_level=options.app_log_level,

@@ -83,7 +83,9 @@ def run_with(start: Start, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def execute(start: Callable[[], RunHandle], options: argparse.Namespace) -> None:
+def execute(
+    start: Callable[[], RunHandle], options: argparse.Namespace, poll_s: float = POLL_S
+) -> None:
     """Start, watch, say how it ended; raise what the run failed with."""
     view = choose_view(options.quiet, not options.no_live)
     with log_on_stderr(options.quiet), StopSignals(view.abandon) as signals:
@@ -91,7 +93,7 @@ def execute(start: Callable[[], RunHandle], options: argparse.Namespace) -> None
             print(_beginning(options), file=sys.stderr, flush=True)
         handle = start()
         with view:
-            status = watch(handle, view, signals)
+            status = watch(handle, view, signals, poll_s)
         if not options.quiet:
             print(summary(status), file=sys.stderr, flush=True)
     try:
@@ -129,14 +131,14 @@ def log_on_stderr(is_quiet: bool) -> Iterator[None]:
         log.propagate = is_propagating
 
 
-def watch(handle: RunHandle, view: View, signals: StopSignals) -> RunStatus:
+def watch(handle: RunHandle, view: View, signals: StopSignals, poll_s: float = POLL_S) -> RunStatus:
     """Show the run from its start until it ends, asking it to stop after the first signal; return
     its last status.
     """
     is_asked = False
     phases = Phases(view.say)
     try:
-        while not handle.wait(STARTING_POLL_S if phases.is_starting else POLL_S):
+        while not handle.wait(STARTING_POLL_S if phases.is_starting else poll_s):
             signals.install()  # again: Spark puts a SIGINT handler of its own in place
             status = handle.status()
             phases.look(status)

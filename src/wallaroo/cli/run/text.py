@@ -289,8 +289,7 @@ def log_line(status: RunStatus) -> str:
         f"{status.outputs_per_s:,.0f}/s",
         f"backlog {events:,} events ({size(size_bytes)})",
         f"{counted(status.batches, 'batch', 'batches')}, last {milliseconds(status.batch_ms)}, "
-        f"median "
-        f"{milliseconds(status.batch_ms_median)}",
+        f"median {milliseconds(status.batch_ms_median)}",
     ]
     facts += [
         f"latency of {seen.pipeline} p50 {milliseconds(seen.p50_ms)}, p99 "

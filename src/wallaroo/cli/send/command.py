@@ -15,7 +15,6 @@ from wallaroo.cli.kafka_address import (
     add_kafka_options,
     is_kafka,
     kafka_address,
-    missing_client,
 )
 from wallaroo.cli.send.acknowledged import send_acknowledged
 from wallaroo.cli.send.sending import (
@@ -31,7 +30,7 @@ from wallaroo.cli.send.sending import (
     of_numbers,
     send,
 )
-from wallaroo.errors import PeerError, WallarooError
+from wallaroo.errors import PeerError, WallarooError, missing_library
 from wallaroo.framing import Framing, line_framing
 
 RATE_S_MIN = 0.01  # a shorter time gives no rate worth printing
@@ -171,7 +170,7 @@ def _send_records(
         # it imports confluent-kafka, which is optional
         from wallaroo.cli.send.kafka import send_records
     except ImportError as error:
-        raise missing_client(error) from error
+        raise missing_library("Kafka", "confluent-kafka", "kafka", error, "here") from error
     overhead = _framing(args).overhead
     return send_records(topic, blocks, overhead, options, separator=args.key_separator)
 

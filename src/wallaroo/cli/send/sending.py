@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from wallaroo.errors import PeerError
 from wallaroo.framing import FrameError, Framing, frame_splitter, framer
+from wallaroo.lines import split_lines
 
 SLICE_BYTES = 256 * 1024  # per send, where no batch size is asked for
 TICK_S = 0.01  # between sends, where a rate and no batch size is asked for
@@ -58,10 +59,7 @@ def of_lines(content: bytes, *, keeps_empty: bool = False, framing: Framing = U3
     r"""Make a frame of each line, without its ``\n`` or ``\r\n``; empty lines are left out unless
     kept.
     """
-    lines = content.split(b"\n")
-    if lines and not lines[-1]:
-        lines.pop()
-    lines = [line[:-1] if line.endswith(b"\r") else line for line in lines]
+    lines = split_lines(content)
     return of_payloads(lines if keeps_empty else [line for line in lines if line], framing)
 
 

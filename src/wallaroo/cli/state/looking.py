@@ -282,9 +282,8 @@ def _showing(app: str | None) -> Show:
         except Exception as error:
             raise CheckpointError(
                 f"state of key {entry.key!r} in step '{entry.step}' cannot be read with {app}: "
-                f"{type(error).__name__}: {error}. "
-                f"Give the application that wrote it, or leave --app away to see it as it is "
-                f"stored."
+                f"{type(error).__name__}: {error}. Give the application that wrote it, or leave "
+                "--app away to see it as it is stored."
             ) from error
 
     return showing

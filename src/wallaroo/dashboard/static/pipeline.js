@@ -134,7 +134,8 @@ export class Pipeline {
     for (const { edge, label } of this.labels) {
       const rate = edge.kind === "shuffle" ? rates.edge(edge.stage, edge.after)
         : edge.kind === "direct" ? rates.stepEvents(edge.stage, edge.place) : null;
-      label.textContent = rate === null ? "" : `${count(rate)}/s`;
+      const side = edge.kind === "direct" && edge.key ? `${edge.key}: ` : "";
+      label.textContent = rate === null ? side : `${side}${count(rate)}/s`;
     }
   }
 

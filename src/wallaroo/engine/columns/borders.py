@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wallaroo.plan.model import Plan, SourceEntry, Stage, ToExchange
+from wallaroo.plan.model import BranchEntry, Plan, SourceEntry, Stage, ToBranches, ToExchange
 from wallaroo.steps import Step
 
 # rows of a block that is made of events, unless a step says less: what a call costs is then small
@@ -65,7 +65,7 @@ def flow_of(plan: Plan, stage: Stage) -> Flow:
     """
     wanted = _wanted_at_exit(plan, stage)
     begins = _begins_with_blocks(plan, stage, wanted)
-    has_keys = not isinstance(stage.entry, SourceEntry)
+    has_keys = plan.source_of(stage) is None
     is_block = begins
     steps: list[Step] = []
     for step in stage.steps:
@@ -88,6 +88,8 @@ def _border(is_block: bool, has_keys: bool, following: Step | None) -> Step:
 def _begins_with_blocks(plan: Plan, stage: Stage, wanted: bool | None) -> bool:
     if isinstance(stage.entry, SourceEntry):
         return plan.sources[stage.entry.source].decoder.takes_blocks
+    if isinstance(stage.entry, BranchEntry):
+        return False  # events, of which each branch makes blocks of its own
     if stage.steps:
         return stage.steps[0].takes_blocks
     return bool(wanted)
@@ -100,5 +102,7 @@ def _wanted_at_exit(plan: Plan, stage: Stage) -> bool | None:
         if leave.extractor is not None:
             return leave.extractor.takes_blocks
         return False if plan.has_time else None  # only events have times
+    if isinstance(leave, ToBranches):
+        return False
     encoders = [plan.sinks[sink].encoder for sink in leave.sinks]
     return any(encoder is not None and encoder.takes_blocks for encoder in encoders)

@@ -162,8 +162,7 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
         return CodedKeys(keys.values, np.zeros(got, np.intp)), rows
     why = (
         f"'{step.step_name}' returned {got} rows for {count}, so it is not known which key each "
-        f"has. "
-        f"Return (rows, indexes): for each row the index of the row it was made of"
+        "has. Return (rows, indexes): for each row the index of the row it was made of"
     )
     return LostKeys(got, why), rows
 

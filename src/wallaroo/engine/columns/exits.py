@@ -23,7 +23,7 @@ from wallaroo.engine.operators.exits import emit_encoded, emit_to_all
 from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.operators.outputs import as_bytes
 from wallaroo.engine.stage import PASS_THROUGH, Policy, producer_of
-from wallaroo.plan.model import COLLECT_KEY, Plan, Stage, ToSinks
+from wallaroo.plan.model import COLLECT_KEY, Plan, Stage, ToExchange, ToSinks
 from wallaroo.steps import Encoder, Step
 from wallaroo.vectorized.steps import BatchEncoder, BatchKeyExtractor
 
@@ -41,6 +41,7 @@ def block_output(
         return emit_to_all(
             [_to_sink(plan, stage, sink, outputs[sink], policy) for sink in leave.sinks]
         )
+    assert isinstance(leave, ToExchange)  # what goes to branches goes as events
     assert exchange is not None
     producer = producer_of(plan, stage)
     put = _putting(exchange, producer, policy(producer))

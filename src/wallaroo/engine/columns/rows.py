@@ -35,8 +35,7 @@ def form_of_rows(rows: Rows) -> Form:
             return Form.PANDAS if library == "pandas" else Form.POLARS
     raise TypeError(
         f"it returned {type(rows).__name__}; rows are a numpy array, a pyarrow RecordBatch, a "
-        f"pandas "
-        f"or polars DataFrame, or a list"
+        "pandas or polars DataFrame, or a list"
     )
 
 
@@ -155,8 +154,7 @@ def _array(values: list[Any]) -> np.ndarray[Any, Any]:
     if array.dtype == object:
         raise TypeError(
             f"events such as {values[0]!r:.80} make no numpy array; annotate the rows as list to "
-            f"get "
-            f"them as they are"
+            "get them as they are"
         )
     return array
 

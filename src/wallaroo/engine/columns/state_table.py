@@ -139,7 +139,6 @@ class StateTable(KeyedState):
     ) -> None:
         super().__init__(step, read, packing)
         self._coder = Coder()
-        self._own_packing = packing
         self._dtype = np.dtype(object if step.layout is None else step.layout)
         self._pickle = None
         if packing.dumps is PICKLED.dumps and self._dtype.names is not None:

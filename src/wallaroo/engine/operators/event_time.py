@@ -41,19 +41,20 @@ def build(step: EventTime[Any], site: Site) -> Operator:
             event_ns = extract(event)
             if type(event_ns) is not int:
                 event_ns = as_nanoseconds(event_ns)
-            if abs(event_ns) > TIME_LIMIT_NS:
+            if not -TIME_LIMIT_NS <= event_ns <= TIME_LIMIT_NS:
                 raise no_time(event_ns)
         except BaseException as error:
             failed(event, error, key)
-            return
-        if event_ns > time.receipt_ns + ahead_ns:
-            rejected(event, ahead_of_receipt(event_ns - time.receipt_ns, ahead_ns), key)
-            return
-        time.event_ns = event_ns
-        passed_ns = time.watermark_ns = time.passed_ns
-        emit(key, event)
-        if event_ns - delay_ns > passed_ns:
-            time.passed_ns = event_ns - delay_ns
+        else:
+            if event_ns > time.latest_ns:
+                rejected(event, ahead_of_receipt(event_ns - time.receipt_ns, ahead_ns), key)
+            else:
+                time.event_ns = event_ns
+                passed_ns = time.watermark_ns = time.passed_ns
+                emit(key, event)
+                reached_ns = event_ns - delay_ns
+                if reached_ns > passed_ns:
+                    time.passed_ns = reached_ns
 
     return Operator(process)
 
@@ -84,7 +85,7 @@ class CarriedTimes:
             if abs(event_ns) > TIME_LIMIT_NS:
                 rejected(payload, no_time(event_ns), None)
                 return None
-            if event_ns > time.receipt_ns + ahead_ns:
+            if event_ns > time.latest_ns:
                 rejected(payload, ahead_of_receipt(event_ns - time.receipt_ns, ahead_ns), None)
                 return None
             time.event_ns = event_ns
@@ -112,8 +113,7 @@ def no_time(event_ns: int) -> ValueError:
     """Return what is wrong with a time that cannot be one."""
     return ValueError(
         f"{event_ns} is no time in nanoseconds since 1970: give nanoseconds as int, seconds as "
-        f"float, "
-        f"or an aware datetime"
+        "float, or an aware datetime"
     )
 
 

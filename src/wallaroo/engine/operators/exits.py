@@ -1,4 +1,4 @@
-"""How events leave a stage: into the buckets of an exchange, or encoded to sinks.
+"""How events leave a stage: into the buckets of an exchange, to its branches, or encoded to sinks.
 
 Where it runs: pure (in workers).  This is the per-event path: no option is looked up here.
 
@@ -8,14 +8,16 @@ pickled at once (``engine/packing.py``).  ``not_packed`` is called for an event 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.keys import normalize_key
-from wallaroo.engine.operators.interface import Emit
+from wallaroo.engine.operators.interface import Emit, StageTime
 from wallaroo.engine.operators.outputs import as_bytes
-from wallaroo.steps import Encoder, KeyExtractor
+from wallaroo.engine.packing import ATOMIC
+from wallaroo.steps import Branch, Encoder, KeyExtractor
 
 
 def emit_by_key(
@@ -49,6 +51,76 @@ def emit_by_key(
                     not_packed(event, error, before)
                 else:
                     keys.append(own)
+
+    return process
+
+
+def emit_timed_by_key(
+    extractor: KeyExtractor[Any, Any],
+    exchange: Exchange,
+    time: StageTime,
+    failed: OnError,
+    not_packed: OnError,
+) -> Emit:
+    """Extract the key and put the event into its bucket, with its time: ``emit_by_key`` with what
+    ``StampedKeys.append`` does written out, which saves a call per event.
+    """
+    extract = extractor.function
+    routes: dict[Any, Any] = exchange.routes
+    route: Any = exchange.route
+    atomic = exchange.atomic
+
+    def process(before: Any, event: Any) -> None:
+        try:
+            key = extract(event)
+            try:
+                own, keys, values, put = routes[key]
+            except KeyError:
+                own, keys, values, put = route(key)
+            if own is None:
+                own = key if type(key) is int else normalize_key(key)
+        except BaseException as error:
+            failed(event, error, before)
+        else:
+            try:
+                if type(event) in atomic:
+                    values.append(event)
+                else:
+                    put(event)
+            except BaseException as pack_error:
+                not_packed(event, pack_error, before)
+            else:
+                keys.add_key(own)
+                keys.add_time(time.event_ns)
+                keys.add_watermark(time.watermark_ns)
+
+    return process
+
+
+def emit_raw_by_key(
+    extractor: KeyExtractor[Any, Any], exchange: Exchange, time: StageTime, failed: OnError
+) -> Emit:
+    """Extract the key and put the payload that the event was decoded from into its bucket."""
+    extract = extractor.function
+    routes: dict[Any, Any] = exchange.routes
+    route: Any = exchange.route
+
+    def process(before: Any, event: Any) -> None:
+        try:
+            key = extract(event)
+            try:
+                own, keys, values, _ = routes[key]
+            except KeyError:
+                own, keys, values, _ = route(key)
+            if own is None:
+                own = key if type(key) is int else normalize_key(key)
+        except BaseException as error:
+            failed(event, error, before)
+        else:
+            values.append(time.payload)
+            keys.add_key(own)
+            keys.add_time(time.event_ns)
+            keys.add_watermark(time.watermark_ns)
 
     return process
 
@@ -124,5 +196,52 @@ def emit_to_all(emits: list[Emit]) -> Emit:
     def process(key: Any, event: Any) -> None:
         for emit in emits:
             emit(key, event)
+
+    return process
+
+
+def emit_branched(split: Branch[Any], where_true: Emit, where_false: Emit, failed: OnError) -> Emit:
+    """Give an event to one of two branches."""
+    function = split.function
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            is_true = bool(function(event))
+        except BaseException as error:
+            failed(event, error, key)
+        else:
+            if is_true:
+                where_true(key, event)
+            else:
+                where_false(key, event)
+
+    return process
+
+
+def emit_to_each(
+    reading: list[Emit],
+    copied: list[Emit],
+    last: Emit,
+    dumps: Callable[[Any], bytes],
+    loads: Callable[[bytes], Any],
+    failed: OnError,
+) -> Emit:
+    """Give every event to all branches, and what can change to each as a copy of its own: what the
+    steps of one branch do to it, no other sees.
+
+    Branches that only read come first, and share it; the ``last`` one gets the event itself.
+    """
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            packed = None if type(event) in ATOMIC else dumps(event)
+        except BaseException as error:
+            failed(event, error, key)
+        else:
+            for emit in reading:
+                emit(key, event)
+            for emit in copied:
+                emit(key, event if packed is None else loads(packed))
+            last(key, event)
 
     return process

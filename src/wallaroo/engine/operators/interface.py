@@ -42,7 +42,9 @@ class StageTime:
         "began_ns",
         "clock_ns",
         "event_ns",
+        "latest_ns",
         "passed_ns",
+        "payload",
         "reached_ns",
         "receipt_ns",
         "watermark_ns",
@@ -58,6 +60,8 @@ class StageTime:
         # processed was received
         self.passed_ns: int = TIME_MIN
         self.receipt_ns: int = TIME_MAX
+        self.latest_ns: int = TIME_MAX  # how late an event of that may be (``max_ahead``)
+        self.payload: Any = None  # what the event was decoded from, where that travels
 
     def fire_at(self, time_ns: int, added_at_ns: int = TIME_MIN) -> None:
         """Give what is emitted from here on the time of something due: as if the watermark were
@@ -114,13 +118,15 @@ class Site:
 class Operator:
     """``process`` takes each event.  When the batch has no more input, ``advance`` is called with
     the stage's watermark (``TIME_MAX`` where all input has ended), then ``end`` where all input has
-    ended, then ``flush``.  All may emit, and are not called where they are None.
+    ended, then ``flush``.  All may emit, and are not called where they are None.  ``merge`` takes
+    what producers made of events (``engine.adding_up``).
     """
 
     process: Emit
     advance: Callable[[int], None] | None = None
     flush: Callable[[], None] | None = None
     end: Callable[[], None] | None = None
+    merge: Emit | None = None
 
 
 Build = Callable[[Any, Site], Operator]  # a step of the operator's kind, and its site

@@ -10,11 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
-from wallaroo.engine.operators.windows import emit_at
+from wallaroo.engine.operators.windows import emit_at, late_of
 from wallaroo.joins.machines import DedupeMachine, IntervalMachine, LatestMachine
-from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin
+from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, WindowJoin
+from wallaroo.joins.windows import SIDES, Pairs
 from wallaroo.steps import STOP
 from wallaroo.windows.entries import Live
+from wallaroo.windows.interface import Surroundings
+from wallaroo.windows.late import Late, LateEvent
+from wallaroo.windows.range_machine import RangeMachine
 
 MACHINES: dict[type[Any], Callable[..., Any]] = {
     IntervalJoin: IntervalMachine,
@@ -27,8 +31,35 @@ def build(step: Any, site: Site) -> Operator:
     """Keep what may still meet something; write what was touched at the end of the batch."""
     store = site.store_of(step)
     live = Live(store.entries, store.due)
-    late = None if step.on_error == STOP else site.failed
+    late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
     machine = MACHINES[type(step)](
         step.function, step.spec, live, site.time, emit_at(site), site.failed, late
     )
     return Operator(machine.process, machine.advance, lambda: live.flush(machine.next_due))
+
+
+def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:
+    """Windows over the events of both sides, whose results are pairs."""
+    store = site.store_of(step)
+    live = Live(store.entries, store.due)
+    pairs = Pairs(step, emit_at(site, step.holds_ns), site.failed)
+    late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
+    around = Surroundings(
+        SIDES, live, site.time, pairs.emit, site.failed, late and _without_side(late)
+    )
+    machine = RangeMachine(step.spec.windows, around, site.began_ns)
+    return Operator(machine.process, machine.advance, lambda: live.flush(machine.next_due))
+
+
+def _without_side(late: Late) -> Late:
+    def without_side(key: Any, sided: tuple[int, Any], error: LateEvent) -> None:
+        late(key, sided[1], error)
+
+    return without_side
+
+
+def _failing(site: Site) -> Late:
+    def late(key: Any, event: Any, error: LateEvent) -> None:
+        site.failed(event, error, key)
+
+    return late

@@ -17,7 +17,8 @@ from wallaroo.engine.operators import (
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
-from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin
+from wallaroo.gathering import Gather
+from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, Side, WindowJoin
 from wallaroo.steps import (
     Computation,
     ComputationMulti,
@@ -41,7 +42,10 @@ OPERATORS: dict[type[Step], Build] = {
     WindowStep: windows.build,
     IntervalJoin: joins.build,
     LatestJoin: joins.build,
+    WindowJoin: joins.build_in_windows,
     Dedupe: joins.build,
+    Side: computation.build,
+    Gather: state_computation_multi.build,
 }
 
 

@@ -27,7 +27,6 @@ from wallaroo.steps import StateComputationMulti
 
 EXPIRED_MAX = 20_000  # keys that a task lets expire per batch and step; the next batch goes on
 _LAST_USE = "last use"
-TouchKey = Callable[[Key], None]
 
 
 def build(step: Any, site: Site) -> Operator:

@@ -13,7 +13,9 @@ from wallaroo.engine.operators.interface import Operator, Site, behind
 from wallaroo.windows.aggregation import calls_of
 from wallaroo.windows.entries import Live
 from wallaroo.windows.interface import Surroundings
+from wallaroo.windows.late import AsLate, Late, LateEvent
 from wallaroo.windows.machine import machine_of
+from wallaroo.windows.range_machine import RangeMachine
 from wallaroo.windows.step import WindowStep
 
 
@@ -24,10 +26,31 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
     store = site.store_of(step)
     live = Live(store.entries, store.due)
     around = Surroundings(
-        calls_of(step.aggregation), live, site.time, emit_at(site, step.holds_ns), site.failed
+        calls_of(step.aggregation),
+        live,
+        site.time,
+        emit_at(site, step.holds_ns),
+        site.failed,
+        late_of(step, site),
     )
     machine = machine_of(step.spec, around, site.began_ns)
-    return Operator(machine.process, machine.advance, lambda: live.flush(machine.next_due))
+    merge = machine.merge if isinstance(machine, RangeMachine) else None
+    return Operator(
+        machine.process, machine.advance, lambda: live.flush(machine.next_due), merge=merge
+    )
+
+
+def late_of(step: Any, site: Site) -> Late | None:
+    """Return what emits late events as such, where they are wanted: with their own times."""
+    if not step.gives_late:
+        return None
+    time = site.time
+    emit = emit_at(site, step.holds_ns)
+
+    def late(key: Any, event: Any, error: LateEvent) -> None:
+        emit(key, AsLate(event), time.event_ns, time.watermark_ns)
+
+    return late
 
 
 def emit_at(site: Site, holds_ns: int = 0) -> Callable[[Any, Any, int, int], None]:

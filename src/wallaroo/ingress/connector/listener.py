@@ -34,11 +34,12 @@ from wallaroo.connector_protocol.worker import (
 )
 from wallaroo.framing import framer
 from wallaroo.ingress.acks import Streams as StoredStreams
-from wallaroo.ingress.config import ConnectorOptions, IngressSource
+from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.connection import ReadBuffer
-from wallaroo.ingress.listener import Listener, Surroundings
+from wallaroo.ingress.listener import Listener, ListenerContext
 from wallaroo.ingress.ports import Address
 from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, stream_key
+from wallaroo.sources.listening import ConnectorOptions
 from wallaroo.tls_sockets import TlsSocket
 
 READ_BYTES = 64 * 1024
@@ -64,12 +65,10 @@ class _Client:
 class ConnectorListener(Listener):
     """Reads one source's programs into its spool."""
 
-    def __init__(
-        self, source: IngressSource, options: ConnectorOptions, surroundings: Surroundings
-    ):
-        super().__init__(source, surroundings, partial(StoredStreams, stream_in=stream_in))
+    def __init__(self, source: IngressSource, options: ConnectorOptions, context: ListenerContext):
+        super().__init__(source, context, partial(StoredStreams, stream_in=stream_in))
         self._options = options
-        self._handshake_s = surroundings.handshake_s
+        self._handshake_s = context.handshake_s
         self._streams = known_streams(self._store.streams.counts)
         self._frame = framer(source.framing)
         self._clients: dict[int, _Client] = {}

@@ -21,7 +21,7 @@ from wallaroo.tracing import trace_point
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     """What was seen at one look."""
 
     sources: tuple[SourceStatus, ...]
@@ -53,7 +53,7 @@ class Observer:
         self._has_time = plan.has_time
         self._marks = -1, Watermarks()  # of which batch
 
-    def look(self, waiting_for: str = "") -> Sight:
+    def look(self, waiting_for: str = "") -> Observation:
         """Return what sources and sinks say now; ``waiting_for`` holds the whole run up."""
         ends = self._batches.ends
         heads = [log.head() for log in self._logs]
@@ -67,7 +67,7 @@ class Observer:
         self._meter.observe(sources, sinks, time.time(), words)
         self._meter.set_damaged(self._batches.damaged)
         trace_point("observer.looked")
-        return Sight(sources, sinks)
+        return Observation(sources, sinks)
 
     def _sinks(self) -> tuple[SinkLine, ...]:
         lines: list[SinkLine] = []

@@ -162,13 +162,13 @@ class Run(RunHandle):
 
     def _report_recovery(self, parts: Parts, warm_up: WarmUp) -> None:
         last = parts.checkpoint.last
-        sight = parts.observer.look()
+        observed = parts.observer.look()
         recovery = Recovery(
             batch=last.batch if last else -1,
             ready_s=self.status().elapsed_s,
             state_s=warm_up.catch_up_ms / 1e3,
             entries=warm_up.entries_applied,
-            text=describe(last, sight.sources, sight.sinks),
+            text=describe(last, observed.sources, observed.sinks),
         )
         self._order.meter.recovered(recovery)
         if self.options.checkpoint is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from wallaroo.ingress.process import Feeders
+from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.options import RunOptions
 from wallaroo.plan.model import Plan
 from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
@@ -73,17 +73,19 @@ class SourceSide:
         self.addresses = self._feeders.start(
             self._configs,
             self._context.spool_root,
-            is_durable=self._context.is_durable,
-            backlog_bytes_max=options.backlog_bytes_max,
-            sys_path=options.module_paths,
-            log=_log.warning,
-            ack_ports=dict(options.ack_ports),
-            serve_on=serve_on,
-            serve_tls=options.tls,
-            hung_s=options.hung_s,
-            is_stopping=is_stopping,
-            checkpoint=self._context.checkpoint,
-            wake=wake,
+            Feeding(
+                log=_log.warning,
+                is_durable=self._context.is_durable,
+                checkpoint=self._context.checkpoint,
+                backlog_bytes_max=options.backlog_bytes_max,
+                sys_path=options.module_paths,
+                ack_ports=dict(options.ack_ports),
+                serve_on=serve_on,
+                serve_tls=options.tls,
+                hung_s=options.hung_s,
+                is_stopping=is_stopping,
+                wake=wake,
+            ),
         )
 
     def logs_of_workers(self, reachable_as: str) -> tuple[SourceLog, ...]:

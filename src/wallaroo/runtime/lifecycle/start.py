@@ -31,6 +31,7 @@ from wallaroo.runtime.lifecycle.sinks import SinkClosing, SinkSide, open_sinks
 from wallaroo.runtime.lifecycle.sources import SourceSide
 from wallaroo.runtime.pacing import Pacer
 from wallaroo.runtime.recovery import step_table, with_namespaces
+from wallaroo.runtime.replay import Replay, tuned
 from wallaroo.sources.log import Position, from_stored
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.user_output.collector import Collector
@@ -92,9 +93,8 @@ def open_state(order: Order, phases: Phases, closers: Closers) -> Found:
     options = order.options
     checkpoint = open_checkpoint(order.site.root, not order.is_temporary, options.is_fresh)
     closers.add(checkpoint.release)
-    sources = SourceSide(
-        order.plan, order.site.root, checkpoint.id, not order.is_temporary, options.tuning
-    )
+    tuning = options.tuning if options.speed is None else tuned(options.tuning)
+    sources = SourceSide(order.plan, order.site.root, checkpoint.id, not order.is_temporary, tuning)
     closers.add(sources.close)
     sources.require(_committed(checkpoint))
     judgement = judge(checkpoint, order.plan, options.allow_incompatible)
@@ -174,7 +174,9 @@ def _parts(
     if is_frequent:
         checkpoint.commits.append_from_here(options.tuning.commit_run_bytes_max)
     accounts = Accounts(plan, order.meter)
-    intake = Intake(host.admit, options.tuning.pace.events_first)
+    replay = _replay(order, checkpoint)
+    limits = replay.limits if replay else None
+    intake = Intake(host.admit, options.tuning.pace.events_first, limits)
     batches = Batches(
         BatchSetup(plan, deployment, steps, sources.logs, beginnings),
         protocol=BatchProtocol(
@@ -191,9 +193,17 @@ def _parts(
         accounts=accounts,
         pacer=Pacer(options.batch_target_s, options.tuning.pace, is_frequent),
         allow=intake.allow,
+        done=replay.batch_done if replay else lambda commit: None,
     )
     observer = Observer(plan, sources.logs, batches, sinks.committers, order.meter)
     return Parts(checkpoint, sources, sinks, batches, accounts, intake, observer)
+
+
+def _replay(order: Order, checkpoint: Checkpoint) -> Replay | None:
+    if order.options.speed is None:
+        return None
+    positions = {name: ends.events for name, ends in _committed(checkpoint).items()}
+    return Replay(order.options.speed, order.plan.source_times, positions)
 
 
 def _deployment(order: Order, found: Found) -> Deployment:

@@ -17,7 +17,7 @@ from enum import Enum
 
 from wallaroo.errors import PeerError
 from wallaroo.runtime.batches import UnderWay
-from wallaroo.runtime.lifecycle.observer import Sight
+from wallaroo.runtime.lifecycle.observer import Observation
 from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.start import Order, Parts
 
@@ -82,7 +82,7 @@ class Watch:
             self._stop.wait(WATCH_S)
         return Ending.STOPPED
 
-    def _look(self) -> Sight:
+    def _look(self) -> Observation:
         if not self._order.site.scratch.is_dir():
             raise PeerError(
                 f"the run's folder for temporary files, {self._order.site.scratch}, was removed "
@@ -93,9 +93,9 @@ class Watch:
         host.poll()
         self._parts.sources.poll()
         waiting_for = host.waiting_for, self._parts.sources.waiting_for, self._overdue_words()
-        sight = self._parts.observer.look("; ".join(filter(None, waiting_for)))
+        observed = self._parts.observer.look("; ".join(filter(None, waiting_for)))
         self._parts.intake.hold(self._parts.sinks.is_full(self._order.options.backlog_bytes_max))
-        return sight
+        return observed
 
     def _overdue_words(self) -> str:
         under_way = self._parts.batches.under_way

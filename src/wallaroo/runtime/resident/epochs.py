@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from wallaroo.engine.watermarks import NO_TIME, BatchTime
 from wallaroo.runtime.job import BatchJob, Piece
+from wallaroo.state.history import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,24 @@ class Epoch:
     writes_snapshots: bool
     time: BatchTime = NO_TIME
     is_sampled: bool = True
+    committed_id: str = ""
+
+    @property
+    def version(self) -> Version:
+        """The commit that it follows; without an id where that is not known."""
+        return Version(self.committed, self.committed_id)
 
     @staticmethod
     def of(job: BatchJob) -> Epoch:
         """What of a batch is its own."""
         return Epoch(
-            job.batch, job.committed, job.pieces, job.writes_snapshots, job.time, job.is_sampled
+            job.batch,
+            job.committed,
+            job.pieces,
+            job.writes_snapshots,
+            job.time,
+            job.is_sampled,
+            job.version.id,
         )
 
     def job(self, common: BatchJob) -> BatchJob:

@@ -13,7 +13,9 @@ The invariants:
 * What was written since the view's commit lies over it, in two layers: ``newer``, and ``older``
   while a thread brings a second view to the commit with which ``older`` ends.  The layer and the
   old view go together, so a key is never read from a view that lacks one of its commits.
-* The views hold committed versions only, as ever: the thread reads them out of the log.
+* The views hold committed versions only, as ever.  ``older`` holds committed epochs only, all from
+  the commit of the view in use to that of the one to come, so the thread writes it where the former
+  is; whatever is at another commit is read out of the log.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from wallaroo.engine.ordered_entries import Change, EntryReader, StepStore
 from wallaroo.runtime.resident.layers import Layer, LayeredEntries
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import DeltaRef, SnapshotRef
+from wallaroo.state.history import History, Past, Remembered, Version
 from wallaroo.state.snapshots import due_groups
 from wallaroo.state.storage import Storage
 from wallaroo.state.task_state import INLINE_BYTES_MAX, NO_STORES, TaskState, entry_changes
@@ -42,7 +45,9 @@ from wallaroo.tuning import DEFAULT, Tuning
 # a thread that computes gives way to the epochs after this time; Python's own 5 ms are an epoch
 SWITCH_S = 0.0005
 
-Open = Callable[[int], tuple[TaskState, CatchUp]]  # at a commit
+Make = Callable[[], TaskState]  # not at any commit yet
+ReadLog = Callable[[int], History]  # up to a commit
+NEVER = Version(-2, "")
 
 
 class Written(NamedTuple):
@@ -57,6 +62,7 @@ class Refreshed:
     """A second view, and the snapshots written from it."""
 
     state: TaskState
+    version: Version
     snapshots: tuple[SnapshotRef, ...]
 
 
@@ -118,32 +124,44 @@ class Background:
 
 
 class LastingState:
-    """See the module's head.  ``open_at`` opens the view of this task's key groups at a commit."""
+    """See the module's head.  ``make`` makes a state of this task's key groups, ``read_log`` what
+    brings it to a commit.
+    """
 
-    def __init__(self, key_groups: int, storage: Storage, open_at: Open, tuning: Tuning = DEFAULT):
+    def __init__(
+        self,
+        key_groups: int,
+        storage: Storage,
+        make: Make,
+        read_log: ReadLog,
+        tuning: Tuning = DEFAULT,
+    ):
         sys.setswitchinterval(SWITCH_S)
         self._key_groups = key_groups
         self._storage = storage
-        self._open_at = open_at
+        self._make = make
+        self._read_log = read_log
         self._tuning = tuning
         self._view: TaskState | None = None
+        self._viewed = NEVER  # the commit at which it is
         self._newer = Layer()
         self._older = Layer()
         self._pending = Written({}, {})  # of the epoch under way
         self._under_way = -2  # that epoch
-        self._committed = -2  # the last one that counts
+        self._committed = NEVER  # the last one that counts
         self._background = Background()
         self._refresh: Refresh | None = None
         self._refresh_at = 0.0
         self._turn = 0
         self._snapshots: tuple[SnapshotRef, ...] = ()
 
-    def begin(self, epoch: int, committed: int) -> CatchUp:
+    def begin(self, epoch: int, committed: Version) -> CatchUp:
         """Begin an attempt of an epoch after a commit; return what it took to get there."""
         done = CatchUp()
-        if self._view is None or committed not in (self._under_way, self._committed):
+        known = (self._under_way, self._committed.batch)
+        if self._view is None or committed.batch not in known:
             done = self._reopen(committed)
-        elif committed == self._under_way:
+        elif committed.batch == self._under_way:
             self._keep_pending()
         self._committed = committed
         self._pending = Written({}, {})
@@ -152,11 +170,14 @@ class LastingState:
         self._refresh_if_due()
         return done
 
-    def _reopen(self, committed: int) -> CatchUp:
+    def _reopen(self, committed: Version) -> CatchUp:
         self.release()
         self._newer = Layer()
         self._older = Layer()
-        self._view, done = self._open_at(committed)
+        log = self._read_log(committed.batch)
+        self._view = self._make()
+        done = self._view.catch_up(log)
+        self._viewed = log.version
         self._refresh_at = time.monotonic() + self._tuning.refresh_s
         return done
 
@@ -170,6 +191,7 @@ class LastingState:
         assert self._view is not None
         self._view.close()
         self._view = refreshed.state
+        self._viewed = refreshed.version
         self._older = Layer()
         self._snapshots = refreshed.snapshots
         self._refresh = None
@@ -181,14 +203,17 @@ class LastingState:
         self._refresh_at = now + self._tuning.refresh_s
         self._older = self._newer
         self._newer = Layer()
+        start = self._viewed
         committed = self._committed
         turns = range(self._turn, self._turn + self._tuning.turns_per_refresh)
         self._turn = turns.stop % self._tuning.snapshot_every
-        self._refresh = Refresh(lambda: self._refreshed(committed, turns), self._background)
+        self._refresh = Refresh(lambda: self._refreshed(start, committed, turns), self._background)
 
-    def _refreshed(self, committed: int, turns: range) -> Refreshed:
+    def _refreshed(self, start: Version, committed: Version, turns: range) -> Refreshed:
         trace_point("view.refresh")
-        state, _ = self._open_at(committed)
+        state = self._make()
+        past = self._past(state, start, committed)
+        state.catch_up(past)
         trace_point("view.refreshed")
         due = [
             group
@@ -196,9 +221,19 @@ class LastingState:
             for group in due_groups(turn, self._key_groups, self._tuning.snapshot_every)
         ]
         name = uuid.uuid4().hex[:12]
-        written = state.write_snapshots(due, committed, name, self._storage)
+        written = state.write_snapshots(due, committed.batch, name, self._storage)
         trace_point("view.snapshots")
-        return Refreshed(state, tuple(written))
+        return Refreshed(state, past.version, tuple(written))
+
+    def _past(self, state: TaskState, start: Version, committed: Version) -> Past:
+        """Return what brings a view to a commit: what was written since ``start``, or the log where
+        the commit's id is not known.
+        """
+        if not committed.id:
+            return self._read_log(committed.batch)
+        states = {step: written.items() for step, written in self._older.states.items()}
+        entries = state.by_group(states, self._older.all_entries)
+        return Remembered(start, committed, entries, lambda: self._read_log(committed.batch))
 
     # -- what a task needs
 

@@ -67,6 +67,11 @@ class Layer:
         """Whether nothing was written."""
         return not any(self.states.values()) and not any(self.entries.values())
 
+    @property
+    def all_entries(self) -> dict[str, Iterator[Change]]:
+        """What was written of entries, by name."""
+        return {name: _rows(groups) for name, groups in self.entries.items()}
+
     def write(
         self,
         states: Mapping[str, Iterable[tuple[Key, bytes | None]]],
@@ -84,6 +89,12 @@ class Layer:
                 if group not in of_name:
                     of_name[group] = WrittenEntries()
                 of_name[group].write(rows)
+
+
+def _rows(groups: Groups) -> Iterator[Change]:
+    for group, written in groups.items():
+        for stored, value in written.values.items():
+            yield group, stored, value
 
 
 class LayeredEntries:

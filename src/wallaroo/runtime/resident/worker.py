@@ -24,7 +24,7 @@ from wallaroo.runtime.resident.wire import Mesh, accept, connect, listen, receiv
 from wallaroo.runtime.task import Record, run_level, unexpected
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import CommitLog
-from wallaroo.state.history import History
+from wallaroo.state.history import History, Version
 from wallaroo.state.task_state import TaskState
 from wallaroo.tracing import trace_point
 
@@ -84,7 +84,6 @@ class ResidentTask:
         self._index = index
         self._common = common
         self._mesh = mesh
-        self._commits = CommitLog(common.deployment.storage)
         self._state: LastingState | None = None
         self._caught_up = CatchUp()
         self._located: dict[Key, tuple[int, bytes]] = {}
@@ -94,7 +93,7 @@ class ResidentTask:
         another task has gone.
         """
         job = epoch.job(self._common)
-        error = self._begun(job)
+        error = self._begun(job, epoch.version)
         trace_point("task.begun")
         if error is not None:
             self._mesh.close()  # the others cannot go on without this task
@@ -112,13 +111,13 @@ class ResidentTask:
         trace_point("task.ran")
         return reports
 
-    def _begun(self, job: BatchJob) -> TaskReport | None:
+    def _begun(self, job: BatchJob, committed: Version) -> TaskReport | None:
         """Bring the state to the commit that the epoch follows; return an error as a report."""
         try:
             plan = plan_of(job.deployment)
             if job.state_level >= 0:
                 state = self._lasting(plan)
-                self._caught_up = state.begin(job.batch, job.committed)
+                self._caught_up = state.begin(job.batch, committed)
         except WallarooError as error:
             return self._failed(error)
         except Exception as error:  # noqa: BLE001  # the task's error boundary
@@ -134,14 +133,15 @@ class ResidentTask:
             self._state = LastingState(
                 plan.key_groups,
                 deployment.storage,
-                lambda committed: self._open_at(plan, committed),
+                lambda: self._made(plan),
+                self._log_at,
                 deployment.tuning,
             )
         return self._state
 
-    def _open_at(self, plan: Plan, committed: int) -> tuple[TaskState, CatchUp]:
+    def _made(self, plan: Plan) -> TaskState:
         deployment = self._common.deployment
-        state = TaskState(
+        return TaskState(
             deployment.view_folder(),
             plan.key_groups,
             groups_of_task(self._index, self._common.tasks, plan.key_groups),
@@ -149,10 +149,10 @@ class ResidentTask:
             deployment.checkpoint_id,
             self._located,
         )
-        history = History(deployment.storage, (), committed, self._commits.read)
-        caught_up = state.catch_up(history)
-        self._commits.forget_before(committed)
-        return state, caught_up
+
+    def _log_at(self, committed: int) -> History:
+        storage = self._common.deployment.storage
+        return History(storage, (), committed, CommitLog(storage).read)
 
     def _opened(
         self, job: BatchJob, plan: Plan, task: int, tasks: int

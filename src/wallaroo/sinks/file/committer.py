@@ -198,8 +198,7 @@ class FileCommitter(SinkCommitter):
         except OSError as error:
             raise PeerError(
                 f"The file sink cannot write {error.filename or self._place.target}: "
-                f"{error.strerror or error}. "
-                f"Free space or correct the permissions, then run again."
+                f"{error.strerror or error}. Free space or correct the permissions, then run again."
             ) from error
 
 

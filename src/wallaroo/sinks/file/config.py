@@ -14,44 +14,15 @@ The rule for readers:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
-from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder
 
-Wrap = Callable[[Sequence[bytes]], Sequence[bytes]]
-
-
-def _raw(outputs: Sequence[bytes]) -> Sequence[bytes]:
-    return outputs
-
-
-def _lines(outputs: Sequence[bytes]) -> Sequence[bytes]:
-    return [output + b"\n" for output in outputs]
-
-
-def _frames(outputs: Sequence[bytes]) -> Sequence[bytes]:
-    return [len(output).to_bytes(4, "big") + output for output in outputs]
-
-
-FORMS: dict[str, Wrap] = {"raw": _raw, "lines": _lines, "frames": _frames}
-
-
-class FormWriter(StagedWriter):
-    """Stages outputs in the file's form."""
-
-    def __init__(self, context: WriteContext, form: str):
-        super().__init__(context)
-        self._wrap = FORMS[form]
-
-    def write(self, outputs: Sequence[bytes]) -> None:
-        """Stage these outputs, in order."""
-        super().write(self._wrap(outputs))
+FORMS = ("raw", "lines", "frames")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +67,8 @@ class FileSinkConfig(SinkConfig):
 
     def writer(self, context: WriteContext) -> SinkWriter:
         """Stage one task's output of one batch."""
+        from wallaroo.sinks.file.form_writer import FormWriter
+
         return FormWriter(context, self.form)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:

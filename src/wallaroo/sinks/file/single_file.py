@@ -55,8 +55,7 @@ class SingleFileCommitter(FileCommitter):
             if size:
                 raise self._foreign(
                     f"{size} bytes and has no {sidecar_of(self._place.target).name} that says "
-                    f"whose "
-                    f"output they are",
+                    "whose output they are",
                     history,
                 )
             self._sidecar = begun(history.checkpoint, self._place.sink)

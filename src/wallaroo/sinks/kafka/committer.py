@@ -39,7 +39,6 @@ from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
 from wallaroo.sinks.staging import Staged
 
 EXACTLY_ONCE = "exactly-once"
-AT_LEAST_ONCE = "at-least-once"
 ANSWER_S_MAX = 10.0  # for an answer; after that the session is opened again
 TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at once
 TRANSACTION_MS_MAX = 300_000  # then the broker aborts a transaction that is not finished

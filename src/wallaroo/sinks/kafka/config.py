@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.errors import Problem, WallarooParameterError, missing_library
 from wallaroo.kafka_names import brokers_text
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.kafka.records import AS_IT_IS, RecordEncoder
@@ -87,10 +87,8 @@ class KafkaSinkConfig(SinkConfig):
             # it imports confluent-kafka, which is optional
             from wallaroo.sinks.kafka.committer import Target, open_committer
         except ImportError as error:
-            raise PeerError(
-                f"Sink '{sink}' ({self.label}) needs confluent-kafka, which cannot be imported: "
-                f"{error}. Install it where the driver runs: pip install 'wallaroo-spark[kafka]'."
-            ) from error
+            user = f"Sink '{sink}' ({self.label})"
+            raise missing_library(user, "confluent-kafka", "kafka", error) from error
         brokers = brokers_text(self.brokers)
         target = Target(sink, brokers, self.topic, self.delivery, self.options)
         return open_committer(target, staging, is_durable)

@@ -12,9 +12,10 @@ from typing import ClassVar
 import psycopg
 
 from wallaroo.errors import PeerError, WallarooError
+from wallaroo.postgres_clients import complete_dsn, first_line, is_passing
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
-from wallaroo.sinks.postgres.table import WAYS_ON, Table, complete_dsn, first_line, is_passing
+from wallaroo.sinks.postgres.table import WAYS_ON, Table
 from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.errors import Problem, WallarooParameterError, missing_library
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.postgres.rows import AS_IT_IS, RowEncoder, Target
 from wallaroo.sinks.staging import StagedWriter
@@ -89,9 +89,7 @@ class PostgresSinkConfig(SinkConfig):
             # it imports psycopg, which is optional
             from wallaroo.sinks.postgres.committer import open_committer
         except ImportError as error:
-            raise PeerError(
-                f"Sink '{sink}' ({self.label}) needs psycopg 3, which cannot be imported: {error}. "
-                f"Install it where the driver runs: pip install 'wallaroo-spark[postgres]'."
-            ) from error
+            user = f"Sink '{sink}' ({self.label})"
+            raise missing_library(user, "psycopg 3", "postgres", error) from error
         target = Target(self.dsn, self.table, tuple(self.columns), self.ledger, sink)
         return open_committer(target, staging, is_durable)

@@ -36,6 +36,8 @@ class Target:
     ledger: str
     sink: str
     checkpoint: str = ""  # its id, known when the committer recovers
+    # lines per sink and checkpoint; needed is one, the rest is for people who look
+    ledger_batches: int = 100
 
 
 def _text(value: str) -> str:
@@ -83,8 +85,7 @@ class _Writers(dict[type[Any], Callable[[Any], str]]):
                 return WRITERS[base]
         raise TypeError(
             f"a {kind.__name__} cannot be written to PostgreSQL; turn it into str, int, float, "
-            f"bool, bytes, Decimal, "
-            f"a date or time, UUID, None, or a dict or list (written as JSON)"
+            "bool, bytes, Decimal, a date or time, UUID, None, or a dict or list (written as JSON)"
         )
 
 
@@ -128,8 +129,7 @@ class _RowFunction:
         count = len(self._columns)
         return (
             f"an encoder for PostgreSQL must return a tuple of {count} value{'s' * (count > 1)}, "
-            f"for the "
-            f"column{'s' * (count > 1)} {', '.join(self._columns)}"
+            f"for the column{'s' * (count > 1)} {', '.join(self._columns)}"
         )
 
 

@@ -19,73 +19,23 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
+from wallaroo.postgres_clients import complete_dsn, identifier
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.queued_committer import Session
 from wallaroo.sinks.staging import Staged
 
-# lines per sink and checkpoint; needed is one, the rest is for people who look
-LEDGER_BATCHES_KEPT = 100
 PIECE_BYTES = 1 << 18  # handed to libpq at once
-CONNECT_SECONDS = 5
 CANCEL_SECONDS = 2
 LEDGER_COLUMNS = frozenset({"sink", "checkpoint", "batch", "commit_id", "row_count", "crc"})
-# A server that vanished without a word is noticed within about half a minute rather than the
-# system's two hours.
-DEFAULTS: dict[str, Any] = {
-    "connect_timeout": CONNECT_SECONDS,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
-# Classes of SQLSTATE (manual, appendix A) that pass by themselves or by work on the server:
-# connection, authorisation, no such database, rollback, resources (a full disk), locks,
-# intervention
-# (a shutdown), system errors.
-PASSING = frozenset({"08", "28", "3D", "40", "53", "55", "57", "58"})
-READ_ONLY = "25006"  # a standby: after a failover the name leads to the new primary
 WAYS_ON = (
     "Go on with the checkpoint that wrote the table; or begin with another --checkpoint folder and "
     "another table."
 )
-
-
-def is_passing(error: psycopg.Error) -> bool:
-    """Whether trying again can help."""
-    state = error.sqlstate
-    if state is None:
-        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-    return state[:2] in PASSING or state == READ_ONLY
-
-
-def first_line(error: psycopg.Error) -> str:
-    """The error's first line, without what every line has."""
-    lines = str(error.diag.message_primary or error).strip().splitlines()
-    return lines[0].strip().removeprefix("connection failed: ") if lines else type(error).__name__
-
-
-def complete_dsn(dsn: str) -> str:
-    """``dsn`` with our defaults below it; raises PeerError where it cannot be read."""
-    try:
-        given = conninfo_to_dict(dsn)
-    except psycopg.Error as error:
-        raise PeerError(
-            f"The dsn of the PostgreSQL sink cannot be read: {first_line(error)}. Write it as "
-            f"'host=db.example dbname=sales user=writer' or 'postgresql://writer@db.example/sales'."
-        ) from error
-    return make_conninfo(
-        **{**DEFAULTS, "fallback_application_name": "wallaroo", **given, "client_encoding": "utf8"}
-    )
-
-
-def _identifier(name: str) -> sql.Identifier:
-    return sql.Identifier(*name.split("."))
 
 
 class Table(Session):
@@ -116,7 +66,7 @@ class Table(Session):
             pass  # no rows: shows that the table is there, has the columns, and that we may insert
 
     def _make_ledger(self) -> None:
-        name = _identifier(self._target.ledger).as_string(self._connection)
+        name = identifier(self._target.ledger).as_string(self._connection)
         with self._connection.transaction():
             if columns := self._columns(name):
                 self._check_ledger(columns)
@@ -128,7 +78,7 @@ class Table(Session):
                     "commit_id text NOT NULL, row_count bigint NOT NULL, crc bigint NOT NULL, "
                     "committed_at timestamptz NOT NULL DEFAULT now(), "
                     "PRIMARY KEY (sink, checkpoint, batch))"
-                ).format(_identifier(self._target.ledger))
+                ).format(identifier(self._target.ledger))
             )
 
     def _columns(self, name: str) -> frozenset[str]:
@@ -158,7 +108,7 @@ class Table(Session):
 
     def _copy(self) -> sql.Composed:
         columns = sql.SQL(", ").join(map(sql.Identifier, self._target.columns))
-        return sql.SQL("COPY {} ({}) FROM STDIN").format(_identifier(self._target.table), columns)
+        return sql.SQL("COPY {} ({}) FROM STDIN").format(identifier(self._target.table), columns)
 
     def last(self) -> CommitId:
         """The last commit of this checkpoint that is in the table."""
@@ -166,7 +116,7 @@ class Table(Session):
             sql.SQL(
                 "SELECT batch, commit_id FROM {} WHERE sink = %s AND checkpoint = %s "
                 "ORDER BY batch DESC LIMIT 1"
-            ).format(_identifier(self._target.ledger)),
+            ).format(identifier(self._target.ledger)),
             (self._target.sink, self._target.checkpoint),
         ).fetchone()
         if found is None:
@@ -192,7 +142,7 @@ class Table(Session):
     def _enter(self, cursor: psycopg.Cursor[Any], batch: PendingBatch) -> bool:
         """Write the batch's line; False where it is there."""
         target = self._target
-        ledger = _identifier(self._target.ledger)
+        ledger = identifier(self._target.ledger)
         key = (target.sink, target.checkpoint, batch.batch)
         content = (batch.commit.id, batch.outputs, fingerprint(batch))
         insert = (
@@ -202,7 +152,7 @@ class Table(Session):
         if cursor.execute(sql.SQL(insert).format(ledger), (*key, *content)).rowcount:
             old = "DELETE FROM {} WHERE sink = %s AND checkpoint = %s AND batch <= %s"
             cursor.execute(
-                sql.SQL(old).format(ledger), (*key[:2], batch.batch - LEDGER_BATCHES_KEPT)
+                sql.SQL(old).format(ledger), (*key[:2], batch.batch - target.ledger_batches)
             )
             return True
         same = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.errors import Problem, WallarooParameterError, missing_library
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.redis.entries import packing
 from wallaroo.sinks.staging import StagedWriter
@@ -71,9 +71,7 @@ class RedisSinkConfig(SinkConfig):
             # it imports redis, which is optional
             from wallaroo.sinks.redis.committer import Place, open_committer
         except ImportError as error:
-            raise PeerError(
-                f"Sink '{sink}' ({self.label}) needs redis, which cannot be imported: {error}. "
-                f"Install it where the driver runs: pip install 'wallaroo-spark[redis]'."
-            ) from error
+            user = f"Sink '{sink}' ({self.label})"
+            raise missing_library(user, "redis", "redis", error) from error
         place = Place(self.url, sink, self.stream, self.hash, self.max_length, self.ledger)
         return open_committer(place, staging, is_durable)

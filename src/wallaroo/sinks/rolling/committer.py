@@ -15,7 +15,6 @@ The invariants:
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 import time
@@ -39,16 +38,6 @@ from wallaroo.storage import Storage
 
 ROLL = "roll.json"
 PART = re.compile(r"part-(\d{12,})-(\d{12,})-([0-9a-f]{12})-([^.]+)(\..*)")
-# what of an object store's answers does not pass by itself
-LASTING = (
-    "ACCESS_DENIED",
-    "NO_SUCH_BUCKET",
-    "INVALID_ACCESS_KEY_ID",
-    "SIGNATURE_DOES_NOT_MATCH",
-    "HTTP status 403",
-    "HTTP status 404",
-)
-PASSING_ON_DISK = (errno.ENOSPC, errno.EDQUOT)
 RETRY_S = 1.0
 
 
@@ -107,10 +96,7 @@ class Parts:
         )
 
     def _error(self, error: OSError) -> PlaceError:
-        words = " ".join(str(error).split())
-        if self.storage.is_s3:
-            return PlaceError(words, not any(lasting in words for lasting in LASTING))
-        return PlaceError(words, error.errno in PASSING_ON_DISK)
+        return PlaceError(" ".join(str(error).split()), self.storage.is_passing(error))
 
 
 class PartsSession(Session):

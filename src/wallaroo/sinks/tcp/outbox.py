@@ -142,8 +142,7 @@ def gap_error(staging: Path, batch: int, size: int) -> CheckpointError:
     """Return the error for committed output that is not in the outbox."""
     return CheckpointError(
         f"{staging / 'pending'} lacks batch {batch}: {size} bytes of committed output. Put the "
-        f"file "
-        f"back from a copy of the checkpoint; or give that output up: "
+        "file back from a copy of the checkpoint; or give that output up: "
         f"{skip_command(staging, batch)}"
     )
 

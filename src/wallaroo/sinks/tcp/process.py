@@ -169,7 +169,7 @@ class EgressProcess:
         self._patience = patience
         self._handover = HandoverSocket()
         self._awake, self._waker = socket.socketpair()
-        self._wish = Wish()
+        self._intent = Intent()
         self._starts = 0
         self._child = self._start()
         self._thread = threading.Thread(
@@ -193,19 +193,19 @@ class EgressProcess:
         One that hangs is killed and replaced even now: only with its connection in hand its place
         is known exactly.  One that waits for its receiver is left running.
         """
-        self._wish.is_closing = True
+        self._intent.is_closing = True
         self.wake()
-        wish = self._wish
-        if not wish.is_ending.wait(STOP_S):  # it hangs, or it starts
+        intent = self._intent
+        if not intent.is_ending.wait(STOP_S):  # it hangs, or it starts
             self._child.process.kill()
-            if not wish.is_ending.wait(STOP_S):
-                wish.is_abandoned = True
+            if not intent.is_ending.wait(STOP_S):
+                intent.is_abandoned = True
                 self._child.process.kill()
                 self._thread.join(STOP_S)
-        wish.is_acknowledged.wait(seconds)
-        wish.is_left = True
+        intent.is_acknowledged.wait(seconds)
+        intent.is_left = True
         self.wake()
-        if wish.is_acknowledged.is_set():
+        if intent.is_acknowledged.is_set():
             self._thread.join(RESTART_S)  # most receivers end their side at once
 
     # -- the thread -------------------------------------------------------------------------------
@@ -215,8 +215,8 @@ class EgressProcess:
             while self._serve(self._child):
                 pass
         finally:
-            self._wish.is_ending.set()
-            self._wish.is_acknowledged.set()
+            self._intent.is_ending.set()
+            self._intent.is_acknowledged.set()
             self._handover.close()
             self._awake.close()
             self._waker.close()
@@ -235,18 +235,18 @@ class EgressProcess:
             if time.monotonic() >= tick_at:
                 tick_at = time.monotonic() + self._patience.ping_s
                 self._tick(child)
-            if self._wish.is_left:
+            if self._intent.is_left:
                 self._handover.drop()
         return self._replace(child, started)
 
     def _hand_over(self, child: Child) -> None:
-        """Write what the pipe takes; at the end, after everything else, the wish to close."""
+        """Write what the pipe takes; at the end, after everything else, the intent to close."""
         child.write()
         while not child.outgoing:
             message = self._pull()
             if message is not None:
                 child.queue(message)
-            elif self._wish.is_closing and not child.has_close:
+            elif self._intent.is_closing and not child.has_close:
                 child.has_close = True
                 child.queue({"close": True})
             else:
@@ -290,18 +290,18 @@ class EgressProcess:
             self._handover.receive()
             self._handover.drop()
         if "ending" in message:
-            self._wish.is_ending.set()
+            self._intent.is_ending.set()
             if not message["ending"][0]:
-                self._wish.is_acknowledged.set()
+                self._intent.is_acknowledged.set()
         self._receive(message)
 
     def _replace(self, child: Child, started: float) -> bool:
         code = child.process.wait()
         child.close()
-        wish = self._wish
-        if wish.is_abandoned or code == EXIT_BROKEN or (wish.is_closing and code == 0):
+        intent = self._intent
+        if intent.is_abandoned or code == EXIT_BROKEN or (intent.is_closing and code == 0):
             return False
-        if wish.is_left:
+        if intent.is_left:
             return False
         if code > 0:  # it ended by itself: say where to look, and try again
             log = f"{self._config.staging}/egress.log"
@@ -357,7 +357,7 @@ class EgressProcess:
         return Child(process)
 
 
-class Wish:
+class Intent:
     """What the owner of the process wants, and how far that is."""
 
     def __init__(self) -> None:

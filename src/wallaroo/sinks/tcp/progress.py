@@ -102,7 +102,7 @@ def begin_progress(staging: Path, progress: Progress, is_durable: bool) -> None:
 class ProgressFile:
     """Reads and writes the progress of one outbox."""
 
-    def __init__(self, staging: Path, is_durable: bool):
+    def __init__(self, staging: Path, is_durable: bool, place_s: float = PLACE_S):
         path = staging / NAME
         if not path.exists():
             raise CheckpointError(
@@ -114,6 +114,7 @@ class ProgressFile:
             raise _damaged(path)
         self._is_durable = is_durable
         self._unsynced = 0
+        self._place_s = place_s
         self._place_at = 0.0  # monotonic seconds of its last record
         self._place: dict[str, int] = {}  # that is not recorded yet
         self.progress = _decoded(path, self._file.found)
@@ -124,7 +125,7 @@ class ProgressFile:
         """
         self._place = {"accepted": accepted, "acked": acked}
         now = time.monotonic()
-        if now - self._place_at >= PLACE_S:
+        if now - self._place_at >= self._place_s:
             self._place_at = now
             self._write_place()
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from wallaroo.framing import Framing
 from wallaroo.sources.file.cutting import PAYLOAD_BYTES_MAX, cutter_of
 from wallaroo.sources.interface import FedBy, Line, SourceConfig
-from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
+
+if TYPE_CHECKING:
+    from wallaroo.sources.log import LogContext, SourceLog
 
 
 def _text(payload: bytes) -> str:
@@ -64,11 +66,11 @@ class FileSourceConfig(SourceConfig[Line]):
 
     def open_log(self, context: LogContext) -> SourceLog:
         # only a run opens the log, and it needs what `import wallaroo` does without
-        from wallaroo.sources.file.log import FileLog, FileSource
+        from wallaroo.sources.file.log import AHEAD_BYTES, MARKS_AHEAD_MAX, FileLog, FileSource
 
         framing = self.wire_framing if self.form == "frames" else None
         cutter = cutter_of(framing, skips_empty=self.skip_empty)
+        ahead = min(AHEAD_BYTES, context.mark_bytes * MARKS_AHEAD_MAX)
         return FileLog(
-            FileSource(self.name, str(self.path), cutter, mark_bytes=context.mark_bytes),
-            os.getcwd(),
+            FileSource(self.name, str(self.path), cutter, ahead, context.mark_bytes), os.getcwd()
         )

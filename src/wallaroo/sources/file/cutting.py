@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from wallaroo.framing import Framing, frame_walker
+from wallaroo.lines import split_lines
 
 PAYLOAD_BYTES_MAX = 1 << 30  # one line or frame
 
@@ -52,11 +53,7 @@ class LineCutter:
         >>> LineCutter(skips_empty=True).payloads(b"a\r\n\n\r\nb")
         [b'a', b'b']
         """
-        lines = part.split(b"\n")
-        if not lines[-1]:
-            lines.pop()  # after the last newline
-        if b"\r" in part:
-            lines = [line[:-1] if line.endswith(b"\r") else line for line in lines]
+        lines = split_lines(part)
         return [line for line in lines if line] if self.skips_empty else lines
 
     def frames(self, part: bytes) -> bytes:

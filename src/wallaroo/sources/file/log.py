@@ -40,6 +40,7 @@ PARTITION = ""  # the only one
 AHEAD_BYTES = (
     32 * 1024 * 1024
 )  # looked at before they are needed: what the head is ahead of batches
+MARKS_AHEAD_MAX = 16_384  # of which there are no more than so many
 
 
 @dataclass(frozen=True, slots=True)

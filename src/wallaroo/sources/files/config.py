@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.framing import Framing
 from wallaroo.serdes.csv import Csv
 from wallaroo.sources.file.config import text
 from wallaroo.sources.files.forms import CSV, FORMS, LINES, PARQUET, form_of
@@ -65,11 +63,6 @@ class FilesSourceConfig(SourceConfig[Event]):
             rows: Any = Csv().decoder if form == CSV else as_it_is
             object.__setattr__(self, "decoder", rows)
 
-    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
-        return WallarooParameterError(
-            Problem(f"FilesSourceConfig(name={self.name!r})", "", what, fix)
-        )
-
     @property
     def label(self) -> str:
         return f"files {self.path}"
@@ -77,10 +70,6 @@ class FilesSourceConfig(SourceConfig[Event]):
     @property
     def has_plain_payloads(self) -> bool:
         return self.form == LINES
-
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing()  # events need none
 
     def open_log(self, context: LogContext) -> SourceLog:
         # it imports Arrow, which takes long

@@ -11,6 +11,7 @@ The invariants:
   run, before anything more of it is read.
 * A file that was read to its end and is gone is forgotten.  One that is gone before ends the run.
 * A file that cannot be read in parts (it is compressed) is read in one batch, by one task.
+* An object store that does not answer holds up what reads it, and ends nothing.
 """
 
 from __future__ import annotations
@@ -140,22 +141,44 @@ class FilesLog(SourceLog):
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, part: Range) -> Iterator[Records]:
-        """Yield a range's records.  Raises CheckpointError where the file is gone."""
-        try:
-            blocks = records(self._storage, self._form, part.partition, part.start, part.end)
-            for block in blocks:
-                yield Records(part.partition, time.time_ns(), block)
-        except FileNotFoundError as error:
-            raise CheckpointError(
-                f"source '{self._source}': {part.partition} is gone and was not processed to its "
-                f"end. Put it back, then run again."
-            ) from error
-        except (OSError, ValueError) as error:  # Arrow's errors of files are ValueErrors
-            raise PeerError(
-                f"source '{self._source}': {part.partition} cannot be read: {_words(error)}. "
-                f"Nothing "
-                f"is lost: correct it, then run again."
-            ) from error
+        """Yield a range's records; wait for an object store that does not answer.  Raises
+        CheckpointError where the file is gone, PeerError where it cannot be read.
+        """
+        given = 0
+        while True:
+            try:
+                for block in self._records_after(part, given):
+                    given += len(block)
+                    yield Records(part.partition, time.time_ns(), block)
+                return
+            except FileNotFoundError as error:
+                raise CheckpointError(
+                    f"source '{self._source}': {part.partition} is gone and was not processed to "
+                    f"its end. Put it back, then run again."
+                ) from error
+            except (OSError, ValueError) as error:  # Arrow's errors of files are ValueErrors
+                if not self._may_pass(error):
+                    raise PeerError(
+                        f"source '{self._source}': {part.partition} cannot be read: "
+                        f"{_words(error)}. Nothing is lost: correct it, then run again."
+                    ) from error
+            time.sleep(RETRY_S)
+
+    def _records_after(self, part: Range, count: int) -> Iterator[list[Any]]:
+        """Read the range from its beginning; leave out so many records.  A file does not change, so
+        they are the same ones.
+        """
+        left_out = 0
+        for block in records(self._storage, self._form, part.partition, part.start, part.end):
+            skipped = min(len(block), count - left_out)
+            left_out += skipped
+            if skipped < len(block):
+                yield block[skipped:] if skipped else block
+
+    def _may_pass(self, error: Exception) -> bool:
+        if not self._storage.is_s3 or not isinstance(error, OSError):
+            return False
+        return self._storage.is_passing(error)
 
     # -- the list of files ------------------------------------------------------------------------
 
@@ -170,8 +193,7 @@ class FilesLog(SourceLog):
             elif time.monotonic() >= until:
                 raise PeerError(
                     f"Source '{self._source}': {self._seen.error}. Is the path right, and may it "
-                    f"be "
-                    f"read?"
+                    f"be read?"
                 )
             else:
                 time.sleep(RETRY_S)
@@ -202,16 +224,14 @@ class FilesLog(SourceLog):
                 raise PeerError(
                     f"Source '{self._source}': {name} had {size:,} bytes when it was found and has "
                     f"{sizes[name]:,} now. A file has to be complete when it appears: write it "
-                    f"under "
-                    f"another name, such as .{name.rpartition('/')[2]}, and rename it."
+                    f"under another name, such as .{name.rpartition('/')[2]}, and rename it."
                 )
             if name in sizes:
                 files[name] = [done, size]
             elif done < size:
                 raise PeerError(
                     f"Source '{self._source}': {name} is gone after {done:,} of {size:,} bytes "
-                    f"were "
-                    f"read. Put it back, then run again."
+                    f"were read. Put it back, then run again."
                 )
         return files
 

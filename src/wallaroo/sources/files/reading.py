@@ -2,9 +2,9 @@
 
 Where it runs: workers.
 
-The invariant: a record belongs to the range in which it begins; a Parquet row belongs where its row
-group begins.  So any cut of a file into ranges of bytes gives each record once, in order.  A
-compressed file is one range.
+The invariant: a line or a row of CSV belongs to the range in which it begins (`wallaroo.lines`), a
+row of Parquet where its row group begins.  So any cut of a file into ranges of bytes gives each
+record once, in order.  A compressed file is one range.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from wallaroo.lines import read_lines
 from wallaroo.serdes.csv import CsvLine
 from wallaroo.sources.files.forms import CSV, LINES, PARQUET
 from wallaroo.storage import Storage
 
-BLOCK_BYTES = 1 << 20
 ROWS_MAX = 1024  # given on at a time
 GZ = ".gz"
 
@@ -29,40 +29,6 @@ Blocks = Iterator[list[Any]]
 def is_whole(name: str) -> bool:
     """Whether a file can be read from its beginning only."""
     return name.endswith(GZ)
-
-
-def lines(file: Any, start: int, end: int) -> Iterator[list[bytes]]:
-    """Yield the lines that begin in a range of bytes, without their ends, block by block."""
-    at = max(0, start - 1)
-    file.seek(at)
-    rest = b""
-    is_aligned = start == 0
-    while block := file.read(BLOCK_BYTES):
-        part = rest + block
-        if not is_aligned:
-            newline = part.find(b"\n")
-            if newline < 0:
-                at += len(part)
-                continue
-            at += newline + 1
-            part = part[newline + 1 :]
-            is_aligned = True
-        if at >= end:
-            return
-        last = part.find(b"\n", max(0, end - 1 - at))
-        whole = part[: last + 1] if last >= 0 else part[: part.rfind(b"\n") + 1]
-        if whole:
-            yield [_without_end(line) for line in whole[:-1].split(b"\n")]
-        if last >= 0:
-            return
-        at += len(whole)
-        rest = part[len(whole) :]
-    if rest and is_aligned and at < end:
-        yield [_without_end(rest)]
-
-
-def _without_end(line: bytes) -> bytes:
-    return line[:-1] if line.endswith(b"\r") else line
 
 
 class _Unzipped:
@@ -81,12 +47,12 @@ class _Unzipped:
 
 def _lines_of(file: Any, name: str, start: int, end: int) -> Iterator[list[bytes]]:
     if is_whole(name):
-        return lines(_Unzipped(file), 0, 1 << 62)
-    return lines(file, start, end)
+        return read_lines(_Unzipped(file), 0, 1 << 62)
+    return read_lines(file, start, end)
 
 
 def _rows_of_csv(file: Any, name: str, start: int, end: int) -> Blocks:
-    header = None if start == 0 else next(lines(file, 0, 1))[0]
+    header = None if start == 0 else next(read_lines(file, 0, 1))[0]
     for block in _lines_of(file, name, start, end):
         rows = block
         if header is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.framing import Framing
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.inbox import InboxFeed
@@ -51,11 +50,6 @@ class HTTPSourceConfig(SourceConfig[Event]):
         if not self.token.isascii():
             raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
 
-    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
-        return WallarooParameterError(
-            Problem(f"HTTPSourceConfig(name={self.name!r})", "", what, fix)
-        )
-
     @property
     def label(self) -> str:
         return f"http {self.host}:{self.port}{self.path}"
@@ -66,8 +60,10 @@ class HTTPSourceConfig(SourceConfig[Event]):
 
     def open_feed(self, resume: bytes) -> Feed:
         # it imports an HTTP server, which only a feeder needs
-        from wallaroo.sources.http.server import Door, serve
+        from wallaroo.sources.http.server import Endpoint, serve
 
-        door = Door(self.name, self.path, self.token, self.max_size, self.lines)
+        endpoint = Endpoint(self.name, self.path, self.token, self.max_size, self.lines)
         address = (self.host, self.port)
-        return InboxFeed(self.name, lambda inbox, _: serve(address, door, inbox, self.tls), resume)
+        return InboxFeed(
+            self.name, lambda inbox, _: serve(address, endpoint, inbox, self.tls), resume
+        )

@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
 from wallaroo.errors import PeerError
+from wallaroo.lines import split_lines
+from wallaroo.sources.feed import framed
 from wallaroo.sources.inbox import Inbox, Pushed
 from wallaroo.tls import TLS
 from wallaroo.tls_sockets import server_context
@@ -28,7 +30,7 @@ SILENCE_S_MAX = 30.0  # of a client in the middle of a request
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Endpoint:
     """What is let in."""
 
     source: str
@@ -36,6 +38,7 @@ class Door:
     token: str = field(repr=False)
     max_size: int
     is_lines: bool
+    stored_s: float = STORED_S_MAX
 
     def is_allowed(self, authorization: str | None) -> bool:
         """Whether a request has the token."""
@@ -48,15 +51,15 @@ class Door:
         """Cut a body."""
         if not self.is_lines:
             return [body]
-        return [line for line in (part.rstrip(b"\r") for part in body.split(b"\n")) if line]
+        return [line for line in split_lines(body) if line]
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], door: Door, inbox: Inbox):
-        self.door = door
+    def __init__(self, address: tuple[str, int], endpoint: Endpoint, inbox: Inbox):
+        self.endpoint = endpoint
         self.inbox = inbox
         self.free = threading.Semaphore(REQUESTS_MAX)
         super().__init__(address, _Handler)
@@ -96,15 +99,15 @@ class _Handler(BaseHTTPRequestHandler):
     do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET
 
     def _refused(self) -> HTTPStatus | None:
-        door = self.server.door
+        endpoint = self.server.endpoint
         length = self.headers.get("Content-Length", "")
-        if self.path.partition("?")[0] != door.path:
+        if self.path.partition("?")[0] != endpoint.path:
             return HTTPStatus.NOT_FOUND
-        if not door.is_allowed(self.headers.get("Authorization")):
+        if not endpoint.is_allowed(self.headers.get("Authorization")):
             return HTTPStatus.UNAUTHORIZED
         if not (length.isascii() and length.isdigit()):
             return HTTPStatus.LENGTH_REQUIRED
-        if int(length) > door.max_size:
+        if int(length) > endpoint.max_size:
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         return None
 
@@ -114,13 +117,12 @@ class _Handler(BaseHTTPRequestHandler):
         if len(body) < length:  # the client is gone
             self.close_connection = True
             return
-        payloads = self.server.door.payloads(body)
+        payloads = self.server.endpoint.payloads(body)
         is_stored = threading.Event()
         for number, payload in enumerate(payloads, 1):
-            frame = len(payload).to_bytes(4, "big") + payload
             stored = is_stored.set if number == len(payloads) else None
-            self.server.inbox.put(Pushed(frame, None, stored))
-        if not payloads or is_stored.wait(STORED_S_MAX):
+            self.server.inbox.put(Pushed(framed(payload), None, stored))
+        if not payloads or is_stored.wait(self.server.endpoint.stored_s):
             self._answer(HTTPStatus.NO_CONTENT)
         else:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
@@ -143,13 +145,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are counted by the status, not logged one by one."""
 
 
-def serve(address: tuple[str, int], door: Door, inbox: Inbox, tls: TLS | None) -> None:
+def serve(address: tuple[str, int], endpoint: Endpoint, inbox: Inbox, tls: TLS | None) -> None:
     """Serve until the process ends.  Raises PeerError where it cannot listen."""
     try:
-        server = _Server(address, door, inbox)
+        server = _Server(address, endpoint, inbox)
     except OSError as error:
         raise PeerError(
-            f"Source '{door.source}' cannot listen on {address[0]}:{address[1]}: "
+            f"Source '{endpoint.source}' cannot listen on {address[0]}:{address[1]}: "
             f"{error.strerror or error}. Choose another port, or end the program that uses it."
         ) from error
     if tls is not None:
@@ -157,5 +159,5 @@ def serve(address: tuple[str, int], door: Door, inbox: Inbox, tls: TLS | None) -
         server.socket = context.wrap_socket(
             server.socket, server_side=True, do_handshake_on_connect=False
         )
-    LOGGER.info("Source %s listens on %s:%s", door.source, *server.server_address[:2])
+    LOGGER.info("Source %s listens on %s:%s", endpoint.source, *server.server_address[:2])
     server.serve_forever()

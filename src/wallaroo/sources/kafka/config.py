@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
-from wallaroo.framing import Framing
+from wallaroo.errors import missing_library
 from wallaroo.kafka_names import brokers_text
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
@@ -90,11 +89,6 @@ class KafkaSourceConfig(SourceConfig[Event]):
             fix = f"Write {' or '.join(map(repr, choices))}."
             raise self._wrong(f"{what}={value!r} is unknown.", fix)
 
-    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
-        return WallarooParameterError(
-            Problem(f"KafkaSourceConfig(name={self.name!r})", "", what, fix)
-        )
-
     @property
     def label(self) -> str:
         return f"kafka {','.join(self.topic)}"
@@ -103,21 +97,15 @@ class KafkaSourceConfig(SourceConfig[Event]):
     def has_plain_payloads(self) -> bool:
         return not self.with_metadata
 
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing()  # records need none
-
     def open_log(self, context: LogContext) -> SourceLog:
         """Return the log.  Raises PeerError where confluent-kafka is missing."""
         try:
             # it imports confluent-kafka, which is optional
             from wallaroo.sources.kafka.log import KafkaLog, Subscription
         except ImportError as error:
-            raise PeerError(
-                f"Source '{self.name}' ({self.label}) needs confluent-kafka, which cannot be "
-                f"imported: {error}. Install it wherever the driver and workers run: "
-                f"pip install 'wallaroo-spark[kafka]'."
-            ) from error
+            user = f"Source '{self.name}' ({self.label})"
+            where = "wherever the driver and workers run"
+            raise missing_library(user, "confluent-kafka", "kafka", error, where) from error
         start = self.start
         return KafkaLog(
             Subscription(

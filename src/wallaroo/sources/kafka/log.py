@@ -49,7 +49,6 @@ HEAD_S = 0.005  # a head younger than this is not asked for again
 RETRY_S = 1.0  # after a broker has not answered
 PUBLISH_S = 1.0  # between two commits of offsets to the group
 PATIENCE_S = 30.0  # at the start of a run: a broker may be starting, too
-EARLIEST = "earliest"
 LATEST = "latest"
 STORED = "stored"
 
@@ -166,10 +165,9 @@ class KafkaLog(SourceLog):
             topic, partition = gone[0]
             raise CheckpointError(
                 f"source '{self._subscription.source}': Kafka has no partition {partition} of "
-                f"topic "
-                f"'{topic}', of which this application has processed "
+                f"topic '{topic}', of which this application has processed "
                 f"{flat(position.place)[gone[0]]:,} offsets. Was the topic deleted or made again? "
-                f"Restore it, or give this application a checkpoint of its own."
+                "Restore it, or give this application a checkpoint of its own."
             )
         if lost:
             topic, partition, offset, oldest = lost[0]

@@ -131,17 +131,15 @@ class PartitionReader:
     def _lost(self, position: int) -> CheckpointError:
         return CheckpointError(
             f"{self._partition} no longer holds offset {position}: the topic's retention removed "
-            f"records that were not processed yet. To go on without them, configure the source "
-            f"with "
-            f"on_data_loss='skip'; how many are missing is reported then."
+            "records that were not processed yet. To go on without them, configure the source with "
+            "on_data_loss='skip'; how many are missing is reported then."
         )
 
     def _silent(self, position: int) -> PeerError:
         return PeerError(
             f"{self._partition} cannot be read from offset {position}: no broker of "
             f"{self._partition.brokers} has answered for {SILENCE_S_MAX:.0f} s. Nothing is lost: "
-            f"run "
-            f"again when they are there."
+            "run again when they are there."
         )
 
     def _failed(self, error: KafkaError) -> PeerError:

@@ -8,10 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
-from wallaroo.framing import Framing
+from wallaroo.errors import missing_library
 from wallaroo.sources.feed import Feed
-from wallaroo.sources.generator import VALUE_BYTES_MAX
 from wallaroo.sources.inbox import InboxFeed
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Decoder
@@ -47,28 +45,17 @@ class MQTTSourceConfig(SourceConfig[Event]):
         if self.qos not in (0, 1):
             raise self._wrong(f"qos={self.qos!r} is not supported.", "Write 1, or 0.")
 
-    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
-        return WallarooParameterError(
-            Problem(f"MQTTSourceConfig(name={self.name!r})", "", what, fix)
-        )
-
     @property
     def label(self) -> str:
         return f"mqtt {self.topic}"
-
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing(max_size=VALUE_BYTES_MAX)
 
     def open_feed(self, resume: bytes) -> Feed:
         try:
             # it imports paho-mqtt, which is optional
             from wallaroo.sources.mqtt.subscriber import Subscription, follow
         except ImportError as error:
-            raise PeerError(
-                f"Source '{self.name}' ({self.label}) needs paho-mqtt, which cannot be imported: "
-                f"{error}. Install it where the driver runs: pip install 'wallaroo-spark[mqtt]'."
-            ) from error
+            user = f"Source '{self.name}' ({self.label})"
+            raise missing_library(user, "paho-mqtt", "mqtt", error) from error
         subscription = Subscription(
             self.name,
             (self.host, self.port),

@@ -16,6 +16,7 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
 from wallaroo.errors import PeerError
+from wallaroo.sources.feed import framed
 from wallaroo.sources.inbox import Inbox, Pushed
 
 KEEP_ALIVE_S = 30
@@ -79,9 +80,8 @@ def follow(subscription: Subscription, inbox: Inbox) -> None:
             refuse(f"the topic '{subscription.topic}': {reasons[0]}")
 
     def on_message(_: Any, __: Any, message: Any) -> None:
-        frame = len(message.payload).to_bytes(4, "big") + message.payload
         stored = partial(client.ack, message.mid, message.qos) if message.qos else None
-        inbox.put(Pushed(frame, None, stored))
+        inbox.put(Pushed(framed(message.payload), None, stored))
 
     def on_lost(*_: Any) -> None:
         inbox.problem = f"{subscription.place} is away"

@@ -9,10 +9,9 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
-from wallaroo.framing import Framing
+from wallaroo.errors import missing_library
 from wallaroo.sources.feed import Feed
-from wallaroo.sources.generator import VALUE_BYTES_MAX, unpickled
+from wallaroo.sources.generator import unpickled
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps import Decoder
 
@@ -50,28 +49,17 @@ class RedisSourceConfig(SourceConfig[Event]):
                 "Name the field whose value the decoder gets, or leave both out.",
             )
 
-    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
-        return WallarooParameterError(
-            Problem(f"RedisSourceConfig(name={self.name!r})", "", what, fix)
-        )
-
     @property
     def label(self) -> str:
         return f"redis stream {self.stream}"
-
-    @property
-    def wire_framing(self) -> Framing:
-        return Framing(max_size=VALUE_BYTES_MAX)
 
     def open_feed(self, resume: bytes) -> Feed:
         try:
             # it imports redis, which is optional
             from wallaroo.sources.redis.feed import RedisFeed
         except ImportError as error:
-            raise PeerError(
-                f"Source '{self.name}' ({self.label}) needs redis, which cannot be imported: "
-                f"{error}. Install it where the driver runs: pip install 'wallaroo-spark[redis]'."
-            ) from error
+            user = f"Source '{self.name}' ({self.label})"
+            raise missing_library(user, "redis", "redis", error) from error
         return RedisFeed(
             self.name, self.stream, self.url, self.field, resume.decode() or self.start
         )

@@ -5,12 +5,11 @@ Where it runs: feeder processes.  It imports redis, which is optional.
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 from wallaroo.errors import PeerError
 from wallaroo.redis_clients import ERRORS, connected, is_passing, place_of, sentence
-from wallaroo.sources.feed import Run
+from wallaroo.sources.feed import Run, framed, framed_event
 from wallaroo.sources.redis.entry import RedisEntry
 
 ENTRIES_MAX = 1000  # asked for at once
@@ -57,9 +56,9 @@ class RedisFeed:
 
     def _frame(self, id: bytes, fields: dict[bytes, bytes]) -> bytes | None:
         if not self._field:
-            return framed_entry(RedisEntry(id.decode(), fields))
+            return framed_event(RedisEntry(id.decode(), fields))
         value = fields.get(self._field)
-        return None if value is None else len(value).to_bytes(4, "big") + value
+        return None if value is None else framed(value)
 
     def _failed(self, error: Exception) -> Run:
         words = f"Redis at {place_of(self._url)}: {sentence(error)}"
@@ -69,9 +68,3 @@ class RedisFeed:
                 f"the address, the rights or the key, then run again."
             ) from error
         return self._empty(RETRY_S, words)
-
-
-def framed_entry(entry: RedisEntry) -> bytes:
-    """Return the frame of an entry that goes on as it is."""
-    content = pickle.dumps(entry, pickle.HIGHEST_PROTOCOL)
-    return len(content).to_bytes(4, "big") + content

@@ -35,7 +35,7 @@ from wallaroo.runtime.placement import Member, spread, tasks_for
 from wallaroo.runtime.rebalance import Move
 from wallaroo.spark.cluster.excluded_hosts import ExcludedHosts
 from wallaroo.spark.cluster.executors import Seen, executors_of
-from wallaroo.spark.cluster.joining_hosts import HostProbe, Warmed, warm
+from wallaroo.spark.cluster.joining_hosts import HostProbe, WarmUpResult, warm
 from wallaroo.spark.cluster.layout import Layout, located
 from wallaroo.spark.cluster.layouts import Layouts
 from wallaroo.spark.cluster.membership import Membership
@@ -292,7 +292,7 @@ class Cluster:
                 return
             wanted = tuple(task for task, host in enumerate(layout.hosts) if host == member.host)
             rows = located(self._context, tuple(layout.hosts[task] for task in wanted))
-            found: list[Warmed] = rows.mapPartitionsWithIndex(
+            found: list[WarmUpResult] = rows.mapPartitionsWithIndex(
                 partial(warm, job, tasks, wanted)
             ).collect()
             with self._lock:

@@ -27,7 +27,7 @@ class HostProbe:
 
 
 @dataclass(frozen=True, slots=True)
-class Warmed:
+class WarmUpResult:
     """One task's part of the view, brought up to date; or why it is not."""
 
     worker: str
@@ -50,7 +50,7 @@ def probe(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[H
 
 def warm(
     job: BatchJob, tasks: int, wanted: tuple[int, ...], index: int, rows: Iterable[Any]
-) -> Iterator[Warmed]:
+) -> Iterator[WarmUpResult]:
     """Bring the view of some of ``tasks`` tasks to the job's last commit."""
     deque(rows, maxlen=0)
     task = wanted[index]
@@ -62,7 +62,7 @@ def warm(
         bytes_read = caught_up.bytes_read
     except Exception as caught:  # noqa: BLE001  # an error gate of the worker
         error = _as_wallaroo_error(caught)
-    yield Warmed(worker_name(), task, bytes_read, error)
+    yield WarmUpResult(worker_name(), task, bytes_read, error)
 
 
 def _as_wallaroo_error(error: Exception) -> WallarooError:

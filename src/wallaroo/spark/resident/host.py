@@ -22,7 +22,7 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.busy_workers import describe_workers
 from wallaroo.runtime.host import Enter, OnThisMachine, Site
-from wallaroo.runtime.intake import plan_ends
+from wallaroo.runtime.intake import Admission, plan_ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.resident.epochs import Epoch
 from wallaroo.runtime.resident.tasks import Losses, LostTaskError, ResidentTasks
@@ -74,7 +74,7 @@ class ResidentHost(OnThisMachine):
         self._tasks = 1
         self._sample_at = 0.0
         self._losses = Losses(LOSSES_MAX, LOSSES_S)
-        self._admitted = (0, True)  # events_max, is_held
+        self._admitted = Admission()
         self._is_over = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="wallaroo-epochs", daemon=True)
@@ -191,12 +191,13 @@ class ResidentHost(OnThisMachine):
         looks = Looks(logs.values(), batches.setup.plan.has_time)
         growth = self._options.batch_time_s / self._options.batch_target_s
         while not self._is_over.is_set():
-            events_max, is_held = self._admitted
+            admitted = self._admitted
             start = batches.ends
-            ends = (
-                start if is_held else plan_ends(start, logs, events_max, int(growth * events_max))
-            )
-            if ends == start and (is_held or not batches.is_due):
+            ends = start
+            if not admitted.is_held:
+                most = int(growth * admitted.events_max)
+                ends = plan_ends(start, logs, admitted.events_max, most, admitted.limits)
+            if ends == start and (admitted.is_held or not batches.is_due):
                 wakes.wait(looks.pause_s())
             else:
                 looks.found()
@@ -212,8 +213,8 @@ class ResidentHost(OnThisMachine):
         if generation is not None and generation.job.is_over and not self._is_alive():
             raise failure_of(None, ConnectionError())
 
-    def admit(self, events_max: int, is_held: bool) -> None:
-        self._admitted = (events_max, is_held)
+    def admit(self, admission: Admission) -> None:
+        self._admitted = admission
         self._wake()
 
     def _wake(self) -> None:

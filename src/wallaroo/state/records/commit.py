@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from wallaroo.errors import CheckpointError
@@ -83,16 +83,35 @@ class Commit:
         return CommitId(self.checkpoint, *self.edits) if self.edits else self.identity
 
 
+_COMMIT = tuple(each.name for each in fields(Commit))
+_DELTA = tuple(each.name for each in fields(DeltaRef))
+_SNAPSHOT = tuple(each.name for each in fields(SnapshotRef))
+
+
 def name_of(batch: int) -> str:
     """The commit's name in the storage."""
     return f"{COMMITS}/{batch:020d}"
+
+
+def body_of(commit: Commit, *, has_snapshots: bool = True) -> bytes:
+    """Return a commit as JSON; without ``has_snapshots``, null in place of them."""
+    stated = {name: getattr(commit, name) for name in _COMMIT}
+    stated["deltas"] = [_stated(delta, _DELTA) for delta in commit.deltas]
+    snapshots = [_stated(ref, _SNAPSHOT) for ref in commit.snapshots] if has_snapshots else None
+    stated["snapshots"] = snapshots
+    return json.dumps(stated, separators=(",", ":")).encode()
+
+
+def _stated(value: DeltaRef | SnapshotRef, names: tuple[str, ...]) -> dict[str, Any]:
+    """Do what ``asdict`` does, without copying each value: it is done for every batch."""
+    return {name: getattr(value, name) for name in names}
 
 
 def encode(commit: Commit) -> bytes:
     """Return the file's bytes: one line of facts (version, length, crc32 of the body), then the
     body as JSON.
     """
-    body = json.dumps(asdict(commit), separators=(",", ":")).encode()
+    body = body_of(commit)
     return b"%d %d %08x\n" % (VERSION, len(body), zlib.crc32(body)) + body
 
 

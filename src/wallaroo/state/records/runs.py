@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 
 from wallaroo.errors import CheckpointError
 from wallaroo.state.layout import COMMITS, check_version
-from wallaroo.state.records.commit import VERSION, Commit, SnapshotRef, commit_of
+from wallaroo.state.records.commit import VERSION, Commit, SnapshotRef, body_of, commit_of
 from wallaroo.state.storage import WAYS_OUT
 
 SUFFIX = ".run"
@@ -39,11 +39,7 @@ def encode_record(commit: Commit, before: tuple[SnapshotRef, ...] | None) -> byt
     """Return a commit's record; ``before``: the snapshots of the record before it, None where
     there is none.
     """
-    if commit.snapshots == before:
-        fields = asdict(replace(commit, snapshots=())) | {"snapshots": None}
-    else:
-        fields = asdict(commit)
-    body = json.dumps(fields, separators=(",", ":")).encode()
+    body = body_of(commit, has_snapshots=commit.snapshots != before)
     facts = b"%d %d %08x" % (VERSION, len(body), zlib.crc32(body))
     return b"%b %08x\n%b" % (facts, zlib.crc32(facts), body)
 
@@ -56,7 +52,6 @@ class Run:
     ends: list[int] = field(default_factory=list)
     snapshots: tuple[SnapshotRef, ...] | None = None  # of the last record
     damage: str = ""  # what is wrong after the last record
-    is_unfinished: bool = False  # whether there is something after the last record
 
     @property
     def name(self) -> str:
@@ -89,7 +84,6 @@ class Run:
 
     def _next(self, content: bytes) -> Commit | None:
         at = self.end
-        self.is_unfinished = at < len(content)
         line_end = content.find(b"\n", at, at + HEAD_BYTES_MAX)
         if line_end < 0 and len(content) - at < HEAD_BYTES_MAX:
             return None

@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import threading
+from functools import partial
 from typing import Any
 
 from tests.unit.cli.run.fakes import FakeHandle
@@ -65,6 +66,8 @@ def print_much(handle: FakeHandle) -> None:
 if __name__ == "__main__":
     behaviour = sys.argv[1]
     vars(command).update(
-        launch=launch, load_application=lambda path, args: (path, args), POLL_S=0.05
+        launch=launch,
+        load_application=lambda path, args: (path, args),
+        execute=partial(command.execute, poll_s=0.05),
     )
     sys.exit(main(["run", *sys.argv[2:]]))

@@ -342,15 +342,12 @@ def test_the_log_is_as_it_was_when_a_run_has_ended(caplog: pytest.LogCaptureFixt
     assert "of the program" in caplog.text
 
 
-def test_a_run_that_takes_several_looks_to_stop_is_asked_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(command, "POLL_S", 0.001)
+def test_a_run_that_takes_several_looks_to_stop_is_asked_once() -> None:
     handle = FakeHandle(ends_after=4)
     handle.is_deaf = True
     with StopSignals(lambda: None) as signals:
         signals.count = 1
-        assert command.watch(handle, QuietView(), signals).state == "stopped"
+        assert command.watch(handle, QuietView(), signals, poll_s=0.001).state == "stopped"
     assert handle.stops == 1
 
 

@@ -43,7 +43,7 @@ class ProcessJob:
 
     def wait(self) -> None:
         for process in self.processes:
-            process.join(10.0)
+            process.join(60)
         self.cancel()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import pytest
 
 from wallaroo.runtime.resident.lasting_state import LastingState
-from wallaroo.state.applying import CatchUp
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit
-from wallaroo.state.history import History
+from wallaroo.state.environments import close_environments
+from wallaroo.state.history import History, Version
 from wallaroo.state.task_state import TaskState
 from wallaroo.tuning import Tuning
 
@@ -24,27 +25,37 @@ class Log:
 
     def __init__(self, checkpoint: Checkpoint, refresh_s: float = 3600.0):
         self.checkpoint = checkpoint
-        self.opened: list[int] = []
+        self.opened: list[int] = []  # commits at which the log was read
+        self.made = 0  # views
         self.state = self.opened_state(refresh_s)
         self.batch = -1
 
     def opened_state(self, refresh_s: float) -> LastingState:
         """A state of this task that nothing has been read of."""
         storage = self.checkpoint.storage
-        return LastingState(GROUPS, storage, self._open, Tuning(refresh_s=refresh_s))
+        return LastingState(
+            GROUPS, storage, self._make, self._read_log, Tuning(refresh_s=refresh_s)
+        )
 
-    def _open(self, committed: int) -> tuple[TaskState, CatchUp]:
-        self.opened.append(committed)
+    @property
+    def committed(self) -> Version:
+        """The last commit."""
+        return Version(self.batch, f"id {self.batch}" if self.batch >= 0 else "")
+
+    def _make(self) -> TaskState:
+        self.made += 1
         view = self.checkpoint.view_root
-        state = TaskState(view, GROUPS, (0, GROUPS), (STEP,), self.checkpoint.id)
+        return TaskState(view, GROUPS, (0, GROUPS), (STEP,), self.checkpoint.id)
+
+    def _read_log(self, committed: int) -> History:
+        self.opened.append(committed)
         commits = self.checkpoint.commits
-        done = state.catch_up(History(self.checkpoint.storage, (), committed, commits.read))
-        return state, done
+        return History(self.checkpoint.storage, (), committed, commits.read)
 
     def attempt(self, is_committed: bool = True, **written: str | None) -> None:
         """Run an epoch that writes; commit it."""
         epoch = self.batch + 1
-        self.state.begin(epoch, self.batch)
+        self.state.begin(epoch, self.committed)
         states: Any = {STEP: Changes(written)}
         name = f"{epoch}.0.0.{len(self.opened)}"
         delta = self.state.write_delta(states, name, self.checkpoint.storage, epoch)
@@ -65,7 +76,7 @@ class Log:
 
     def read(self, key: str) -> bytes | None:
         """Read as the next epoch does."""
-        self.state.begin(self.batch + 1, self.batch)
+        self.state.begin(self.batch + 1, self.committed)
         return self.state.reader(STEP)(key)
 
 
@@ -129,7 +140,7 @@ def test_a_view_is_refreshed_beside_the_epochs_and_nothing_is_missed(
         log.attempt(a=str(number), **{f"k{number % 7}": str(number)})
         assert log.read("a") == str(number).encode()
         assert log.read(f"k{number % 7}") == str(number).encode()
-        return len(log.opened) > 4
+        return log.made > 4
 
     eventually(is_refreshed, "four refreshed views")
     log.state.release()
@@ -137,3 +148,47 @@ def test_a_view_is_refreshed_beside_the_epochs_and_nothing_is_missed(
     again.batch = log.batch
     assert again.read("a") == str(log.batch).encode()
     again.state.release()
+
+
+def test_a_refreshed_view_is_made_of_what_the_task_wrote_itself(
+    log: Log, eventually: Callable[..., Any]
+) -> None:
+    log.attempt(a="0")
+    log.state.release()
+    log.state = log.opened_state(refresh_s=0.0)
+    log.attempt(a="1", b="1")
+    read = list(log.opened)
+
+    def is_refreshed() -> bool:
+        log.attempt(a=f"{log.batch}", b=None)
+        return log.made > 5
+
+    eventually(is_refreshed, "four refreshed views")
+    assert log.opened == read  # the log was not read again
+    assert log.read("b") is None
+    log.state.release()
+    again = Log(log.checkpoint)
+    again.batch = log.batch
+    assert again.read("a") == str(log.batch - 1).encode()
+    assert again.read("b") is None
+    again.state.release()
+
+
+def test_what_is_at_another_commit_is_read_out_of_the_log(
+    log: Log, eventually: Callable[..., Any]
+) -> None:
+    log.attempt(a="1", b="1")
+    log.state.release()
+    log.state = log.opened_state(refresh_s=0.0)
+    log.attempt(c="1")
+    close_environments()
+    shutil.rmtree(log.checkpoint.view_root)
+    read = len(log.opened)
+
+    def is_refreshed() -> bool:
+        log.attempt(c=str(log.batch))
+        return len(log.opened) > read
+
+    eventually(is_refreshed, "a view made again of the log")
+    values = log.read("a"), log.read("b"), log.read("c")
+    assert values == (b"1", b"1", str(log.batch - 1).encode())

@@ -37,15 +37,21 @@ class Program:
     ``"yes"``, ``"no"``, ``"gone before"`` or ``"gone after"`` the vote; yes when the plan is over.
     """
 
-    def __init__(self, plan: list[str] | None = None, cookie: bytes = b"tacos"):
-        self.disk: dict[bytes, Disk] = {}  # by instance
+    def __init__(
+        self,
+        plan: list[str] | None = None,
+        cookie: bytes = b"tacos",
+        port: int = 0,
+        kept: dict[bytes, Disk] | None = None,
+    ):
+        self.disk = kept or {}  # by instance
         self.plan = plan or []
         self.cookie = cookie
         self.opened = b"\1"  # what NOTIFY is answered with
         self.leftover = b""  # a transaction that nothing is known of, listed once
         self.said: list[int] = []  # types of frames that came
         self.failures: list[str] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self._client: socket.socket | None = None
         threading.Thread(target=self._live, daemon=True).start()
@@ -60,6 +66,13 @@ class Program:
         if client is not None:
             with contextlib.suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
+
+    def save(self, instance: bytes, disk: Disk) -> None:
+        """Called before an answer that relies on what the disk holds."""
+
+    def fail(self, what: str) -> None:
+        """Note what is against the protocol."""
+        self.failures.append(what)
 
     def committed(self) -> list[bytes]:
         """What a reader may trust, by instance."""
@@ -76,7 +89,7 @@ class Program:
             except OSError:
                 pass
             except AssertionError as error:
-                self.failures.append(str(error))
+                self.fail(str(error))
             self._client.close()
 
     def _frames(self, client: socket.socket) -> Iterator[tuple[int, bytes]]:
@@ -121,14 +134,15 @@ class Program:
             if stream == 1:
                 assert number == len(disk.output), "output that does not follow"
                 disk.output += payload
-            elif not self._take(client, disk, payload):
+            elif not self._take(client, instance, payload):
                 return
 
     def _recover(self, disk: Disk) -> None:
         ends = [end for is_yes, _, end in disk.voted.values() if is_yes]
         del disk.output[max([disk.committed, *ends]) :]
 
-    def _take(self, client: socket.socket, disk: Disk, inner: bytes) -> bool:
+    def _take(self, client: socket.socket, instance: bytes, inner: bytes) -> bool:
+        disk = self.disk[instance]
         if inner[0] == 201:
             names = list(disk.voted) + ([self.leftover] if self.leftover else [])
             self.leftover = b""
@@ -143,12 +157,14 @@ class Program:
             does = self.plan.pop(0) if self.plan else "yes"
             disk.voted[name] = (does != "no", start, end)
             disk.log.append((does, name))
+            self.save(instance, disk)
             if does == "gone before":
                 return False
             self._control(client, 204, short(name) + struct.pack(">?", does != "no"))
             return does != "gone after"
         assert inner[0] == 205
         self._end(disk, name, bool(inner[at]))
+        self.save(instance, disk)
         return True
 
     def _end(self, disk: Disk, name: bytes, is_commit: bool) -> None:

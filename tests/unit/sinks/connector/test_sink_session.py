@@ -61,7 +61,7 @@ def saying(content: bytes) -> Iterator[int]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield listener.getsockname()[1]
-        thread.join(5)
+        thread.join(60)
 
 
 def run_session(folder: Path, content: bytes) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
+import math
 from pathlib import Path
 
 import pytest
 
 from wallaroo.durable.slots import FILE_BYTES
 from wallaroo.errors import CheckpointError
-from wallaroo.sinks.tcp import progress
 from wallaroo.sinks.tcp.progress import (
     NAME,
     Progress,
@@ -62,13 +61,11 @@ def test_an_egress_does_not_begin_without_a_record(tmp_path: Path) -> None:
 
 
 def test_a_place_that_moves_all_the_time_is_recorded_now_and_then_and_at_a_sync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """A record for every slice that is sent would cost more than sending it."""
-    monkeypatch.setattr(progress, "PLACE_S", 1e9)
     begin_progress(tmp_path, Progress("c"), False)
-    file = ProgressFile(tmp_path, False)
-    file._place_at = time.monotonic()
+    file = ProgressFile(tmp_path, False, place_s=math.inf)
     for number in range(1, 100):
         file.note_place(accepted=number + 1, acked=number)
     assert found(tmp_path).acked == 0
@@ -80,7 +77,12 @@ def test_a_place_that_moves_all_the_time_is_recorded_now_and_then_and_at_a_sync(
     file.note(acked=130, accepted=150, released_batch=3, released_end=130)
     file.sync()
     assert found(tmp_path).acked == 130
-    monkeypatch.setattr(progress, "PLACE_S", 0.0)
+    file.close()
+
+
+def test_a_place_that_is_to_be_recorded_at_once_is(tmp_path: Path) -> None:
+    begin_progress(tmp_path, Progress("c"), False)
+    file = ProgressFile(tmp_path, False, place_s=0.0)
     file.note_place(accepted=160, acked=140)
     assert found(tmp_path).acked == 140
     file.close()

@@ -10,11 +10,11 @@ import os
 import time
 from pathlib import Path
 
-PULSE = "planner"  # the file of its sign of life, beside the control file
-PULSE_S = 0.5  # between two signs
+HEARTBEAT = "planner"  # the file of its sign of life, beside the control file
+HEARTBEAT_S = 0.5  # between two signs
 
 
-class Pulse:
+class Heartbeat:
     """Shows that the planner goes on: a file that holds its pid, written again and again."""
 
     def __init__(self, path: Path):
@@ -24,7 +24,7 @@ class Pulse:
     def beat(self) -> None:
         """Show it, if it is time."""
         now = time.monotonic()
-        if self._at and now - self._at <= PULSE_S:
+        if self._at and now - self._at <= HEARTBEAT_S:
             return
         with contextlib.suppress(OSError):  # the run has gone
             if self._at:

@@ -1,0 +1,103 @@
+"""Building an application: its pipelines are checked and planned.
+
+Where it runs: driver.  It is loaded when an application is built, so that ``import wallaroo``,
+which every worker pays for, does without checks and planner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any
+
+from wallaroo.api.pipeline import Pipeline
+from wallaroo.api.serialization import Hooks
+from wallaroo.check.dead_letters import missing_sink
+from wallaroo.check.run import check
+from wallaroo.check.subject import LATER
+from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.graph.nodes import EndsNode, Node, SinkNode
+from wallaroo.plan import build
+from wallaroo.plan.model import Plan
+from wallaroo.sinks.file.config import FileSinkConfig
+from wallaroo.sinks.interface import SinkConfig
+
+_missing_dead_letters: ContextVar[Any] = ContextVar("_missing_dead_letters", default=None)
+
+
+@contextmanager
+def dead_letters_come_later() -> Iterator[None]:
+    """Let applications be built without the dead-letter sink they need: what runs them checks
+    (``check_dead_letters``).
+    """
+    token = _missing_dead_letters.set(LATER)
+    try:
+        yield
+    finally:
+        _missing_dead_letters.reset(token)
+
+
+def checked_plan(
+    name: str,
+    pipelines: tuple[Any, ...],
+    place: str,
+    hooks: Hooks | None,
+    dead_letters: SinkConfig | None,
+) -> tuple[Node, Plan]:
+    """Return the graph of closed pipelines and its plan.  Raises WallarooParameterError."""
+    for each in pipelines:
+        if not isinstance(each, Pipeline):
+            what = f"build_application got {each!r} instead of a pipeline."
+            fix = "Give it what to_sink() returned."
+            raise WallarooParameterError(Problem(f"application '{name}'", place, what, fix))
+    ends = tuple(each.node for each in pipelines)
+    root = ends[0] if len(ends) == 1 else EndsNode(ends, place)
+    missing = _missing_dead_letters.get()
+    check(
+        name,
+        _with_sink(root, dead_letters),
+        place,
+        hooks,
+        missing if dead_letters is None else dead_letters,
+    )
+    letters = None if dead_letters is None else _in_lines(dead_letters)
+    return root, build.build_plan(name, root, hooks, letters)
+
+
+def with_dead_letters(plan: Plan, sink_config: SinkConfig) -> Plan:
+    """Return the plan with this sink for events that failed."""
+    return build.with_dead_letters(plan, _in_lines(sink_config))
+
+
+def check_dead_letters(plan: Plan) -> None:
+    """Raise WallarooParameterError where a step writes dead letters and there is no sink for
+    them.
+    """
+    if plan.dead_letters is None:
+        problems = tuple(missing_sink(plan.steps))
+        if problems:
+            raise WallarooParameterError(*problems)
+
+
+def _in_lines(config: SinkConfig) -> SinkConfig:
+    """Dead letters end with a newline of their own."""
+    is_doubled = (
+        isinstance(config, FileSinkConfig) and config.form == "lines" and config.encoder is None
+    )
+    return replace(config, form="raw") if is_doubled else config  # type: ignore[type-var]  # a FileSinkConfig is a dataclass
+
+
+def _with_sink(root: Node, dead_letters: Any) -> Node:
+    """The graph as the checks see it: the dead-letter sink is one more sink, with a port and an
+    encoder like any other.
+    """
+    if not isinstance(dead_letters, SinkConfig):
+        return root
+    if isinstance(root, EndsNode):
+        first, *rest = root.ends
+        return replace(root, ends=(_with_sink(first, dead_letters), *rest))
+    if isinstance(root, SinkNode) and root.sinks:
+        return replace(root, sinks=(*root.sinks, dead_letters))
+    return root

@@ -1,0 +1,47 @@
+"""The watermarks of a level: what all tasks of level 0 have heard of the sources, and what that
+means for its blocks and at the batch's end.
+
+Where it runs: pure (in workers, and in the in-process runner).
+"""
+
+from __future__ import annotations
+
+from wallaroo.engine.blocks import Block, with_floors
+from wallaroo.engine.partition_times import Heard, Settled
+from wallaroo.engine.watermarks import BatchTime, after_batch, settled_sources
+from wallaroo.plan.model import Plan, SourceEntry
+
+
+class LevelTime:
+    """Where time is when a level's blocks are fed, and after them."""
+
+    def __init__(self, plan: Plan, level: int, batch: BatchTime):
+        self._plan = plan
+        self._comes_first = plan.has_time and level == 1  # of those after a shuffle
+        self._batch = batch
+        self._heard: Heard = {}
+        self._settled: list[Settled] = []  # by source, once all producers of level 0 are known
+
+    def hear(self, heard: Heard) -> None:
+        """Take what all tasks of level 0 have heard, before blocks are fed."""
+        self._heard = heard
+        if self._comes_first:
+            self._settled = settled_sources(self._batch, self._plan.source_times, heard)
+
+    def settled(self, block: Block) -> Block:
+        """Return a block of level 0 with the watermarks that its place in its source gives it."""
+        entry = self._plan.head_of(self._plan.stages[block.origin]).entry
+        if not block.partitions or not isinstance(entry, SourceEntry) or not self._comes_first:
+            return block
+        _, how = self._plan.source_times[entry.source]
+        floors = self._settled[entry.source].floors[block.producer]
+        return with_floors(block, floors, how.is_receipt)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether all input has ended."""
+        return self._batch.is_final
+
+    def after_ns(self) -> int:
+        """Return the watermark after the batch's input."""
+        return after_batch(self._batch, self._plan.source_times, self._heard).watermark_ns

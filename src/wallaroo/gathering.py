@@ -1,0 +1,84 @@
+"""``batch``: a key's events in lists, each given when it is full, when it waited long enough, or
+when all input has ended.
+
+Where it runs: pure (in workers).
+
+What waits is state, so that it is committed, and comes after a crash as it would have come without
+one; a key without waiting events has no state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from wallaroo.context import Context
+from wallaroo.steps import STOP, Callback, StateComputationMulti, Timing
+
+Event = TypeVar("Event")
+
+_FULL_WAIT = "wait"  # the timer of the oldest event that waits
+
+
+class Waiting(Generic[Event]):
+    """A key's events that wait for others."""
+
+    __slots__ = ("events",)
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+
+class _Gathering:
+    """Called with each event of a key."""
+
+    def __init__(self, most: int, within_ns: int | None, place: str):
+        self.most = most
+        self.within_ns = within_ns
+        self.place = place  # of the user's line
+
+    def __call__(
+        self, event: Any, waiting: Waiting[Any], context: Context
+    ) -> list[list[Any]] | None:
+        waiting.events.append(event)
+        count = len(waiting.events)
+        if count >= self.most:
+            if self.within_ns is not None and count > 1:
+                context.cancel_timer(_FULL_WAIT, processing=True)
+            return _given(waiting, context)
+        if self.within_ns is not None and count == 1:
+            due_ns = context.processing_time + self.within_ns
+            context.set_timer(_FULL_WAIT, due_ns, processing=True)
+        return None
+
+
+def _given(waiting: Waiting[Any], context: Context) -> list[list[Any]]:
+    events = waiting.events
+    context.drop_state()
+    return [events]
+
+
+def _waited(waiting: Waiting[Any], context: Context, name: str) -> list[list[Any]]:
+    """The timer: what waits has waited long enough."""
+    return _given(waiting, context)
+
+
+def _ended(waiting: Waiting[Any], context: Context) -> list[list[Any]]:
+    return _given(waiting, context) if waiting.events else []
+
+
+class Gather(StateComputationMulti[Event, Waiting[Event], list[Event]]):
+    """Events of a key in, lists of at most ``most`` of them out, in their order."""
+
+    kind = "batch"
+
+    @property
+    def place(self) -> str:
+        """``file:line`` where the user wrote it."""
+        return str(getattr(self.function, "place", ""))
+
+
+def gather(most: int, within_ns: int | None, name: str, place: str) -> Gather[Any]:
+    """Make the step; ``within_ns``: how long an event waits at most, by the clock."""
+    on_timer = None if within_ns is None else Callback(_waited)
+    timing = Timing(on_timer=on_timer, on_end=Callback(_ended))
+    return Gather(_Gathering(most, within_ns, place), name, Waiting, STOP, timing)

@@ -1,0 +1,63 @@
+"""RabbitMQ connections with our defaults, and what their errors mean for a run.
+
+Where it runs: driver and feeder processes.  It imports pika, which is optional: import it where a
+RabbitMQ source or sink is opened.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pika
+from pika.exceptions import (
+    AMQPChannelError,
+    AMQPConnectionError,
+    AMQPError,
+    AuthenticationError,
+    ProbableAccessDeniedError,
+    ProbableAuthenticationError,
+)
+
+TIMEOUT_S = 10.0
+ERRORS: tuple[type[Exception], ...] = (AMQPError, OSError)
+_LASTING = (
+    AMQPChannelError,  # no such queue or exchange, no rights
+    AuthenticationError,
+    ProbableAccessDeniedError,
+    ProbableAuthenticationError,
+)
+_NOT_NOW = (320, 541, 506)  # codes of a server that stops, fails or has no resources
+
+
+def parameters_of(url: str, *, has_heartbeats: bool) -> Any:
+    """Return what connects to a server.  Raises ValueError for an address that cannot be read.
+
+    Without heartbeats the connection's thread may be away as long as it likes.
+    """
+    parameters = pika.URLParameters(url)
+    parameters.socket_timeout = TIMEOUT_S
+    parameters.stack_timeout = TIMEOUT_S
+    parameters.blocked_connection_timeout = None
+    if not has_heartbeats:
+        parameters.heartbeat = 0
+    return parameters
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether the same may succeed later without anybody's doing."""
+    code = getattr(error, "reply_code", None)
+    return code in _NOT_NOW or not isinstance(error, _LASTING)
+
+
+def sentence(error: Exception) -> str:
+    """Return an error on one line: what the server said, where it said something."""
+    words = getattr(error, "reply_text", "")
+    if not words and isinstance(error, AMQPConnectionError) and error.args:
+        words = repr(error.args[0]) if not isinstance(error.args[0], str) else error.args[0]
+    return " ".join(str(words or error).split()) or type(error).__name__
+
+
+def place_of(url: str) -> str:
+    """Return an address without its password."""
+    scheme, _, rest = url.rpartition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"

@@ -1,0 +1,121 @@
+"""Recorded input at the pace of its event times: ``--speed 10x``.
+
+Where it runs: pure (driver).  What a batch takes is bounded, and nothing else: results are those of
+the same input at any speed.
+
+Each source may be read up to the event time that it is now in the replay: that of the first event
+of all, plus so many times what has passed since it was processed.  How many events that is follows
+from how many the source had per span of event time in its newest batch; a source of which nothing
+is known yet gives one event, and a batch at most ``GROWTH_MAX`` times what the one before gave.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from wallaroo.engine.ordered_keys import TIME_MIN
+from wallaroo.engine.watermarks import SourceMark, Watermarks
+from wallaroo.plan.model import SourceTimes
+from wallaroo.sources.log import from_stored
+from wallaroo.state.commits import Commit
+from wallaroo.tuning import Tuning
+
+# of real time that a batch may run ahead: about what a batch takes
+STEP_S = 0.2
+GROWTH_MAX = 8
+# between two places at which files are cut: some events, not some thousand
+MARK_BYTES = 128
+Limits = dict[str, int]
+
+
+@dataclass(slots=True)
+class _Course:
+    """How far a source is."""
+
+    delay_ns: int
+    events: int  # before its newest batch
+    newest: int = 0  # events of its newest batch
+    reached_ns: int = TIME_MIN  # the newest event time
+    events_per_ns: float = 0.0  # 0: not known
+
+    def batch_done(self, events: int, mark: SourceMark) -> None:
+        """Note where a batch ended."""
+        began = self.events
+        self.events = events
+        marks = [mark.watermark_ns, *(each.watermark_ns for each in mark.partitions.values())]
+        newest_ns = max(marks)
+        if events == began:
+            return
+        self.newest = events - began
+        if newest_ns == TIME_MIN:
+            return
+        span_ns = newest_ns + self.delay_ns - self.reached_ns
+        if self.reached_ns != TIME_MIN and span_ns > 0:
+            self.events_per_ns = self.newest / span_ns
+        self.reached_ns = max(self.reached_ns, newest_ns + self.delay_ns)
+
+    def limit(self, until_ns: int) -> int:
+        """How many events it may give next, to get to an event time."""
+        most = max(1, GROWTH_MAX * self.newest)
+        if self.reached_ns == TIME_MIN:
+            return most
+        if until_ns <= self.reached_ns:
+            return 0
+        if not self.events_per_ns:
+            return max(1, 2 * self.newest)
+        return max(1, min(most, math.ceil(self.events_per_ns * (until_ns - self.reached_ns))))
+
+
+def tuned(tuning: Tuning) -> Tuning:
+    """The figures of a run that replays its input."""
+    return replace(tuning, mark_bytes=min(tuning.mark_bytes, MARK_BYTES))
+
+
+class Replay:
+    """Bounds what the sources of a run give, batch by batch."""
+
+    def __init__(
+        self,
+        speed: float,
+        sources: SourceTimes,
+        positions: Mapping[str, int],
+        clock_s: Callable[[], float] = time.monotonic,
+    ):
+        """``positions``: how many events of each source were processed before."""
+        self._speed = speed
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._courses = {
+            name: _Course(how.delay_ns, positions.get(name, 0)) for name, how in sources
+        }
+        self._began: tuple[float, int] | None = None  # seconds, and the event time then
+
+    def batch_done(self, commit: Commit) -> None:
+        """Note where a batch ended."""
+        marks = Watermarks.from_json(commit.watermarks)
+        ends = from_stored(commit.offsets)
+        with self._lock:
+            for name, course in self._courses.items():
+                if name in ends and name in marks.sources:
+                    course.batch_done(ends[name].events, marks.sources[name])
+            known = [each.reached_ns for each in self._courses.values()]
+            first = [reached_ns for reached_ns in known if reached_ns != TIME_MIN]
+            if self._began is None and first:
+                self._began = self._clock_s(), min(first)
+
+    def limits(self) -> Limits:
+        """How many events each source may give now."""
+        with self._lock:
+            until_ns = self._until_ns()
+            return {name: course.limit(until_ns) for name, course in self._courses.items()}
+
+    def _until_ns(self) -> int:
+        if self._began is None:
+            return TIME_MIN
+        began_s, first_ns = self._began
+        passed_s = self._clock_s() - began_s + STEP_S
+        return first_ns + int(passed_s * self._speed * 1e9)

@@ -1,0 +1,77 @@
+"""Outputs that may carry an address (a routing key, a topic) as staged bytes: packed in the worker,
+unpacked by the committer.
+
+Where it runs: workers and driver; pure.
+
+The format: u16 length of the address (big endian), the address in UTF-8, the body.  An empty
+address means the sink's own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from wallaroo.serdes.shapes import shown
+from wallaroo.sinks.wrapped_encoder import WrappedEncoder
+from wallaroo.steps import Encoder
+
+_LENGTH = struct.Struct(">H")
+
+
+def pack(output: Any) -> bytes:
+    """Return the staged form of ``body`` or ``(body, address)``.  Raises TypeError, in words, for
+    anything else.
+
+    >>> unpack(pack(("on", "lamps/7")))
+    ('lamps/7', b'on')
+    """
+    body, address = output if type(output) is tuple and len(output) == 2 else (output, "")
+    if isinstance(body, str):
+        body = body.encode()
+    if not isinstance(body, bytes) or not isinstance(address, str):
+        raise TypeError(
+            f"the encoder of this sink must return bytes or str, or a tuple of that and an "
+            f"address (str), not {shown(output)}"
+        )
+    raw = address.encode()
+    return _LENGTH.pack(len(raw)) + raw + body
+
+
+def unpack(packed: bytes) -> tuple[str, bytes]:
+    """Return address and body."""
+    end = _LENGTH.size + _LENGTH.unpack_from(packed)[0]
+    return packed[_LENGTH.size : end].decode(), packed[end:]
+
+
+class AddressedEncoder(WrappedEncoder):
+    """Calls the user's encoder, and packs what it returns."""
+
+    def __init__(self, inner: Encoder[Any]):
+        function = inner.function
+
+        def encode(event: Any) -> bytes | None:
+            output = function(event)
+            return None if output is None else pack(output)
+
+        super().__init__(encode, inner)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return AddressedEncoder, (self.inner,)
+
+
+def _as_it_is(event: Any) -> Any:
+    """Take the event itself for the output."""
+    return event
+
+
+AS_IT_IS: Encoder[Any] = Encoder(_as_it_is, "outputs as they are")
+AS_IT_IS.__qualname__ = "AS_IT_IS"  # travels by reference, under the name it has here
+
+
+def addressed(inner: Encoder[Any] | None) -> Encoder[Any]:
+    """Return an encoder whose outputs are packed."""
+    if isinstance(inner, AddressedEncoder):  # a copy of a configuration
+        return inner
+    return AddressedEncoder(inner or AS_IT_IS)

@@ -1,0 +1,1 @@
+"""Outputs posted to HTTP servers."""

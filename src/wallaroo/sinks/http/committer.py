@@ -1,0 +1,174 @@
+"""An HTTP server as the system that a queued committer puts batches into.
+
+Where it runs: driver.  It imports urllib3, which is optional.
+
+The invariants are those of ``sinks/slices.py``: a slice is a request, and an answer of 2xx takes
+it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import urllib3
+from urllib3.exceptions import HTTPError, SSLError
+
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.faults import fault_point
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.slices import BACKOFF_S_MAX, Progress, Slice, SlicedSession
+from wallaroo.tls import TLS
+from wallaroo.tls_sockets import client_context
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+LOGGER = logging.getLogger("wallaroo.sinks.http")
+PASSING = (408, 425, 429)  # and 5xx: the same request may be taken later
+SHOWN_MAX = 200  # of an answer's body, in errors
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How outputs are sent, and what happens when they are not taken."""
+
+    url: str = field(repr=False)  # its query may hold a key
+    place: str  # the same for errors
+    method: str
+    headers: Mapping[str, str] = field(repr=False)
+    batch: int
+    timeout_s: float
+    retries: int | None
+    backoff_s: float
+    is_skipping: bool
+    tls: TLS | None
+
+
+class AnswerError(Exception):
+    """An answer that takes nothing; ``args`` are the status, what it says, and when to try again
+    (seconds).
+    """
+
+    def __init__(self, status: int, words: str, retry_after_s: float = 0.0):
+        super().__init__(status, words, retry_after_s)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"answer {self.status}{self.args[1] and ': '}{self.args[1]}"
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may be taken later."""
+        return self.status in PASSING or self.status >= 500
+
+
+class HTTPSession(SlicedSession):
+    """Requests over a connection that stays open."""
+
+    def __init__(self, request: Request, progress: Progress, checkpoint: str):
+        super().__init__(checkpoint, progress, request.batch)
+        self._request = request
+        context = client_context(request.tls) if request.tls is not None else None
+        self._pool = urllib3.PoolManager(
+            num_pools=1, retries=False, timeout=request.timeout_s, ssl_context=context
+        )
+
+    def deliver(self, part: Slice) -> None:
+        """Make one request.  Raises AnswerError or urllib3's HTTPError where it was not taken."""
+        request = self._request
+        headers = {**request.headers, IDEMPOTENCY_KEY: part.key}
+        fault_point("http.request")
+        answer = self._pool.request(
+            request.method, request.url, body=self._body(part), headers=headers, redirect=False
+        )
+        fault_point("http.answer")
+        if 200 <= answer.status < 300:
+            return
+        error = AnswerError(answer.status, _shown(answer.data), _seconds(answer.headers))
+        if error.is_passing or not request.is_skipping:
+            raise error
+        LOGGER.warning("%s refused %s, which is skipped: %s", request.place, part.key, error)
+
+    def _body(self, part: Slice) -> bytes:
+        if self._request.batch == 1:
+            return part.outputs[0]
+        return b"".join(output.removesuffix(b"\n") + b"\n" for output in part.outputs)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._pool.clear()
+
+
+def _shown(body: bytes) -> str:
+    return " ".join(body.decode("utf-8", "replace").split())[:SHOWN_MAX]
+
+
+def _seconds(headers: urllib3.HTTPHeaderDict) -> float:
+    """Return what Retry-After says, where it is a number."""
+    given = headers.get("Retry-After", "")
+    return min(BACKOFF_S_MAX, float(given)) if given.isascii() and given.isdigit() else 0.0
+
+
+class HTTPSystem(System):
+    """A URL, and how often it is tried again."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (HTTPError, AnswerError)
+
+    def __init__(self, request: Request, sink: str):
+        self._request = request
+        self._sink = sink
+        self._progress = Progress()
+
+    @property
+    def target(self) -> str:
+        return self._request.place
+
+    def connect(self, checkpoint: str) -> Session:
+        return HTTPSession(self._request, self._progress, checkpoint)
+
+    def waiting_for(self, error: Exception) -> str:
+        is_passing = not isinstance(error, SSLError)
+        if isinstance(error, AnswerError):
+            is_passing = error.is_passing
+        failures = self._progress.failures
+        retries = self._request.retries
+        if not is_passing or (retries is not None and failures > retries):
+            return ""
+        of = "" if retries is None else f" of {retries}"
+        pause = self.pause_s(error)
+        return f"{self._request.place} ({_sentence(error)}; retry {failures}{of} in {pause:g} s)"
+
+    def pause_s(self, error: Exception) -> float:
+        wanted = error.retry_after_s if isinstance(error, AnswerError) else 0.0
+        return max(wanted, self._progress.pause_s(self._request.backoff_s))
+
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        which = f"output of batch {batch.batch}" if batch else "output"
+        times = self._progress.failures
+        often = f" {times} times in a row, the last time with" if times > 1 else ":"
+        return PeerError(
+            f"{self._request.place} did not take {which} of sink '{self._sink}'{often} "
+            f"{_sentence(error)}. Nothing is lost: committed output waits in {staging}. Correct "
+            f"the URL, the headers or the server, or write on_refused='skip' to go on without what "
+            f"is refused, then run again."
+        )
+
+
+def _sentence(error: Exception) -> str:
+    """Return an error on one line, without the name of the client's object in front."""
+    text = " ".join(str(error).split())
+    is_own = isinstance(error, AnswerError)
+    return text if is_own else re.sub(r"^HTTPS?Connection(Pool)?\(.*?\): ", "", text)
+
+
+def open_committer(request: Request, sink: str, staging: Path, is_durable: bool) -> QueuedCommitter:
+    """Open the committer of an HTTP sink.  Raises PeerError for a TLS file that cannot be used."""
+    if request.tls is not None:
+        client_context(request.tls)
+    system = HTTPSystem(request, sink)
+    return QueuedCommitter(sink, system, staging, is_durable=is_durable, points="http")

@@ -1,0 +1,128 @@
+"""HTTPSinkConfig: outputs as the bodies of HTTP requests.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.steps import Encoder
+from wallaroo.tls import TLS
+
+STOP = "stop"
+SKIP = "skip"
+METHODS = ("POST", "PUT", "PATCH")
+JSON = "application/json"
+JSON_LINES = "application/x-ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class HTTPSinkConfig(SinkConfig):
+    """Send outputs to ``url``, in order, one request at a time; at least once.
+
+    A request carries one output, or up to ``batch`` of them, each on a line.  Its header
+    ``Idempotency-Key`` is the commit's id and the output's number in it, and is the same whenever
+    that request is made again: a server that remembers keys sees each output once.
+
+    An answer of 2xx takes a request.  After a lost connection, no answer within ``timeout_s``, 408,
+    425, 429 and 5xx it is made again: after ``backoff_s``, then twice as long, up to 30 s, or when
+    ``Retry-After`` says so; after ``retries`` of them in a row the run ends (``None``: without
+    end).  Output waits meanwhile.  What is answered otherwise is refused: with
+    ``on_refused="stop"`` the run ends, with ``"skip"`` a line in the log says so.
+
+    ``headers`` are sent along (``Authorization``, say).  ``https://`` verifies the server by the
+    system's authorities, or those of ``tls``.  Redirects are not followed.  Needs urllib3 where the
+    driver runs: ``pip install 'wallaroo-spark[http]'``.
+    """
+
+    kind: ClassVar[str] = "http"
+
+    url: str = field(repr=False)  # its query may hold a key
+    encoder: Encoder[Any] | None = None
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    content_type: str = ""
+    batch: int = 1
+    timeout_s: float = 30.0
+    retries: int | None = None
+    backoff_s: float = 0.25
+    on_refused: str = STOP
+    tls: TLS | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise self._wrong("The URL is none of a server.", "Write 'https://host/path', say.")
+        if parts.username is not None:
+            raise self._wrong(
+                "The URL holds a user's name.", "Give headers={'Authorization': ...} instead."
+            )
+        if self.method not in METHODS:
+            raise self._wrong(f"method={self.method!r} sends no body.", f"Use {METHODS}.")
+        if not isinstance(self.batch, int) or self.batch < 1:
+            raise self._wrong(f"batch={self.batch!r} outputs cannot be sent.", "Give 1 or more.")
+        if not 0 < self.timeout_s < float("inf") or not 0 <= self.backoff_s < float("inf"):
+            raise self._wrong("timeout_s or backoff_s is no time.", "Give seconds.")
+        if self.retries is not None and self.retries < 0:
+            raise self._wrong(f"retries={self.retries!r} is no number.", "Give 0 or more, or None.")
+        if self.on_refused not in (STOP, SKIP):
+            raise self._wrong(
+                f"on_refused={self.on_refused!r} is unknown.", "Write 'stop' or 'skip'."
+            )
+        own = {"idempotency-key", "content-type"} & set(map(str.lower, self.headers))
+        if own:
+            what = f"The header {own.pop()} is the sink's own."
+            raise self._wrong(what, "Leave it out of headers; content_type says what is sent.")
+        object.__setattr__(self, "headers", dict(self.headers))
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        return WallarooParameterError(Problem(f"HTTPSinkConfig({self.place!r})", "", what, fix))
+
+    @property
+    def place(self) -> str:
+        """The URL without what may be secret."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    @property
+    def body_type(self) -> str:
+        """What the header ``Content-Type`` says."""
+        return self.content_type or (JSON if self.batch == 1 else JSON_LINES)
+
+    @property
+    def label(self) -> str:
+        return f"http {self.place}"
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        try:
+            # it imports urllib3, which is optional
+            from wallaroo.sinks.http.committer import Request, open_committer
+        except ImportError as error:
+            raise PeerError(
+                f"Sink '{sink}' ({self.label}) needs urllib3, which cannot be imported: {error}. "
+                f"Install it where the driver runs: pip install 'wallaroo-spark[http]'."
+            ) from error
+        request = Request(
+            url=self.url,
+            place=self.place,
+            method=self.method,
+            headers={**self.headers, "Content-Type": self.body_type},
+            batch=self.batch,
+            timeout_s=self.timeout_s,
+            retries=self.retries,
+            backoff_s=self.backoff_s,
+            is_skipping=self.on_refused == SKIP,
+            tls=self.tls,
+        )
+        return open_committer(request, sink, staging, is_durable)

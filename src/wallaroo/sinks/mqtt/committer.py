@@ -1,0 +1,218 @@
+"""An MQTT broker as the system that a queued committer puts batches into.
+
+Where it runs: driver.  It imports paho-mqtt, which is optional.
+
+The invariants are those of ``sinks/slices.py``: a slice is done when the broker has acknowledged
+all of its messages.  A session is one connection: where it breaks, the next one publishes the slice
+again.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
+
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.faults import fault_point
+from wallaroo.sinks.addressed import unpack
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.slices import Progress, Slice, SlicedSession
+
+SLICE = 500  # messages that are not acknowledged, at most
+ANSWER_S_MAX = 30.0
+KEEP_ALIVE_S = 30
+QOS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where messages go, and as whom."""
+
+    address: tuple[str, int]
+    client_id: str
+    login: tuple[str, str] = field(repr=False)
+    is_tls: bool
+
+    @property
+    def place(self) -> str:
+        """What errors call it."""
+        return f"MQTT broker {self.address[0]}:{self.address[1]}"
+
+
+class PublishError(Exception):
+    """A message that was not acknowledged; ``args`` are why, and whether it may be later."""
+
+    def __init__(self, why: str, is_passing: bool):
+        super().__init__(why, is_passing)
+        self.is_passing = is_passing
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Publisher:
+    """One connection; the client's thread calls back."""
+
+    def __init__(self, broker: Broker):
+        """Connect.  Raises OSError or PublishError where that fails."""
+        self._changed = threading.Condition()
+        self._is_open = False
+        self._error: PublishError | None = None
+        self._unacknowledged: set[int] = set()
+        self._early: set[int] = set()  # acknowledged while others are being published
+        self._client: Any = Client(CallbackAPIVersion.VERSION2, client_id=broker.client_id)
+        user, password = broker.login
+        if user:
+            self._client.username_pw_set(user, password)
+        if broker.is_tls:
+            self._client.tls_set()
+        self._client.max_inflight_messages_set(SLICE)
+        self._client.on_connect = self._connected
+        self._client.on_disconnect = self._lost
+        self._client.on_publish = self._acknowledged
+        self._client.connect(*broker.address, keepalive=KEEP_ALIVE_S)
+        self._client.loop_start()
+        try:
+            self._wait_for(lambda: self._is_open)
+        except BaseException:
+            self.close()
+            raise
+
+    def publish(self, messages: list[tuple[str, bytes]], *, is_retained: bool) -> None:
+        """Publish; return when all are acknowledged."""
+        # not under the lock: the client's thread holds its own when it calls back
+        sent = {
+            self._client.publish(topic, payload, QOS, is_retained).mid
+            for topic, payload in messages
+        }
+        with self._changed:
+            self._unacknowledged = sent - self._early
+            self._early.clear()
+        self._wait_for(lambda: not self._unacknowledged)
+
+    def cancel(self) -> None:
+        """End what is waited for.  Called from another thread."""
+        self._fail("the sink is closed", is_passing=True)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _wait_for(self, condition: Any) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: condition() or self._error, ANSWER_S_MAX)
+            if self._error is not None:
+                raise self._error
+            if not condition():
+                raise PublishError(f"no answer within {ANSWER_S_MAX:g} s", True)
+
+    def _fail(self, why: str, *, is_passing: bool) -> None:
+        with self._changed:
+            self._error = self._error or PublishError(why, is_passing)
+            self._changed.notify_all()
+
+    # -- what paho calls --------------------------------------------------------------------------
+
+    def _connected(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+        if reason.is_failure:
+            self._fail(f"it refuses the client: {reason}", is_passing=False)
+            return
+        with self._changed:
+            self._is_open = True
+            self._changed.notify_all()
+
+    def _lost(self, *_: Any) -> None:
+        self._fail("the connection is lost", is_passing=True)
+
+    def _acknowledged(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
+        if reason.is_failure:
+            self._fail(f"it refuses a message: {reason}", is_passing=False)
+        with self._changed:
+            if mid in self._unacknowledged:
+                self._unacknowledged.remove(mid)
+            else:
+                self._early.add(mid)
+            self._changed.notify_all()
+
+
+class MQTTSession(SlicedSession):
+    """One connection."""
+
+    def __init__(self, system: MQTTSystem, checkpoint: str):
+        super().__init__(checkpoint, system.progress, SLICE)
+        self._topic = system.target
+        self._is_retained = system.is_retained
+        self._publisher = Publisher(system.broker)
+
+    def deliver(self, part: Slice) -> None:
+        """Publish a slice; return when it is acknowledged."""
+        found = (unpack(output) for output in part.outputs)
+        fault_point("mqtt.publish")
+        self._publisher.publish(
+            [(topic or self._topic, payload) for topic, payload in found],
+            is_retained=self._is_retained,
+        )
+        fault_point("mqtt.acknowledged")
+
+    def cancel(self) -> None:
+        """Wait for no acknowledgement any more."""
+        self._publisher.cancel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._publisher.close()
+
+
+class MQTTSystem(System):
+    """A broker."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (PublishError, OSError, ValueError)
+
+    def __init__(self, broker: Broker, sink: str, topic: str, *, is_retained: bool):
+        self.broker = broker
+        self.is_retained = is_retained
+        self.progress = Progress()
+        self._sink = sink
+        self._topic = topic
+
+    @property
+    def target(self) -> str:
+        return self._topic
+
+    def connect(self, checkpoint: str) -> Session:
+        return MQTTSession(self, checkpoint)
+
+    def waiting_for(self, error: Exception) -> str:
+        if isinstance(error, ValueError) or not getattr(error, "is_passing", True):
+            return ""
+        return f"{self.broker.place} ({_sentence(error)})"
+
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        what = f"batch {batch.batch}" if batch else "output"
+        return PeerError(
+            f"{self.broker.place} does not take {what} of sink '{self._sink}': "
+            f"{_sentence(error)}. Nothing is lost: committed output waits in {staging}. Correct "
+            f"the topic, the password or the rights, then run again."
+        )
+
+
+def _sentence(error: Exception) -> str:
+    return getattr(error, "strerror", "") or " ".join(str(error).split()) or type(error).__name__
+
+
+def open_committer(
+    broker: Broker, sink: str, output: tuple[str, bool], staging: Path, is_durable: bool
+) -> QueuedCommitter:
+    """Open the committer of an MQTT sink; ``output`` is its topic, and whether brokers retain
+    messages.
+    """
+    topic, is_retained = output
+    system = MQTTSystem(broker, sink, topic, is_retained=is_retained)
+    return QueuedCommitter(sink, system, staging, is_durable=is_durable, points="mqtt")

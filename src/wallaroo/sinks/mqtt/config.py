@@ -1,0 +1,80 @@
+"""MQTTSinkConfig: outputs as messages of MQTT topics.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.sinks.addressed import addressed
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.steps import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class MQTTSinkConfig(SinkConfig):
+    """Publish outputs with quality of service 1, in order; at least once.
+
+    The encoder returns the payload, or ``(payload, topic)``; ``topic`` is that of outputs without
+    one.  An output is done when the broker has acknowledged it; what was not when a process died or
+    a connection broke is published again.  ``retain``: brokers keep a topic's last message for new
+    subscribers.  ``tls`` verifies the broker by the system's authorities.  Needs paho-mqtt where
+    the driver runs: ``pip install 'wallaroo-spark[mqtt]'``.
+    """
+
+    kind: ClassVar[str] = "mqtt"
+
+    host: str
+    topic: str = ""
+    encoder: Encoder[Any] | None = None
+    port: int = 1883
+    retain: bool = False
+    client_id: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.topic and self.encoder is None:
+            raise self._wrong("No topic is named.", "Name one, or let the encoder return it.")
+        if set(self.topic) & set("+#"):
+            raise self._wrong(
+                f"topic={self.topic!r} is a filter.", "Name one topic; + and # cannot be in it."
+            )
+        object.__setattr__(self, "encoder", addressed(self.encoder))
+
+    def _wrong(self, what: str, fix: str) -> WallarooParameterError:
+        return WallarooParameterError(Problem(f"MQTTSinkConfig({self.host!r})", "", what, fix))
+
+    @property
+    def label(self) -> str:
+        return f"mqtt {self.topic or self.host}"
+
+    @property
+    def target(self) -> str:
+        return self.topic
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        try:
+            # it imports paho-mqtt, which is optional
+            from wallaroo.sinks.mqtt.committer import Broker, open_committer
+        except ImportError as error:
+            raise PeerError(
+                f"Sink '{sink}' ({self.label}) needs paho-mqtt, which cannot be imported: {error}. "
+                f"Install it where the driver runs: pip install 'wallaroo-spark[mqtt]'."
+            ) from error
+        broker = Broker(
+            (self.host, self.port),
+            self.client_id,
+            (self.username, self.password),
+            self.tls,
+        )
+        return open_committer(broker, sink, (self.topic, self.retain), staging, is_durable)

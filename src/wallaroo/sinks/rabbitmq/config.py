@@ -1,0 +1,78 @@
+"""RabbitMQSinkConfig: outputs as messages of an exchange or a queue.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.errors import Problem, WallarooParameterError, missing_library
+from wallaroo.sinks.addressed import addressed
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.steps import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitMQSinkConfig(SinkConfig):
+    """Publish outputs to an exchange, in order; at least once.
+
+    The encoder returns the body, or ``(body, routing key)``; ``routing_key`` is that of outputs
+    without one.  Without an ``exchange`` it is the name of a queue.  Messages are persistent, and
+    an output is done when the server has confirmed it; what was not confirmed when a process died
+    is published again.  ``message_id`` is the commit's id and the output's number in it, the same
+    when it comes again.  A message that no queue takes ends the run; with ``mandatory=False`` it is
+    dropped.
+
+    ``url`` is ``amqp://user:password@host:port/vhost``, ``amqps://`` with TLS.  Exchange and queues
+    have to be there; they are not declared.  Needs pika where the driver runs: ``pip install
+    'wallaroo-spark[rabbitmq]'``.
+    """
+
+    kind: ClassVar[str] = "rabbitmq"
+
+    url: str = field(repr=False)  # may hold a password
+    encoder: Encoder[Any] | None = None
+    exchange: str = ""
+    routing_key: str = ""
+    mandatory: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.exchange and not self.routing_key and self.encoder is None:
+            raise WallarooParameterError(
+                Problem(
+                    "RabbitMQSinkConfig",
+                    "",
+                    "Neither an exchange nor a routing key is named.",
+                    "Name an exchange; or a queue as routing_key.",
+                )
+            )
+        object.__setattr__(self, "encoder", addressed(self.encoder))
+
+    @property
+    def label(self) -> str:
+        return f"rabbitmq {self.target}"
+
+    @property
+    def target(self) -> str:
+        if not self.exchange:
+            return f"queue {self.routing_key}" if self.routing_key else "queues"
+        return f"exchange {self.exchange}"
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        try:
+            # it imports pika, which is optional
+            from wallaroo.sinks.rabbitmq.committer import Target, open_committer
+        except ImportError as error:
+            user = f"Sink '{sink}' ({self.label})"
+            raise missing_library(user, "pika", "rabbitmq", error) from error
+        target = Target(
+            sink, self.url, self.target, self.exchange, self.routing_key, self.mandatory
+        )
+        return open_committer(target, staging, is_durable)

@@ -1,0 +1,99 @@
+"""Sessions of systems without transactions: committed outputs handed over slice by slice, in order,
+each at least once.
+
+Where it runs: driver, in the committer's thread.
+
+The invariant: outputs are forgotten when `deliver` has returned from the call that was given them,
+not before.  Within a run a slice that failed is delivered again with the same outputs, and slices
+before it are not; after a crash the batch in hand begins again, with the same slices.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from wallaroo.identity import CommitId
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.queued_committer import Session
+from wallaroo.sinks.staging import Staged
+
+BACKOFF_S_MAX = 30.0  # the longest pause between two tries
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far delivery is: survives the sessions of one run."""
+
+    batch: int = -1
+    done: int = 0  # outputs of the batch that were taken
+    failures: int = 0  # in a row
+
+    def pause_s(self, backoff_s: float) -> float:
+        """Return a pause that doubles with every failure."""
+        doublings = min(max(0, self.failures - 1), 32)
+        return min(BACKOFF_S_MAX, backoff_s * 2.0**doublings)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Consecutive outputs of a commit; ``first`` is the number of the first of them."""
+
+    commit: CommitId
+    first: int
+    outputs: Sequence[bytes]
+
+    @property
+    def key(self) -> str:
+        """An id that is the same whenever the slice comes: the commit's id and the output's number
+        in the commit, or the first and the last one's.
+        """
+        if len(self.outputs) == 1:
+            return self.key_of(0)
+        return f"{self.key_of(0)}-{self.first + len(self.outputs) - 1}"
+
+    def key_of(self, place: int) -> str:
+        """Return the same of the output at a place of the slice."""
+        return f"{self.commit.id}-{self.first + place}"
+
+
+class SlicedSession(Session):
+    """Delivers batches in slices of at most ``outputs_max``."""
+
+    def __init__(self, checkpoint: str, progress: Progress, outputs_max: int):
+        self._checkpoint = checkpoint
+        self._progress = progress
+        self._outputs_max = outputs_max
+
+    @abstractmethod
+    def deliver(self, part: Slice) -> None:
+        """Hand a slice over; return when it was taken.  Raises where it was not, or perhaps."""
+
+    def last(self) -> CommitId:
+        """The system remembers no commits."""
+        return CommitId(self._checkpoint)
+
+    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        """Hand over what was not taken yet.  Raises what `deliver` raised."""
+        progress = self._progress
+        if progress.batch != batch.batch:
+            progress.batch = batch.batch
+            progress.done = 0
+        outputs = [output for part in parts for output in _outputs(part)]
+        while progress.done < len(outputs):
+            some = outputs[progress.done : progress.done + self._outputs_max]
+            try:
+                self.deliver(Slice(batch.commit, progress.done, some))
+            except Exception:
+                progress.failures += 1
+                raise
+            progress.done += len(some)
+            progress.failures = 0
+        return True
+
+
+def _outputs(part: Staged) -> Iterator[bytes]:
+    for start, end in pairwise((0, *part.ends())):
+        yield bytes(part.body[start:end])

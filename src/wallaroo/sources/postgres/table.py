@@ -1,0 +1,273 @@
+"""A table whose rows are read in the order of an identity column.
+
+Where it runs: the driver and Spark's planner ask how far it goes (`end`), workers read it (`read`).
+It imports psycopg, which is optional.
+
+The invariant: below `end` nothing is inserted any more.  A number n is given out by the statement
+that inserts its row, and that statement's transaction holds a lock on the table from before then
+until its end, at which its row is visible or never will be.  Numbers are given out in order.  So
+when a row is visible, every transaction that may still insert a lower number holds a lock now; when
+all that hold one have ended, everything up to that row is decided.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+
+from wallaroo.errors import PeerError
+from wallaroo.postgres_clients import complete_dsn, first_line, identifier, is_passing
+from wallaroo.sources.log import Head
+from wallaroo.sources.replayable import OwnLog, ReplayableSource
+
+ROWS_MAX = 5000  # asked for at once
+RETRY_S = 0.5
+READ_S_MAX = 300.0  # that a worker waits for a server that is away
+HELD_UP_S = 5.0  # by a transaction, before a person hears of it
+NUMBER = "wallaroo number"  # a name that no column of the user's has
+INTEGERS = ("smallint", "integer", "bigint")
+
+# connections of this process that nothing uses at the moment, by dsn
+_idle: dict[str, list[psycopg.Connection[Any]]] = {}
+
+WRITERS = """
+    SELECT virtualtransaction, pid FROM pg_locks
+    WHERE locktype = 'relation' AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (relation = to_regclass(%(table)s)
+         OR relation IN (SELECT relid FROM pg_partition_tree(to_regclass(%(table)s))))
+    AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'ShareLock', 'ShareUpdateExclusiveLock')
+    AND pid IS DISTINCT FROM pg_backend_pid()
+"""
+COLUMN = """
+    SELECT format_type(atttypid, atttypmod), pg_is_in_recovery() FROM pg_attribute
+    WHERE attrelid = to_regclass(%(table)s) AND attname = %(column)s AND NOT attisdropped
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Which rows."""
+
+    source: str
+    dsn: str = field(repr=False)
+    table: str
+    column: str
+    columns: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """What errors call the server."""
+        given = conninfo_to_dict(complete_dsn(self.dsn))
+        return f"PostgreSQL at {given.get('host', 'the default host')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A number that is visible, and who may still insert lower ones."""
+
+    newest: int
+    writers: frozenset[tuple[str, int | None]]
+    since: float
+
+
+class TableSource(ReplayableSource[Any]):
+    """Offsets are numbers of the column; there may be gaps between them."""
+
+    def __init__(self, rows: Rows, first: int | None, poll_s: float, held_up_s: float = HELD_UP_S):
+        super().__init__(rows.source)
+        self._rows = rows
+        self._first = first
+        self._poll_s = poll_s
+        self._held_up_s = held_up_s
+        self._settled: int | None = None  # nothing is inserted at or below it any more
+        self._candidate: Candidate | None = None
+        self._looked_at = 0.0
+
+    def start(self, partition: str) -> int:
+        """Check the table; return where it begins."""
+        with _connection(self._rows) as connection:
+            self._check(connection)
+            if self._first is not None:
+                return self._first + 1
+            least = self._ask(connection, "SELECT min({column}) FROM {table}")
+            return 0 if least is None else least
+
+    def end(self, partition: str) -> int:
+        """Return the number after the last one below which all is decided.  Raises PeerError where
+        the server is away.
+        """
+        now = time.monotonic()
+        if self._candidate is not None or now - self._looked_at >= self._poll_s:
+            with _connection(self._rows) as connection:
+                self._settle(connection, now)
+            self._looked_at = now
+        return 0 if self._settled is None else self._settled + 1
+
+    def held_up(self) -> str:
+        """Say which transactions have held up rows for long; empty where none has."""
+        candidate = self._candidate
+        if candidate is None or time.monotonic() - candidate.since < self._held_up_s:
+            return ""
+        pids = ", ".join(str(pid) for _, pid in sorted(candidate.writers))
+        return (
+            f"rows of '{self._rows.table}' wait for transactions that write to it (server "
+            f"processes {pids})"
+        )
+
+    def read(self, partition: str, start: int, end: int) -> Iterator[dict[str, Any]]:
+        """Yield the rows with these numbers.  A server that is away is waited for."""
+        until = time.monotonic() + READ_S_MAX
+        at = start
+        while True:
+            try:
+                with _connection(self._rows) as connection:
+                    found = self._page(connection, at, end)
+            except AwayError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(RETRY_S)
+                continue
+            for number, row in found:
+                yield row
+                at = number + 1
+            if len(found) < ROWS_MAX:
+                return
+
+    def _page(
+        self, connection: psycopg.Connection[Any], start: int, end: int
+    ) -> list[tuple[int, dict[str, Any]]]:
+        rows = self._rows
+        named = sql.SQL(", ").join(map(sql.Identifier, rows.columns))
+        query = sql.SQL(
+            "SELECT {column} AS {number}, {columns} FROM {table} "
+            "WHERE {column} >= %s AND {column} < %s ORDER BY {column} LIMIT %s"
+        ).format(
+            column=sql.Identifier(rows.column),
+            number=sql.Identifier(NUMBER),
+            columns=named if rows.columns else sql.SQL("*"),
+            table=identifier(rows.table),
+        )
+        with connection.cursor(row_factory=dict_row) as cursor:
+            cursor.execute(query, (start, end, ROWS_MAX))
+            return [(row.pop(NUMBER), row) for row in cursor]
+
+    def _settle(self, connection: psycopg.Connection[Any], now: float) -> None:
+        """Look for news; see whether earlier news are decided."""
+        if self._candidate is None:
+            newest = self._newest(connection)
+            if newest is None or (self._settled is not None and newest <= self._settled):
+                return
+            self._candidate = Candidate(newest, self._writers(connection), now)
+        candidate = self._candidate
+        left = candidate.writers & self._writers(connection) if candidate.writers else frozenset()
+        if left:
+            self._candidate = Candidate(candidate.newest, left, candidate.since)
+            return
+        self._settled = candidate.newest
+        self._candidate = None
+
+    def _newest(self, connection: psycopg.Connection[Any]) -> int | None:
+        return self._ask(connection, "SELECT max({column}) FROM {table}")
+
+    def _ask(self, connection: psycopg.Connection[Any], query: str) -> int | None:
+        rows = self._rows
+        made = sql.SQL(query).format(
+            column=sql.Identifier(rows.column), table=identifier(rows.table)
+        )
+        answer = connection.execute(made).fetchone()
+        assert answer is not None
+        found: int | None = answer[0]
+        return found
+
+    def _writers(self, connection: psycopg.Connection[Any]) -> frozenset[tuple[str, int | None]]:
+        found = connection.execute(WRITERS, {"table": self._table(connection)})
+        return frozenset((virtual, pid) for virtual, pid in found)
+
+    def _table(self, connection: psycopg.Connection[Any]) -> str:
+        return identifier(self._rows.table).as_string(connection)
+
+    def _check(self, connection: psycopg.Connection[Any]) -> None:
+        rows = self._rows
+        names = {"table": self._table(connection), "column": rows.column}
+        found = connection.execute(COLUMN, names).fetchone()
+        if found is None:
+            raise PeerError(
+                f"Source '{rows.source}': {rows.place} has no table '{rows.table}' with a column "
+                f"'{rows.column}'. Create it, or correct the names, then run again."
+            )
+        kind, is_standby = found
+        if kind not in INTEGERS:
+            raise PeerError(
+                f"Source '{rows.source}': column '{rows.column}' of '{rows.table}' is of type "
+                f"{kind}. Name an identity or serial column, whose numbers the server gives out."
+            )
+        if is_standby:
+            raise PeerError(
+                f"Source '{rows.source}': {rows.place} is a standby, which does not know who is "
+                f"writing. Name the primary."
+            )
+
+
+class TableLog(OwnLog):
+    """The log of a table."""
+
+    def __init__(self, source: TableSource):
+        super().__init__(source)
+        self._table = source
+
+    def __reduce__(self) -> tuple[type[TableLog], tuple[TableSource]]:
+        return TableLog, (self._table,)
+
+    def head(self) -> Head:
+        """Return how far the table goes, and what rows wait for."""
+        head = super().head()
+        return head if head.error else replace(head, error=self._table.held_up())
+
+
+class AwayError(PeerError):
+    """The server cannot be reached at the moment."""
+
+
+@contextmanager
+def _connection(rows: Rows) -> Iterator[psycopg.Connection[Any]]:
+    """Lend a connection of this process.  Raises AwayError where the server is away, PeerError for
+    what does not pass.
+    """
+    idle = _idle.setdefault(rows.dsn, [])
+    with _in_words(rows, idle):
+        connection = idle.pop() if idle else _connected(rows.dsn)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        idle.append(connection)
+
+
+@contextmanager
+def _in_words(rows: Rows, idle: list[psycopg.Connection[Any]]) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        while idle:  # they are broken, too
+            idle.pop().close()
+        words = f"{rows.place}: {first_line(error)}"
+        if is_passing(error):
+            raise AwayError(words) from error
+        raise PeerError(
+            f"Source '{rows.source}' cannot read table '{rows.table}' of {words}. Correct the "
+            f"names or the rights, then run again."
+        ) from error
+
+
+def _connected(dsn: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(complete_dsn(dsn), autocommit=True)

@@ -1,0 +1,60 @@
+"""RabbitMQSourceConfig: the messages of a RabbitMQ queue as events.
+
+Where it runs: the configuration travels; a feeder process consumes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wallaroo.errors import missing_library
+from wallaroo.sources.feed import Feed
+from wallaroo.sources.inbox import InboxFeed
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps import Decoder
+
+PREFETCH = 2000
+U16_MAX = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitMQSourceConfig(SourceConfig[Event]):
+    """Consume a queue; at least once.
+
+    The decoder gets a message's body.  A message is acknowledged when it is on disk; the server
+    sends at most ``prefetch`` messages ahead of that.  What was stored and not acknowledged when a
+    process died comes again.  ``url`` is ``amqp://user:password@host:port/vhost``, ``amqps://``
+    with TLS.  The queue has to be there; it is not declared.  Needs pika where the driver runs:
+    ``pip install 'wallaroo-spark[rabbitmq]'``.
+    """
+
+    kind: ClassVar[str] = "rabbitmq"
+
+    name: str
+    queue: str
+    url: str = field(repr=False)  # may hold a password
+    decoder: Decoder[Event]
+    prefetch: int = PREFETCH
+
+    def __post_init__(self) -> None:
+        if not self.queue:
+            raise self._wrong("queue='' is no name.", "Name the queue.")
+        if not 1 <= self.prefetch <= U16_MAX:
+            raise self._wrong(
+                f"prefetch={self.prefetch!r} cannot be asked for.", "Give 1 to 65535 messages."
+            )
+
+    @property
+    def label(self) -> str:
+        return f"rabbitmq queue {self.queue}"
+
+    def open_feed(self, resume: bytes) -> Feed:
+        try:
+            # it imports pika, which is optional
+            from wallaroo.sources.rabbitmq.consumer import Subscription, follow
+        except ImportError as error:
+            user = f"Source '{self.name}' ({self.label})"
+            raise missing_library(user, "pika", "rabbitmq", error) from error
+        subscription = Subscription(self.name, self.queue, self.url, self.prefetch)
+        return InboxFeed(self.name, lambda inbox, _: follow(subscription, inbox), resume)

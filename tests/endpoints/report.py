@@ -1,0 +1,118 @@
+"""What trials found, and the table of docs/faults.md that is made of it: ``python -m
+tests.endpoints.report [--check]``.
+
+Figures are never typed by hand: trials with ``--record`` append a line to ``results.jsonl``.
+
+Where it runs: the verifier, or a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+RESULTS = Path(__file__).with_name("results.jsonl")
+PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+BEGIN, END = "<!-- endpoints: begin -->", "<!-- endpoints: end -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One trial."""
+
+    ends: str
+    seed: int
+    seconds: int
+    starts: int
+    events: int
+    outputs: int
+    faults: dict[str, int]
+    lost: int
+    duplicated: int
+    out_of_order: int
+    wrong: int
+    unexplained: list[str]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it is exactly once, and nothing ended that was not disturbed."""
+        is_exact = not (self.lost or self.duplicated or self.out_of_order or self.wrong)
+        return is_exact and not self.unexplained and bool(self.faults)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.ends}, seed {self.seed}: {sum(self.faults.values())} faults in "
+            f"{self.seconds} s, {self.starts} starts",
+            "  " + ", ".join(f"{name} {count}" for name, count in self.faults.items()),
+            f"  events {self.events:,}  outputs {self.outputs:,}  lost {self.lost:,}  duplicated "
+            f"{self.duplicated:,}  out of order {self.out_of_order:,}  wrong {self.wrong:,}",
+            *(f"  {line}" for line in self.unexplained),
+            f"  verdict: {'exactly once' if self.is_clean else 'NOT exactly once'}",
+        ]
+        return "\n".join(lines)
+
+
+def record(result: Result) -> None:
+    """Keep a result, and write the table."""
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(asdict(result)) + "\n")
+    PAGE.write_text(page())
+
+
+def results() -> list[Result]:
+    """Return what is kept."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    return [Result(**json.loads(line)) for line in lines]
+
+
+def page() -> str:
+    """Return the page as it should be."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{table(results())}\n\n{END}{after}"
+
+
+def table(found: list[Result]) -> str:
+    """A row per pair of ends."""
+    lines = [
+        "| from, to | faults | of them | events | lost | duplicated | out of order | wrong |",
+        "|---|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    ends = list(dict.fromkeys(result.ends for result in found))
+    for name in ends:
+        lines.append(_row(name.replace("-", ", "), [each for each in found if each.ends == name]))
+    if len(ends) > 1:
+        lines.append(_row("all", found))
+    return "\n".join(lines)
+
+
+def _row(name: str, found: list[Result]) -> str:
+    kinds: Counter[str] = Counter()
+    for result in found:
+        kinds.update(result.faults)
+    of_them = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    figures = [
+        sum(result.events for result in found),
+        sum(result.lost for result in found),
+        sum(result.duplicated for result in found),
+        sum(result.out_of_order for result in found),
+        sum(result.wrong for result in found),
+    ]
+    rest = " | ".join(f"{figure:,}" for figure in figures)
+    return f"| {name} | {kinds.total():,} | {of_them} | {rest} |"
+
+
+def main() -> int:
+    """Write the table, or only say whether it is as the results say."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        return 0 if PAGE.read_text() == text else 1
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Streams that part: time is the same in a branch as without it; errors stay in theirs."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wallaroo
+from tests.conformance.apps.sessions import SECOND, Click
+from tests.conformance.apps.windowed import Numbers, _clicks, numbers_of
+from wallaroo.api.application import Application
+from wallaroo.testing import run_local
+
+HERE = Path("/nowhere")
+# two keys, out of order by up to four seconds
+LINES = [f"{'ab'[n % 2]} {n - 3 * (n % 5 == 4)} {n}".encode() for n in range(40)]
+
+
+@wallaroo.encoder("text")
+def encode(event: Any) -> str:
+    return str(event)
+
+
+SINK = wallaroo.StdoutSinkConfig(encode)
+
+
+def is_even(click: Click) -> bool:
+    return click.number % 2 == 0
+
+
+def windows() -> Any:
+    return wallaroo.range_windows(6 * SECOND).over(Numbers)
+
+
+def is_left(click: Click) -> bool:
+    return click.number % 3 == 0
+
+
+def has_pair(text: str) -> bool:
+    return "-" not in text
+
+
+class Pairs(wallaroo.Aggregation[str, list[str], str]):
+    def initial_accumulator(self) -> list[str]:
+        return []
+
+    def update(self, event: str, pairs: list[str], /) -> None:
+        pairs.append(event)
+
+    def combine(self, left: list[str], right: list[str], /) -> list[str]:
+        return sorted(left + right)
+
+    def output(self, key: str, pairs: list[str], window: wallaroo.Window) -> str:
+        return f"{key} {window.start // SECOND} {sorted(pairs)}"
+
+
+def windowed_pairs(pairs: Any) -> Any:
+    return pairs.to(wallaroo.range_windows(4 * SECOND).over(Pairs)).to_sink(SINK)
+
+
+def joined() -> Any:
+    left, right = _clicks(HERE).branch(is_left)
+    return left.join(right, numbers_of, within=2 * SECOND, how="left")
+
+
+def delayed() -> Any:
+    delayed = wallaroo.range_windows(2 * SECOND).with_delay(3 * SECOND)
+    return _clicks(HERE).to(delayed.over(Numbers))
+
+
+def outputs(application: Application, batches: int, tasks: int) -> list[Counter[bytes]]:
+    given = {source.config.name: LINES for source in application.plan.sources}
+    found = run_local(application, given, batches=batches, tasks=tasks)
+    return [Counter(some) for some in found.by_sink.values()]
+
+
+@pytest.mark.parametrize(("batches", "tasks"), [(1, 1), (7, 3)])
+def test_windows_in_branches_are_those_of_filtered_streams(batches: int, tasks: int) -> None:
+    even, odd = _clicks(HERE).branch(is_even)
+    parted = wallaroo.build_application(
+        "parted",
+        even.to(windows()).to_sink(SINK),
+        odd.to(wallaroo.range_windows(6 * SECOND).over(Numbers, name="odd")).to_sink(SINK),
+    )
+    kept = [
+        wallaroo.build_application("kept", _clicks(HERE).filter(wanted).to(windows()).to_sink(SINK))
+        for wanted in (is_even, lambda click: not is_even(click))
+    ]
+
+    found = outputs(parted, batches, tasks)
+
+    assert found == [outputs(application, 1, 1)[0] for application in kept]
+    assert all(found)
+
+
+@pytest.mark.parametrize("results", [joined, delayed])
+@pytest.mark.parametrize(("batches", "tasks"), [(1, 1), (7, 3)])
+def test_windows_in_a_branch_wait_for_late_results(
+    results: Callable[[], Any], batches: int, tasks: int
+) -> None:
+    """Given results that come later than their times, then a window of them is as without a
+    branch.
+    """
+    some, others = results().branch(has_pair)
+    parted = wallaroo.build_application("parted", windowed_pairs(some), others.to_sink(SINK))
+    kept = wallaroo.build_application("kept", windowed_pairs(results().filter(has_pair)))
+
+    found = outputs(parted, batches, tasks)
+
+    assert found[0] == outputs(kept, 1, 1)[0]
+    assert sum(found[0].values()) > 1
+
+
+def test_the_watermark_of_a_branch_is_that_of_its_stage_less_the_delays_before_it() -> None:
+    some, others = delayed().branch(has_pair)
+    plan = wallaroo.build_application("app", windowed_pairs(some), others.to_sink(SINK)).plan
+    (windowed,) = [stage for stage in plan.stages if "Pairs" in str(stage.state_steps)]
+    head = plan.head_of(windowed)
+
+    assert head.id != windowed.id
+    held_ns = sum(step.holds_ns for step in head.steps)
+    assert held_ns >= 3 * SECOND
+    assert plan.holds_ns[windowed.id] == plan.holds_ns[head.id] + held_ns
+
+
+def fails_for_a(click: Click) -> bool:
+    if click.key == "a":
+        raise ValueError("not an a")
+    return True
+
+
+def test_a_predicate_that_raises_is_named_with_its_line_and_its_policy_holds() -> None:
+    def build(on_error: str) -> Application:
+        some, others = _clicks(HERE).branch(fails_for_a, name="picky", on_error=on_error)
+        return wallaroo.build_application("app", some.to_sink(SINK), others.to_sink(SINK))
+
+    skipping = run_local(build("skip"), {"in": LINES})
+    with pytest.raises(wallaroo.UserCodeError, match=r"'picky'.*test_branches\.py:\d+") as raised:
+        run_local(build("stop"), {"in": LINES})
+
+    assert skipping.errors == {"picky": 20}
+    assert len(skipping.outputs) == 20
+    assert "not an a" in str(raised.value)
+
+
+def with_lock(click: Click) -> Any:
+    return {"click": click, "lock": threading.Lock()}
+
+
+def test_an_event_that_cannot_be_copied_for_two_branches_names_the_step_that_made_it() -> None:
+    locked = _clicks(HERE).map(with_lock)
+    application = wallaroo.build_application(
+        "app", locked.map(str, name="one").to_sink(SINK), locked.map(str, name="two").to_sink(SINK)
+    )
+
+    with pytest.raises(wallaroo.UserCodeError, match=r"'with_lock'.*lock"):
+        run_local(application, {"in": LINES})
+
+
+def test_events_of_blocks_go_both_ways() -> None:
+    @wallaroo.batch_computation("double")
+    def double(rows: list[int]) -> list[int]:
+        return [2 * row for row in rows]
+
+    numbers = _clicks(HERE).map(lambda click: click.number, name="number").to(double)
+    small, large = numbers.branch(lambda number: number < 20, name="is small")
+    application = wallaroo.build_application(
+        "app",
+        small.to(double.__class__(double.function, "again")).to_sink(SINK),
+        large.to_sink(SINK),
+    )
+
+    found = [
+        sorted(map(int, some)) for some in run_local(application, {"in": LINES}).by_sink.values()
+    ]
+
+    assert found == [[4 * n for n in range(10)], [2 * n for n in range(10, 40)]]

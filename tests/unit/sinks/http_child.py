@@ -1,0 +1,20 @@
+"""A driver in small, to be killed: one batch, posted to a URL."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from tests.unit.sinks.identities import history_to
+from wallaroo.sinks import HTTPSinkConfig
+
+
+def main(url: str, staging: str, tokens: str) -> None:
+    committer = HTTPSinkConfig(url).committer("s", Path(staging), True)
+    committer.recover(history_to(0), json.loads(tokens))
+    committer.close(20.0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

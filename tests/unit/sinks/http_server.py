@@ -1,0 +1,80 @@
+"""A real HTTP server that answers as it is asked to and remembers what it was sent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+GONE = 0  # in place of an answer: the connection is closed
+
+
+@dataclass(slots=True)
+class Hook:
+    """``answers``: statuses, in order, with headers; when they are over, 204."""
+
+    port: int = 0
+    answers: list[int] = field(default_factory=list)
+    retry_after: str = ""
+    requests: list[tuple[dict[str, str], bytes, int]] = field(default_factory=list)
+
+    def taken(self) -> list[bytes]:
+        """The bodies of requests that were answered with 2xx, as a server that remembers keys
+        sees them.
+        """
+        seen: dict[str, bytes] = {}
+        for headers, body, status in self.requests:
+            if 200 <= status < 300:
+                seen.setdefault(headers["Idempotency-Key"], body)
+        return list(seen.values())
+
+    @property
+    def keys(self) -> list[str]:
+        return [headers["Idempotency-Key"] for headers, _, _ in self.requests]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/alerts"
+
+
+@contextmanager
+def running_hook(port: int = 0, hook: Hook | None = None) -> Iterator[Hook]:
+    """A server for as long as the context lasts."""
+    kept = hook or Hook()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status = kept.answers.pop(0) if kept.answers else 204
+            kept.requests.append((dict(self.headers), body, status))
+            if status == GONE:
+                self.close_connection = True
+                return
+            text = b"" if status == 204 else b"so it is"
+            self.send_response(status)
+            if status != 204:
+                self.send_header("Content-Length", str(len(text)))
+            if kept.retry_after and status >= 400:
+                self.send_header("Retry-After", kept.retry_after)
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    kept.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield kept
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
