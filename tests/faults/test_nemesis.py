@@ -52,7 +52,9 @@ def test_deeds_that_come_together_wait_for_nothing_in_between() -> None:
     others = [kill for number, kill in enumerate(drawn) if number % 4]
     assert all(kill.is_hurried and kill.pause_s == 0 for kill in others)
     assert not drawn[0].is_hurried
-    assert [kill.kind for kill in drawn] == [kill.kind for kill in schedule(40, 1, tuple(Kind))]
+    groups = [[kill.kind for kill in drawn[at : at + 4]] for at in range(0, 40, 4)]
+    ends = {Kind.DRIVER, Kind.JVM}
+    assert all(not ends & set(group[: len(group) - len(ends)]) for group in groups)
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)

@@ -22,7 +22,7 @@ import psutil
 
 from wallaroo.errors import PeerError
 from wallaroo.verify.damage import Flip, flip
-from wallaroo.verify.killer import Deed, Kill
+from wallaroo.verify.killer import CAUSES, Deed, Kill
 from wallaroo.verify.orders import LOW_LATENCY, SYNCS, WRITES, Orders
 from wallaroo.verify.processes import Kind, await_end, find, kill, table
 from wallaroo.verify.result import Result
@@ -37,7 +37,6 @@ CLOCK_STEP_S = 7200.0
 FAILED_S_MAX = 40.0  # from a disk fault to the end of the run that it explains
 LASTING = 0.4  # share of disk faults that last
 SIGNALS = {Deed.KILL: signal.SIGKILL, Deed.HOLD: signal.SIGSTOP, Deed.STOP: signal.SIGTERM}
-CAUSES = (Kind.DRIVER, Kind.JVM)  # their death ends the run
 POINTS = {Deed.ENOSPC: WRITES, Deed.EIO: WRITES + SYNCS, Deed.TORN: WRITES}
 
 
