@@ -11,7 +11,6 @@ from wallaroo.engine.watermarks import NO_TIME, BatchTime
 from wallaroo.runtime.job import BatchJob, Piece
 from wallaroo.state.history import Version
 
-
 LOST = ""  # in place of an address: the task has died
 
 

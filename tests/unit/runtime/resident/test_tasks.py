@@ -105,12 +105,13 @@ def test_a_start_that_cannot_succeed_ends(tasks: ResidentTasks) -> None:
 
 def test_a_task_that_dies_before_it_greets_is_not_waited_for(tasks: ResidentTasks) -> None:
     """Spark's second attempt at it says so; the other one would wait for minutes."""
-    task(tasks, 1, die)
-    threading.Timer(0.05, report_loss, (tasks.address, tasks.secret, 0)).start()
     began = time.monotonic()
+    with connect(tasks.address, tasks.secret) as other:
+        send(other, pickle.dumps(Hello(1, "address 1")))
+        report_loss(tasks.address, tasks.secret, 0)
 
-    with pytest.raises(LostTaskError, match="task 0 has gone while it started"):
-        tasks.welcome(COMMON, lambda: None)
+        with pytest.raises(LostTaskError, match="task 0 has gone while it started"):
+            tasks.welcome(COMMON, lambda: None)
 
     assert time.monotonic() - began < START_S / 2
 
