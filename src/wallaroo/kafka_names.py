@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+LOG_LEVELS = ("Fine", "Info", "Warn", "Error")  # of Wallaroo's client
+
 
 def brokers_text(brokers: str | Sequence[Any]) -> str:
     """Return ``host:port,...`` for what a configuration may say: that text, or a sequence of texts

@@ -19,17 +19,17 @@ from wallaroo.verify.processes import find, kill
 from wallaroo.verify.supervised import Supervised
 
 PROGRESS_S_MAX = 240.0
-HELD_S = (0.2, 4.0)
-PAUSE_S_MAX = 0.8
+HELD_S = (0.2, 3.0)
+PAUSE_S_MAX = 0.5
 POLL_S = 0.05
 SYSTEM = "system"  # one of the ends
 # what is disturbed how often, of what there is: to start Spark takes longest
-WEIGHTS = {"worker": 8, SYSTEM: 6, "ingress": 2, "driver": 1, "jvm": 1}
+WEIGHTS = {"worker": 32, SYSTEM: 24, "ingress": 8, "driver": 1, "jvm": 1}
 KILLED, HELD, RESTARTED = "killed", "held", "restarted"
 WAYS = {KILLED: 5, HELD: 4, RESTARTED: 2}
 RESTARTABLE = ("driver", SYSTEM)  # the others end with it, or are started again by it
 NAMES = {"driver": "application", "jvm": "Spark's JVM"}
-HURRIED_SHARE = 0.2  # of faults that do not wait for a commit first
+HURRIED_SHARE = 0.5  # of faults that do not wait for a commit first
 
 
 @dataclass(slots=True)

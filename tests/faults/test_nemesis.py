@@ -15,7 +15,6 @@ import pytest
 from wallaroo.cli.main import build_parser
 from wallaroo.cli.verify import Enough, verify_command
 from wallaroo.errors import WallarooParameterError
-from wallaroo.verify import plain_receiver
 from wallaroo.verify.killer import HELD_S, Deed, schedule
 from wallaroo.verify.ledger import Faults
 from wallaroo.verify.plain_receiver import BEHAVIOURS, PlainReceiver
@@ -83,14 +82,11 @@ def test_a_talking_receiver_answers() -> None:
         assert sender.recv(10) == b"ok\n"
 
 
-def test_a_dying_receiver_resets_its_connection_and_keeps_what_it_was_given(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_dying_receiver_resets_its_connection_and_keeps_what_it_was_given() -> None:
     """The sender's next word finds nothing there."""
-    monkeypatch.setattr(plain_receiver, "DIE_EVERY_S", 0.1)
     out = io.BytesIO()
     with (
-        PlainReceiver(out, "dying") as receiver,
+        PlainReceiver(out, "dying", die_every_s=0.1) as receiver,
         socket.create_connection(receiver.address) as sender,
     ):
         sender.sendall(b"line\n")

@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from wallaroo.faults import TAKEN
-from wallaroo.verify import nemesis
 from wallaroo.verify.killer import Deed, Kill
 from wallaroo.verify.nemesis import POINTS, Nemesis
+from wallaroo.verify.orders import Orders
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
@@ -54,21 +52,19 @@ def passing(orders: Path, point: str) -> Iterator[None]:
         thread.join()
 
 
-def doer(folder: Path) -> Nemesis:
+def doer(folder: Path, **seconds: float) -> Nemesis:
     run = Supervised([], folder / "run.log")
-    return Nemesis(run, folder, 1, Scene(), Result("case", 1), lambda line: None)
+    orders = Orders(folder / "orders", **seconds)
+    return Nemesis(run, folder, 1, Scene(), Result("case", 1), lambda line: None, orders)
 
 
 def deed(kind: Deed) -> Kill:
     return Kill(Kind.DRIVER, 0.0, False, 0.5, kind)
 
 
-def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(tmp_path: Path) -> None:
     """The order then goes to all other points, and the first process that passes one takes it."""
-    nemesis_ = doer(tmp_path)
-    monkeypatch.setattr(nemesis, "ORDER_S_MAX", 0.05)
+    nemesis_ = doer(tmp_path, chosen_s=0.05)
     with passing(tmp_path / "orders", "storage.write"):
         assert all(nemesis_.do(number, deed(Deed.EIO)) for number in range(4))
     assert nemesis_.result.deeds == {Deed.EIO: 4}
@@ -78,13 +74,9 @@ def test_a_point_that_nothing_passes_costs_seconds_not_the_deed(
     ] == []
 
 
-def test_what_no_process_took_is_not_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_no_process_took_is_not_counted(tmp_path: Path) -> None:
     """And waits for none."""
-    monkeypatch.setattr(nemesis, "ORDER_S_MAX", 0.05)
-    monkeypatch.setattr(nemesis, "ORDERS_S_MAX", 0.05)
-    nemesis_ = doer(tmp_path)
+    nemesis_ = doer(tmp_path, chosen_s=0.05, every_s=0.05)
     assert not nemesis_.do(1, deed(Deed.ENOSPC))
     assert nemesis_.result.disturbances == 0
 

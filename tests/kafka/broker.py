@@ -20,6 +20,7 @@ from pathlib import Path
 from confluent_kafka import Consumer
 
 from tests.kafka.admin import Admin
+from tests.kafka.secured import Secured, secured_listener
 from wallaroo.local_cluster.hosts import free_ports
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / ".servers" / "kafka"
@@ -67,6 +68,7 @@ class Broker:
     port: int
     controller_port: int
     properties: Mapping[str, str] = field(default_factory=dict)
+    secured: Secured | None = None  # the same with TLS and a password
     process: subprocess.Popen[bytes] | None = None
     _admin: Admin | None = None
 
@@ -171,12 +173,18 @@ class Broker:
 
 
 @contextmanager
-def running_broker(folder: Path, **properties: str) -> Iterator[Broker]:
+def running_broker(
+    folder: Path, *, is_secured: bool = False, **properties: str
+) -> Iterator[Broker]:
     """A broker with data in ``folder``; stopped at the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    port, controller = free_ports(2)
+    port, controller, third = free_ports(3)
     named = {name.replace("_", "."): value for name, value in properties.items()}
-    broker = Broker(folder, port, controller, named)
+    secured = None
+    if is_secured:
+        secured, more = secured_listener(folder, (port, controller, third))
+        named |= more
+    broker = Broker(folder, port, controller, named, secured)
     try:
         broker.start()
         yield broker

@@ -16,7 +16,7 @@ _numbers = count()
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all tests of a run."""
-    with running_broker(tmp_path_factory.mktemp("kafka")) as started:
+    with running_broker(tmp_path_factory.mktemp("kafka"), is_secured=True) as started:
         yield started
 
 

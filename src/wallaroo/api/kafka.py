@@ -15,12 +15,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from wallaroo.kafka_names import LOG_LEVELS
 from wallaroo.sinks.kafka.config import KafkaSinkConfig
 from wallaroo.sources.kafka.config import KafkaSourceConfig
 from wallaroo.steps import Decoder, Encoder
 
 PORT = "9092"
-LOG_LEVELS = ("Fine", "Info", "Warn", "Error")
 
 Brokers = list[tuple[str, str]]
 

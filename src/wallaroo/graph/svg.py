@@ -26,8 +26,10 @@ from wallaroo.graph.nodes import (
 from wallaroo.graph.render import is_shuffled
 from wallaroo.graph.walk import idle_key_bys, is_state_step, upstreams, walk
 
-WIDTH, HEIGHT = 172, 46
-GAP_ALONG, GAP_ACROSS = 56, 20
+WIDTH = 172
+HEIGHT = 46
+GAP_ALONG = 56
+GAP_ACROSS = 20
 MARGIN = 6
 CHARS = 24  # of a line in a box
 COLORS = {
@@ -192,7 +194,8 @@ def _cut(text: str) -> str:
 def _arrow(arrow: _Arrow, places: dict[_Box, tuple[int, int]]) -> str:
     way = [places[box] for box in (arrow.before, *arrow.bends, arrow.after)]
     middles = [(x, y + HEIGHT // 2) for x, y in way]
-    first, (second, second_y) = middles[0], middles[1]
+    first = middles[0]
+    second, second_y = middles[1]
     path = f"M{first[0] + WIDTH} {first[1]}"
     for (x, y), (end, end_y) in pairwise(middles):
         turn = (x + WIDTH + end) // 2

@@ -8,9 +8,10 @@ The invariants:
 * ``commit`` hands a batch to the thread first (latency) and writes it to the pending list before it
   returns.  If the driver dies in between, the checkpoint's last commit still has the tokens, and
   ``recover`` hands the batch over again.
-* The thread puts one batch after the other and forgets a batch only when the system has confirmed
-  its transaction.  What it cannot know (a connection broke during the commit, the driver died after
-  it) it does again: `Session.put` finds out that it is there.
+* The thread puts batches in order, several that wait together where the session can, and forgets a
+  batch only when the system has confirmed its transaction.  What it cannot know (a connection broke
+  during the commit, the driver died after it) it does again: `Session.put` finds out that it is
+  there.
 * What the system and the pending list remember they remember by commit.  A commit there that is not
   in the checkpoint's history means that the checkpoint was rolled back or is an older copy: output
   cannot be taken back, so the run is refused.
@@ -25,6 +26,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -45,11 +47,14 @@ from wallaroo.sinks.target_record import begin_target, has_left, note_left, read
 
 RETRY_SECONDS = 0.25  # between two tries
 STOP_SECONDS = 3.0  # for the thread to end after its statement was cancelled
+TOGETHER_BYTES_MAX = 4 << 20  # of batches that are put together
 HISTORY_KEPT = 100  # commits that the system's last one is compared with
 
 
 class Session(ABC):
     """A connection to the system, in the committer's thread."""
+
+    batches_max: ClassVar[int] = 1  # that wait and are put together
 
     @abstractmethod
     def last(self) -> CommitId:
@@ -62,6 +67,12 @@ class Session(ABC):
         """Put a batch's outputs in one transaction, ``parts`` in order; False where they are there
         already (then ``parts`` is not touched).
         """
+
+    def put_several(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> list[bool]:
+        """Put at most ``batches_max`` batches, in order, in as few transactions as can be; return
+        for each what `put` returns.
+        """
+        return [self.put(batch, parts) for batch, parts in batches]
 
     def cancel(self) -> None:  # noqa: B027  # a system may have nothing to cancel
         """End what the system does at this moment, as far as it can be reached.  Called from
@@ -259,8 +270,9 @@ class QueuedCommitter(SinkCommitter):
         """
         try:
             self._connect()
-            while (batch := self._next()) is not None:
-                self._left(batch, self._put(batch))
+            while batches := self._next():
+                for batch, is_new in zip(batches, self._put(batches), strict=True):
+                    self._left(batch, is_new)
         except self._system.errors as error:
             self._disconnect()
             waiting_for = self._system.waiting_for(error)
@@ -286,15 +298,24 @@ class QueuedCommitter(SinkCommitter):
         if session is not None:
             session.close()
 
-    def _next(self) -> PendingBatch | None:
+    def _next(self) -> list[PendingBatch]:
+        """Wait for output; return what is put together, nothing where the committer is closed."""
+        assert self._session is not None
         with self._state:
             self._state.wait_for(lambda: self._pending or self._is_closing)
-            self._in_hand = None if self._is_closing else self._pending[min(self._pending)]
-            return self._in_hand
+            if self._is_closing:
+                self._in_hand = None
+                return []
+            waiting = [self._pending[number] for number in sorted(self._pending)]
+            self._in_hand = waiting[0]
+        together = waiting[: self._session.batches_max]
+        sizes = accumulate(batch.bytes for batch in together)
+        fitting = sum(size <= TOGETHER_BYTES_MAX for size in sizes)
+        return together[: max(1, fitting)]
 
-    def _put(self, batch: PendingBatch) -> bool:
+    def _put(self, batches: list[PendingBatch]) -> list[bool]:
         assert self._session is not None
-        return self._session.put(batch, self._parts(batch))
+        return self._session.put_several([(batch, self._parts(batch)) for batch in batches])
 
     def _parts(self, batch: PendingBatch) -> Iterator[Staged]:
         return (read_staged(self._staging, token) for token in batch.tokens)

@@ -26,6 +26,7 @@ from wallaroo.verify.killer import Deed, Kill, schedule
 from wallaroo.verify.ledger import Faults
 from wallaroo.verify.load import Load, Send
 from wallaroo.verify.nemesis import SIGNALS, Nemesis
+from wallaroo.verify.orders import Orders
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised, describe
@@ -124,6 +125,7 @@ class Verification:
             self,
             self._result,
             self.say,
+            Orders(self.folder / "orders"),
             is_low_latency="low" in options.run_options,
         )
         self._loads = [

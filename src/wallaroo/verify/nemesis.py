@@ -29,8 +29,6 @@ from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
 
 TARGET_S_MAX = 120.0  # for a process of the kind to be killed to be there
-ORDER_S_MAX = 4.0  # for a process to take an order at the chosen point; then all points are tried
-ORDERS_S_MAX = 20.0  # for a process to take one of all
 END_S_MAX = 60.0  # for all processes of a run to be gone before its files are damaged
 POLL_S = 0.02
 CLOCK_STEP_S = 7200.0
@@ -63,17 +61,16 @@ class Nemesis:
     scene: Scene
     result: Result
     say: Callable[[str], None]
+    orders: Orders
     is_low_latency: bool = False
-    _orders: Orders = field(init=False)
     _chance: random.Random = field(init=False)
     _flips: list[Flip] = field(default_factory=list)  # that are still in the files
     _flipped: set[str] = field(default_factory=set)  # kinds that had their turn
     _tried: Counter[tuple[Deed, str]] = field(default_factory=Counter)  # points that were chosen
 
     def __post_init__(self) -> None:
-        self._orders = Orders(self.folder / "orders")
         self._chance = random.Random(f"nemesis {self.seed}")
-        self.run.environment.update(self._orders.environment)
+        self.run.environment.update(self.orders.environment)
 
     def do(self, number: int, planned: Kill) -> bool:
         """Do one deed; whether it struck."""
@@ -128,9 +125,9 @@ class Nemesis:
             action += f" {self._chance.uniform(0.5, 5):.1f}"
         chosen = self._point(deed)
         every = [point for point in self._points(deed) if point != chosen]
-        self.scene.expect_end(ORDER_S_MAX + ORDERS_S_MAX + FAILED_S_MAX)
-        taken = self._order([chosen], action, ORDER_S_MAX)
-        taken = taken or self._order(every, action, ORDERS_S_MAX)
+        self.scene.expect_end(self.orders.chosen_s + self.orders.every_s + FAILED_S_MAX)
+        taken = self._order([chosen], action, self.orders.chosen_s)
+        taken = taken or self._order(every, action, self.orders.every_s)
         for point in taken:
             self.result.note_deed(deed, point)
             self.say(f"{deed.value} {number}: {action} at {point}")
@@ -156,15 +153,15 @@ class Nemesis:
         seldom at two, where processes were quick.
         """
         for point in points:
-            self._orders.place(point, action)
+            self.orders.place(point, action)
         until = time.monotonic() + seconds
-        while time.monotonic() < until and not any(map(self._orders.is_taken, points)):
+        while time.monotonic() < until and not any(map(self.orders.is_taken, points)):
             self.scene.pause(POLL_S)
-        return [point for point in points if not self._orders.withdraw(point)]
+        return [point for point in points if not self.orders.withdraw(point)]
 
     def _step_clock(self, number: int) -> bool:
         seconds = self._chance.uniform(-CLOCK_STEP_S, CLOCK_STEP_S)
-        self._orders.step_clock(seconds)
+        self.orders.step_clock(seconds)
         self.result.note_deed(Deed.CLOCK, "back" if seconds < 0 else "ahead")
         self.say(f"clock {number}: {seconds:+.0f} s")
         return True

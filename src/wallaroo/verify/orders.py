@@ -41,13 +41,19 @@ LOW_LATENCY: Mapping[str, str] = {
     "storage.sync_folder": "storage.append_sync",
     "outbox.write": "storage.append",
 }
+CHOSEN_S_MAX = 4.0
+EVERY_S_MAX = 20.0
 
 
 class Orders:
-    """The folder of orders, and the clock of the run's processes."""
+    """The folder of orders, and the clock of the run's processes.  A process has ``chosen_s`` to
+    take an order at the chosen point, then ``every_s`` to take one of all.
+    """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, chosen_s: float = CHOSEN_S_MAX, every_s: float = EVERY_S_MAX):
         folder.mkdir(mode=0o700)
+        self.chosen_s = chosen_s
+        self.every_s = every_s
         self.folder = folder
         self._ahead_ns = 0
         clock = folder / "clock"

@@ -40,10 +40,11 @@ RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: nothing is waited for
 class PlainReceiver:
     """Listens until the end of its ``with`` block, and serves connections in parallel."""
 
-    def __init__(self, out: BinaryIO, behaviour: str):
+    def __init__(self, out: BinaryIO, behaviour: str, die_every_s: float = DIE_EVERY_S):
         self.count = 0  # bytes of whole lines
         self._out = out
         self._behaviour = behaviour
+        self._die_every_s = die_every_s
         self._writing = threading.Lock()
         self._listener = socket.socket()
         self._connections: list[socket.socket] = []
@@ -110,7 +111,7 @@ class PlainReceiver:
 
     def _serve_until_death(self, connection: socket.socket) -> None:
         rest = b""
-        dies_at = time.monotonic() + DIE_EVERY_S
+        dies_at = time.monotonic() + self._die_every_s
         connection.settimeout(LULL_S)
         with contextlib.suppress(OSError):
             while True:

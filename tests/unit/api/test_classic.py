@@ -13,6 +13,7 @@ import pytest
 import wallaroo
 from wallaroo.cli.application.loading import load_application
 from wallaroo.errors import UserCodeError, WallarooParameterError
+from wallaroo.sinks.kafka.records import unpack
 from wallaroo.testing import LocalRun, run_local
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -280,6 +281,39 @@ def test_what_is_wrong_is_said_in_wallaroos_words(build: Any, text: str) -> None
     with pytest.raises(WallarooParameterError) as caught:
         build()
     assert text in str(caught.value)
+
+
+class ValueDecoder:
+    def decode(self, value: bytes) -> str:
+        return value.decode()
+
+
+class RecordEncoder:
+    def encode(self, output: Any) -> tuple[str, str]:
+        return f"{output}", "key"
+
+
+def test_kafka_is_configured_as_in_2017() -> None:
+    options = ["--kafka_source_topic", "in", "--kafka_source_brokers", "h,i:1"]
+    options += ["--kafka_sink_topic", "out", "--kafka_sink_brokers", "h"]
+    _, in_topic, in_brokers, in_level = wallaroo.kafka_parse_source_options(options)
+    _, *out = wallaroo.kafka_parse_sink_options(options)
+    source_config: Any = wallaroo.KafkaSourceConfig
+    sink_config: Any = wallaroo.KafkaSinkConfig
+    application = (
+        wallaroo.ApplicationBuilder("App")
+        .new_pipeline("words", source_config(in_topic, in_brokers, in_level, ValueDecoder()))
+        .to(Upper)
+        .to_sink(sink_config(*out, RecordEncoder()))
+        .build()
+    )
+    (made,) = application.plan.sources
+    assert made.config.label == "kafka in"
+    assert made.config.brokers == "h:9092,i:1"
+    (sink_made,) = application.plan.sinks
+    assert (sink_made.config.label, sink_made.config.delivery) == ("kafka out", "exactly-once")
+    (record,) = run_local(application, {"words": [b"a"]}).outputs
+    assert unpack(memoryview(record))[:2] == (b"A", b"key")
 
 
 def test_the_classic_word_count_counts_the_bill_of_rights(

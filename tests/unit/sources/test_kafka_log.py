@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -273,6 +274,52 @@ def test_what_retention_removed_is_refused_at_the_start_and_in_a_range(
     skipping = KafkaLog(subscription(broker, topic, on_data_loss="skip"))
     skipping.require(start)
     assert everything(skipping, start, end) == numbers(6, 10)
+
+
+def test_what_compaction_left_is_read_and_ends_where_it_should(
+    broker: Broker, eventually: Eventually
+) -> None:
+    name = "compacted"
+    broker.create(
+        name, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01"
+    )
+    log = KafkaLog(subscription(broker, name))
+    start = log.beginning()
+    producer = Producer({"bootstrap.servers": broker.address})
+    produced = 0
+
+    def is_compacted() -> bool:
+        nonlocal produced
+        produced += 1
+        producer.produce(name, b"%d" % produced, key=b"one key")  # rolls old segments, too
+        assert producer.flush(30) == 0
+        return len(everything(log, start, log.head().position)) < produced
+
+    eventually(is_compacted, "compaction", 120)
+    head = log.head().position
+    assert head.events == produced, "an upper bound"
+    values = everything(log, start, head, pieces=3)
+    assert values[-1] == b"%d" % produced
+    assert values == sorted(set(values), key=int)
+
+
+def test_a_broker_is_read_over_tls_with_a_password(broker: Broker, topic: str) -> None:
+    assert broker.secured is not None
+    options = tuple(sorted(broker.secured.options.items()))
+    log = KafkaLog(subscription(broker, topic, brokers=broker.secured.address, options=options))
+    start = log.beginning()
+    produce(broker, topic, numbers(0, 100))
+    assert everything(log, start, log.head().position) == numbers(0, 100)
+
+
+def test_a_wrong_password_is_refused_and_not_shown(broker: Broker, topic: str) -> None:
+    assert broker.secured is not None
+    wrong = replace(broker.secured, password="a secret")
+    options = tuple(sorted(wrong.options.items()))
+    log = KafkaLog(subscription(broker, topic, brokers=wrong.address, options=options))
+    with pytest.raises(PeerError, match="uthentication") as raised:
+        log.beginning()
+    assert "a secret" not in str(raised.value)
 
 
 def test_a_missing_topic_is_named_with_the_nearest_one(broker: Broker, topic: str) -> None:

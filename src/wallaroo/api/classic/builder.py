@@ -19,6 +19,7 @@ from wallaroo.api.classic import functions
 from wallaroo.api.classic.codecs import with_encoder, with_name
 from wallaroo.api.pipeline import Pipeline, source
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.sinks.wrapped_encoder import WrappedEncoder
 from wallaroo.steps import (
     SKIP,
     Computation,
@@ -328,6 +329,8 @@ def _is_first(state: str, chains: list[list[str]]) -> bool:
 def _own(number: int, sink: Any) -> Any:
     """A pipeline's sink: what other pipelines put out is nothing to it."""
     encoder = getattr(sink, "encoder", None)
+    if isinstance(encoder, WrappedEncoder):
+        encoder = encoder.inner  # `replace` wraps what it is given
     encode = encoder.function if isinstance(encoder, Encoder) else None
     name = encoder.step_name if isinstance(encoder, Encoder) else "encode"
     made: Encoder[Any] = Encoder(functions.encoded(number, encode), name)

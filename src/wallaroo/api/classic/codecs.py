@@ -12,6 +12,7 @@ from typing import Any, Literal
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.sources.interface import SourceConfig
+from wallaroo.sources.kafka.config import KafkaSourceConfig
 from wallaroo.steps import Decoder, Encoder
 from wallaroo.user_frames import user_place
 
@@ -33,7 +34,8 @@ def with_name(config: Any, name: str) -> Any:
         changes["name"] = name
     decoder = getattr(config, "decoder", None)
     if decoder is not None and not isinstance(decoder, Decoder):
-        changes["decoder"] = _decoder(decoder)
+        is_framed = not isinstance(config, KafkaSourceConfig)
+        changes["decoder"] = _decoder(decoder, is_framed=is_framed)
     return replace(config, **changes) if changes else config  # type: ignore[type-var]  # they are dataclasses
 
 
@@ -50,13 +52,15 @@ def with_encoder(config: Any) -> Any:
     return replace(config, encoder=made)  # type: ignore[type-var]  # they are dataclasses
 
 
-def _decoder(given: Any) -> Decoder[Any]:
+def _decoder(given: Any, *, is_framed: bool) -> Decoder[Any]:
     if inspect.isclass(given):
         raise _wrong("new_pipeline()", "Expecting a Decoder instance. Got a class instead.")
-    for method in ("header_length", "payload_length", "decode"):
+    for method in ("header_length", "payload_length", "decode") if is_framed else ("decode",):
         if not callable(getattr(given, method, None)):
             what = f"The decoder, a {type(given).__name__}, has no method {method}()."
             raise _wrong("new_pipeline()", what)
+    if not is_framed:  # Kafka's records have no header
+        return Decoder(given.decode, type(given).__name__)
     length = given.header_length()
     return Decoder(given.decode, type(given).__name__, length, _format(given, length))
 

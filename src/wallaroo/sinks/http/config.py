@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.errors import Problem, WallarooParameterError, missing_library
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder
@@ -109,10 +109,8 @@ class HTTPSinkConfig(SinkConfig):
             # it imports urllib3, which is optional
             from wallaroo.sinks.http.committer import Request, open_committer
         except ImportError as error:
-            raise PeerError(
-                f"Sink '{sink}' ({self.label}) needs urllib3, which cannot be imported: {error}. "
-                f"Install it where the driver runs: pip install 'wallaroo-spark[http]'."
-            ) from error
+            user = f"Sink '{sink}' ({self.label})"
+            raise missing_library(user, "urllib3", "http", error) from error
         request = Request(
             url=self.url,
             place=self.place,

@@ -4,10 +4,11 @@ Where it runs: driver, in the committer's thread.
 
 The invariants, for ``delivery="exactly-once"``:
 
-* A batch is one transaction.  In the same transaction the offset of a consumer group that belongs
-  to this checkpoint and sink is committed: the batch's number plus one, with the commit's id as
-  metadata.  Recovery reads it back; so it knows of every transaction whether it was committed, also
-  of one whose confirmation never came.
+* A batch is one transaction; batches that wait, after an outage say, go into one together.  In the
+  same transaction the offset of a consumer group that belongs to this checkpoint and sink is
+  committed: the last batch's number plus one, with the commit's id as metadata.  Recovery reads it
+  back; so it knows of every transaction whether it was committed, also of one whose confirmation
+  never came.
 * The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones:
   what a forgotten process still sends is refused by the broker.
 * Brokers forget the offsets of a group without members after ``offsets.retention.minutes`` (seven
@@ -21,9 +22,10 @@ in-sync replicas; one that was in flight at a crash is sent again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,6 +41,7 @@ from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
 from wallaroo.sinks.staging import Staged
 
 EXACTLY_ONCE = "exactly-once"
+TOGETHER = 100  # batches in a transaction, at most
 ANSWER_S_MAX = 10.0  # for an answer; after that the session is opened again
 TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at once
 TRANSACTION_MS_MAX = 300_000  # then the broker aborts a transaction that is not finished
@@ -202,7 +205,9 @@ class _Sender:
 
 
 class TransactionalSession(Session):
-    """Puts each batch in a transaction; see the module's head."""
+    """Puts batches in transactions; see the module's head."""
+
+    batches_max: ClassVar[int] = TOGETHER
 
     def __init__(self, target: Target, checkpoint: str):
         self._target = target
@@ -221,16 +226,30 @@ class TransactionalSession(Session):
         return self._last
 
     def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
-        if batch.batch <= self._last.batch:
-            self._check_same(batch)
-            return False
+        return self.put_several([(batch, parts)])[0]
+
+    def put_several(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> list[bool]:
+        new = [each for each in batches if self._is_new(each[0])]
+        if new:
+            self._send(new)
+        return [False] * (len(batches) - len(new)) + [True] * len(new)
+
+    def _is_new(self, batch: PendingBatch) -> bool:
+        if batch.batch > self._last.batch:
+            return True
+        self._check_same(batch)
+        return False
+
+    def _send(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> None:
+        """Send batches in one transaction."""
+        last = batches[-1][0].commit
         producer = self._sender.producer
         producer.begin_transaction()
         fault_point("kafka.begin")
         try:
-            self._sender.send(parts)
+            self._sender.send(chain.from_iterable(parts for _, parts in batches))
             producer.send_offsets_to_transaction(
-                [self._entry(batch.commit)], self._member.consumer_group_metadata(), ANSWER_S_MAX
+                [self._entry(last)], self._member.consumer_group_metadata(), ANSWER_S_MAX
             )
             fault_point("kafka.ledger")
             self._commit()
@@ -239,8 +258,7 @@ class TransactionalSession(Session):
                 producer.abort_transaction(ANSWER_S_MAX)
             raise
         fault_point("kafka.committed")
-        self._last = batch.commit
-        return True
+        self._last = last
 
     def _commit(self) -> None:
         """Commit; ask again where the answer does not come: the client knows that it is the same

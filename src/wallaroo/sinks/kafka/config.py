@@ -7,12 +7,12 @@ Only the driver talks to the brokers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import Problem, WallarooParameterError, missing_library
-from wallaroo.kafka_names import brokers_text
+from wallaroo.kafka_names import LOG_LEVELS, brokers_text
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.kafka.records import AS_IT_IS, RecordEncoder
 from wallaroo.sinks.staging import StagedWriter
@@ -35,6 +35,9 @@ class KafkaSinkConfig(SinkConfig):
     less latency; after a crash what was in flight is sent again.  ``options`` are librdkafka's, for
     TLS, SASL and tuning.  While the brokers are away output waits in the outbox.  Needs
     confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
+
+    In the API of 2017 it is ``KafkaSinkConfig(topic, brokers, log_level, max_produce_buffer_ms,
+    max_message_size, encoder)``; the three in the middle are not used.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -43,8 +46,14 @@ class KafkaSinkConfig(SinkConfig):
     encoder: Encoder[Any] | None = None
     delivery: str = "exactly-once"
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    encoder_of_2017: InitVar[Any] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, encoder_of_2017: Any) -> None:
+        third: Any = self.encoder
+        if third in LOG_LEVELS:
+            object.__setattr__(self, "encoder", encoder_of_2017)
+            object.__setattr__(self, "delivery", DELIVERIES[0])
+            object.__setattr__(self, "options", {})
         if not isinstance(self.topic, str) or not self.topic:
             raise self._wrong(f"topic={self.topic!r} is no name.", "Give the topic's name.")
         if self.delivery not in DELIVERIES:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.errors import PeerError, Problem, WallarooParameterError
+from wallaroo.errors import Problem, WallarooParameterError, missing_library
 from wallaroo.sinks.addressed import addressed
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
@@ -67,10 +67,8 @@ class MQTTSinkConfig(SinkConfig):
             # it imports paho-mqtt, which is optional
             from wallaroo.sinks.mqtt.committer import Broker, open_committer
         except ImportError as error:
-            raise PeerError(
-                f"Sink '{sink}' ({self.label}) needs paho-mqtt, which cannot be imported: {error}. "
-                f"Install it where the driver runs: pip install 'wallaroo-spark[mqtt]'."
-            ) from error
+            user = f"Sink '{sink}' ({self.label})"
+            raise missing_library(user, "paho-mqtt", "mqtt", error) from error
         broker = Broker(
             (self.host, self.port),
             self.client_id,

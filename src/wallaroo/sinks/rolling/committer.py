@@ -198,7 +198,7 @@ class RollingCommitter(QueuedCommitter):
             self._state.notify_all()
         super().close(drain_seconds)
 
-    def _next(self) -> PendingBatch | None:
+    def _next(self) -> list[PendingBatch]:
         if not self._is_resumed:
             self._resume()
         with self._state:
@@ -209,7 +209,7 @@ class RollingCommitter(QueuedCommitter):
         if in_hand is not None and self._rolled is None:
             self._note(in_hand.batch, is_written=False)
             self._rolled = in_hand.batch
-        return in_hand
+        return [] if in_hand is None else [in_hand]
 
     def _left(self, batch: PendingBatch, is_new: bool) -> None:
         fault_point("rolling.left")

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from wallaroo.errors import missing_library
-from wallaroo.kafka_names import brokers_text
+from wallaroo.kafka_names import LOG_LEVELS, brokers_text
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder
@@ -37,6 +37,9 @@ class KafkaSourceConfig(SourceConfig[Event]):
     retention removed records that were not processed yet.  With ``until_now`` the source ends at
     what the topics hold when the run begins.  ``options`` are librdkafka's, for TLS, SASL and
     tuning. Needs confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
+
+    In the API of 2017, ``KafkaSourceConfig(topic, brokers, log_level, decoder)``, it gets its
+    pipeline's name; the log level is not used.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -56,6 +59,10 @@ class KafkaSourceConfig(SourceConfig[Event]):
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if self.brokers in LOG_LEVELS:  # the form of 2017
+            object.__setattr__(self, "brokers", self.topic)
+            object.__setattr__(self, "topic", self.name)
+            object.__setattr__(self, "name", "")
         topics = (self.topic,) if isinstance(self.topic, str) else tuple(self.topic)
         if not topics or not all(isinstance(topic, str) and topic for topic in topics):
             raise self._wrong(

@@ -92,6 +92,10 @@ class TableSource(ReplayableSource[Any]):
         self._candidate: Candidate | None = None
         self._looked_at = 0.0
 
+    def __reduce__(self) -> tuple[type[TableSource], tuple[Any, ...]]:
+        """Travel without what was seen: another host has another clock."""
+        return TableSource, (self._rows, self._first, self._poll_s, self._held_up_s)
+
     def start(self, partition: str) -> int:
         """Check the table; return where it begins."""
         with _connection(self._rows) as connection:

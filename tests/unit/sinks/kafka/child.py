@@ -1,7 +1,7 @@
 """A driver in miniature, to be killed: stages, records and commits batches as the real one does.
 
-Arguments: brokers, topic, delivery, folder, number of batches.  Run again with the same arguments
-it goes on where it was.
+Arguments: brokers, topic, delivery, folder, number of batches, and how many of them go into one
+transaction.  Run again with the same arguments it goes on where it was.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.sinks import killed_driver
+from wallaroo.sinks.kafka.committer import TransactionalSession
 from wallaroo.sinks.kafka.config import KafkaSinkConfig
 
 TASKS = 2
@@ -30,11 +31,14 @@ def stage(config: KafkaSinkConfig, staging: Path, batch: int) -> list[Any]:
     return killed_driver.stage(config, staging, batch, TASKS, outputs_of)
 
 
-def main(brokers: str, topic: str, delivery: str, folder: Path, batches: int) -> None:
+def main(
+    brokers: str, topic: str, delivery: str, folder: Path, batches: int, together: int
+) -> None:
     """Commit the batches that are missing."""
+    TransactionalSession.batches_max = together
     config = KafkaSinkConfig(topic, brokers, delivery=delivery)
     killed_driver.commit_batches(config, folder, batches, stage, DRAIN_SECONDS)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]), int(sys.argv[5]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]), *map(int, sys.argv[5:7]))

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.kafka.broker import Broker, running_broker
 from tests.kafka.fixtures import committed_records
@@ -70,9 +72,10 @@ class Place:
         records: list[Any] = committed_records(self.broker, self.topic, isolation)
         return [record.value().decode() for record in records]
 
-    def run_child(self, fault: str = "") -> int:
+    def run_child(self, fault: str = "", together: int = 1) -> int:
         arguments = (
-            self.broker.address, self.topic, self.delivery, str(self.folder), str(BATCHES)
+            self.broker.address, self.topic, self.delivery, str(self.folder), str(BATCHES),
+            str(together),
         )  # fmt: skip
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         return subprocess.run(
@@ -118,6 +121,46 @@ def test_a_driver_killed_at_any_point_and_started_again_sends_every_record_once_
 ) -> None:
     assert place.run_child(fault) == -signal.SIGKILL, "the fault point was never passed"
     assert place.run_child() == 0
+    assert place.values() == expected(BATCHES)
+
+
+def test_batches_that_wait_go_into_one_transaction(broker: Broker, tmp_path: Path) -> None:
+    name = f"together-{tmp_path.name}"
+    broker.create(name)
+    place = Place(broker, name, tmp_path)
+    broker.pause()
+    try:
+        committer = place.opened()
+        for batch in range(BATCHES):
+            committer.commit(commit_of(batch), place.staged(batch))
+    finally:
+        broker.resume()
+    committer.close(DRAIN_SECONDS)
+    assert place.values() == expected(BATCHES)
+    assert committer.status().outputs == len(expected(BATCHES))
+    with closing(Consumer({"bootstrap.servers": broker.address, "group.id": "tests"})) as consumer:
+        _, end = consumer.get_watermark_offsets(TopicPartition(name, 0), 30)
+    markers = end - len(expected(BATCHES))  # each transaction ends with one
+    assert markers < BATCHES
+
+
+def test_output_goes_over_tls_with_a_password(place: Place) -> None:
+    secured = place.broker.secured
+    assert secured is not None
+    config = KafkaSinkConfig(place.topic, secured.address, options=secured.options)
+    committer = config.committer("s", place.staging, True)
+    committer.recover(history_to(-1), [])
+    committer.commit(commit_of(0), place.staged(0))
+    committer.close(DRAIN_SECONDS)
+    assert place.values() == expected(1)
+    assert secured.password not in repr(config)
+
+
+def test_a_driver_killed_after_a_transaction_of_several_batches_sends_none_again(
+    place: Place,
+) -> None:
+    assert place.run_child("kafka.committed:1", together=100) == -signal.SIGKILL
+    assert place.run_child(together=100) == 0
     assert place.values() == expected(BATCHES)
 
 
