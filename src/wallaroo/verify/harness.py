@@ -324,14 +324,16 @@ class Verification:
     def _judge_end(self) -> None:
         now = time.monotonic()
         self._explained = [until for until in self._explained if until > now]
-        is_explained = self._nemesis.after_end() or bool(self._explained)
+        is_refused = self._nemesis.after_end()  # of a flipped bit: explains no other end
+        is_explained = is_refused or bool(self._explained)
         code = self._run.code
         is_planned = self._run.starts <= len(self.options.faults)
         if code == BLAMES_ITSELF or not (is_explained or is_planned):
             self._result.ended_by_itself.append(
                 f"{describe(code)} (start {self._run.starts}); see run.log"
             )
-        self._explained = self._explained[1:]
+        if not is_refused:
+            self._explained = self._explained[1:]
 
     def pause(self, seconds: float) -> None:
         """Let the run be for a while, started again where it dies."""
