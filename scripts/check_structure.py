@@ -33,10 +33,7 @@ CONSTANT = re.compile(r"([\w.]+\.)?[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|([\w.]+\.)?[A-Z]{
 # Classes that may have more attributes: why.
 LARGE = {
     "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's class, attributes and all",
-    "runtime.resident.lasting_state.LastingState": "layers of one state and its refresh",
     "sinks.queued_committer.QueuedCommitter": "base of committers with a thread of their own",
-    "sinks.tcp.egress.loop.Egress": "one connection, from its making to its end",
-    "spark.resident.host.ResidentHost": "one host's life",
     "verify.harness.Verification": "one verification",
 }
 # Folders of tests/unit without a namesake in the package: why.

@@ -14,8 +14,8 @@ from wallaroo.plan.model import Plan
 from wallaroo.runtime.feeding import run_levels
 from wallaroo.runtime.in_process import InProcessRunner
 from wallaroo.runtime.job import BatchJob, plan_of
-from wallaroo.runtime.resident import lasting_state
-from wallaroo.runtime.resident.lasting_state import Background, LastingState, Refreshed
+from wallaroo.runtime.resident.lasting_state import LastingState
+from wallaroo.runtime.resident.refreshing import Background, Refreshed, Views
 from wallaroo.runtime.task import run_level
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import CommitLog
@@ -41,7 +41,6 @@ class LastingRunner(InProcessRunner):
 
     def __init__(self, tasks: int):
         super().__init__(tasks)
-        lasting_state.Refresh = CalledRefresh  # type: ignore[misc, assignment]
         self._states: dict[int, LastingState] = {}
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
@@ -84,4 +83,6 @@ class LastingRunner(InProcessRunner):
             return History(storage, (), committed, CommitLog(storage).read)
 
         storage = deployment.storage
-        return LastingState(plan.key_groups, storage, make, read_log, deployment.tuning)
+        tuning = deployment.tuning
+        views = Views(plan.key_groups, storage, make, read_log, tuning, CalledRefresh)
+        return LastingState(views)

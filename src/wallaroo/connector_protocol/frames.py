@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+VERSIONS = frozenset([b"0.0.1", b"v0.0.1"])  # Wallaroo's clients say one, its sinks the other
 HEADER = struct.Struct(">I")
 U8 = struct.Struct(">B")
 U16 = struct.Struct(">H")

@@ -28,6 +28,7 @@ from enum import Enum, auto
 
 from wallaroo.connector_protocol.frames import (
     NO_POINT,
+    VERSIONS,
     Ack,
     EndOfStream,
     Error,
@@ -43,8 +44,6 @@ from wallaroo.connector_protocol.frames import (
     decode,
     encode,
 )
-
-VERSIONS = frozenset([b"0.0.1", b"v0.0.1"])  # Wallaroo's clients say one, its sinks the other
 
 
 class State(Enum):

@@ -12,6 +12,7 @@ import socket
 import threading
 
 from wallaroo.connector_protocol.frames import (
+    VERSIONS,
     Ack,
     EndOfStream,
     Error,
@@ -37,7 +38,6 @@ from wallaroo.connector_protocol.two_phase import (
     unpack,
 )
 
-VERSIONS = (b"v0.0.1", b"0.0.1")
 CREDITS = 1000
 READ_BYTES = 64 * 1024
 

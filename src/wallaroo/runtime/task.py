@@ -235,26 +235,11 @@ class Task:
 
     def report(self, busy_ms: float) -> TaskReport:
         """Finish staging; return what was done."""
-        delta: DeltaRef | None = None
-        snapshots: tuple[SnapshotRef, ...] = ()
-        if self._state is not None:
-            job = self._job
-            storage = job.deployment.storage
-            name = f"{job.batch}.{self._level.number}.{self._index}.{self.attempt}"
-            delta = self._written(name)
-            if (
-                job.writes_snapshots
-                and job.state_level == self._level.number
-                and job.committed >= 0
-            ):
-                due = due_groups(
-                    job.batch, self._plan.key_groups, job.deployment.tuning.snapshot_every
-                )
-                snapshots = tuple(
-                    self._state.write_snapshots(due, job.committed, self.attempt, storage)
-                )
-            if self._state.rebuilt_shards:
-                self._counts.notes["rebuilt_shards"] = float(self._state.rebuilt_shards)
+        state = self._state
+        delta = None if state is None else self._written(state)
+        snapshots = () if state is None else self._snapshots(state)
+        if state is not None and state.rebuilt_shards:
+            self._counts.notes["rebuilt_shards"] = float(state.rebuilt_shards)
         tokens = {
             sink: token
             for sink, writer in self._writers.items()
@@ -285,13 +270,24 @@ class Task:
             stage_samples=tuple(self._tally.samples),
         )
 
-    def _written(self, name: str) -> DeltaRef | None:
+    def _written(self, state: StateOfTask) -> DeltaRef | None:
+        """Write what changed."""
+        job = self._job
         effects = self._level.effects
-        storage = self._job.deployment.storage
-        assert self._state is not None
-        return self._state.write_delta(
-            effects.states, name, storage, self._job.batch, effects.stores
-        )
+        name = f"{job.batch}.{self._level.number}.{self._index}.{self.attempt}"
+        storage = job.deployment.storage
+        return state.write_delta(effects.states, name, storage, job.batch, effects.stores)
+
+    def _snapshots(self, state: StateOfTask) -> tuple[SnapshotRef, ...]:
+        """Write the snapshots that are due."""
+        job = self._job
+        is_here = job.state_level == self._level.number
+        if not (job.writes_snapshots and is_here and job.committed >= 0):
+            return ()
+        tuning = job.deployment.tuning
+        due = due_groups(job.batch, self._plan.key_groups, tuning.snapshot_every)
+        storage = job.deployment.storage
+        return tuple(state.write_snapshots(due, job.committed, self.attempt, storage))
 
     def close(self) -> None:
         """Release the view."""

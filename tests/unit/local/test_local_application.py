@@ -62,6 +62,16 @@ def test_inputs_may_be_payloads_values_or_bytes_with_headers() -> None:
     assert run_local(application, {"in": b"\0\1a"}).outputs == [b"a", b"a"]
 
 
+def test_a_payload_of_a_source_without_frames_may_be_large() -> None:
+    """Only a port has a largest payload; a record of Kafka has none."""
+    config = wallaroo.KafkaSourceConfig("in", "topic", "127.0.0.1:9092", wallaroo.decoder(len))
+    sizes = wallaroo.source("in", config).to_sink(wallaroo.StdoutSinkConfig(wallaroo.encoder(str)))
+
+    done = run_local(wallaroo.build_application("sizes", sizes), {"in": [b"x" * 20_000]})
+
+    assert done.outputs == [b"20000"]
+
+
 def test_half_a_frame_is_refused() -> None:
     application = closed(wallaroo.TCPSourceConfig("in", "127.0.0.1", 7000, framed))
 

@@ -118,16 +118,11 @@ class ApplicationBuilder:
                 "to_state_partition()",
                 f"Expecting a partition_keys list. Got a {type(partition_keys)} instead.",
             )
-        return self._partitioned(
-            "to_state_partition",
-            _Stateful(
-                computation,
-                state_builder,
-                state_name,
-                partition_function.partition,
-                frozenset(partition_keys),
-            ),
-        )
+        partition = partition_function.partition
+        keys = frozenset(partition_keys)
+        step = _Stateful(computation, state_builder, state_name, partition, keys)
+        self._open("to_state_partition").steps.append(step)
+        return self
 
     def to_state_partition_u64(
         self,
@@ -138,16 +133,8 @@ class ApplicationBuilder:
         partition_keys: Iterable[int],
     ) -> Self:
         """As `to_state_partition`, with keys that are whole numbers."""
-        self._check_instances("to_state_partition_u64", computation, state_builder)
-        return self._partitioned(
-            "to_state_partition_u64",
-            _Stateful(
-                computation,
-                state_builder,
-                state_name,
-                partition_function.partition,
-                frozenset(partition_keys),
-            ),
+        return self.to_state_partition(
+            computation, state_builder, state_name, partition_function, list(partition_keys)
         )
 
     def to_sink(self, sink_config: Any) -> Self:
@@ -174,11 +161,7 @@ class ApplicationBuilder:
         if all(line.sink is None for line in self._lines):
             what = "All pipelines end in done(): nothing would be put out."
             raise _wrong(self._name, what, "End at least one in to_sink().")
-        return build_application(self._name, _Weaver(self._lines).woven())
-
-    def _partitioned(self, method: str, step: _Stateful) -> Self:
-        self._open(method).steps.append(step)
-        return self
+        return build_application(self._name, _GraphBuilder(self._lines).build())
 
     def _open(self, method: str) -> _Line:
         if not self._lines or self._lines[-1].is_closed:
@@ -199,7 +182,7 @@ class ApplicationBuilder:
                 )
 
 
-class _Weaver:
+class _GraphBuilder:
     """Makes one graph of all pipelines."""
 
     def __init__(self, lines: list[_Line]):
@@ -209,7 +192,7 @@ class _Weaver:
             _Stream(self._entered(number, line), {number: 0}) for number, line in enumerate(lines)
         ]
 
-    def woven(self) -> Pipeline[Any]:
+    def build(self) -> Pipeline[Any]:
         for state in _in_order([line.states() for line in self._lines]):
             self._share(state)
         for stream in self._streams:

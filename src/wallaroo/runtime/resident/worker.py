@@ -20,6 +20,7 @@ from wallaroo.runtime.job import BatchJob, plan_of, worker_name
 from wallaroo.runtime.resident.epochs import LOST, Epoch, Hello, Welcome
 from wallaroo.runtime.resident.garbage import Garbage
 from wallaroo.runtime.resident.lasting_state import LastingState
+from wallaroo.runtime.resident.refreshing import Views
 from wallaroo.runtime.resident.wire import Mesh, accept, connect, listen, receive, send
 from wallaroo.runtime.task import Record, run_level, unexpected
 from wallaroo.state.applying import CatchUp
@@ -137,13 +138,14 @@ class ResidentTask:
     def _lasting(self, plan: Plan) -> LastingState:
         if self._state is None:
             deployment = self._common.deployment
-            self._state = LastingState(
+            views = Views(
                 plan.key_groups,
                 deployment.storage,
                 lambda: self._made(plan),
                 self._log_at,
                 deployment.tuning,
             )
+            self._state = LastingState(views)
         return self._state
 
     def _made(self, plan: Plan) -> TaskState:

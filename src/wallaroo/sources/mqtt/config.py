@@ -52,7 +52,7 @@ class MQTTSourceConfig(SourceConfig[Event]):
     def open_feed(self, resume: bytes) -> Feed:
         try:
             # it imports paho-mqtt, which is optional
-            from wallaroo.sources.mqtt.subscriber import Subscription, follow
+            from wallaroo.sources.mqtt.subscriber import Subscriber, Subscription
         except ImportError as error:
             user = f"Source '{self.name}' ({self.label})"
             raise missing_library(user, "paho-mqtt", "mqtt", error) from error
@@ -65,4 +65,4 @@ class MQTTSourceConfig(SourceConfig[Event]):
             (self.username, self.password),
             self.tls,
         )
-        return InboxFeed(self.name, lambda inbox, _: follow(subscription, inbox), resume)
+        return InboxFeed(self.name, lambda inbox, _: Subscriber(subscription, inbox).run(), resume)

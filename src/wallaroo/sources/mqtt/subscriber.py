@@ -41,58 +41,63 @@ class Subscription:
         return f"MQTT broker {self.address[0]}:{self.address[1]}"
 
 
-def follow(subscription: Subscription, inbox: Inbox) -> None:
-    """Take messages for as long as the process lives; connect again as often as it must.
+class Subscriber:
+    """One client; its callbacks run in the thread of ``run``."""
 
-    Raises PeerError where the broker refuses the client or the subscription.
-    """
-    client: Any = Client(
-        CallbackAPIVersion.VERSION2,
-        client_id=subscription.client_id,
-        clean_session=False,
-        manual_ack=True,
-    )
-    user, password = subscription.login
-    if user:
-        client.username_pw_set(user, password)
-    if subscription.is_tls:
-        client.tls_set()
-    refusals: list[PeerError] = []
-
-    def refuse(what: str) -> None:
-        refusals.append(
-            PeerError(
-                f"Source '{subscription.source}': {subscription.place} refuses {what}. Correct the "
-                f"name, the password or the rights, then run again."
-            )
+    def __init__(self, subscription: Subscription, inbox: Inbox):
+        self._subscription = subscription
+        self._inbox = inbox
+        self._refusal: PeerError | None = None
+        self._client: Any = Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=subscription.client_id,
+            clean_session=False,
+            manual_ack=True,
         )
-        client.disconnect()
+        user, password = subscription.login
+        if user:
+            self._client.username_pw_set(user, password)
+        if subscription.is_tls:
+            self._client.tls_set()
+        self._client.on_connect = self._on_connect
+        self._client.on_subscribe = self._on_subscribe
+        self._client.on_message = self._on_message
+        self._client.on_disconnect = self._on_lost
+        self._client.on_connect_fail = self._on_lost
+        self._client.reconnect_delay_set(1, RETRY_S_MAX)
 
-    def on_connect(_: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+    def run(self) -> None:
+        """Take messages, connecting again as often as it must.  Raises PeerError where the broker
+        refuses the client or the subscription.
+        """
+        self._client.connect_async(*self._subscription.address, keepalive=KEEP_ALIVE_S)
+        self._client.loop_forever(retry_first_connection=True)
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _on_connect(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+        own = self._subscription
         if reason.is_failure:
-            refuse(f"the client '{subscription.client_id}': {reason}")
+            self._refuse(f"the client '{own.client_id}': {reason}")
             return
-        inbox.problem = ""
-        client.subscribe(subscription.topic, subscription.qos)
+        self._inbox.problem = ""
+        self._client.subscribe(own.topic, own.qos)
 
-    def on_subscribe(_: Any, __: Any, ___: Any, reasons: list[Any], ____: Any) -> None:
+    def _on_subscribe(self, _: Any, __: Any, ___: Any, reasons: list[Any], ____: Any) -> None:
         if reasons[0].is_failure:
-            refuse(f"the topic '{subscription.topic}': {reasons[0]}")
+            self._refuse(f"the topic '{self._subscription.topic}': {reasons[0]}")
 
-    def on_message(_: Any, __: Any, message: Any) -> None:
-        stored = partial(client.ack, message.mid, message.qos) if message.qos else None
-        inbox.put(Pushed(framed(message.payload), None, stored))
+    def _on_message(self, _: Any, __: Any, message: Any) -> None:
+        stored = partial(self._client.ack, message.mid, message.qos) if message.qos else None
+        self._inbox.put(Pushed(framed(message.payload), None, stored))
 
-    def on_lost(*_: Any) -> None:
-        inbox.problem = f"{subscription.place} is away"
+    def _on_lost(self, *_: Any) -> None:
+        self._inbox.problem = f"{self._subscription.place} is away"
 
-    client.on_connect = on_connect
-    client.on_subscribe = on_subscribe
-    client.on_message = on_message
-    client.on_disconnect = on_lost
-    client.on_connect_fail = on_lost
-    client.reconnect_delay_set(1, RETRY_S_MAX)
-    client.connect_async(*subscription.address, keepalive=KEEP_ALIVE_S)
-    client.loop_forever(retry_first_connection=True)
-    if refusals:
-        raise refusals[0]
+    def _refuse(self, what: str) -> None:
+        """Keep the first refusal, and end."""
+        self._refusal = self._refusal or PeerError(
+            f"Source '{self._subscription.source}': {self._subscription.place} refuses {what}. "
+            f"Correct the name, the password or the rights, then run again."
+        )
+        self._client.disconnect()

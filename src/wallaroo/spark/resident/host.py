@@ -12,7 +12,6 @@ import shutil
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -25,37 +24,22 @@ from wallaroo.runtime.host import Enter, OnThisMachine, Site
 from wallaroo.runtime.intake import Admission, plan_ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.resident.epochs import Epoch
-from wallaroo.runtime.resident.tasks import Losses, LostTaskError, ResidentTasks
+from wallaroo.runtime.resident.tasks import LostTaskError, ResidentTasks
 from wallaroo.runtime.resident.trigger import Looks, Wakes
 from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.query import GONE, failure_of
-from wallaroo.spark.resident.job import GROUP, ResidentJob
+from wallaroo.spark.resident.generations import Generations
+from wallaroo.spark.resident.job import GROUP
 from wallaroo.spark.session import is_local
 
 _log = logging.getLogger("wallaroo.run")
 ATTEMPTS = 3  # of an epoch whose tasks are lost
 SAMPLE_S = 0.25  # between epochs in which steps are timed, which costs as much as the events do
 CLOSE_S = 1.0  # for the thread that runs epochs, once its tasks are gone
-# of tasks, within these seconds
-LOSSES_MAX = 10
-LOSSES_S = 60.0
 ON_ONE_MACHINE = (
     "low latency needs all tasks on this machine: --latency low takes --master local[N] only in "
     "this version, not '{master}'. Leave --latency low away, or name a local master."
 )
-
-
-class _Generation:
-    """Resident tasks and the Spark job in which they live."""
-
-    def __init__(self, session: HostSession, folder: Path, number: int, count: int):
-        self.tasks = ResidentTasks(folder, f"tasks-{number}", count)
-        self.job = ResidentJob(session.context, self.tasks.address, self.tasks.secret, count)
-
-    def end(self) -> None:
-        """Let the tasks end, or kill them."""
-        self.tasks.close()
-        self.job.wait()
 
 
 class ResidentHost(OnThisMachine):
@@ -69,13 +53,11 @@ class ResidentHost(OnThisMachine):
         self._site: Site | None = None
         self._batches: Batches | None = None
         self._wakes: Wakes | None = None
-        self._generation: _Generation | None = None
-        self._number = 0  # of generations
         self._tasks = 1
         self._sample_at = 0.0
-        self._losses = Losses(LOSSES_MAX, LOSSES_S)
         self._admitted = Admission()
         self._is_over = threading.Event()
+        self._generations = Generations(self._session, self._is_over.is_set)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="wallaroo-epochs", daemon=True)
 
@@ -96,7 +78,7 @@ class ResidentHost(OnThisMachine):
             try:
                 return self._tasks_there(job).run(self._epoch(job))
             except LostTaskError as error:
-                self._lose(job, error)
+                self._generations.lose(job.batch, error)
                 if attempt:  # a damaged view ends processes: it is made of the checkpoint again
                     shutil.rmtree(job.deployment.view_folder(), ignore_errors=True)
         raise PeerError(
@@ -113,45 +95,9 @@ class ResidentHost(OnThisMachine):
         return Epoch.of(replace(job, is_sampled=is_sampled))
 
     def _tasks_there(self, job: BatchJob) -> ResidentTasks:
-        if self._generation is None:
-            assert self._batches is not None
-            assert self._site is not None
-            self._number += 1
-            made = _Generation(self._session, self._site.scratch, self._number, job.tasks)
-            self._generation = made
-            made.tasks.welcome(self._batches.empty_job(job.tasks), self._look_at_start)
-        return self._generation.tasks
-
-    def _look_at_start(self) -> None:
-        """Raise where tasks that are awaited can no longer come."""
-        assert self._generation is not None
-        if self._is_over.is_set():
-            raise PeerError("the start of the tasks was interrupted")
-        if self._generation.job.is_over:
-            raise LostTaskError("a task ended while it started")
-
-    def _lose(self, job: BatchJob, error: LostTaskError) -> None:
-        generation = self._generation
-        self._generation = None
-        assert generation is not None
-        generation.end()
-        if self._is_over.is_set():
-            raise PeerError(f"batch {job.batch} was cancelled") from error
-        if not self._is_alive():
-            raise failure_of(None, ConnectionError()) from error
-        if not self._losses.note():
-            raise PeerError(
-                f"worker processes ended more than {LOSSES_MAX} times within {LOSSES_S:.0f} s. "
-                "What was committed stays: run again to go on from there."
-            )
-        _log.warning("batch %d is run again: a worker process has ended", job.batch)
-
-    def _is_alive(self) -> bool:
-        """Whether Spark's JVM is there."""
-        try:
-            return not self._session.context._jsc.sc().isStopped()
-        except GONE:
-            return False
+        assert self._batches is not None
+        assert self._site is not None
+        return self._generations.tasks(self._site.scratch, job.tasks, self._batches.empty_job)
 
     # -- life
 
@@ -205,12 +151,11 @@ class ResidentHost(OnThisMachine):
 
     def poll(self) -> None:
         failure = self._failure
-        if isinstance(failure, GONE) and not self._is_alive():
+        if isinstance(failure, GONE) and not self._generations.is_alive:
             raise failure_of(None, ConnectionError()) from failure
         if failure is not None:
             raise failure_of(None, failure)
-        generation = self._generation
-        if generation is not None and generation.job.is_over and not self._is_alive():
+        if self._generations.has_gone:
             raise failure_of(None, ConnectionError())
 
     def admit(self, admission: Admission) -> None:
@@ -232,9 +177,7 @@ class ResidentHost(OnThisMachine):
         if not self._thread.is_alive():
             self.poll()
             return True
-        generation = self._generation
-        if generation is not None:
-            generation.job.cancel()
+        self._generations.cancel()
         return False
 
     def interrupt(self) -> None:
@@ -244,10 +187,7 @@ class ResidentHost(OnThisMachine):
 
     def close(self) -> None:
         self._is_over.set()
-        generation = self._generation
-        self._generation = None
-        if generation is not None:
-            generation.end()
+        self._generations.end()
         self._session.close()
         self._wake()
         if self._thread.is_alive():

@@ -12,7 +12,7 @@ import pytest
 
 from wallaroo.options import RunOptions
 from wallaroo.runtime.resident.worker import serve
-from wallaroo.spark.resident import host
+from wallaroo.spark.resident import generations
 from wallaroo.spark.resident.host import ResidentHost
 
 TASKS = 2
@@ -50,7 +50,7 @@ class ProcessJob:
 def resident_host(monkeypatch: pytest.MonkeyPatch, options: RunOptions) -> ResidentHost:
     """Return a host whose tasks are processes."""
     monkeypatch.setattr(ProcessJob, "all", [], raising=False)
-    monkeypatch.setattr(host, "ResidentJob", ProcessJob)
+    monkeypatch.setattr(generations, "ResidentJob", ProcessJob)
     context = SimpleNamespace(
         master="local[2]",
         defaultParallelism=TASKS,

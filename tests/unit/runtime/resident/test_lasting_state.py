@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from wallaroo.runtime.resident.lasting_state import LastingState
+from wallaroo.runtime.resident.refreshing import Views
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit
 from wallaroo.state.environments import close_environments
@@ -33,9 +34,8 @@ class Log:
     def opened_state(self, refresh_s: float) -> LastingState:
         """A state of this task that nothing has been read of."""
         storage = self.checkpoint.storage
-        return LastingState(
-            GROUPS, storage, self._make, self._read_log, Tuning(refresh_s=refresh_s)
-        )
+        tuning = Tuning(refresh_s=refresh_s)
+        return LastingState(Views(GROUPS, storage, self._make, self._read_log, tuning))
 
     @property
     def committed(self) -> Version:
@@ -184,10 +184,12 @@ def test_what_is_at_another_commit_is_read_out_of_the_log(
     close_environments()
     shutil.rmtree(log.checkpoint.view_root)
     read = len(log.opened)
+    made = log.made
 
     def is_refreshed() -> bool:
+        """A second view is made when the first one is in use."""
         log.attempt(c=str(log.batch))
-        return len(log.opened) > read
+        return len(log.opened) > read and log.made >= made + 2
 
     eventually(is_refreshed, "a view made again of the log")
     values = log.read("a"), log.read("b"), log.read("c")

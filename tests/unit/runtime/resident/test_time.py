@@ -10,11 +10,10 @@ import pytest
 
 from tests.conformance.apps import sessions, windowed
 from tests.conformance.cases import TIMED_LINES, per_key
-from tests.faults.lasting_runner import CalledRefresh, LastingRunner
+from tests.faults.lasting_runner import LastingRunner
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
-from wallaroo.runtime.resident import lasting_state
 from wallaroo.tuning import Pace, Tuning
 
 LEFT, RIGHT = TIMED_LINES[:90], TIMED_LINES[7:120:2]
@@ -25,8 +24,7 @@ class LastingHost(LastingRunner, InProcessHost):
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> LastingHost:
-    monkeypatch.setattr(lasting_state, "Refresh", CalledRefresh)
+def host() -> LastingHost:
     return LastingHost(3)
 
 

@@ -21,9 +21,11 @@ import socket
 import struct
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from wallaroo.sinks.tcp.egress.ending import Ending
+from wallaroo.sinks.tcp.egress.resume import ResumeStream
 from wallaroo.sinks.tcp.egress.tls import TlsStream, greeted
 from wallaroo.tls import TLS
 
@@ -84,6 +86,8 @@ class Connection:
     is_half_closed: bool = False  # the other side will not write any more; it may well still read
     has_ended: bool = False  # this side has ended; it still reads
     stream: TlsStream | None = None  # None: not encrypted
+    said: ResumeStream = field(default_factory=ResumeStream)  # what a resuming receiver says
+    ending: Ending | None = None  # once it is to end
 
     def encrypt(self, tls: TLS, host: str) -> None:
         """Shake hands as a client of ``host``, before anything is sent.  Raises OSError where that

@@ -41,7 +41,6 @@ from wallaroo.sinks.tcp.egress.dialer import Dialer
 from wallaroo.sinks.tcp.egress.ending import Ending
 from wallaroo.sinks.tcp.egress.pipe import EgressConfig, Message, Pipe
 from wallaroo.sinks.tcp.egress.reports import Reports
-from wallaroo.sinks.tcp.egress.resume import ResumeStream
 from wallaroo.sinks.tcp.outbox import skip_command
 from wallaroo.sinks.tcp.progress import ProgressFile
 from wallaroo.sinks.tcp.queue import SendQueue
@@ -89,8 +88,6 @@ class Egress:
         self._dialer = Dialer(config.host, config.port, config.tls)
         self._releases = Releases()
         self._connection: Connection | None = None
-        self._resume = ResumeStream()  # of the connection, where the receiver resumes
-        self._ending: Ending | None = None  # of the connection, once it is to end
         self._is_started = False
         self._is_closing = False
         if config.inherited_fd >= 0:
@@ -141,7 +138,7 @@ class Egress:
             if events or not self._connection.has_ended:  # both ended: poll would not wait
                 poll.register(self._connection.sock, events)
             is_counting = not self._config.is_resuming and self._acked < self._queue.offset
-            if is_counting or self._ending is not None:
+            if is_counting or self._connection.ending is not None:
                 timeout = ACK_POLL_S
             elif not self._queue.is_empty():
                 timeout = min(timeout, self._releases.seconds_left)
@@ -154,7 +151,7 @@ class Egress:
         if connection.has_ended:
             return events
         is_greeting = self._config.is_resuming and connection.start < 0
-        has_more = self._queue.rest_of_output() if self._ending else self._queue.has_more()
+        has_more = self._queue.rest_of_output() if connection.ending else self._queue.has_more()
         has_more = bool(has_more and not is_greeting) or connection.has_rest
         return events | (select.POLLOUT if has_more else 0)
 
@@ -203,7 +200,7 @@ class Egress:
             else:
                 self._lose(connection, _error_of(connection.sock) or "connection closed")
         if events & select.POLLOUT and self._connection is connection:
-            rest = self._queue.rest_of_output() if self._ending else SLICE_BYTES
+            rest = self._queue.rest_of_output() if connection.ending else SLICE_BYTES
             self._send(connection, min(rest, SLICE_BYTES))
 
     # -- beginning and ending a connection --------------------------------------------------------
@@ -214,7 +211,6 @@ class Egress:
             self._note_absent(answer)
             return
         self._connection = answer
-        self._resume = ResumeStream()
         is_resuming = self._config.is_resuming
         self._reports.waiting("receiver to say how much it has" if is_resuming else "")
 
@@ -241,7 +237,7 @@ class Egress:
         self._acked = min(acked, accepted)
         if connection.is_ended:  # the killed one had ended its side: wait for the other one
             connection.has_ended = True
-            self._ending = Ending(time.monotonic())
+            connection.ending = Ending(time.monotonic())
 
     def _begin(self, connection: Connection) -> None:
         """Before the first byte: begin where an output begins, and hand a descriptor over."""
@@ -258,42 +254,44 @@ class Egress:
         full.
         """
         if connection.start >= 0 and not self._config.is_resuming:
-            acked = connection.acked()
-            self._acked = min(self._queue.offset if acked is None else acked, self._queue.offset)
+            self._note_acked(connection)
         connection.close()
         self._leave(reason)
         self._reports.waiting(self._dialer.absent(reason, is_patient=connection.start < 0))
 
+    def _note_acked(self, connection: Connection) -> None:
+        acked = connection.acked()
+        self._acked = min(self._queue.offset if acked is None else acked, self._queue.offset)
+
     def _leave(self, reason: str) -> None:
         self._connection = None
-        self._ending = None
         if not self._config.is_resuming and not self._queue.is_empty():
             self._queue.seek(self._queue.boundary(self._acked))
         self._pipe.send(lost=reason)
 
     def _end_in_order(self, connection: Connection) -> None:
         now = time.monotonic()
-        if self._ending is None:
+        if connection.ending is None:
             if not self._must_end():
                 return
             if connection.start < 0:  # nothing was sent on it
                 connection.close()
                 self._leave("ended")
                 return
-            self._ending = Ending(now)
+            connection.ending = Ending(now)
         is_all_sent = not self._queue.rest_of_output() and not connection.has_rest
         if not connection.has_ended and is_all_sent:
             fault_point("egress.half_close")
             connection.half_close()
         missing = self._queue.offset - self._acked
-        self._ending.note_missing(missing, now)
+        connection.ending.note_missing(missing, now)
         self._reports.ending(missing, self._queue.offset - connection.start)
         if connection.has_ended and connection.is_half_closed and not missing:
             connection.close()
             self._leave("ended")
         elif connection.has_ended and (reason := _error_of(connection.sock)):
             self._lose(connection, reason)
-        elif self._ending.is_over(now):
+        elif connection.ending.is_over(now):
             if missing:
                 connection.abandon()
             else:
@@ -310,8 +308,8 @@ class Egress:
         except OSError as error:
             self._lose(connection, error.strerror or str(error))
             return
-        if self._ending is not None:
-            self._ending.note_received(time.monotonic())
+        if connection.ending is not None:
+            connection.ending.note_received(time.monotonic())
         if not chunk:
             self._handle_end(connection)
         elif self._config.is_resuming:
@@ -329,7 +327,7 @@ class Egress:
 
     def _handle_offsets(self, connection: Connection, chunk: bytes) -> None:
         try:
-            offsets = self._resume.feed(chunk)
+            offsets = connection.said.feed(chunk)
         except ValueError as error:
             self._lose(connection, str(error))
             return
@@ -399,8 +397,7 @@ class Egress:
         connection = self._connection
         has_begun = connection is not None and connection.start >= 0
         if connection is not None and has_begun and not self._config.is_resuming:
-            acked = connection.acked()
-            self._acked = min(self._queue.offset if acked is None else acked, self._queue.offset)
+            self._note_acked(connection)
         known = self._record.progress
         # a resuming receiver has to agree to what was skipped before that is forgotten
         may_release = has_begun or not self._config.is_resuming
