@@ -25,8 +25,9 @@ demo: setup  ## Run Market Spread live for a minute and check every output (DEMO
 bench: setup  ## Measure the figures of benchmarks/README.md on this machine
 	@$(PYTHON) -m benchmarks $(BENCH)
 
-faults: setup  ## Kill processes under load, 200 times, compare with an oracle (FAULTS="--app sequence --kills 20")
+faults: setup  ## Kill processes under load, 200 times, break disks 100 times, compare with an oracle (FAULTS="--app sequence --kills 20")
 	@$(PYTHON) -m wallaroo verify $(or $(FAULTS),--kills 200)
+	@$(if $(FAULTS),,$(PYTHON) -m wallaroo verify --app sequence --host in-process --deeds all --kills 100)
 
 partitions: setup  ## Cut the network between hosts (namespaces, as root) under load (PARTITIONS="--kills 2")
 	@reason="$$($(PYTHON) -c 'from wallaroo.verify.namespaces import why_not; print(why_not())')"; \

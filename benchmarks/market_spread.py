@@ -52,7 +52,7 @@ def main() -> int:
         (folder / "orders.msg").write_bytes(orders)
         (folder / "quotes.msg").write_bytes(quotes)
         for number in range(args.rounds):
-            for mode in args.modes:
+            for mode in args.modes[:: -1 if number % 2 else 1]:  # what comes first may be slower
                 rates[mode] += _wallaroo(
                     session, folder / f"{mode}-{number}", orders, quotes, mode == DURABLE, args
                 )

@@ -241,13 +241,23 @@ def verify_command(options: argparse.Namespace) -> int:
         raise _wrong(
             "--latency low takes one machine, and --changes a cluster.", "Leave one of them away."
         )
-    if options.host == IN_PROCESS and (options.latency == "low" or options.changes):
+    on_spark = options.latency == "low" or options.changes or Deed.PARTITION in options.deeds
+    if options.host == IN_PROCESS and on_spark:
         raise _wrong(
-            "--host in-process has no --latency low and no --changes: both take Spark.",
+            "--host in-process has no --latency low, --changes and partitions: they take Spark.",
             "Leave --host away.",
         )
     if Deed.PARTITION in options.deeds:
         _refuse_with_partitions(options)
+    enough = Enough()
+    before = signal.signal(signal.SIGINT, enough.hear)
+    try:
+        return _verify_all(options, own, enough)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _verify_all(options: argparse.Namespace, own: type[Case] | None, enough: Enough) -> int:
     cases = list(CASES) if options.app == "all" else [Path(options.app).stem]
     is_clean = True
     for number, case in enumerate(cases):
@@ -261,6 +271,7 @@ def verify_command(options: argparse.Namespace) -> int:
             kinds=_kinds(options),
             deeds=options.deeds,
             together=max(1, options.together),
+            is_enough=enough.is_set,
             own=own,
             is_plain=options.receiver is not None,
         )
@@ -402,6 +413,24 @@ def _workplace(keep: Path | None, case: str) -> Iterator[Path]:
     except BaseException:
         print(f"everything is in {folder}", file=sys.stderr, flush=True)
         raise
+
+
+class Enough:
+    """The first Ctrl-C ends the disturbances: what was done so far gets its verdict."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Whether it was pressed."""
+        return self._is_set
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal; the second one ends this process."""
+        if self._is_set:
+            raise KeyboardInterrupt
+        self._is_set = True
+        print("no more disturbances; once more to end at once", file=sys.stderr, flush=True)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

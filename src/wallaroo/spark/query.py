@@ -40,6 +40,9 @@ PATIENCE = 3
 # of the query, within these seconds
 STARTS_MAX = 4
 STARTS_S = 60.0
+# what Spark says where a Python process died that it asked about the source; a task's death is
+# Spark's to repeat
+LOST = "Python worker exited unexpectedly"
 _log = logging.getLogger("wallaroo.run")
 STOP_S = 5.0  # for Spark to end a query; it goes on by itself after that
 JVM_GONE = (
@@ -91,7 +94,20 @@ class BatchQuery:
         return self._site.scratch / f"spark-{self._number}"
 
     def start(self) -> None:
-        """Start the query where the last commit ended."""
+        """Start the query where the last commit ended; again where a Python process died that
+        Spark asks about the source.
+        """
+        while True:
+            try:
+                self._start()
+            except Py4JJavaError as error:
+                if LOST not in str(error.java_exception) or not self._may_start_again():
+                    raise failure_of(None, error) from error
+                _log.warning("a Python process of Spark's died while the batches began; again")
+            else:
+                return
+
+    def _start(self) -> None:
         self._planner.expect()
         self._starts.append(time.monotonic())
         self._number += 1  # a query that begins needs a folder without another one's notes
@@ -129,7 +145,7 @@ class BatchQuery:
             return
         if _is_active(query):
             self._look_after_planner()
-        elif self._planner.is_gone and self._may_start_again():
+        elif (self._planner.is_gone or _has_lost_process(query)) and self._may_start_again():
             _log.warning("Spark's planner process has gone; starting it again")
             self.start()
         else:
@@ -182,6 +198,13 @@ class BatchQuery:
 def _stop(query: StreamingQuery) -> None:
     with contextlib.suppress(*GONE):
         query.stop()
+
+
+def _has_lost_process(query: StreamingQuery) -> bool:
+    try:
+        return LOST in str(query.exception())
+    except GONE as error:
+        raise PeerError(JVM_GONE) from error
 
 
 def _is_active(query: StreamingQuery) -> bool:

@@ -63,6 +63,7 @@ class VerifyOptions:
     kinds: tuple[Kind, ...] = tuple(Kind)
     deeds: tuple[Deed, ...] = (Deed.KILL,)
     together: int = 1  # so many at once
+    is_enough: Callable[[], bool] = lambda: False  # whether nothing more is to be done
     own: type[Case] | None = None  # a user's oracle, for an application that is not in CASES
     is_plain: bool = False  # whether the receiver is a plain TCP one, which cannot say what it has
     # fault points, such as commit.before:3: the first starts of the run kill themselves there
@@ -218,7 +219,7 @@ class Verification:
             ),
             1,
         ):
-            if time.monotonic() - began > self.options.seconds:
+            if time.monotonic() - began > self.options.seconds or self.options.is_enough():
                 break
             self._strike(number, planned)
 
@@ -323,14 +324,16 @@ class Verification:
     def _judge_end(self) -> None:
         now = time.monotonic()
         self._explained = [until for until in self._explained if until > now]
-        is_explained = self._nemesis.after_end() or bool(self._explained)
+        is_refused = self._nemesis.after_end()  # of a flipped bit: explains no other end
+        is_explained = is_refused or bool(self._explained)
         code = self._run.code
         is_planned = self._run.starts <= len(self.options.faults)
         if code == BLAMES_ITSELF or not (is_explained or is_planned):
             self._result.ended_by_itself.append(
                 f"{describe(code)} (start {self._run.starts}); see run.log"
             )
-        self._explained = self._explained[1:]
+        if not is_refused:
+            self._explained = self._explained[1:]
 
     def pause(self, seconds: float) -> None:
         """Let the run be for a while, started again where it dies."""

@@ -24,6 +24,7 @@ WEIGHTS: Mapping[Kind, float] = {
     Kind.INGRESS: 7,
     Kind.EGRESS: 7,
 }
+CAUSES = (Kind.DRIVER, Kind.JVM)  # their death ends the run
 HURRIED = 0.2  # share of kills that do not wait for the recovery from the one before
 PAUSE_S_MAX = 2.0  # before a kill
 HELD_S = (0.2, 6.0)  # how long a process is held
@@ -66,7 +67,7 @@ def schedule(
     together: int = 1,
 ) -> tuple[Kill, ...]:
     """Draw ``count`` kills of ``kinds``: each kind once first, in random order, then by weight;
-    each deed once first, too.  ``together`` of them come at once.
+    each deed once first, too.  ``together`` of them come at once, what ends the run last.
 
     >>> [kill.kind.name for kill in schedule(3, 1, [Kind.EGRESS])]
     ['EGRESS', 'EGRESS', 'EGRESS']
@@ -76,6 +77,10 @@ def schedule(
     chance.shuffle(first)
     deed_chance = random.Random(f"deeds {seed}")
     drawn = (first + chance.choices(kinds, [weights[kind] for kind in kinds], k=count))[:count]
+    for begin in range(0, count if together > 1 else 0, together):
+        drawn[begin : begin + together] = sorted(
+            drawn[begin : begin + together], key=lambda kind: kind in CAUSES
+        )
     in_turn = list(deeds)
     deed_chance.shuffle(in_turn)
     drawn_deeds = (in_turn + deed_chance.choices(deeds, k=count))[:count]

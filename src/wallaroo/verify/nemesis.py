@@ -22,9 +22,9 @@ import psutil
 
 from wallaroo.errors import PeerError
 from wallaroo.verify.damage import Flip, flip
-from wallaroo.verify.killer import Deed, Kill
+from wallaroo.verify.killer import CAUSES, Deed, Kill
 from wallaroo.verify.orders import LOW_LATENCY, SYNCS, WRITES, Orders
-from wallaroo.verify.processes import Kind, find, kill, table
+from wallaroo.verify.processes import Kind, await_end, find, kill, table
 from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
 
@@ -35,7 +35,6 @@ CLOCK_STEP_S = 7200.0
 FAILED_S_MAX = 40.0  # from a disk fault to the end of the run that it explains
 LASTING = 0.4  # share of disk faults that last
 SIGNALS = {Deed.KILL: signal.SIGKILL, Deed.HOLD: signal.SIGSTOP, Deed.STOP: signal.SIGTERM}
-CAUSES = (Kind.DRIVER, Kind.JVM)  # their death ends the run
 POINTS = {Deed.ENOSPC: WRITES, Deed.EIO: WRITES + SYNCS, Deed.TORN: WRITES}
 
 
@@ -89,10 +88,18 @@ class Nemesis:
         pid = self._target(planned)
         if planned.kind in CAUSES and planned.deed is not Deed.HOLD:
             self.scene.expect_end(END_S_MAX)
+        # without their daemon, workers would live on where nothing finds them: they die with it
+        is_all = planned.kind is Kind.DAEMON and planned.deed is Deed.KILL
+        others = find(self.run.pid)[Kind.WORKER] if is_all else []
         if not kill(pid, SIGNALS[planned.deed]):
             return False
         self.result.note(planned.kind, planned.deed)
         self.say(f"{planned.deed.value} {number}: {planned.kind.value} {pid}")
+        for other in filter(kill, others):
+            self.result.note(Kind.WORKER, planned.deed)
+            self.say(f"{planned.deed.value} {number}: {Kind.WORKER.value} {other}")
+        if planned.deed is Deed.KILL:
+            await_end(pid)  # else the next one might strike a dead process
         if planned.deed is Deed.HOLD:
             try:
                 self.scene.pause(planned.held_s)

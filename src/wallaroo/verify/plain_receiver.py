@@ -22,7 +22,7 @@ BEHAVIOURS = (
     "slow",  # reads little at a time, with pauses, through a small buffer
     "stalling",  # reads nothing for seconds, now and then
     "half-closing",  # ends its side at once and reads on
-    "dying",  # resets its connection every few seconds, and takes no other one for a moment
+    "dying",  # resets its connection every few seconds
 )
 SLOW_BYTES = 4096
 SLOW_S = 0.005
@@ -30,7 +30,6 @@ BUFFER_BYTES = 16 * 1024
 STALL_EVERY_BYTES = 1 << 20
 STALL_S = 4.0
 DIE_EVERY_S = 3.0
-DEAD_S = 0.5
 # it dies when so long nothing came: what its kernel has acknowledged and it has not read would be
 # lost, and no sender of plain TCP could know
 LULL_S = 0.05
@@ -48,7 +47,6 @@ class PlainReceiver:
         self._writing = threading.Lock()
         self._listener = socket.socket()
         self._connections: list[socket.socket] = []
-        self._dead_until = 0.0  # monotonic seconds
         self.deaths = 0
 
     @property
@@ -80,9 +78,6 @@ class PlainReceiver:
         with contextlib.suppress(OSError):  # closed at the end
             while True:
                 connection, _ = self._listener.accept()
-                if time.monotonic() < self._dead_until:
-                    _reset(connection)
-                    continue
                 self._connections.append(connection)
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
@@ -121,7 +116,6 @@ class PlainReceiver:
                 except TimeoutError:
                     if time.monotonic() < dies_at:
                         continue
-                    self._dead_until = time.monotonic() + DEAD_S
                     self.deaths += 1
                     break
                 rest = self._write(rest + chunk)

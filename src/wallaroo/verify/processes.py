@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -18,6 +19,8 @@ import psutil
 # what forks Python workers: on this machine our own
 OUR_DAEMON = "wallaroo.spark.worker_daemon"
 DAEMONS = frozenset(["pyspark.daemon", OUR_DAEMON])
+END_S_MAX = 10.0
+POLL_S = 0.002
 PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
@@ -100,3 +103,12 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def await_end(pid: int) -> None:
+    """Wait until a killed process is gone, or nothing but an entry of the process table."""
+    until = time.monotonic() + END_S_MAX
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
+            time.sleep(POLL_S)

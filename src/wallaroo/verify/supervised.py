@@ -60,7 +60,12 @@ class Supervised:
             log.flush()
             command = [sys.executable, "-m", *self.program, *self.arguments]
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for the verifier alone
             )
 
     def look(self) -> bool:

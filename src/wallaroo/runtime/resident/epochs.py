@@ -12,10 +12,12 @@ from wallaroo.runtime.job import BatchJob, Piece
 from wallaroo.small_pickles import pickled_by_values
 from wallaroo.state.history import Version
 
+LOST = ""  # in place of an address: the task has died
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A task's first message."""
+    """A task's first message, or what its successor says of it."""
 
     index: int
     address: str  # where it listens for tasks of higher index

@@ -21,7 +21,7 @@ from pathlib import Path
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
 from wallaroo.runtime.job import BatchJob
-from wallaroo.runtime.resident.epochs import Epoch, Hello, Welcome
+from wallaroo.runtime.resident.epochs import LOST, Epoch, Hello, Welcome
 from wallaroo.runtime.resident.wire import SECRET_BYTES, accept, listen, receive, send
 from wallaroo.tracing import trace_point
 
@@ -67,6 +67,9 @@ class ResidentTasks:
                 continue
             if connection is not None:
                 hello = _greeting(connection)
+                if hello.address == LOST:
+                    connection.close()
+                    raise LostTaskError(f"task {hello.index} has gone while it started")
                 self._connections[hello.index] = connection
                 addresses[hello.index] = hello.address
         ordered = tuple(addresses[index] for index in range(self.count))

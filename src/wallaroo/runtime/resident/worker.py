@@ -17,7 +17,7 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.errors import WallarooError
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.job import BatchJob, plan_of, worker_name
-from wallaroo.runtime.resident.epochs import Epoch, Hello, Welcome
+from wallaroo.runtime.resident.epochs import LOST, Epoch, Hello, Welcome
 from wallaroo.runtime.resident.garbage import Garbage
 from wallaroo.runtime.resident.lasting_state import LastingState
 from wallaroo.runtime.resident.refreshing import Views
@@ -45,6 +45,13 @@ def serve(address: str, secret: bytes, index: int) -> None:
                 _serve(driver, task)
             finally:
                 task.close()
+
+
+def report_loss(address: str, secret: bytes, index: int) -> None:
+    """Say that task ``index`` has died before it could greet: the driver would wait for it."""
+    with contextlib.suppress(OSError):  # the driver knows: the generation is over
+        with connect(address, secret) as driver:
+            send(driver, pickle.dumps(Hello(index, LOST)))
 
 
 def _greeted(

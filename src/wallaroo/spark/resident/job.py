@@ -12,7 +12,7 @@ from functools import partial
 
 from pyspark import SparkContext, TaskContext
 
-from wallaroo.runtime.resident.worker import serve
+from wallaroo.runtime.resident.worker import report_loss, serve
 from wallaroo.spark.query import GONE
 
 LEAVE_S = 1.0  # for tasks to end when their driver's socket has closed; then they are killed
@@ -21,11 +21,13 @@ GROUP = "wallaroo-tasks"  # Spark's group of the job
 
 
 def _stay(address: str, secret: bytes, index: int, rows: Iterable[int]) -> Iterator[int]:
-    """A task that stays; Spark's second attempt at one finds that its generation is over."""
+    """A task that stays; Spark's second attempt at one ends its generation."""
     list(rows)  # what is not read keeps Spark from using this process again
     context = TaskContext.get()
     if context is None or context.attemptNumber() == 0:
         serve(address, secret, index)
+    else:
+        report_loss(address, secret, index)
     yield from ()
 
 

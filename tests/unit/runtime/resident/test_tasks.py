@@ -15,8 +15,9 @@ import pytest
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
 from wallaroo.runtime.resident.epochs import Epoch, Hello, Welcome
-from wallaroo.runtime.resident.tasks import LostTaskError, ResidentTasks
+from wallaroo.runtime.resident.tasks import START_S, LostTaskError, ResidentTasks
 from wallaroo.runtime.resident.wire import connect, receive, send
+from wallaroo.runtime.resident.worker import report_loss
 
 EPOCH = Epoch(0, -1, (), False)
 COMMON: Any = "a batch of nothing"
@@ -100,6 +101,26 @@ def test_a_start_that_cannot_succeed_ends(tasks: ResidentTasks) -> None:
 
     with pytest.raises(LostTaskError, match="the job has ended"):
         tasks.welcome(COMMON, look)
+
+
+def test_a_task_that_dies_before_it_greets_is_not_waited_for(tasks: ResidentTasks) -> None:
+    """Spark's second attempt at it says so; the other one would wait for minutes."""
+    began = time.monotonic()
+    with connect(tasks.address, tasks.secret) as other:
+        send(other, pickle.dumps(Hello(1, "address 1")))
+        report_loss(tasks.address, tasks.secret, 0)
+
+        with pytest.raises(LostTaskError, match="task 0 has gone while it started"):
+            tasks.welcome(COMMON, lambda: None)
+
+    assert time.monotonic() - began < START_S / 2
+
+
+def test_the_loss_of_a_generation_that_is_over_is_no_news(tmp_path: Path) -> None:
+    """Its driver is no longer there."""
+    over = ResidentTasks(tmp_path, "over", 1)
+    over.close()
+    report_loss(over.address, over.secret, 0)
 
 
 def test_a_folder_with_too_long_a_name_is_refused_with_what_to_do(tmp_path: Path) -> None:
