@@ -142,8 +142,9 @@ class TestOnAServer:
             committer.close(DRAIN_S)
         assert committer.status().pending_bytes > 0
 
+    @pytest.mark.parametrize("fault", ["rabbitmq.publish:2", "rabbitmq.confirmed:2"])
     def test_a_killed_driver_loses_nothing(
-        self, tmp_path: Path, server: RabbitMQ, queue: str
+        self, tmp_path: Path, server: RabbitMQ, queue: str, fault: str
     ) -> None:
         config = RabbitMQSinkConfig(server.url, None, "out", queue)
         opened(config, tmp_path).close(0)
@@ -151,7 +152,7 @@ class TestOnAServer:
         tokens = staged(config, tmp_path, 0, outputs)  # type: ignore[arg-type]
         command = [sys.executable, "-m", "tests.rabbitmq.child", server.url, queue]
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        for plan, code in (("rabbitmq.confirmed:2", -signal.SIGKILL), ("", 0)):
+        for plan, code in ((fault, -signal.SIGKILL), ("", 0)):
             environment = os.environ | {"PYTHONPATH": path, "WALLAROO_FAULT": plan}
             arguments = [*command, str(tmp_path), json.dumps(tokens)]
             done = subprocess.run(arguments, env=environment, check=False, timeout=120)

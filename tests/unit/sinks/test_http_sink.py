@@ -127,7 +127,7 @@ def test_a_number_of_retries_is_a_bound(tmp_path: Path) -> None:
     assert len(hook.requests) == 3
 
 
-@pytest.mark.parametrize("fault", ["http.answer:2", "http.left:1"])
+@pytest.mark.parametrize("fault", ["http.request:2", "http.answer:2", "http.left:1"])
 def test_a_killed_driver_loses_nothing_and_a_repetition_has_the_same_key(
     tmp_path: Path, fault: str
 ) -> None:
@@ -142,7 +142,7 @@ def test_a_killed_driver_loses_nothing_and_a_repetition_has_the_same_key(
             arguments = [*command, hook.url, str(tmp_path), tokens]
             done = subprocess.run(arguments, env=environment, check=False, timeout=60)
             assert done.returncode == code
-    assert len(hook.requests) > 3
+    assert len(hook.requests) > 3 or fault.startswith("http.request")
     assert hook.taken() == [b"1", b"2", b"3"]
 
 

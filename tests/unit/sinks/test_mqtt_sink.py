@@ -88,14 +88,17 @@ class TestOnABroker:
             committer.close(DRAIN_S)
             assert committer.status().outputs == 1201
 
-    def test_a_killed_driver_loses_nothing(self, tmp_path: Path, eventually: Eventually) -> None:
+    @pytest.mark.parametrize("fault", ["mqtt.publish:2", "mqtt.acknowledged:2"])
+    def test_a_killed_driver_loses_nothing(
+        self, tmp_path: Path, eventually: Eventually, fault: str
+    ) -> None:
         with running_mosquitto(tmp_path / "mqtt") as broker, heard(broker) as found:
             config = MQTTSinkConfig("127.0.0.1", "out", port=broker.port)
             opened(config, tmp_path / "s").close(0)
             tokens = json.dumps(tokens_of(config, tmp_path / "s", 0, *map(str, range(700))))
             command = [sys.executable, "-m", "tests.mqtt.child", str(broker.port)]
             path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-            for plan, code in (("mqtt.acknowledged:2", -signal.SIGKILL), ("", 0)):
+            for plan, code in ((fault, -signal.SIGKILL), ("", 0)):
                 environment = os.environ | {"PYTHONPATH": path, "WALLAROO_FAULT": plan}
                 arguments = [*command, str(tmp_path / "s"), tokens]
                 done = subprocess.run(arguments, env=environment, check=False, timeout=120)

@@ -15,6 +15,7 @@ import pytest
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import FOLDERS, open_checkpoint
 from wallaroo.state.commits import Commit
+from wallaroo.state.layout import VERSION
 
 HOLD = """
 import pathlib, sys
@@ -128,21 +129,21 @@ def test_a_damaged_identity_is_reported_and_a_fresh_start_replaces_it(
 
 
 def test_a_checkpoint_of_a_newer_version_asks_for_a_newer_program(tmp_path: Path) -> None:
-    (tmp_path / "format.json").write_text(json.dumps({"version": 3, "id": "x"}))
+    (tmp_path / "format.json").write_text(json.dumps({"version": VERSION + 1, "id": "x"}))
 
     with pytest.raises(
         CheckpointError,
-        match=r"format version 3; this program reads version 2. Use a newer wallaroo-spark",
+        match=rf"version {VERSION + 1}; this program reads version {VERSION}. Use a newer",
     ):
         open_checkpoint(tmp_path, is_durable=False)
 
 
 def test_a_checkpoint_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "format.json").write_text(json.dumps({"version": 1, "id": "x"}))
+    (tmp_path / "format.json").write_text(json.dumps({"version": VERSION - 1, "id": "x"}))
 
     with pytest.raises(
         CheckpointError,
-        match=r"format version 1, of an earlier wallaroo-spark.*Go on with the wallaroo-spark that",
+        match=rf"version {VERSION - 1}, of an earlier wallaroo-spark.*Go on with the wallaroo-spark",
     ):
         open_checkpoint(tmp_path, is_durable=False)
 
@@ -304,7 +305,7 @@ def test_a_disk_that_is_full_or_read_only_is_said_and_the_lock_given_back(
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(Path, "mkdir", no_space)
-        (tmp_path / "format.json").write_text(json.dumps({"version": 2, "id": "x"}))
+        (tmp_path / "format.json").write_text(json.dumps({"version": VERSION, "id": "x"}))
         patched.setattr(Path, "mkdir", _only_the_root(tmp_path, no_space))
         with pytest.raises(
             PeerError, match=r"cannot be written: No space left on device. Free or mount the disk"
