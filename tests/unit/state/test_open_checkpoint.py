@@ -143,7 +143,7 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_with_what_to_do(tmp_path:
 
     with pytest.raises(
         CheckpointError,
-        match=rf"version {VERSION - 1}, of an earlier wallaroo-spark.*Go on with the wallaroo-spark",
+        match=rf"version {VERSION - 1}, of an earlier wallaroo-spark.*Go on with the wallaroo",
     ):
         open_checkpoint(tmp_path, is_durable=False)
 
