@@ -10,7 +10,9 @@ The invariants:
   a report in the view's folder; the next process that opens the view removes the whole view, once.
 * Removing a view, or a part of it, is always allowed: it is a copy, and is built again from the
   log.  A process that has it open keeps reading the files that it opened, and notices at its next
-  task that they were removed.
+  task that they were removed.  So does a thread: an environment whose files were removed is closed
+  when nothing reads it any more.
+* An environment is open once per process.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import contextlib
 import faulthandler
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,11 +56,17 @@ class Opened:
 
 
 _open: dict[Path, _Open] = {}  # per process: opening costs 0.3 ms
+_opening = threading.Lock()
 _reports: dict[Path, int] = {}  # view -> descriptor of this process's crash report
 
 
 def open_environment(path: Path) -> Opened:
     """Return the environment in the folder ``path``, made if needed."""
+    with _opening:
+        return _known_or_opened(path)
+
+
+def _known_or_opened(path: Path) -> Opened:
     known = _open.get(path)
     try:
         found = os.stat(path / DATA)
@@ -69,7 +78,7 @@ def open_environment(path: Path) -> Opened:
     if known is not None:
         if known.inode == inode and _is_whole(known.environment, size, known.page_bytes):
             return Opened(known.environment)
-        _close(path)
+        _open.pop(path, None)
     with hold_lock(path.parent / _LOCK):
         return _opened(path, was_damaged=known is not None and known.inode == inode)
 
@@ -131,20 +140,15 @@ def fill_up(path: Path, environment: lmdb.Environment) -> None:
 
 def drop(path: Path) -> None:
     """Remove an environment: the next ``open_environment`` makes an empty one."""
-    _close(path)
-    with hold_lock(path.parent / _LOCK):
+    with _opening, hold_lock(path.parent / _LOCK):
+        _open.pop(path, None)
         shutil.rmtree(path, ignore_errors=True)
 
 
 def close_environments() -> None:
     """Close all environments of this process (tests, and a worker that ends)."""
-    for path in list(_open):
-        _close(path)
-
-
-def _close(path: Path) -> None:
-    known = _open.pop(path, None)
-    if known is not None:
+    while _open:
+        _, known = _open.popitem()
         known.environment.close()
 
 
@@ -165,7 +169,7 @@ def prepare_view(root: Path) -> bool:
     if has_crashed:
         with hold_lock(root / _LOCK):
             for shard in root.glob("[0-9]*"):
-                _close(shard)
+                _open.pop(shard, None)
                 shutil.rmtree(shard, ignore_errors=True)
     _report_crashes_to(root)
     return has_crashed

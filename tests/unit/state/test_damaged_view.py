@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -250,3 +252,26 @@ def test_the_files_of_a_view_are_for_this_user_only(tmp_path: Path, history: His
         os.umask(before)
     modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "view").rglob("*")}
     assert all(mode == (0o700 if path.is_dir() else 0o600) for path, mode in modes.items()), modes
+
+
+def test_a_view_that_is_removed_under_one_reader_is_made_again_for_another(
+    tmp_path: Path, history: History
+) -> None:
+    """A task at low latency reads one view while a thread of it brings another one up to date."""
+    first = caught_up(tmp_path / "view", history)
+    shutil.rmtree(tmp_path / "view")
+
+    second = caught_up(tmp_path / "view", history)
+
+    assert [first.read(GROUP, 0, key) for key in KEYS] == [value_of(key) for key in KEYS]
+    assert [second.read(GROUP, 0, key) for key in KEYS] == [value_of(key) for key in KEYS]
+    assert (first.rebuilt, second.rebuilt) == (0, 0)
+    first.close()
+    second.close()
+
+
+def test_an_environment_is_open_once_however_many_threads_ask(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        opened = list(threads.map(lambda _: open_environment(tmp_path / "00"), range(64)))
+    assert len({id(one.environment) for one in opened}) == 1
+    assert not any(one.was_damaged for one in opened)
