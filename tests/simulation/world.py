@@ -33,8 +33,10 @@ from wallaroo.runtime.pacing import Pacer
 from wallaroo.runtime.recovery import step_table
 from wallaroo.runtime.task import run_level
 from wallaroo.sinks.interface import SinkCommitter
+from wallaroo.sinks.tcp.egress.ending import Ending
 from wallaroo.sinks.tcp.egress.loop import Egress
 from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET, EgressConfig, Message
+from wallaroo.sinks.tcp.egress.resume import ResumeStream
 from wallaroo.sinks.tcp.progress import ProgressFile
 from wallaroo.sources.log import LogContext, SourceLog, from_stored
 from wallaroo.spool import folder_of
@@ -315,6 +317,8 @@ class SimulatedConnection:
         self.start = -1
         self.is_half_closed = False
         self.has_ended = False
+        self.said = ResumeStream()
+        self.ending: Ending | None = None
         self.is_counted = False
         self.sock = self
         self._receiver = receiver
