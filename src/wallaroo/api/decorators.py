@@ -249,14 +249,14 @@ def _key_place(is_pure: bool, key_at: Any) -> tuple[int, int] | None:
 
 
 @overload
-def encoder(name: Callable[[A], bytes | str | None], /) -> Encoder[A]: ...
+def encoder(name: Callable[[A], object], /) -> Encoder[A]: ...
 @overload
 def encoder(
     name: str | None = None, *, on_error: str = STOP
-) -> Callable[[Callable[[A], bytes | str | None]], Encoder[A]]: ...
+) -> Callable[[Callable[[A], object]], Encoder[A]]: ...
 def encoder(name: Any = None, *, on_error: str = STOP) -> Any:
-    """Make an encoder of a function of one output: it returns bytes, or str (written as UTF-8);
-    ``None`` writes nothing.
+    """Make an encoder of a function of one output: it returns bytes, or str (written as UTF-8), or
+    what its sink writes, such as a row; ``None`` writes nothing.
     """
     return _decorate(
         "encoder", name, on_error, lambda function, label: Encoder(function, label, on_error)
