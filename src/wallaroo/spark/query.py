@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import threading
 import time
 from collections import deque
@@ -40,9 +41,9 @@ PATIENCE = 3
 # of the query, within these seconds
 STARTS_MAX = 4
 STARTS_S = 60.0
-# what Spark says where a Python process died that it asked about the source; a task's death is
-# Spark's to repeat
-LOST = "Python worker exited unexpectedly"
+# what Spark says where a Python process died that it asked about the source, or did not begin within
+# its ten seconds, as happens on a busy machine; a task's death is Spark's to repeat
+LOST = re.compile("Python worker (exited unexpectedly|failed to connect back)")
 _log = logging.getLogger("wallaroo.run")
 STOP_S = 5.0  # for Spark to end a query; it goes on by itself after that
 JVM_GONE = (
@@ -101,9 +102,10 @@ class BatchQuery:
             try:
                 self._start()
             except Py4JJavaError as error:
-                if LOST not in str(error.java_exception) or not self._may_start_again():
+                is_lost = LOST.search(str(error.java_exception)) is not None
+                if not is_lost or not self._may_start_again():
                     raise failure_of(None, error) from error
-                _log.warning("a Python process of Spark's died while the batches began; again")
+                _log.warning("Spark lost a Python process while the batches began; again")
             else:
                 return
 
@@ -202,7 +204,7 @@ def _stop(query: StreamingQuery) -> None:
 
 def _has_lost_process(query: StreamingQuery) -> bool:
     try:
-        return LOST in str(query.exception())
+        return LOST.search(str(query.exception())) is not None
     except GONE as error:
         raise PeerError(JVM_GONE) from error
 

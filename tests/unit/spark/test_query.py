@@ -15,6 +15,7 @@ from wallaroo.spark import query
 from wallaroo.spark.query import STARTS_MAX, BatchQuery
 
 DIED = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)."
+SLOW = "org.apache.spark.SparkException: Python worker failed to connect back."
 
 
 class JavaError(Py4JJavaError):
@@ -50,7 +51,7 @@ def test_a_process_that_dies_while_the_query_begins_is_asked_again(
     session: MagicMock, batches: BatchQuery
 ) -> None:
     """Spark starts another one; the run goes on."""
-    loading(session).side_effect = [JavaError(DIED), JavaError(DIED), MagicMock()]
+    loading(session).side_effect = [JavaError(DIED), JavaError(SLOW), MagicMock()]
     batches.start()
     assert loading(session).call_count == 3
 
@@ -72,13 +73,14 @@ def test_what_is_no_death_is_not_tried_again(session: MagicMock, batches: BatchQ
     assert loading(session).call_count == 1
 
 
+@pytest.mark.parametrize("words", [DIED, SLOW])
 def test_a_query_that_ends_of_such_a_death_is_started_again(
-    session: MagicMock, batches: BatchQuery
+    session: MagicMock, batches: BatchQuery, words: str
 ) -> None:
     """Spark asks about the source after the query has begun, too."""
     batches.start()
     running: Any = batches._query
     running.isActive = False
-    running.exception.return_value = f"STREAM_FAILED: {DIED}"
+    running.exception.return_value = f"STREAM_FAILED: {words}"
     batches.poll()
     assert loading(session).call_count == 2
