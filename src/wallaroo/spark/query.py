@@ -41,8 +41,8 @@ PATIENCE = 3
 # of the query, within these seconds
 STARTS_MAX = 4
 STARTS_S = 60.0
-# what Spark says where a Python process died that it asked about the source, or did not begin within
-# its ten seconds, as happens on a busy machine; a task's death is Spark's to repeat
+# what Spark says where a Python process died that it asked about the source, or did not begin in
+# ten seconds, as happens on a busy machine; a task's death is Spark's to repeat
 LOST = re.compile("Python worker (exited unexpectedly|failed to connect back)")
 _log = logging.getLogger("wallaroo.run")
 STOP_S = 5.0  # for Spark to end a query; it goes on by itself after that
