@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from wallaroo.engine.report import TaskReport
+from wallaroo.errors import PeerError
 from wallaroo.spark.cluster import cluster as module
 from wallaroo.spark.cluster.cluster import Cluster, Place
 from wallaroo.spark.cluster.executors import Seen
@@ -89,3 +90,25 @@ def test_a_single_misplaced_task_changes_nothing(cluster: Cluster) -> None:
         layouts += [batch(cluster, "worker-b", "worker-b") for _ in range(MISPLACED[0] - 1)]
         layouts.append(batch(cluster, "worker-a", "worker-b"))
     assert len(set(map(id, layouts))) == 1
+
+
+def test_where_the_first_host_cannot_take_part_others_are_waited_for(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of a cluster come one by one; on a busy machine seconds lie between them."""
+    first = {"c": Seen("c", ("c",), 1)}
+    looks = iter([first, first])
+    monkeypatch.setattr(
+        module, "executors_of", lambda _: next(looks, first | {"d": Seen("d", ("d",), 1)})
+    )
+
+    def ask(seen: Seen) -> HostProbe:
+        if seen.host == "c":
+            raise PeerError("no library")
+        return HostProbe("worker-d", "d")
+
+    monkeypatch.setattr(cluster._prober, "ask", ask)
+    monkeypatch.setattr(cluster._excluded, "add", lambda host, why: True)
+    cluster._membership.members = ()
+    cluster.start(lambda: True)
+    assert [member.host for member in cluster._membership.members] == ["d"]

@@ -45,6 +45,7 @@ from wallaroo.spark.spark_errors import reason_of
 
 LOOK_S = 0.5  # between two looks at Spark's executors
 SILENT_S = 5.0  # without any host, until it is logged
+OTHERS_S = 10.0  # for more hosts, where those that came first cannot take part
 _log = logging.getLogger("wallaroo.run")
 WARMINGS = 2  # the second one catches up with what was committed during the first
 
@@ -162,12 +163,23 @@ class Cluster:
         if self.is_local:
             return
         seen = self._first_hosts(is_waiting)
-        joined = [self._joined(host, answer) for host, answer in self._prober.ask_all(seen)]
-        errors = [error for error in joined if error is not None]
+        errors = self._asked(seen)
+        known = {host.host for host in seen}
+        until = time.monotonic() + OTHERS_S
+        while self.is_empty and errors and is_waiting() and time.monotonic() < until:
+            time.sleep(LOOK_S)
+            others = [one for one in executors_of(self._context).values() if one.host not in known]
+            known.update(one.host for one in others)
+            errors += self._asked(others)
         if errors and self.is_empty:
             raise errors[0]
         self._is_started = True
         self._membership.started()
+
+    def _asked(self, hosts: list[Seen]) -> list[WallarooError]:
+        """Let hosts join; return why some cannot."""
+        joined = [self._joined(host, answer) for host, answer in self._prober.ask_all(hosts)]
+        return [error for error in joined if error is not None]
 
     def _first_hosts(self, is_waiting: Callable[[], bool]) -> list[Seen]:
         """Return the hosts that are there, once no more come."""
