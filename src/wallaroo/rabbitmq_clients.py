@@ -6,6 +6,7 @@ RabbitMQ source or sink is opened.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pika
@@ -26,6 +27,10 @@ _LASTING = (
     ProbableAccessDeniedError,
     ProbableAuthenticationError,
 )
+_PIKA = logging.getLogger("pika")
+if _PIKA.level == logging.NOTSET:
+    # it logs seven errors for each try to connect; a run says once what it waits for
+    _PIKA.setLevel(logging.CRITICAL)
 _NOT_NOW = (320, 541, 506)  # codes of a server that stops, fails or has no resources
 
 
