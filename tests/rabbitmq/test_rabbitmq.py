@@ -188,7 +188,7 @@ class TestOnAServer:
         eventually(lambda: committer.status().waiting_for.startswith(away), "the sink says so", 60)
         eventually(lambda: feed.next_run().problem.startswith(away), "the source says so", 60)
         server.start()
-        eventually(lambda: take(is_stored=True) == [b"1", b"1", b"2"], "both messages", 120)
+        eventually(lambda: set(take(is_stored=True)[1:]) == {b"1", b"2"}, "both messages", 120)
         eventually(lambda: server.left(queue) == 0, "they are acknowledged", 60)
         committer.close(DRAIN_S)
 
