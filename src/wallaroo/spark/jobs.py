@@ -65,6 +65,7 @@ def run_with_retries(
                 return reports
             _log.warning("batch %d is run again, a task ran where it cannot: %s", job.batch, failed)
             abort(job.batch, reports)
+            cluster.ask_others()
         cluster.look_now()
     raise AssertionError("unreachable")
 

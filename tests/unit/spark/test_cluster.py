@@ -112,3 +112,26 @@ def test_where_the_first_host_cannot_take_part_others_are_waited_for(
     cluster._membership.members = ()
     cluster.start(lambda: True)
     assert [member.host for member in cluster._membership.members] == ["d"]
+
+
+def test_a_host_that_comes_later_and_failed_at_a_task_is_excluded_before_the_next_attempt(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise all attempts of a batch may end there, in a time too short for it to be asked."""
+    here = {name: Seen(name, (name,), 1) for name in ("a", "b", "c")}
+    monkeypatch.setattr(module, "executors_of", lambda _: here)
+    excluded: list[str] = []
+
+    def ask(seen: Seen) -> HostProbe:
+        raise PeerError("no library")
+
+    monkeypatch.setattr(cluster._prober, "ask", ask)
+    monkeypatch.setattr(cluster._excluded, "add", lambda host, why: excluded.append(host))
+    layout: Any = cluster.layout(2)
+    reports = [TaskReport(0, 0, "x", {}, worker="worker-c", error=PeerError("no library"))]
+    assert cluster.failure_on_non_member(reports)
+    cluster.ask_others()
+    assert excluded == ["c"]
+    again: Any = cluster.layout(2)
+    assert again is not layout
+    assert again.hosts == ("a", "b")

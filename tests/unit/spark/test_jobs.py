@@ -79,3 +79,27 @@ def test_another_failure_on_this_host_is_final_and_the_view_stays(
     with pytest.raises(Py4JJavaError):
         attempt(job)
     assert (tmp_path / "view").exists()
+
+
+def test_after_a_task_failed_on_a_host_that_is_no_member_such_hosts_are_asked_first(
+    job: Any, spark_job: mock.Mock
+) -> None:
+    asked: list[str] = []
+    failures = iter(["worker-2: no library", ""])
+    cluster: Any = SimpleNamespace(
+        is_local=False,
+        layout=lambda tasks: None,
+        failure_on_non_member=lambda reports: next(failures),
+        look_now=dict,
+        ask_others=lambda: asked.append("others"),
+    )
+    report = TaskReport(0, 0, "a")
+    spark_job.side_effect = [[report], [report]]
+    unused: Any = None
+    dropped: list[int] = []
+    reports = jobs.run_with_retries(
+        unused, job, cluster, unused, lambda batch, reports: dropped.append(batch)
+    )
+    assert reports == [report]
+    assert asked == ["others"]
+    assert dropped == [job.batch]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -205,11 +205,7 @@ class Cluster:
         seen = self.look_now()
         if self._prober.is_busy:
             return
-        joining = [
-            host
-            for name, host in seen.items()
-            if name not in self._membership.seen and self._excluded.may_join(name)
-        ]
+        joining = self._others(seen)
         if joining:
             self._prober.join(partial(self._join, joining))
 
@@ -239,6 +235,23 @@ class Cluster:
             if report.error and report.worker not in members
         )
         return next(failed, "")
+
+    def ask_others(self) -> None:
+        """Let the hosts join that are no members yet, or exclude them: Spark gave one a task that
+        failed there.  What holds tasks to their hosts was perhaps put there too: it is made again.
+        """
+        others = self._others(self.look_now())
+        self._asked(others)
+        with self._lock:
+            self._layouts.retire_all()
+
+    def _others(self, seen: Mapping[str, Seen]) -> list[Seen]:
+        """Return the hosts that are no members and may be asked."""
+        return [
+            host
+            for name, host in seen.items()
+            if name not in self._membership.seen and self._excluded.may_join(name)
+        ]
 
     @property
     def is_empty(self) -> bool:
