@@ -15,8 +15,8 @@ The invariants:
 * What the system and the pending list remember they remember by commit.  A commit there that is not
   in the checkpoint's history means that the checkpoint was rolled back or is an older copy: output
   cannot be taken back, so the run is refused.
-* What passes (the system is away, restarting, full) is tried again without end.  What does not (no
-  such table, a value that does not fit) ends the run; the batch stays in the list, and the next run
+* What is transient (the system is away, restarting, full) is tried again without end.  What is not
+  (no such table, a value that does not fit) ends the run; the batch stays in the list, and the next run
   goes on with it.
 """
 
@@ -49,6 +49,17 @@ RETRY_SECONDS = 0.25  # between two tries
 STOP_SECONDS = 3.0  # for the thread to end after its statement was cancelled
 TOGETHER_BYTES_MAX = 4 << 20  # of batches that are put together
 HISTORY_KEPT = 100  # commits that the system's last one is compared with
+
+
+class DeliveryError(Exception):
+    """Output that the system did not take; ``args`` are why, and whether it may take it later."""
+
+    def __init__(self, why: str, is_transient: bool):
+        super().__init__(why, is_transient)
+        self.is_transient = is_transient
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Session(ABC):
@@ -98,7 +109,7 @@ class System(ABC):
     @abstractmethod
     def connect(self, checkpoint: str) -> Session:
         """Open a session that writes for a checkpoint.  Raises one of ``errors``, or WallarooError
-        for what cannot pass.
+        for what is not transient.
         """
 
     @abstractmethod
@@ -113,7 +124,7 @@ class System(ABC):
 
     @abstractmethod
     def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
-        """Make the error for what does not pass; ``batch`` was being put, if any was."""
+        """Make the error for what is not transient; ``batch`` was being put, if any was."""
 
 
 class QueuedCommitter(SinkCommitter):

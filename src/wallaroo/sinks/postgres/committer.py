@@ -12,7 +12,7 @@ from typing import ClassVar
 import psycopg
 
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.postgres_clients import complete_dsn, first_line, is_passing
+from wallaroo.postgres_clients import complete_dsn, first_line, is_transient
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.postgres.table import WAYS_ON, Table
@@ -39,7 +39,7 @@ class PostgresSystem(System):
 
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, psycopg.Error)
-        return f"PostgreSQL ({first_line(error)})" if is_passing(error) else ""
+        return f"PostgreSQL ({first_line(error)})" if is_transient(error) else ""
 
     def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
         assert isinstance(error, psycopg.Error)

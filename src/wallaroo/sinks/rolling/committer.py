@@ -30,7 +30,7 @@ from wallaroo.identity import CommitId
 from wallaroo.sinks.file.committer import make_folder
 from wallaroo.sinks.file.directory import writer_of
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import DeliveryError, QueuedCommitter, Session, System
 from wallaroo.sinks.rolling.files import Content, as_gzip, as_lines, as_parquet
 from wallaroo.sinks.staging import Staged
 from wallaroo.sinks.target_record import note_left
@@ -39,18 +39,6 @@ from wallaroo.storage import Storage
 ROLL = "roll.json"
 PART = re.compile(r"part-(\d{12,})-(\d{12,})-([0-9a-f]{12})-([^.]+)(\..*)")
 RETRY_S = 1.0
-
-
-class PlaceError(Exception):
-    """Files cannot be written or listed; ``args`` hold the words and whether that passes."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-    @property
-    def is_passing(self) -> bool:
-        """Whether trying again can help."""
-        return bool(self.args[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +83,8 @@ class Parts:
             folder / name, content, is_durable=self.is_durable, points="rolling", mode=USER_FILE
         )
 
-    def _error(self, error: OSError) -> PlaceError:
-        return PlaceError(" ".join(str(error).split()), self.storage.is_passing(error))
+    def _error(self, error: OSError) -> DeliveryError:
+        return DeliveryError(" ".join(str(error).split()), self.storage.is_transient(error))
 
 
 class PartsSession(Session):
@@ -137,7 +125,7 @@ class PartsSession(Session):
 class PartsSystem(System):
     """A folder, or a prefix of an object store."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (PlaceError,)
+    errors: ClassVar[tuple[type[Exception], ...]] = (DeliveryError,)
     ways_on: ClassVar[str] = (
         "Use the newer checkpoint; or move the output to another place, and this sink goes on."
     )
@@ -153,8 +141,8 @@ class PartsSystem(System):
         return PartsSession(self._parts, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
-        assert isinstance(error, PlaceError)
-        return f"{self.target} ({error})" if error.is_passing else ""
+        assert isinstance(error, DeliveryError)
+        return f"{self.target} ({error})" if error.is_transient else ""
 
     def pause_s(self, error: Exception) -> float:
         return RETRY_S

@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.kafka_clients import (
     error_of,
-    is_passing,
+    is_transient,
     open_consumer,
     sentence,
     topic_partition,
@@ -124,7 +124,7 @@ class PartitionReader:
                 position = max(position, offset_of(message))
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise self._lost(position)
-            elif not is_passing(error):
+            elif not is_transient(error):
                 raise self._failed(error)
         return records, position
 
