@@ -16,8 +16,8 @@ The invariants:
   in the checkpoint's history means that the checkpoint was rolled back or is an older copy: output
   cannot be taken back, so the run is refused.
 * What is transient (the system is away, restarting, full) is tried again without end.  What is not
-  (no such table, a value that does not fit) ends the run; the batch stays in the list, and the next run
-  goes on with it.
+  (no such table, a value that does not fit) ends the run; the batch stays in the list, and the
+  next run goes on with it.
 """
 
 from __future__ import annotations

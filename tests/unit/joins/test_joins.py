@@ -13,38 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wallaroo
+from tests.timed_events import Event, decode, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count
 from wallaroo.local.runner import LocalRunner
 from wallaroo.plan.json import Verdict, compare, dumps
 from wallaroo.plan.model import Plan
 from wallaroo.testing import LocalApplication
 
-Event = tuple[str, int, int]  # key, number, time
 NONE = (None, None, None)
-
-
-@wallaroo.decoder
-def decode(payload: bytes) -> Event:
-    key, number, time = payload.decode().split()
-    return key, int(number), int(time)
-
-
-def time_of(event: Event) -> int:
-    return event[2]
-
-
-@wallaroo.key_extractor
-def key_of(event: Event) -> str:
-    return event[0]
 
 
 def parity_of(event: Event) -> int:
     return event[1] % 2
-
-
-@wallaroo.encoder
-def encode(result: Any) -> str:
-    return repr(result)
 
 
 def keyed(name: str) -> Any:
@@ -82,10 +62,6 @@ def run(
 def plan_of(pipeline: Any) -> Plan:
     closed = pipeline.to_sink(wallaroo.StdoutSinkConfig(encode))
     return wallaroo.build_application("joins", closed).plan
-
-
-def pack(event: Event) -> bytes:
-    return " ".join(map(str, event)).encode()
 
 
 def in_time(events: list[Event], slack: int = 0) -> list[Event]:

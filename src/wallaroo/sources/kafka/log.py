@@ -250,7 +250,7 @@ class KafkaLog(SourceLog):
         return Head(latest, is_ended=True)
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer; give up after PATIENCE_S, or at an error that is not transient."""
+        """Ask until there is an answer, an error that is not transient, or PATIENCE_S are over."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
