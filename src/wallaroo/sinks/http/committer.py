@@ -21,8 +21,9 @@ from urllib3.exceptions import HTTPError, SSLError
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import DeliveryError, QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import BACKOFF_S_MAX, Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session, System
 from wallaroo.tls import TLS
 from wallaroo.tls_sockets import client_context
 

@@ -37,8 +37,9 @@ from wallaroo.identity import CommitId
 from wallaroo.kafka_clients import Inquiry, error_of, is_transient, sentence, settings
 from wallaroo.sinks.kafka.records import records_in, unpack
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.staging import Staged
+from wallaroo.sinks.system import Session, System
 
 EXACTLY_ONCE = "exactly-once"
 TOGETHER = 100  # batches in a transaction, at most

@@ -21,8 +21,9 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import DeliveryError, QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session, System
 
 SLICE = 500  # messages that are not acknowledged, at most
 ANSWER_S_MAX = 30.0

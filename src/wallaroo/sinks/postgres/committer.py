@@ -16,7 +16,8 @@ from wallaroo.postgres_clients import complete_dsn, first_line, is_transient
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.postgres.table import WAYS_ON, Table
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
+from wallaroo.sinks.system import Session, System
 
 
 class PostgresSystem(System):

@@ -18,9 +18,10 @@ from wallaroo.faults import fault_point
 from wallaroo.rabbitmq_clients import ERRORS, is_transient, parameters_of, place_of, sentence
 from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import DeliveryError, QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.rabbitmq.publisher import Message, Publisher
 from wallaroo.sinks.slices import Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session, System
 
 SLICE = 1000  # messages that are not confirmed, at most
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pika
 from pika.adapters.select_connection import SelectConnection
 
-from wallaroo.sinks.queued_committer import DeliveryError
+from wallaroo.sinks.system import DeliveryError
 
 CONFIRM_S_MAX = 30.0
 CLOSE_S_MAX = 1.0

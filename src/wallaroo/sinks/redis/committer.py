@@ -20,9 +20,10 @@ from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
 from wallaroo.redis_clients import ERRORS, connected, is_transient, place_of, sentence
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.redis.entries import unpacked
 from wallaroo.sinks.staging import Staged
+from wallaroo.sinks.system import Session, System
 
 
 @dataclass(frozen=True, slots=True)
