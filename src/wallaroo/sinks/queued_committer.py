@@ -108,7 +108,7 @@ class QueuedCommitter(SinkCommitter):
         remove_staged(self._waiting.staging, tokens)
 
     def status(self) -> SinkStatus:
-        """A snapshot for people."""
+        """A snapshot for display."""
         with self._state:
             self._status.pending_bytes = self._waiting.bytes
             return self._status.copy()
@@ -168,7 +168,7 @@ class QueuedCommitter(SinkCommitter):
                     f"again."
                 )
             )
-        except Exception as error:  # noqa: BLE001  # the thread's error boundary: else the driver would wait for ever
+        except Exception as error:  # noqa: BLE001  # the thread's error boundary: else the driver would wait forever
             what = f"The thread of sink '{self._sink}' ended: {type(error).__name__}: {error}."
             self._break(InternalError(what))
         finally:

@@ -18,7 +18,7 @@ from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, WindowJoin
 from wallaroo.joins.windows import SIDES, Pairs
 from wallaroo.steps import STOP
 from wallaroo.windows.entries import Live
-from wallaroo.windows.interface import Surroundings
+from wallaroo.windows.interface import MachineContext
 from wallaroo.windows.late import Late, LateEvent
 from wallaroo.windows.range_machine import RangeMachine
 
@@ -74,10 +74,10 @@ def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:
     live = Live(store.entries, store.due)
     pairs = Pairs(step, emit_at(site, step.holds_ns), site.failed)
     late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
-    around = Surroundings(
+    context = MachineContext(
         SIDES, live, site.time, pairs.emit, site.failed, late and _without_side(late)
     )
-    machine = RangeMachine(step.spec.windows, around, site.began_ns)
+    machine = RangeMachine(step.spec.windows, context, site.began_ns)
     return _operator(machine, live)
 
 

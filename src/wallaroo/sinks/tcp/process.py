@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class EgressTimeouts:
     """How long an egress may be silent."""
 
     ping_s: float = 1.0  # between two pings; an egress answers each
@@ -160,7 +160,7 @@ class EgressProcess:
         receive: Callable[[Message], None],
         pull: Callable[[], Message | None],
         restart: Callable[[], None],
-        patience: Patience,
+        patience: EgressTimeouts,
     ):
         self._config = config
         self._receive = receive

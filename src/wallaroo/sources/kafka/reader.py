@@ -75,13 +75,13 @@ class PartitionReader:
         if self._continues is None or not self._continues[0] <= start <= self._continues[1]:
             self._seek(start)
         self._continues = None  # until this range has been read to its end
-        heard_at = time.monotonic()
+        received_at = time.monotonic()
         position = start
         while position < end:
             messages = self._take()
             if messages:
-                heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > SILENCE_S_MAX:
+                received_at = time.monotonic()
+            elif time.monotonic() - received_at > SILENCE_S_MAX:
                 raise self._silent(position)
             records, position = self._sorted_out(messages, position)
             inside = bisect_left(records, end, key=offset_of)

@@ -31,7 +31,7 @@ from wallaroo.sources.replayable import OwnLog, ReplayableSource
 ROWS_MAX = 5000  # asked for at once
 RETRY_S = 0.5
 READ_S_MAX = 300.0  # that a worker waits for a server that is away
-HELD_UP_S = 5.0  # by a transaction, before a person hears of it
+HELD_UP_S = 5.0  # by a transaction, before it is reported
 NUMBER = "wallaroo number"  # a name that no column of the user's has
 INTEGERS = ("smallint", "integer", "bigint")
 
