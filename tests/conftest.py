@@ -8,11 +8,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.forks import Forks, forks_of
 from wallaroo import options
 from wallaroo.cli.doctor.command import examine_java
 from wallaroo.cli.doctor.machine import Finding, Verdict
@@ -30,7 +32,7 @@ FLAGS = [
     "--disable-sync",
 ]
 POLL_S = 0.01
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
 JAVA = pytest.StashKey[Finding]()  # looked at once a session
 
@@ -57,6 +59,20 @@ def eventually() -> Callable[..., None]:
             time.sleep(POLL_S)
 
     return wait
+
+
+@pytest.fixture(scope="module")
+def child_of() -> Iterator[Callable[..., Forks]]:
+    """A program that is run again and again, by the name of its module: see ``tests.forks``."""
+    with ExitStack() as stack:
+        made: dict[str, Forks] = {}
+
+        def child(module: str, at_once: int = 1) -> Forks:
+            if module not in made:
+                made[module] = stack.enter_context(forks_of(module, at_once))
+            return made[module]
+
+        yield child
 
 
 @pytest.fixture(scope="session")

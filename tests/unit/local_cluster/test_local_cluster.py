@@ -75,7 +75,7 @@ class Probe:
 
     def end(self) -> int:
         """Let it come to its end, and return its exit code."""
-        self._child.communicate(timeout=60)
+        self._child.communicate(timeout=180)
         return self._child.returncode
 
     def kill(self) -> None:
