@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.forks import Forks, forks_of
+from tests.scheduling import Together, in_order
 from wallaroo import options
 from wallaroo.cli.doctor.command import examine_java
 from wallaroo.cli.doctor.machine import Finding, Verdict
@@ -34,6 +36,19 @@ FLAGS = [
 POLL_S = 0.01
 LIMIT_S = 180.0
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
+# Hypothesis draws the same examples in every run, so that a run says what a change did; `make long`
+# draws others.  No time limit for an example, nor for drawing one: the machine may be busy.
+settings.register_profile(
+    "the same",
+    deadline=None,
+    database=None,
+    print_blob=True,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("others", settings.get_profile("the same"), derandomize=False)
+settings.load_profile("others" if os.environ.get("WALLAROO_OTHER_EXAMPLES") else "the same")
 JAVA = pytest.StashKey[Finding]()  # looked at once a session
 
 
@@ -115,6 +130,17 @@ def wallaroo(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
         return code, printed.out, printed.err
 
     return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what takes long first."""
+    items[:] = in_order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let files that share what takes long to start share it."""
+    return Together(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -144,7 +144,9 @@ FRAMES = st.one_of(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(FRAMES, max_size=8))
 def test_whatever_a_program_sends_it_is_a_vote_or_it_is_away(
