@@ -93,10 +93,12 @@ def test_nothing_decrypted_waits_where_a_selector_cannot_see_it(server: TLS) -> 
     taker = TlsSocket(ours, server_context(server))
     view = memoryview(bytearray(20_000))
     content = bytes(range(250)) * 120
+    has_all = threading.Event()
 
     def send() -> None:
         with context_for(server).wrap_socket(theirs, server_hostname="127.0.0.1") as client:
             client.sendall(content)
+            has_all.wait()
             client.unwrap()
 
     sender = threading.Thread(target=send, daemon=True)
@@ -106,6 +108,8 @@ def test_nothing_decrypted_waits_where_a_selector_cannot_see_it(server: TLS) -> 
         assert select.select([taker], [], [], 60)[0], f"nothing to be seen after {len(taken)} bytes"
         with contextlib.suppress(BlockingIOError):
             taken += view[: taker.recv_into(view)]
+        if taken == content:
+            has_all.set()
     sender.join()
     taker.close()
     assert taken == content
