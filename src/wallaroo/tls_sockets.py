@@ -5,6 +5,7 @@ Where it runs: ingress, range server and their clients; egress.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from pathlib import Path
@@ -101,7 +102,7 @@ class TlsSocket:
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
             except ssl.SSLZeroReturnError:
-                return at
+                count = 0
             except ssl.SSLEOFError as error:  # cut off: what TLS has not confirmed may be missing
                 if at:
                     return at
@@ -109,11 +110,20 @@ class TlsSocket:
             except ssl.SSLError as error:
                 raise failed(error) from error
             if not count:
+                if at:
+                    self._show_end()
                 return at
             at += count
         if not at:
             raise BlockingIOError
         return at
+
+    def _show_end(self) -> None:
+        """Let the selector see that the other side has ended: it may wait for this side's end, and
+        send nothing more that would be seen.
+        """
+        with contextlib.suppress(OSError):  # gone already
+            socket.socket.shutdown(self._socket, socket.SHUT_RD)  # TLS itself goes on
 
     def send(self, content: bytes | memoryview) -> int:
         self._greet()
