@@ -10,7 +10,8 @@ help:  ## Show this list
 setup:  ## Make .venv with pinned versions; find or install Java 17
 	@scripts/setup
 
-test: setup  ## Check everything: style, types, import direction, doctests, tests
+test:  ## Check everything: style, types, import direction, doctests, tests
+	@scripts/setup --archive-later
 	@scripts/check
 
 long: setup  ## Crash everywhere, try other examples, and run all of the conformance suite on every host: what "make test" samples

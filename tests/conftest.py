@@ -34,7 +34,7 @@ FLAGS = [
     "--disable-sync",
 ]
 POLL_S = 0.01
-LIMIT_S = 180.0
+LIMIT_S = 300.0
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
 # Hypothesis draws the same examples in every run, so that a run says what a change did; `make long`
 # draws others.  No time limit for an example, nor for drawing one: the machine may be busy.

@@ -14,6 +14,7 @@ SPARK, KAFKA = "one Spark", "one Kafka broker"
 SHARED = {
     "tests/conformance/test_conformance.py": SPARK,
     "tests/conformance/test_error_policies.py": SPARK,
+    "tests/conformance/test_errors.py": SPARK,
     "tests/conformance/test_time_moves.py": SPARK,
     "tests/e2e/test_examples.py": SPARK,
     "tests/e2e/test_own_source.py": SPARK,

@@ -74,8 +74,8 @@ class TlsSocket:
     the first calls.
 
     The invariant: after ``recv_into`` with room for a TLS record nothing is left that a selector
-    could not see.  A record is decrypted as a whole, so none is begun without room for it; and
-    that the other side has ended, which may come with its last bytes, is in ``has_ended``.
+    could not see.  A record is decrypted as a whole, so none is begun without room for it; and an
+    end that comes with the last bytes makes the socket readable once more.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext):
@@ -83,7 +83,6 @@ class TlsSocket:
             sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
         )
         self._is_handshake_done = False
-        self.has_ended = False  # the other side, in an orderly way
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -92,6 +91,8 @@ class TlsSocket:
         self._socket.setsockopt(level, name, value)
 
     def close(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # no handshake yet, or the other side waits
+            self._socket.unwrap()
         self._socket.close()
 
     def recv(self, count: int) -> bytes:
@@ -113,8 +114,7 @@ class TlsSocket:
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
             except ssl.SSLZeroReturnError:
-                self._end()
-                return at
+                count = 0
             except ssl.SSLEOFError as error:  # cut off: what TLS has not confirmed may be missing
                 if at:
                     return at
@@ -122,12 +122,20 @@ class TlsSocket:
             except ssl.SSLError as error:
                 raise failed(error) from error
             if not count:
-                self._end()
+                if at:
+                    self._show_end()
                 return at
             at += count
         if not at:
             raise BlockingIOError
         return at
+
+    def _show_end(self) -> None:
+        """Let the selector see that the other side has ended: it may wait for this side's end, and
+        send nothing more that would be seen.
+        """
+        with contextlib.suppress(OSError):  # gone already
+            socket.socket.shutdown(self._socket, socket.SHUT_RD)  # TLS itself goes on
 
     def send(self, content: bytes | memoryview) -> int:
         self._handshake()
@@ -137,12 +145,6 @@ class TlsSocket:
             raise BlockingIOError from None
         except ssl.SSLError as error:
             raise failed(error) from error
-
-    def _end(self) -> None:
-        """Answer the other side's end, for which it may wait."""
-        self.has_ended = True
-        with contextlib.suppress(OSError):
-            self._socket.unwrap()
 
     def _handshake(self) -> None:
         if self._is_handshake_done:

@@ -1,8 +1,8 @@
 """Runners for the suite: in this process with one undisturbed batch, in this process in pieces, on
 Spark, and on Spark at low latency.
 
-Low latency runs a sample of the suite; with ``WALLAROO_ALL_RUNNERS=1`` in the environment all of
-it.
+Spark runs what may depend on it, and low latency a sample; with ``WALLAROO_ALL_RUNNERS=1`` in the
+environment (`make long`) all runners run all of it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,39 @@ def spark_runner(spark_session: Any) -> SparkRunner:
 
 
 LOW_LATENCY = "spark, low latency"
+# what steps do in the engine, which knows no host, and tests that differ in nothing else from one
+# that Spark runs
+SAME_ON_SPARK = (
+    "spark-unbalanced merge",
+    "spark-merges of merges",
+    "spark-collect without state",
+    "spark-one source is empty",
+    "spark-a stateless step used three times",
+    "spark-no encoder",
+    "spark-None",
+    "spark-random keys",
+    "spark-state as output, collected",
+    "spark-empty events and outputs",
+    "spark-plain functions",
+    "spark-own packing, events",
+    "state dropped, several outputs",
+    "spark-multi partition detector, depth 1",
+    "spark-multi partition detector, depth 2",
+    "named_with_its_line_and_event[spark-compute]",
+    "named_with_its_line_and_event[spark-compute multi]",
+    "named_with_its_line_and_event[spark-extract]",
+    "named_with_its_line_and_event[spark-state multi]",
+    "named_like_one_that_raises[spark-decode]",
+    "named_like_one_that_raises[spark-extract]",
+    "named_like_one_that_raises[spark-encode]",
+    "the_steps_mistake[spark-multi]",
+    "the_steps_mistake[spark-list key]",
+    "the_steps_mistake[spark-encoder]",
+    "whatever_came_before[spark-fine]",
+    "sink_without_encoder[spark-generator-False]",
+    "sink_without_encoder[spark-thing-True]",
+    "behind_a_sys_exit[spark-skip]",
+)
 # of the tests that take a runner: state, time, shuffles, merges, several sinks, errors, dead
 # letters
 SAMPLE = (
@@ -50,13 +83,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what is not in the sample."""
     if os.environ.get("WALLAROO_ALL_RUNNERS"):
         return
-    left_out = [item for item in items if LOW_LATENCY in item.name and not _is_sampled(item.name)]
+    left_out = [item for item in items if "spark" in item.name and not _is_sampled(item.name)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
 
 def _is_sampled(name: str) -> bool:
-    return any(part in name for part in SAMPLE)
+    if LOW_LATENCY in name and not any(part in name for part in SAMPLE):
+        return False
+    is_same = any(part in name for part in SAME_ON_SPARK)
+    return not (is_same and "spark" in name.partition("[")[2])
 
 
 @pytest.fixture(

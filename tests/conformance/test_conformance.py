@@ -19,7 +19,7 @@ from tests.conformance.cases import (
 )
 from tests.conformance.runners import LocalRunner, SparkRunner
 
-SAMPLE = topology.TOPOLOGIES[4::8]  # of the topologies, for Spark
+SAMPLE = topology.TOPOLOGIES[4::16]  # of the topologies, for Spark
 TWO_WAYS = (LocalRunner(1, 1), LocalRunner(3, 4))
 
 

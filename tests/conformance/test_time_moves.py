@@ -44,7 +44,7 @@ def until(condition: Callable[[], Any], run: Any) -> None:
     deadline = time.monotonic() + 180
     while not condition():
         assert run.exception is None, run.exception
-        assert time.monotonic() < deadline, run.status()
+        assert time.monotonic() < deadline, f"not in time: {run.status()}"
         time.sleep(0.02)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from wallaroo.local_cluster import LocalCluster
 
-RUN_S_MAX = 200
+RUN_S_MAX = 500
 
 APPLICATION = """
 import wallaroo

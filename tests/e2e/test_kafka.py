@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java]
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = 20
-WAIT_S = 120.0
+WAIT_S = 400.0
 Eventually = Callable[..., None]
 
 

@@ -18,7 +18,7 @@ import pytest
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 240.0
+DEADLINE_S = 400.0
 APPLICATION = """
 import logging
 import wallaroo

@@ -86,7 +86,7 @@ def test_a_dying_receiver_resets_its_connection_and_keeps_what_it_was_given() ->
     """The sender's next word finds nothing there."""
     out = io.BytesIO()
     with (
-        PlainReceiver(out, "dying", die_every_s=0.1) as receiver,
+        PlainReceiver(out, "dying", die_every_s=1.0) as receiver,
         socket.create_connection(receiver.address) as sender,
     ):
         sender.sendall(b"line\n")

@@ -45,7 +45,7 @@ from wallaroo.spool.waking import VARIABLE as WAKE
 from wallaroo.steps import pickle_by_name
 from wallaroo.tls import TLS
 
-START_S_MAX = 30.0
+START_S_MAX = 90.0
 STOP_S_MAX = 5.0
 HUNG_S = 20.0
 LOOK_S = 0.05

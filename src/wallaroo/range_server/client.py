@@ -37,7 +37,7 @@ from wallaroo.tls_sockets import pinned_context
 
 Address = tuple[str, int]
 
-RETRY_S_MAX = 5.0  # without a new chunk: several times what starting the server again takes
+RETRY_S_MAX = 15.0  # without a new chunk: starting the server again takes long on a busy machine
 RECEIVE_S_MAX = 30.0  # for the next bytes of a range: the server gives every reader its turn
 # between tries, doubled each time
 PAUSE_S = 0.02

@@ -19,7 +19,7 @@ import pytest
 from wallaroo.cli.main import main
 
 ROOT = Path(__file__).parents[3]
-DEADLINE_S = 180.0
+DEADLINE_S = 400.0
 
 
 def environment() -> dict[str, str]:
@@ -35,7 +35,7 @@ def command(line: str) -> list[str]:
 def executed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(line), cwd=folder, env=environment(),
-        capture_output=True, text=True, timeout=240, check=False,
+        capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip
 
 

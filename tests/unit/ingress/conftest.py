@@ -32,7 +32,7 @@ def wait_until(condition: Callable[[], object], timeout_s: float = 180.0) -> Non
     """Poll until the condition holds; fail after a time."""
     until = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < until, "waited too long"
+        assert time.monotonic() < until, "not in time"
         time.sleep(0.002)
 
 

@@ -71,7 +71,7 @@ class Probe:
         """Run jobs until these workers take the tasks, and only these."""
         deadline = time.monotonic() + JOIN_S
         while (workers := self.workers()) != expected:
-            assert time.monotonic() < deadline, f"tasks run on {workers}, not on {expected}"
+            assert time.monotonic() < deadline, f"not in time: {workers}, not {expected}"
 
     def end(self) -> int:
         """Let it come to its end, and return its exit code."""

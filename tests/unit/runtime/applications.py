@@ -64,5 +64,5 @@ def until(condition: Callable[[], object], seconds: float = 180.0) -> None:
     """Poll until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited too long"
+        assert time.monotonic() < deadline, "not in time"
         time.sleep(0.01)

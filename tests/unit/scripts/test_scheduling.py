@@ -16,7 +16,13 @@ def test_every_file_of_the_schedule_is_there() -> None:
 
 
 def test_files_that_use_the_shared_spark_or_broker_are_run_by_one_process() -> None:
-    used = ("spark_session: Any", '"spark_session"', "spark_runner: SparkRunner", "broker: Broker")
+    used = (
+        "spark_session: Any",
+        '"spark_session"',
+        "runner: SparkRunner",
+        "runner: Any",
+        "broker: Broker",
+    )
     users = [
         str(file.relative_to(ROOT))
         for file in (ROOT / "tests").rglob("test_*.py")

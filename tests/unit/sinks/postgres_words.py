@@ -1,7 +1,7 @@
 """An application for the tests: words from a generator, counted, every count a row of PostgreSQL.
 
 Arguments: ``--dsn DSN --table TABLE --words COUNT --gate FILE``; the second half of the words waits
-until FILE exists.
+until FILE exists, and the last quarter until FILE.last does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def word_at(number: int) -> str:
 
 
 class Numbers:
-    """Counts to a limit; half way it waits for the gate."""
+    """Counts to a limit; half way it waits for the gate, and once more for the last quarter."""
 
     def __init__(self, limit: int, gate: str) -> None:
         self.limit, self.gate = limit, gate
@@ -33,7 +33,8 @@ class Numbers:
     def apply(self, number: int) -> int | None:
         if number >= self.limit // 2:
             time.sleep(PAUSE_SECONDS)
-            while not Path(self.gate).exists():
+            gate = self.gate if number < self.limit * 3 // 4 else f"{self.gate}.last"
+            while not Path(gate).exists():
                 time.sleep(0.01)
         return number + 1 if number + 1 < self.limit else None
 

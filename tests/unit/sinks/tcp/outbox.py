@@ -78,7 +78,7 @@ class Job:
 def until(condition: Callable[[], object], seconds: float = SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
+        assert time.monotonic() < deadline, "not in time"
         time.sleep(0.005)
 
 
