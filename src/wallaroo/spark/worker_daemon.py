@@ -12,6 +12,8 @@ import sys
 
 from pyspark.daemon import manager
 
+from wallaroo.processes.orphans import end_forks_with_this_process
+
 NEEDED = ("pyspark.worker", "wallaroo.runtime.task", "wallaroo.spark.resident.job")
 
 
@@ -27,4 +29,5 @@ def import_needed() -> None:
 
 if __name__ == "__main__":
     import_needed()
+    end_forks_with_this_process()
     manager()
