@@ -18,7 +18,7 @@ from wallaroo.state.commits import CommitLog
 from wallaroo.verify.processes import find, kill
 from wallaroo.verify.supervised import Supervised
 
-PROGRESS_S_MAX = 240.0
+PROGRESS_S_MAX = 600.0
 HELD_S = (0.2, 3.0)
 PAUSE_S_MAX = 0.5
 POLL_S = 0.05
