@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.endpoints.interface import Output
 from tests.endpoints.report import Result, record
 from tests.endpoints.systems import ENDS, Feeding, opened
-from tests.endpoints.trial import Trial
+from tests.endpoints.trial import HOSTS, Trial
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.state.commits import CommitLog
 from wallaroo.state.storage import LocalStorage
@@ -35,13 +35,15 @@ def verify(ends: str, options: argparse.Namespace, folder: Path) -> Result:
     case = Sequence(options.seed)
     checkpoint = folder / "checkpoint"
     with opened(ends, folder) as (source, sink, systems):
-        arguments = ["--no-live", "--checkpoint", str(checkpoint), "--master", "local[2]"]
+        arguments = ["--no-live", "--checkpoint", str(checkpoint), *HOSTS[options.host].options]
         arguments += ["--batch-time", "0.5", "tests.endpoints.application"]
         arguments += [*source.arguments, *sink.arguments]
-        run = Supervised(arguments, folder / "run.log", _quiet)
+        program = HOSTS[options.host].program
+        run = Supervised(arguments, folder / "run.log", _quiet, program=program)
         commits = CommitLog(LocalStorage(str(checkpoint), False))
         feeding = Feeding(source, case, options.rate)
-        trial = Trial(run, commits, feeding, systems, random.Random(options.seed))
+        chance = random.Random(options.seed)
+        trial = Trial(run, commits, feeding, systems, HOSTS[options.host].weights, chance)
         run.start()
         feeding.start()
         try:
@@ -61,6 +63,7 @@ def verify(ends: str, options: argparse.Namespace, folder: Path) -> Result:
     case.judge_state(((entry.key, pickle.loads(entry.raw)) for entry in stored), found)
     return Result(
         ends=ends,
+        host=options.host,
         seed=options.seed,
         seconds=round(time.monotonic() - began),
         starts=run.starts,
@@ -87,6 +90,7 @@ def main() -> int:
     """Disturb each pair of ends that is asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.endpoints", description=__doc__)
     parser.add_argument("--ends", default=",".join(ENDS), help="which, of: %(default)s")
+    parser.add_argument("--host", choices=HOSTS, default="spark", help="default: %(default)s")
     parser.add_argument("--faults", type=int, default=30, help="per pair of ends")
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="after the first commit"

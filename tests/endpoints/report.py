@@ -35,6 +35,13 @@ class Result:
     out_of_order: int
     wrong: int
     unexplained: list[str]
+    host: str = "spark"  # or "in-process"
+
+    @property
+    def row(self) -> str:
+        """Which row of the table it belongs to."""
+        host = "" if self.host == "spark" else f" ({self.host})"
+        return self.ends.replace("-", ", ") + host
 
     @property
     def is_clean(self) -> bool:
@@ -56,7 +63,7 @@ class Result:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.ends}, seed {self.seed}: {sum(self.faults.values())} faults in "
+            f"{self.ends} on {self.host}, seed {self.seed}: {sum(self.faults.values())} faults in "
             f"{self.seconds} s, {self.starts} starts",
             "  " + ", ".join(f"{name} {count}" for name, count in self.faults.items()),
             f"  events {self.events:,}  outputs {self.outputs:,}  lost {self.lost:,}  duplicated "
@@ -93,10 +100,10 @@ def table(found: list[Result]) -> str:
         "| from, to | faults | of them | events | lost | duplicated | out of order | wrong |",
         "|---|---:|---|---:|---:|---:|---:|---:|",
     ]
-    ends = list(dict.fromkeys(result.ends for result in found))
-    for name in ends:
-        lines.append(_row(name.replace("-", ", "), [each for each in found if each.ends == name]))
-    if len(ends) > 1:
+    rows = list(dict.fromkeys(result.row for result in found))
+    for name in rows:
+        lines.append(_row(name, [each for each in found if each.row == name]))
+    if len(rows) > 1:
         lines.append(_row("all", found))
     return "\n".join(lines)
 

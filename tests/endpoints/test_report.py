@@ -32,11 +32,13 @@ def test_what_is_recorded_was_exactly_once() -> None:
 
 def test_results_of_a_pair_of_ends_are_one_row() -> None:
     other = replace(RESULT, ends="tcp-tcp", faults={"worker killed": 7})
-    lines = table([RESULT, RESULT, other]).splitlines()
+    apart = replace(RESULT, host="in-process")
+    lines = table([RESULT, RESULT, apart, other]).splitlines()
     assert lines[2:] == [
         "| kafka, file | 6 | worker held 2, worker killed 4 | 2,000 | 0 | 0 | 0 | 0 |",
+        "| kafka, file (in-process) | 3 | worker held 1, worker killed 2 | 1,000 | 0 | 0 | 0 | 0 |",
         "| tcp, tcp | 7 | worker killed 7 | 1,000 | 0 | 0 | 0 | 0 |",
-        "| all | 13 | worker held 2, worker killed 11 | 3,000 | 0 | 0 | 0 | 0 |",
+        "| all | 16 | worker held 3, worker killed 13 | 4,000 | 0 | 0 | 0 | 0 |",
     ]
 
 

@@ -9,27 +9,47 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.endpoints.interface import Disturbed
 from tests.endpoints.systems import Feeding
+from wallaroo.cli.verify import IN_PROCESS_PROGRAM
 from wallaroo.state.commits import CommitLog
 from wallaroo.verify.processes import find, kill
 from wallaroo.verify.supervised import Supervised
 
-PROGRESS_S_MAX = 240.0
+PROGRESS_S_MAX = 600.0
 HELD_S = (0.2, 3.0)
 PAUSE_S_MAX = 0.5
 POLL_S = 0.05
 SYSTEM = "system"  # one of the ends
-# what is disturbed how often, of what there is: to start Spark takes longest
-WEIGHTS = {"worker": 32, SYSTEM: 24, "ingress": 8, "driver": 1, "jvm": 1}
 KILLED, HELD, RESTARTED = "killed", "held", "restarted"
 WAYS = {KILLED: 5, HELD: 4, RESTARTED: 2}
 RESTARTABLE = ("driver", SYSTEM)  # the others end with it, or are started again by it
 NAMES = {"driver": "application", "jvm": "Spark's JVM"}
 HURRIED_SHARE = 0.75  # of faults that do not wait for a commit first
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What runs the batches: how it is started, and what is disturbed how often, of what there is
+    (what takes long to start, seldom).
+    """
+
+    program: tuple[str, ...]
+    options: tuple[str, ...]
+    weights: Mapping[str, int]
+
+
+HOSTS = {
+    "spark": Host(
+        ("wallaroo", "run"),
+        ("--master", "local[2]"),
+        {"worker": 32, SYSTEM: 24, "ingress": 8, "driver": 1, "jvm": 1},
+    ),
+    "in-process": Host(IN_PROCESS_PROGRAM, (), {SYSTEM: 4, "ingress": 2, "driver": 4}),
+}
 
 
 @dataclass(slots=True)
@@ -40,6 +60,7 @@ class Trial:
     commits: CommitLog
     feeding: Feeding
     systems: list[Disturbed]
+    weights: Mapping[str, int]
     chance: random.Random
     done: Counter[str] = field(default_factory=Counter)
     unexplained: list[str] = field(default_factory=list)
@@ -78,11 +99,11 @@ class Trial:
     def _strike(self) -> None:
         processes = {kind.value: pids for kind, pids in find(self.run.pid).items() if pids}
         kinds = [
-            kind for kind in WEIGHTS if (self.systems if kind == SYSTEM else kind in processes)
+            kind for kind in self.weights if (self.systems if kind == SYSTEM else kind in processes)
         ]
         if not kinds:
             return
-        kind = self.chance.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
+        kind = self.chance.choices(kinds, [self.weights[kind] for kind in kinds])[0]
         ways = [way for way in WAYS if way != RESTARTED or kind in RESTARTABLE]
         way = self.chance.choices(ways, [WAYS[way] for way in ways])[0]
         held_s = self.chance.uniform(*HELD_S)

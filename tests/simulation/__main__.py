@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     add = parser.add_argument
     add("--seeds", type=int, default=2000, metavar="N", help="so many histories")
-    add("--first", type=int, default=0, metavar="S", help="the first seed")
+    add("--first", type=int, default=0, metavar="S", help="the first seed, or point of --every")
     add("--seed", type=int, metavar="S", help="this history only")
     add("--at", action="append", default=[], metavar="STEP=FAULT", help="with --seed: this fault")
     add("--lasting", type=int, default=0, metavar="N", help="with --at: steps that fail after it")
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
         return 1 if verdict.problem else 0
     seeds = range(options.first, options.first + options.seeds)
     planned = (
-        of_points(options.every)
+        of_points(options.every, options.first)
         if options.points
         else (Options(seed, None, options.damage) for seed in seeds)
     )

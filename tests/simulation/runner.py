@@ -149,10 +149,10 @@ def _chunks(options: Iterable[Options]) -> Iterator[list[Options]]:
         yield chunk
 
 
-def of_points(every: int) -> Iterator[Options]:
-    """Make a history for each point at which something can fail."""
+def of_points(every: int, first: int = 0) -> Iterator[Options]:
+    """Make a history for each point at which something can fail, or for one of ``every``."""
     for number, point in enumerate(points()):
-        if number % every == 0:
+        if number % every == first:
             yield options_of(point)
 
 

@@ -24,7 +24,7 @@ from wallaroo.verify.scaling import ScalingVerification
 from wallaroo.verify.undisturbed import Observed, compare
 
 ON_CLUSTER = ("--conf", "spark.executor.memory=512m")  # several executors on one machine
-CONNECT_S_MAX = 120.0  # a sender waits so long for a run that starts again
+CONNECT_S_MAX = 300.0  # a sender waits so long for a run that starts again
 
 
 def verify(

@@ -21,6 +21,7 @@ from wallaroo.engine.watermarks import NO_TIME, BatchTime
 from wallaroo.errors import PeerError
 from wallaroo.options import forbid_runs
 from wallaroo.plan.model import Plan
+from wallaroo.processes.orphans import end_with_daemon
 from wallaroo.runtime.stacks import listen
 from wallaroo.session import pack_session, unpack_session
 from wallaroo.small_pickles import pickled_by_values
@@ -166,6 +167,7 @@ def plan_of(deployment: Deployment) -> Plan:
     """
     if deployment.plan_id not in _plans:
         if not deployment.is_in_driver:
+            end_with_daemon()
             forbid_runs()
         listen(deployment.stacks)
         for path in deployment.module_paths:

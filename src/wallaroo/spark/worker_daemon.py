@@ -15,6 +15,8 @@ import traceback
 
 from pyspark import daemon
 
+from wallaroo.processes.orphans import end_forks_with_this_process
+
 NEEDED = ("pyspark.worker", "wallaroo.runtime.task", "wallaroo.spark.resident.job")
 
 
@@ -50,4 +52,5 @@ class LastWords:
 if __name__ == "__main__":
     vars(daemon)["traceback"] = LastWords
     import_needed()
+    end_forks_with_this_process()
     daemon.manager()

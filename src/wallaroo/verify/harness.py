@@ -32,7 +32,9 @@ from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised, describe
 
 POLL_S = 0.02
-PROGRESS_S_MAX = 180.0  # without a batch or an output: the run hangs
+# without a batch or an output: the run hangs.  A machine with ten times more to do than cores takes
+# minutes to start Spark.
+PROGRESS_S_MAX = 600.0
 LETTERS = "dead.jsonl"
 BLAMES_ITSELF = 70  # exit code of a run that takes an error for a mistake of its own
 

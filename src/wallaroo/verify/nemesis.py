@@ -9,6 +9,7 @@ on from where the files were.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import time
@@ -28,8 +29,9 @@ from wallaroo.verify.processes import Kind, await_end, find, kill, table
 from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
 
-TARGET_S_MAX = 120.0  # for a process of the kind to be killed to be there
-END_S_MAX = 60.0  # for all processes of a run to be gone before its files are damaged
+TARGET_S_MAX = 600.0  # for a process of the kind to be killed to be there
+END_S_MAX = 60.0  # in which a deed ends the run
+GONE_S_MAX = 180.0  # for processes to be gone that end with another one
 POLL_S = 0.02
 CLOCK_STEP_S = 7200.0
 FAILED_S_MAX = 40.0  # from a disk fault to the end of the run that it explains
@@ -88,18 +90,15 @@ class Nemesis:
         pid = self._target(planned)
         if planned.kind in CAUSES and planned.deed is not Deed.HOLD:
             self.scene.expect_end(END_S_MAX)
-        # without their daemon, workers would live on where nothing finds them: they die with it
-        is_all = planned.kind is Kind.DAEMON and planned.deed is Deed.KILL
-        others = find(self.run.pid)[Kind.WORKER] if is_all else []
+        is_daemon = planned.kind is Kind.DAEMON and planned.deed is Deed.KILL
+        workers = _children(pid) if is_daemon else []
         if not kill(pid, SIGNALS[planned.deed]):
             return False
         self.result.note(planned.kind, planned.deed)
         self.say(f"{planned.deed.value} {number}: {planned.kind.value} {pid}")
-        for other in filter(kill, others):
-            self.result.note(Kind.WORKER, planned.deed)
-            self.say(f"{planned.deed.value} {number}: {Kind.WORKER.value} {other}")
         if planned.deed is Deed.KILL:
             await_end(pid)  # else the next one might strike a dead process
+            _await_gone(workers, "daemon")  # where nothing finds them: they end with their daemon
         if planned.deed is Deed.HOLD:
             try:
                 self.scene.pause(planned.held_s)
@@ -170,12 +169,12 @@ class Nemesis:
 
     def _flip_bit(self, number: int) -> bool:
         """End the run, flip a bit, let it be started again."""
-        processes = list(table(self.run.pid))
-        self.scene.expect_end(END_S_MAX + END_S_MAX)
+        processes = _family(self.run.pid)
+        self.scene.expect_end(GONE_S_MAX + GONE_S_MAX)
         kill(self.run.pid, self._chance.choice((signal.SIGKILL, signal.SIGTERM)))
-        if self.run.wait_for_end(END_S_MAX) is None:
-            raise PeerError(f"The run did not end within {END_S_MAX:.0f} s: {self.run.tail()}")
-        _await_gone(processes)
+        if self.run.wait_for_end(GONE_S_MAX) is None:
+            raise PeerError(f"The run did not end within {GONE_S_MAX:.0f} s: {self.run.tail()}")
+        _await_gone(processes, "run")
         flipped = flip(self.folder / "checkpoint", self._chance, self._flipped)
         if flipped is None:
             return False
@@ -205,13 +204,32 @@ def _names(said: str, file: Path) -> bool:
     return str(file) in said or f"{file.parent.name}/{file.name}" in said
 
 
-def _await_gone(processes: list[int]) -> None:
-    gone: list[psutil.Process] = []
-    for pid in processes:
-        try:
-            gone.append(psutil.Process(pid))
-        except psutil.NoSuchProcess:
-            continue
-    _, alive = psutil.wait_procs(gone, timeout=END_S_MAX)
-    if alive:
-        raise PeerError(f"These outlived their run: {', '.join(map(str, alive))}")
+def _family(pid: int) -> list[psutil.Process]:
+    found = []
+    for each in table(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(each))
+    return found
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    try:
+        return list(psutil.Process(pid).children())
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _await_gone(processes: list[psutil.Process], whose: str) -> None:
+    until = time.monotonic() + GONE_S_MAX
+    while alive := [one for one in processes if _is_there(one)]:
+        if time.monotonic() > until:
+            raise PeerError(f"These outlived their {whose}: {', '.join(map(str, alive))}")
+        time.sleep(POLL_S)
+
+
+def _is_there(process: psutil.Process) -> bool:
+    """Whether it is more than an entry of the process table."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import psutil
 
-# what forks Python workers: on this machine our own
-OUR_DAEMON = "wallaroo.spark.worker_daemon"
-DAEMONS = frozenset(["pyspark.daemon", OUR_DAEMON])
+from wallaroo.processes.orphans import DAEMONS, OUR_DAEMON
+
 END_S_MAX = 10.0
 POLL_S = 0.002
 PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"

@@ -33,6 +33,7 @@ from wallaroo.status_api.client import ask
 from wallaroo.status_api.discovery import run_of
 from wallaroo.status_api.queries import STATUS_PATH
 from wallaroo.verify.harness import PROGRESS_S_MAX, Verification
+from wallaroo.verify.nemesis import END_S_MAX
 from wallaroo.verify.processes import Kind, kill
 
 SIZES = {"grow1": 1, "grow2": 2, "shrink1": -1, "shrink2": -2}
@@ -118,7 +119,7 @@ class ScalingVerification(Verification):
             self.cluster.restart_master()
             self._mark = self._position()
         elif change == "driver":
-            self.expect_end(PROGRESS_S_MAX)
+            self.expect_end(END_S_MAX)
             kill(self._run.pid)
             self._count(Kind.DRIVER)
         else:

@@ -17,7 +17,7 @@ from pathlib import Path
 from wallaroo.errors import PeerError
 from wallaroo.processes.environment import python_environment
 
-STOP_S_MAX = 60.0
+STOP_S_MAX = 180.0
 FRUITLESS_MAX = 8  # starts in a row without a batch committed
 LOG_LINES = 25  # of the run's log, in an error
 
@@ -91,7 +91,7 @@ class Supervised:
 
     def stop(self) -> int:
         """Ask the run to stop at a batch boundary; return its exit code.  Kills it where it does
-        not stop within a minute.
+        not stop within minutes.
         """
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)

@@ -1,0 +1,77 @@
+"""A worker ends with the daemon that forked it.
+
+Where it runs: Spark's daemon on this machine, and workers.
+
+Spark ends a worker through its daemon only.  One whose daemon was killed would stay: where a user's
+function keeps it, at a task that was given to another worker meanwhile, or idle.
+
+The kernel ends it (Linux only; elsewhere workers are as Spark has them).  On this machine that is
+arranged right after the fork; a cluster's daemons are Spark's own, and their workers arrange it
+when they get the first task of an application.  A worker without a daemon is left alone: it is a
+child of a JVM's thread, whose end would look like a death.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+# modules that fork workers: on this machine our own, on clusters Spark's
+OUR_DAEMON = "wallaroo.spark.worker_daemon"
+DAEMONS = frozenset(["pyspark.daemon", OUR_DAEMON])
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+def end_forks_with_this_process() -> None:
+    """Have the kernel kill what this process forks when this process dies; what those fork in turn
+    is theirs.
+    """
+    if sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None)  # nothing is loaded after the fork
+    parent = os.getpid()
+    is_parent = True
+
+    def begin() -> None:
+        nonlocal is_parent
+        if is_parent:
+            is_parent = False
+            _end_with(parent, library)
+
+    os.register_at_fork(after_in_child=begin)
+
+
+def end_with_daemon(daemons: frozenset[str] = DAEMONS) -> None:
+    """Have the kernel kill this process when its parent dies, if it is a worker that one of
+    ``daemons`` forked.  One whose daemon is dead already ends at once.
+    """
+    program = getattr(sys.modules["__main__"], "__spec__", None)
+    if sys.platform != "linux" or program is None or program.name not in daemons:
+        return
+    parent = os.getppid()
+    if _is_one_of(daemons, parent):
+        _end_with(parent, ctypes.CDLL(None))
+    else:
+        _end()
+
+
+def _end_with(parent: int, library: ctypes.CDLL) -> None:
+    library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # where it is forbidden: as Spark made it
+    if os.getppid() != parent:  # it died meanwhile
+        _end()
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_one_of(modules: frozenset[str], pid: int) -> bool:
+    """Whether a process runs one of the modules; what cannot be seen does."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return True
+    return not modules.isdisjoint(command.split("\0"))
