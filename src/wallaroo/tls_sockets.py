@@ -14,6 +14,8 @@ from typing import Any
 from wallaroo.errors import PeerError
 from wallaroo.tls import TLS
 
+RECORD_BYTES_MAX = 1 << 14  # of plaintext in a TLS record (RFC 8446, 5.1)
+
 
 def server_context(tls: TLS) -> ssl.SSLContext:
     """Return the context of a listening side.  Raises PeerError that names the file that cannot be
@@ -69,15 +71,19 @@ class TlsSocket:
     """A server's end of a TLS connection over a non-blocking socket.
 
     What would block raises BlockingIOError, as a plain socket does; the handshake happens within
-    the first calls.  A call that takes bytes takes all that are there: what TLS has decrypted
-    already never waits for the selector, which could not see it.
+    the first calls.
+
+    The invariant: after ``recv_into`` with room for a TLS record nothing is left that a selector
+    could not see.  A record is decrypted as a whole, so none is begun without room for it; and
+    that the other side has ended, which may come with its last bytes, is in ``has_ended``.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext):
         self._socket = context.wrap_socket(
             sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
         )
-        self._is_greeted = False
+        self._is_handshake_done = False
+        self.has_ended = False  # the other side, in an orderly way
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -93,16 +99,22 @@ class TlsSocket:
         return bytes(buffer[: self.recv_into(memoryview(buffer))])
 
     def recv_into(self, view: memoryview) -> int:
-        """Fill ``view`` with what has come; return how much, 0 where the other side has ended."""
-        self._greet()
+        """Take what has come and has room in ``view``; return how much, 0 where the other side has
+        ended.
+        """
+        self._handshake()
         at = 0
         while at < len(view):
+            is_short = at and len(view) - at < RECORD_BYTES_MAX
+            if is_short and not self._socket.pending():
+                return at
             try:
                 count = self._socket.recv_into(view[at:])
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
             except ssl.SSLZeroReturnError:
-                count = 0
+                self._end()
+                return at
             except ssl.SSLEOFError as error:  # cut off: what TLS has not confirmed may be missing
                 if at:
                     return at
@@ -110,23 +122,15 @@ class TlsSocket:
             except ssl.SSLError as error:
                 raise failed(error) from error
             if not count:
-                if at:
-                    self._show_end()
+                self._end()
                 return at
             at += count
         if not at:
             raise BlockingIOError
         return at
 
-    def _show_end(self) -> None:
-        """Let the selector see that the other side has ended: it may wait for this side's end, and
-        send nothing more that would be seen.
-        """
-        with contextlib.suppress(OSError):  # gone already
-            socket.socket.shutdown(self._socket, socket.SHUT_RD)  # TLS itself goes on
-
     def send(self, content: bytes | memoryview) -> int:
-        self._greet()
+        self._handshake()
         try:
             return self._socket.send(content)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -134,8 +138,14 @@ class TlsSocket:
         except ssl.SSLError as error:
             raise failed(error) from error
 
-    def _greet(self) -> None:
-        if self._is_greeted:
+    def _end(self) -> None:
+        """Answer the other side's end, for which it may wait."""
+        self.has_ended = True
+        with contextlib.suppress(OSError):
+            self._socket.unwrap()
+
+    def _handshake(self) -> None:
+        if self._is_handshake_done:
             return
         try:
             self._socket.do_handshake()
@@ -143,7 +153,7 @@ class TlsSocket:
             raise BlockingIOError from None
         except ssl.SSLError as error:
             raise failed(error) from error
-        self._is_greeted = True
+        self._is_handshake_done = True
 
 
 Socket = socket.socket | TlsSocket

@@ -99,10 +99,10 @@ class MicroBatchHost:
     def tasks_max(self) -> int:
         return self._working.cluster.tasks_max()
 
-    def tasks(self, wanted: int) -> int:
-        return self._working.cluster.tasks(wanted)
+    def tasks(self, requested: int) -> int:
+        return self._working.cluster.tasks(requested)
 
-    def readers(self, wanted: int) -> int:
+    def readers(self, requested: int) -> int:
         return self.tasks_max
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:

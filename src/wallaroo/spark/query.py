@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from wallaroo.durable.refusals import refusal_of
+from wallaroo.durable.disk_errors import disk_error_of
 from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.host import Site
@@ -229,7 +229,7 @@ def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> W
     if isinstance(failure, Py4JNetworkError | ConnectionError):
         return PeerError(JVM_GONE)
     if failure is not None and not isinstance(failure, Py4JError):
-        return refusal_of(failure) or InternalError(
+        return disk_error_of(failure) or InternalError(
             "a batch failed in a way that this program does not expect: "
             f"{type(failure).__name__}: {failure}"
         )

@@ -62,7 +62,7 @@ def test_a_run_that_was_asked_to_stop_is_stopped(tmp_path: Path, gate: threading
     assert (run.exception, run.status().state) == (None, "stopped")
 
 
-def test_a_stop_in_the_midst_of_the_start_ends_it_and_is_no_failure(tmp_path: Path) -> None:
+def test_a_stop_during_the_start_ends_it_and_is_no_failure(tmp_path: Path) -> None:
     run = new_run(tmp_path, Waiting())
     run.begin()
     until(lambda: run.status().doing == "starting Spark")

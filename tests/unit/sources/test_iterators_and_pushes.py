@@ -81,7 +81,7 @@ def test_an_iterator_goes_on_after_what_was_stored(open_events: Any) -> None:
     assert len(rest) < len(whole)
 
 
-def test_who_pushes_waits_while_the_inbox_is_full_and_hears_when_events_are_stored(
+def test_who_pushes_waits_while_the_inbox_is_full_and_learns_when_events_are_stored(
     eventually: Eventually,
 ) -> None:
     pushed: list[int] = []

@@ -24,7 +24,7 @@ from wallaroo.sinks.interface import WriteContext
 from wallaroo.sinks.staging import StagedToken, StagedWriter
 from wallaroo.sinks.tcp.committer import OutboxCommitter
 from wallaroo.sinks.tcp.egress.pipe import EgressConfig
-from wallaroo.sinks.tcp.process import Patience
+from wallaroo.sinks.tcp.process import EgressTimeouts
 
 SECONDS = 180.0
 ROOT = Path(__file__).parents[4]
@@ -101,7 +101,7 @@ def committing(
     last: int = NO_BATCH,
     tokens: Sequence[StagedToken | None] = (),
     retained: Sequence[Sequence[StagedToken | None]] = (),
-    patience: Patience | None = None,
+    patience: EgressTimeouts | None = None,
 ) -> Iterator[OutboxCommitter]:
     """A committer that has recovered from a checkpoint whose last commit is ``last``: with
     ``tokens``, or with those of all commits that it retains.
