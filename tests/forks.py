@@ -83,25 +83,32 @@ def forks_of(module: str, at_once: int = 1) -> Iterator[Forks]:
 
 
 def serve(module: Any) -> None:
-    """Run a fork for each order."""
+    """Run a fork for each order; what one of them imported late is there for the next ones."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     for line in sys.stdin:
         arguments, environment = json.loads(line)
-        reading, writing = os.pipe()
+        (reading, writing), (hearing, telling) = os.pipe(), os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
-            _live(module, arguments, environment, writing)
+            os.close(hearing)
+            _live(module, arguments, environment, writing, telling)
         os.close(writing)
-        with os.fdopen(reading, "rb") as output:
+        os.close(telling)
+        with os.fdopen(reading, "rb") as output, os.fdopen(hearing, "rb") as late:
             written = output.read()  # to the end of all that have it open
+            for name in late.read().decode().split():
+                importlib.import_module(name)
         _, status = os.waitpid(pid, 0)
         answers.write(json.dumps([os.waitstatus_to_exitcode(status), written.decode()]) + "\n")
 
 
-def _live(module: Any, arguments: list[str], environment: dict[str, str], stdout: int) -> None:
+def _live(
+    module: Any, arguments: list[str], environment: dict[str, str], stdout: int, late: int
+) -> None:
     """Be the fork: from here to its end."""
     code = 1
+    known = set(sys.modules)
     try:
         signal.alarm(RUN_S_MAX)
         with open(os.devnull, "rb") as nothing:
@@ -111,6 +118,8 @@ def _live(module: Any, arguments: list[str], environment: dict[str, str], stdout
         os.environ.update(environment)
         _choose_faults()
         module.main(*arguments)
+        ours = [name for name in sys.modules if name not in known and name.startswith("wallaroo.")]
+        os.write(late, " ".join(ours).encode())
         code = 0
     finally:
         if code:

@@ -1,5 +1,5 @@
 """``wallaroo state`` beside a running application: what it shows is the state after one batch, in
-full, while batches go on.
+full, while batches go on.  Batches are run without Spark, which knows nothing of checkpoints.
 """
 
 from __future__ import annotations
@@ -19,23 +19,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-import pytest
-
 from wallaroo.cli.receive.receiver import Receiver
 from wallaroo.framing import Framing, framer
 from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.state.storage import LocalStorage
 
-pytestmark = [pytest.mark.spark, pytest.mark.java]
-
 SOURCES = str(Path(__file__).resolve().parents[2] / "src")
 RETAIN = 24
 BATCHES = 70  # every key group has had its snapshot by then, so deltas are being deleted
-ROUNDS = 4  # of looking, spread over these batches
-LINES_PER_SEND, SEND_EVERY_S = 100, 0.05
-LIMIT_S = 180.0  # a busy machine must not reach it
+ROUNDS = 3  # of looking, spread over these batches
+LINES_PER_SEND, SEND_EVERY_S = 20, 0.05
+LIMIT_S = 400.0  # a busy machine must not reach it
 
 Counts = Counter[str]
+Command = Callable[..., tuple[int, str, str]]
 
 
 @dataclass
@@ -49,10 +46,16 @@ class Sender:
 
     def __post_init__(self) -> None:
         self._is_stopping = threading.Event()
+        self._may_send = threading.Event()
+        self._may_send.set()
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    def hold(self, is_held: bool) -> None:
+        """Send nothing, or go on."""
+        (self._may_send.clear if is_held else self._may_send.set)()
 
     def stop(self) -> None:
         self._is_stopping.set()
@@ -62,12 +65,19 @@ class Sender:
         chance, frame = Random(11), framer(Framing(4, ">I", 1 << 20))
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             while not self._is_stopping.wait(SEND_EVERY_S):
+                if not self._may_send.is_set():
+                    continue
                 made = [
                     [_word(chance) for _ in range(chance.randrange(1, 4))]
                     for _ in range(LINES_PER_SEND)
                 ]
                 self.lines += made  # before they can be in any commit
                 connection.sendall(b"".join(frame(" ".join(words).encode()) for words in made))
+
+    @property
+    def words(self) -> int:
+        """How many words were sent."""
+        return sum(map(len, list(self.lines)))
 
     def after(self, words: int) -> Counts:
         """The counts when so many words had been seen; there must be a line that ends there."""
@@ -103,22 +113,9 @@ def exported(text: str) -> Counts:
 
 @contextmanager
 def running(folder: Path, port: int, out_port: int) -> Iterator[subprocess.Popen[bytes]]:
-    command = [
-        sys.executable,
-        "-m",
-        "wallaroo",
-        "run",
-        "--no-live",
-        "--checkpoint",
-        str(folder / "state"),
-    ]
-    command += [
-        "--master",
-        "local[2]",
-        "--retain-commits",
-        str(RETAIN),
-        "wallaroo.verify.applications.word_count",
-    ]
+    command = [sys.executable, "-m", "wallaroo.cli.run.in_process", "--no-live"]
+    command += ["--checkpoint", str(folder / "state"), "--retain-commits", str(RETAIN)]
+    command += ["wallaroo.verify.applications.word_count"]
     command += ["--in", f"Lines@127.0.0.1:{port}", "--out", f"127.0.0.1:{out_port}"]
     with (folder / "log").open("wb") as log:
         environment = {**os.environ, "PYTHONPATH": SOURCES}
@@ -136,29 +133,23 @@ def running(folder: Path, port: int, out_port: int) -> Iterator[subprocess.Popen
             process.wait(LIMIT_S)
 
 
-def look(folder: Path, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``wallaroo state``, in a process of its own."""
-    command = [
-        sys.executable,
-        "-m",
-        "wallaroo",
-        "state",
-        verb,
-        "--checkpoint",
-        str(folder / "state"),
-        *arguments,
-    ]
-    environment = {**os.environ, "PYTHONPATH": SOURCES}
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_S
-    )
+class Looks:
+    """``wallaroo state`` on the checkpoint of the run, from another process than the run's."""
 
+    def __init__(self, wallaroo: Command, folder: Path):
+        self._wallaroo = wallaroo
+        self._folder = folder
 
-def state(folder: Path, verb: str, *arguments: str) -> str:
-    """What ``wallaroo state`` prints."""
-    done = look(folder, verb, *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    def __call__(self, verb: str, *arguments: object) -> str:
+        """What it prints."""
+        checkpoint = ("--checkpoint", self._folder / "state")
+        code, out, err = self._wallaroo("state", verb, *checkpoint, *arguments)
+        assert code == 0, err
+        return out
+
+    def counts(self, *arguments: object) -> Counts:
+        """All words' counts."""
+        return exported(self("export", "--json", *arguments))
 
 
 def newest(folder: Path) -> int:
@@ -175,18 +166,24 @@ def changes_of(text: str) -> dict[str, tuple[int, int]]:
     return found
 
 
+def received(receiver: Receiver) -> int:
+    """How many lines came so far, each with one word."""
+    return sum(payload.count(b"\n") for payload in list(receiver.payloads))
+
+
 def lines_of(receiver: Receiver) -> list[bytes]:
     """The whole lines that came so far."""
     return b"".join(list(receiver.payloads)).split(b"\n")[:-1]
 
 
 def test_state_is_read_at_batch_boundaries_while_the_application_runs(
-    tmp_path: Path, eventually: Callable[..., None]
+    tmp_path: Path, wallaroo: Command, eventually: Callable[..., None]
 ) -> None:
     """list, export, get and diff agree with the input up to that boundary, and are never behind
     what has come out.
     """
-    port, diffs = free_ports(1)[0], 0
+    (port,) = free_ports(1)
+    looks = Looks(wallaroo, tmp_path)
     with (
         Receiver(is_resuming=True) as receiver,
         running(tmp_path, port, receiver.address[1]) as run,
@@ -201,27 +198,24 @@ def test_state_is_read_at_batch_boundaries_while_the_application_runs(
             eventually(lambda due=due: newest(tmp_path) >= due, "batches are committed", LIMIT_S)
             came = counts_of(lines_of(receiver))
 
-            listed = int(re.findall(r"^commit (\d+)", state(tmp_path, "list"))[0])
-            found = exported(state(tmp_path, "export", "--json"))
+            listed = int(re.findall(r"^commit (\d+)", looks("list"))[0])
+            found = looks.counts()
 
             assert listed >= due
             assert found == sender.after(found.total())
             assert all(found[word] >= count for word, count in came.items()), (
                 "the state is behind the output"
             )
-            _check_get(tmp_path, sender, found)
-            diffs += _check_diff(tmp_path, listed)
-        assert diffs, "no diff was quick enough to find both of its commits"
+            _check_get(looks, sender, found)
+        sender.hold(True)
+        eventually(lambda: received(receiver) >= sender.words, "what was sent comes out", LIMIT_S)
+        _check_diff(looks, newest(tmp_path))
+        sender.hold(False)
         sender.stop()
-        total = sum(map(len, sender.lines))
-        eventually(lambda: len(lines_of(receiver)) >= total, "everything sent comes out", LIMIT_S)
+        eventually(lambda: received(receiver) >= sender.words, "all comes out", LIMIT_S)
         run.send_signal(signal.SIGTERM)
         assert run.wait(LIMIT_S) == 0
-    assert (
-        exported(state(tmp_path, "export", "--json"))
-        == counts_of(lines_of(receiver))
-        == sender.after(total)
-    )
+    assert looks.counts() == counts_of(lines_of(receiver)) == sender.after(sender.words)
 
 
 def _listens(port: int) -> bool:
@@ -229,26 +223,20 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _check_get(folder: Path, sender: Sender, before: Counts) -> None:
+def _check_get(looks: Looks, sender: Sender, before: Counts) -> None:
     """One key's state: no older than the export before it, no newer than what was sent."""
     word = before.most_common(1)[0][0]
-    (count,) = map(int, re.findall(r"^ +count +(\d+)$", state(folder, "get", word), re.MULTILINE))
+    (count,) = map(int, re.findall(r"^ +count +(\d+)$", looks("get", word), re.MULTILINE))
     assert before[word] <= count <= sum(line.count(word) for line in list(sender.lines))
 
 
-def _check_diff(folder: Path, start: int) -> bool:
-    """What changed between two commits is what their exports differ in; False where one of them has
-    gone meanwhile.
+def _check_diff(looks: Looks, end: int) -> None:
+    """What changed between two commits is what their exports differ in.  No batch is under way:
+    the older one would soon be forgotten.
     """
-    end = newest(folder)
-    looks = [look(folder, "diff", "--from", str(start), "--to", str(end))]
-    looks += [look(folder, "export", "--json", "--commit", str(at)) for at in (start, end)]
-    if any("no longer retained" in done.stderr for done in looks):
-        return False
-    shown, old, new = (
-        changes_of(looks[0].stdout),
-        exported(looks[1].stdout),
-        exported(looks[2].stdout),
-    )
+    start = end - RETAIN // 2
+    shown = changes_of(looks("diff", "--from", start, "--to", end))
+    old = looks.counts("--commit", start)
+    new = looks.counts("--commit", end)
     assert shown == {word: (old[word], new[word]) for word in new if new[word] != old[word]}
-    return True
+    assert shown
