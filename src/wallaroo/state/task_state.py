@@ -13,7 +13,8 @@ from typing import Protocol, cast
 
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
-from wallaroo.engine.ordered_entries import Change, EntryReader, StepStore, namespace
+from wallaroo.engine.ordered_entries import Change, EntryReader, namespace
+from wallaroo.engine.step_store import StepStore
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.delta import Entry, Origin, encode
 from wallaroo.state.history import Past
