@@ -46,7 +46,7 @@ from wallaroo.state.entry_codec import (
     stored_key,
     value_if_whole,
 )
-from wallaroo.state.environments import drop, fill_up, open_environment, prepare_view
+from wallaroo.state.environments import drop, fill_up, open_environment, prepare_view, shrink
 from wallaroo.state.history import Past
 
 # LMDB environments per view: one writer at a time each, so tasks of one host seldom wait for one
@@ -136,6 +136,8 @@ class View:
             read.abort()
             done += apply_commits(opened.environment, stale, history, mark)
             fill_up(self._path(shard), opened.environment)
+            if shrink(self._path(shard), opened.environment):
+                opened = open_environment(self._path(shard))
 
     def _with_repair(self, shard: int, action: Callable[[], Found]) -> Found:
         """Return what ``action`` returns; where the shard is found damaged, build it again
