@@ -36,7 +36,7 @@ MAP_BYTES_MAX = 1 << 36  # virtual address space per shard, not memory and not d
 DATA = "data.mdb"
 HEADER_PAGES = 2
 # a file is replaced that has more pages than so many, and more than so many times those in use: a
-# batch that changes all of them writes them anew before the old ones are free
+# batch that changes all of them writes new ones before the old ones are free
 PAGES_MIN = 64
 FREE_TIMES_MAX = 4
 CRASHES = "crashes"
