@@ -36,23 +36,25 @@ class Timed(Case):
 class Timers(Timed):
     """Events of keys, some often, some seldom.
 
-    An independent loop over the input says for how many events each key was not silent: a span
-    ends before the first event of the key at which the newest event of all, less the delay, is so
-    far behind the newest one of the key.
+    An independent loop over the input counts by key and second, and finds the spans in which a key
+    was used.  A second comes once, in order per key, when the watermark has passed it, unless the
+    last event in it called it off.  A span ends before the first event of its key at which the
+    newest event of all, less the delay, is so far behind its end; where a sender connected again,
+    the watermark of its first events may be lower, and spans be one.
     """
 
     module: ClassVar[str] = "wallaroo.verify.applications.timers"
     sources: ClassVar[tuple[str, ...]] = ("Events",)
-    SPANS_MS: ClassVar[dict[str, int]] = {"silent": timers.GAP_MS, "gone": timers.KEPT_MS}
-    _LINE = re.compile(rb"(\d+):(\w+) (\d+) (\d+)")
+    CALLED_OFF = 0.1  # share of events
+    _LINE = re.compile(rb"(\d+):(due|gone) (\d+) (\d+)")
 
     def __init__(self, seed: int):
         super().__init__(seed)
         self._made = 0
         self._newest_ms = 0
-        # (key, kind) -> newest event and number of events: what has ended, and what goes on
-        self._ended: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
-        self._going: dict[tuple[int, str], tuple[int, int]] = {}
+        self._counts: dict[tuple[int, int], int] = {}  # (key, begin of the second in ms)
+        # key -> spans: newest event, and events so far; the last one may go on
+        self._spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
 
     def payloads(self, source: str, count: int) -> list[bytes]:
         chance = self._chances[source]
@@ -61,45 +63,81 @@ class Timers(Timed):
             key = int(KEYS * chance.random() ** 2)
             self._made += 1
             at_ms = BEGIN_MS + self._made * STEP_MS - chance.randrange(timers.DELAY_MS)
-            for kind, span_ms in self.SPANS_MS.items():
-                newest_ms, events = self._going.get((key, kind), (at_ms, 0))
-                if events and self._has_passed(newest_ms + span_ms):
-                    self._ended[key, kind].append((newest_ms, events))
-                    newest_ms, events = at_ms, 0
-                self._going[key, kind] = max(newest_ms, at_ms), events + 1
+            is_called_off = chance.random() < self.CALLED_OFF
+            self._count(key, at_ms, is_called_off)
+            self._use(key, at_ms)
             self._newest_ms = max(self._newest_ms, at_ms)
-            made.append(timers.EVENT.pack(key, at_ms))
+            made.append(timers.EVENT.pack(key, at_ms, is_called_off))
         return made
+
+    def _count(self, key: int, at_ms: int, is_called_off: bool) -> None:
+        place = key, at_ms - at_ms % timers.SECOND_MS
+        if is_called_off:
+            self._counts.pop(place, None)
+        else:
+            self._counts[place] = self._counts.get(place, 0) + 1
+
+    def _use(self, key: int, at_ms: int) -> None:
+        spans = self._spans[key]
+        newest_ms, events = spans[-1] if spans else (0, 0)
+        if spans and not self._has_passed(newest_ms + timers.KEPT_MS):
+            spans[-1] = max(newest_ms, at_ms), events + 1
+        else:
+            spans.append((at_ms, events + 1))
 
     def _has_passed(self, at_ms: int) -> bool:
         return at_ms <= self._newest_ms - timers.DELAY_MS
 
     def judge(self, lines: Iterable[bytes], faults: Faults) -> int:
-        expected = {place: list(ended) for place, ended in self._ended.items()}
-        for place, (newest_ms, events) in self._going.items():
-            if self._has_passed(newest_ms + self.SPANS_MS[place[1]]):
-                expected.setdefault(place, []).append((newest_ms, events))
-        seen: dict[tuple[int, str], set[tuple[int, int]]] = defaultdict(set)
-        newest: dict[tuple[int, str], int] = {}
+        seconds: dict[tuple[int, int], int] = {}
+        gone: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        newest: dict[tuple[bytes, int], int] = {}
         count = 0
         for line in lines:
             count += 1
             found = self._LINE.fullmatch(line)
-            place = (int(found[1]), found[2].decode()) if found else (-1, "")
-            span = (int(found[3]), int(found[4])) if found else (0, 0)
-            if span in seen[place]:
-                faults.note("duplicated", repr(line))
-            elif span not in expected.get(place, ()):
+            if found is None:
                 faults.note("wrong", repr(line))
-            elif newest.get(place, 0) > span[0]:
+                continue
+            key, at_ms, events = (int(found[part]) for part in (1, 3, 4))
+            before_ms = newest.get((found[2], key), 0)
+            is_due = found[2] == b"due"
+            if (key, at_ms) in seconds if is_due else (at_ms, events) in gone[key]:
+                faults.note("duplicated", repr(line))
+            elif at_ms < before_ms:
                 faults.note("out_of_order", repr(line))
-            seen[place].add(span)
-            newest[place] = max(newest.get(place, 0), span[0])
-        for place, spans in expected.items():
-            for span in spans:
-                if span not in seen[place]:
-                    faults.note("lost", f"{place}: {span}")
+            newest[found[2], key] = max(before_ms, at_ms)
+            if is_due:
+                seconds[key, at_ms] = events
+            elif (at_ms, events) not in gone[key]:
+                gone[key].append((at_ms, events))
+        self._judge_seconds(seconds, faults)
+        for key in self._spans.keys() | gone.keys():
+            self._judge_spans(key, sorted(gone[key]), faults)
         return count
+
+    def _judge_seconds(self, seconds: dict[tuple[int, int], int], faults: Faults) -> None:
+        due = {
+            place: events
+            for place, events in self._counts.items()
+            if self._has_passed(place[1] + timers.SECOND_MS)
+        }
+        for place in due.keys() | seconds.keys():
+            if place not in seconds:
+                faults.note("lost", f"(key, second) {place}")
+            elif seconds[place] != due.get(place):
+                faults.note("wrong", f"(key, second) {place}: {seconds[place]}")
+
+    def _judge_spans(self, key: int, gone: list[tuple[int, int]], faults: Faults) -> None:
+        spans = dict(self._spans.get(key, ()))  # newest event -> events until then
+        before = 0
+        for newest_ms, events in gone:
+            if spans.get(newest_ms) != before + events:
+                faults.note("wrong", f"key {key}: {events} events until {newest_ms}")
+            before = spans.get(newest_ms, before)
+        last_ms, total = self._spans[key][-1] if spans else (0, 0)
+        if before < total and self._has_passed(last_ms + timers.KEPT_MS):
+            faults.note("lost", f"key {key}: {total - before} events until {last_ms}")
 
 
 class Joined(Timed):

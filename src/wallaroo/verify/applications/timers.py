@@ -1,5 +1,5 @@
-"""The silence detector: a timer per key that each event moves, and a count that expires; events are
-out of order by at most ``DELAY_MS``.
+"""Counts by key and second of event time, given out by a timer for each, and a count that expires;
+events are out of order by at most ``DELAY_MS``.
 
 Where it runs: driver (building it) and workers.
 """
@@ -11,16 +11,23 @@ import struct
 
 import wallaroo
 
-EVENT = struct.Struct(">IQ")  # key, milliseconds
-GAP_MS = 1500  # without an event: a key is silent
-KEPT_MS = 2000  # without an event: its count expires
+EVENT = struct.Struct(">IQ?")  # key, milliseconds, whether the second's count is called off
+SECOND_MS = 1000
+KEPT_MS = 2000  # without an event: a count expires
 DELAY_MS = 400
 
-Event = tuple[int, int]
+Event = tuple[int, int, bool]
+
+
+class Seconds:
+    """A key's state: events by second."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
 
 
 class Seen:
-    """A key's state: events since it was silent, or since its count expired."""
+    """A key's state: events since its count expired."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -34,7 +41,7 @@ def time_of(event: Event) -> int:
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")
 def decode(payload: bytes) -> Event:
-    """Read a key and a time."""
+    """Read a key, a time, and whether a count is called off."""
     return EVENT.unpack(payload)
 
 
@@ -50,19 +57,26 @@ def encode(line: str) -> bytes:
     return f"{line}\n".encode()
 
 
-@wallaroo.state_computation(name="Silence", state=Seen)
-def silence(event: Event, seen: Seen, context: wallaroo.Context) -> None:
-    """Move the key's timer behind its newest event."""
-    seen.count += 1
-    seen.newest_ms = max(seen.newest_ms, event[1])
-    context.set_timer("silent", wallaroo.milliseconds(seen.newest_ms + GAP_MS))
+@wallaroo.state_computation(name="By second", state=Seconds)
+def by_second(event: Event, seconds: Seconds, context: wallaroo.Context) -> None:
+    """Count in the event's second, or forget what was counted in it."""
+    second = event[1] // SECOND_MS
+    name = str(second)
+    if event[2]:
+        seconds.counts.pop(name, None)
+        context.cancel_timer(name)
+    else:
+        seconds.counts[name] = seconds.counts.get(name, 0) + 1
+        context.set_timer(name, wallaroo.seconds(second + 1))
 
 
-@silence.on_timer
-def is_silent(seen: Seen, context: wallaroo.Context, name: str) -> str:
-    """Say how many events came, and begin again."""
-    context.drop_state()
-    return f"{context.key!r}:silent {seen.newest_ms} {seen.count}"
+@by_second.on_timer
+def is_over(seconds: Seconds, context: wallaroo.Context, name: str) -> str:
+    """Give a second's count out."""
+    count = seconds.counts.pop(name)
+    if not seconds.counts:
+        context.drop_state()
+    return f"{context.key!r}:due {int(name) * SECOND_MS} {count}"
 
 
 def is_gone(seen: Seen, context: wallaroo.Context) -> str:
@@ -84,7 +98,7 @@ def kept(event: Event, seen: Seen) -> None:
 
 
 def application_setup(args: list[str]) -> object:
-    """Build the application: events -> silences and expired counts per key -> lines of text."""
+    """Build the application: events -> counts by second, and expired ones, per key -> lines of text."""
     name, host, port = wallaroo.tcp_parse_input_addrs(args)[0]
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
     parser = argparse.ArgumentParser()
@@ -97,7 +111,7 @@ def application_setup(args: list[str]) -> object:
     )
     return wallaroo.build_application(
         "Verify Timers",
-        events.to(silence)
+        events.to(by_second)
         .merge(events.to(kept))
         .to_sink(wallaroo.TCPSinkConfig(out_host, out_port, encode, resume=is_resuming)),
     )
