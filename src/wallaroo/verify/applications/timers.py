@@ -98,7 +98,7 @@ def kept(event: Event, seen: Seen) -> None:
 
 
 def application_setup(args: list[str]) -> object:
-    """Build the application: events -> counts by second, and expired ones, per key -> lines of text."""
+    """Build the application: events -> counts by second, and expired ones, per key -> lines."""
     name, host, port = wallaroo.tcp_parse_input_addrs(args)[0]
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
     parser = argparse.ArgumentParser()
