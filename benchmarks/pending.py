@@ -40,7 +40,7 @@ KEYS = 1_000_000
 STAYING = 10_000
 MINUTE_S = 60.0
 BATCH = 150_000  # events: about a second
-SETTLED = 70  # batches in which every key group has had a snapshot, and old files were removed
+SETTLED = 100  # batches in which every key group has had a snapshot, and old files were removed
 IDLE_S = 30.0
 
 
@@ -143,7 +143,7 @@ def _expiry(report: Report, folder: Path, port: int, args: argparse.Namespace) -
         time.sleep(max(0.0, began + TTL_S - time.monotonic()))
         meanwhile = _rate(host, args.seconds)
         _rate(host, 8.0)  # the last keys
-        after = _rate(host, 15.0)
+        after = _rate(host, 12.0)
         for _ in range(SETTLED):
             host.step(1_000, "Staying")
     left = _bytes(root)

@@ -123,6 +123,7 @@ class Step:
     holds_ns: int = 0  # by how much the watermark passes a result's time before it leaves
     uses_time: ClassVar[bool] = False  # whether it needs the times of events
     acts_at_end: bool = False  # whether it has something to do when all input has ended
+    has_expiring_state: bool = False
     expires_by_event_time: bool = False  # if its state expires
     may_generate: ClassVar[bool] = False  # whether its function may be a generator
     kept_for: object = None  # on what its state depends besides its class: another is another state
@@ -364,6 +365,10 @@ class _Stateful(Step, Generic[S]):
     @property
     def acts_at_end(self) -> bool:  # type: ignore[override]  # depends on what is declared
         return self.timing.on_end is not None
+
+    @property
+    def has_expiring_state(self) -> bool:  # type: ignore[override]  # depends on what is declared
+        return self.timing.ttl_ns is not None
 
     @property
     def expires_by_event_time(self) -> bool:  # type: ignore[override]  # depends on what is declared

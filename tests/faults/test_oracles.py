@@ -4,6 +4,7 @@ which that can be spoilt.
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import subprocess
@@ -18,8 +19,10 @@ from wallaroo.testing.run import LocalApplication, LocalRun
 from wallaroo.verify.applications import (
     dead_letters,
     dice,
+    joined,
     market_spread,
     sequence,
+    timers,
     windows,
     word_count,
 )
@@ -35,6 +38,8 @@ MODULES = {
     "dead_letters": dead_letters,
     "dice": dice,
     "windows": windows,
+    "timers": timers,
+    "joined": joined,
 }
 STEPS = {
     "sequence": "slide window",
@@ -43,12 +48,13 @@ STEPS = {
     "dead_letters": dead_letters.STEPS[dead_letters.IN_STATE],
 }
 LANES = ("count in lane", "count at table")
-KEYED = [
-    name for name in CASES if name not in ("dice", "windows")
-]  # what a key must hold is known before the run
+TIMED = ("windows", "timers", "joined")  # their state is judged by what comes of it
+# what a key must hold is known before the run
+KEYED = [name for name in CASES if name not in ("dice", *TIMED)]
 EVENTS, PORTIONS = 2000, 20  # per source
 
 
+@functools.cache
 def undisturbed(name: str) -> tuple[Case, LocalRun]:
     """Make input, run the application on it in this process."""
     case = CASES[name](seed=7)
@@ -77,7 +83,7 @@ def test_an_undisturbed_run_has_no_fault(name: str) -> None:
     """Output and state agree with the oracle; there is enough of both to mean something."""
     case, run = undisturbed(name)
     faults = judged(case, lines(run))
-    steps = {"dice": LANES, "windows": ()}.get(name, (STEPS.get(name, ""),))
+    steps = {"dice": LANES, **dict.fromkeys(TIMED, ())}.get(name, (STEPS.get(name, ""),))
     case.judge_state([entry for step in steps for entry in run.state(step).items()], faults)
     assert faults.total == 0, faults.examples
     assert len(run.outputs) > EVENTS / 10
@@ -101,8 +107,9 @@ def replayed(outputs: list[bytes]) -> list[bytes]:
 
 def swapped(outputs: list[bytes]) -> list[bytes]:
     """Two neighbours of one key change places."""
-    key = outputs[0].split()[0]
-    one, other = [number for number, line in enumerate(outputs) if line.split()[0] == key][:2]
+    keys = [line.split()[0] for line in outputs]
+    key = next(key for key in keys if keys.count(key) > 1)
+    one, other = [number for number, found in enumerate(keys) if found == key][:2]
     changed = list(outputs)
     changed[one], changed[other] = outputs[other], outputs[one]
     return changed
@@ -125,7 +132,7 @@ SPOILT: list[tuple[str, Spoiler, str]] = [
     *(("sequence", spoil, kind) for spoil, kind in NUMBERED),
     *(("word_count", spoil, kind) for spoil, kind in NUMBERED),
     *(("dead_letters", spoil, kind) for spoil, kind in NUMBERED),
-    *(("windows", spoil, kind) for spoil, kind in NUMBERED),
+    *((name, spoil, kind) for name in TIMED for spoil, kind in NUMBERED),
     ("dice", last, "lost"),
     ("dice", doubled, "duplicated"),
     ("dice", replayed, "duplicated"),

@@ -64,14 +64,22 @@ class KeyedState:
         stored; None instead of the bytes where a stored state was dropped.
         """
         for key, state in self.live.items():
-            try:
-                raw = self._dumps(state)
-            except BaseException as error:
-                part = unpicklable_part(state, self._dumps)
-                why = f"; {part}. Keep only picklable values in the state" if part else ""
-                blame(self.step, f"state of key {shorten(key)}{why}", error)
+            raw = self.packed(key, state)
             if raw != self._stored.get(key):
                 yield key, raw
+        yield from self.removed()
+
+    def packed(self, key: Key, state: Any) -> bytes:
+        """Return the bytes of a state.  Raises UserCodeError where it cannot be packed."""
+        try:
+            return self._dumps(state)
+        except BaseException as error:
+            part = unpicklable_part(state, self._dumps)
+            why = f"; {part}. Keep only picklable values in the state" if part else ""
+            blame(self.step, f"state of key {shorten(key)}{why}", error)
+
+    def removed(self) -> Iterator[tuple[Key, None]]:
+        """Yield the keys of which a stored state was dropped."""
         for key in self._dropped:
             # a key that was not read may have had none: removing nothing costs less than reading
             if key not in self.live and self._stored.get(key, b"") is not None:

@@ -3,14 +3,6 @@ by itself, and what is due at which time.
 
 Where it runs: pure (in workers).
 
-A step that keeps entries (``Step.keeps_entries``) has a ``StepStore``:
-
-* ``entries``: values under (key, sub).  Only values that were touched in the batch are written, and
-  of those only the ones whose bytes differ.
-* ``due``: what is due in event time, and ``due_processing``: in processing time.  Both are found in
-  the order of time, by a range scan: nothing looks at all keys.
-* ``expiry``: when state expires, by the time that the step's state expires by.
-
 Invariant: reads show what was committed with the batch's own changes on top; nothing is written
 before the batch's end, when ``changes`` says what is different.
 """
@@ -65,6 +57,8 @@ def shown_key(name: str, stored: bytes, value: bytes) -> Key:
     if kind == ENTRIES:
         key, sub, _ = split_entry(stored, value)
         return f"{decode_key(key)!r}, {sub!r}"
+    if kind == EXPIRY:
+        return f"{decode_time(stored) / 1e9:.3f} s"
     time_ns, key, sub, _ = split_due(stored, value)
     return f"{time_ns / 1e9:.3f} s: {decode_key(key)!r}, {sub!r}"
 
@@ -319,26 +313,3 @@ class DueIndex:
 def _due_of(stored: bytes, value: bytes) -> Due:
     time_ns, key, sub, added = split_due(stored, value)
     return Due(time_ns, decode_key(key), sub, decode_time(added))
-
-
-class StepStore:
-    """The ordered entries of one step; see the module's head."""
-
-    def __init__(
-        self,
-        open_reader: Callable[[str], EntryReader],
-        groups: Groups,
-        dumps: Callable[[Any], bytes],
-        loads: Callable[[bytes], Any],
-    ):
-        self.entries = Entries(open_reader(ENTRIES), groups, dumps, loads)
-        self.due = DueIndex(open_reader(DUE), groups)
-        self.due_processing = DueIndex(open_reader(DUE_PROCESSING), groups)
-        self.expiry = DueIndex(open_reader(EXPIRY), groups)
-
-    def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
-        """Yield what is to be written, by kind of namespace."""
-        yield ENTRIES, self.entries.changes()
-        yield DUE, self.due.changes()
-        yield DUE_PROCESSING, self.due_processing.changes()
-        yield EXPIRY, self.expiry.changes()

@@ -35,8 +35,8 @@ from wallaroo.engine.operators.interface import (
 )
 from wallaroo.engine.operators.outputs import as_text
 from wallaroo.engine.operators.table import OPERATORS, build_operator
-from wallaroo.engine.ordered_entries import StepStore
 from wallaroo.engine.packing import packing_of
+from wallaroo.engine.step_store import StepStore
 from wallaroo.plan.model import (
     COLLECT_KEY,
     BranchEntry,

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from wallaroo.engine.keys import Key
 from wallaroo.engine.operators.interface import StageTime
-from wallaroo.engine.ordered_entries import StepStore
 from wallaroo.engine.ordered_keys import TIME_MAX
+from wallaroo.engine.step_store import StepStore
 
 _EVENT = "event"
 _PROCESSING = "processing"

@@ -226,15 +226,16 @@ class LatestMachine(_Machine):
         for state in self._states.values():
             for part in state:
                 part.clear()
-        for time, key, value in self._newest.values():
-            _, _, values_at, values = self._states[key]
-            values_at.append(time)
-            values.append(value)
-        for side, waiting in enumerate(self._waiting):
-            for time, key, event in waiting:
-                state = self._states[key]
-                state[2 * side].append(time)
-                state[2 * side + 1].append(event)
+        newest = sorted(self._newest.values(), key=_time)
+        for side, waiting in enumerate((self._waiting[LEFT], chain(newest, self._waiting[RIGHT]))):
+            of_keys: dict[Any, list[Row]] = {key: [] for key in self._states}
+            for row in waiting:
+                of_keys[row[1]].append(row)
+            for key, rows in of_keys.items():
+                if rows:
+                    times, _, events = zip(*rows, strict=True)
+                    self._states[key][2 * side].extend(times)
+                    self._states[key][2 * side + 1].extend(events)
         for key, (times, _, values_at, _) in self._states.items():
             if not times and not values_at:
                 self._live.discard(OPEN, key)
@@ -271,12 +272,15 @@ def walking(spec: JoinSpec, emit: Callable[[Row, Row], None]) -> Walk:
     def walk(lefts: list[Row], values: list[Row], newest: dict[Any, Row]) -> None:
         following = iter(values)
         upcoming = next(following)
+        upcoming_ns = upcoming[0]
         for left in lefts:
-            while upcoming[0] <= left[0]:
+            event_ns, key, _ = left
+            while upcoming_ns <= event_ns:
                 newest[upcoming[1]] = upcoming
                 upcoming = next(following)
-            value = newest.get(left[1], NOTHING)
-            if left[0] - value[0] > age_max:
+                upcoming_ns = upcoming[0]
+            value = newest.get(key, NOTHING)
+            if event_ns - value[0] > age_max:
                 value = NOTHING
             if value is not unwanted:
                 emit(left, value)

@@ -8,6 +8,7 @@ The invariant: entries and version change in one LMDB transaction.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import cast
@@ -15,7 +16,7 @@ from typing import cast
 import lmdb
 
 from wallaroo.faults import fault_point
-from wallaroo.state.delta import Entry
+from wallaroo.state.delta import Row
 from wallaroo.state.entry_codec import group_prefix, stored_key, stored_value
 from wallaroo.state.history import NOTHING, Past, Version
 
@@ -56,9 +57,7 @@ def apply_commits(
                 cold_groups += 1
                 bytes_read += missing.bytes
             for entries in missing.steps:
-                for entry in entries:
-                    _put(write, group, entry)
-                    applied += 1
+                applied += _apply(write, group, entries)
             write.put(place_of(group), mark)
         fault_point("view.apply")
     fault_point("view.applied")
@@ -94,9 +93,15 @@ def _clear(transaction: lmdb.Transaction, group: int) -> None:
         found = cursor.delete()
 
 
-def _put(transaction: lmdb.Transaction, group: int, entry: Entry) -> None:
-    stored = stored_key(group, entry.step, entry.key)
-    if entry.value is None:
-        transaction.delete(stored)
-    else:
-        transaction.put(stored, stored_value(stored, entry.key, entry.value))
+def _apply(transaction: lmdb.Transaction, group: int, entries: Iterable[Row]) -> int:
+    put = transaction.put
+    delete = transaction.delete
+    applied = 0
+    for step, key, value in entries:
+        stored = stored_key(group, step, key)
+        if value is None:
+            delete(stored)
+        else:
+            put(stored, stored_value(stored, key, value))
+        applied += 1
+    return applied

@@ -22,7 +22,7 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -47,6 +47,9 @@ class Entry(NamedTuple):
     value: bytes | None  # None: removed
 
 
+Row = tuple[int, bytes, bytes | None]  # an entry
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What a file says it is: whose, of which batch, under which name."""
@@ -61,7 +64,7 @@ class Encoded(NamedTuple):
     digest: str
 
 
-def encode(origin: Origin, entries_by_group: dict[int, list[Entry]]) -> Encoded:
+def encode(origin: Origin, entries_by_group: Mapping[int, Sequence[Row]]) -> Encoded:
     """Return the file's bytes for these entries, and its digest."""
     stated = json.dumps(asdict(origin), separators=(",", ":")).encode()
     head = _HEAD.pack(MAGIC, VERSION, len(stated)) + stated
@@ -70,7 +73,7 @@ def encode(origin: Origin, entries_by_group: dict[int, list[Entry]]) -> Encoded:
     offset = len(head)
     for group in sorted(entries_by_group):
         entries = entries_by_group[group]
-        section = b"".join(_encode_entry(entry) for entry in entries)
+        section = _encode_entries(entries)
         index.append(_SECTION.pack(group, offset, len(section), len(entries), zlib.crc32(section)))
         parts.append(section)
         offset += len(section)
@@ -79,10 +82,15 @@ def encode(origin: Origin, entries_by_group: dict[int, list[Entry]]) -> Encoded:
     return Encoded(b"".join([*parts, table, trailer]), _digest(head, table, trailer))
 
 
-def _encode_entry(entry: Entry) -> bytes:
-    if entry.value is None:
-        return _ENTRY.pack(entry.step, len(entry.key), REMOVED) + entry.key
-    return _ENTRY.pack(entry.step, len(entry.key), len(entry.value)) + entry.key + entry.value
+def _encode_entries(entries: Iterable[Row]) -> bytes:
+    pack = _ENTRY.pack
+    parts: list[bytes] = []
+    for step, key, value in entries:
+        if value is None:
+            parts += (pack(step, len(key), REMOVED), key)
+        else:
+            parts += (pack(step, len(key), len(value)), key, value)
+    return b"".join(parts)
 
 
 def _digest(head: bytes, table: bytes, trailer: bytes) -> str:
@@ -134,6 +142,10 @@ class DeltaFile:
         """Yield the entries of one key group (none if it is not here).  Raises CheckpointError on a
         wrong checksum.
         """
+        return map(Entry._make, self.rows(group))
+
+    def rows(self, group: int) -> Iterator[Row]:
+        """Yield the same as plain tuples, which cost less to make."""
         if group not in self.sections:
             return
         offset, length, _, crc = self.sections[group]
@@ -151,13 +163,13 @@ class DeltaFile:
             key = section[at : at + key_length]
             at += key_length
             if value_length == REMOVED:
-                yield Entry(step, key, None)
+                yield step, key, None
                 continue
-            yield Entry(step, key, section[at : at + value_length])
+            yield step, key, section[at : at + value_length]
             at += value_length
 
 
-def latest(entries: Iterable[Entry]) -> dict[tuple[int, bytes], bytes]:
+def latest(entries: Iterable[Row]) -> dict[tuple[int, bytes], bytes]:
     """Fold entries, oldest first, into what is there at the end."""
     found: dict[tuple[int, bytes], bytes] = {}
     for step, key, value in entries:

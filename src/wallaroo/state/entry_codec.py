@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import NamedTuple
 from zlib import crc32
 
 # LMDB's own bound is 511 with our prefix; longer keys are stored under their digest
 KEY_BYTES_MAX = 480
 _PREFIX = struct.Struct(">HH")  # key group, step
+_unpack_prefix = _PREFIX.unpack_from
 _CRC = struct.Struct("<I")
 _unpack_crc = _CRC.unpack_from
 _LENGTH = struct.Struct(">I")
@@ -29,12 +29,7 @@ _LONG = b"L"
 _GROUP = struct.Struct(">H")
 
 
-class Stored(NamedTuple):
-    """An entry as it is found in LMDB, checked."""
-
-    step: int
-    key: bytes
-    value: bytes
+Stored = tuple[int, bytes, bytes]  # an entry as it is found in LMDB, checked: step, key, value
 
 
 def stored_key(group: int, step: int, key: bytes) -> bytes:
@@ -83,13 +78,13 @@ def long_value(key: bytes, value: bytes) -> bytes | None:
 
 def checked(stored: bytes, found: bytes) -> Stored | None:
     """Return the entry of an LMDB key and value; None where the checksum is wrong."""
-    value = value_if_whole(stored, found)
-    if value is None:
+    value = found[4:]
+    if len(found) < 4 or crc32(value, crc32(stored)) != _unpack_crc(found)[0]:
         return None
-    step = _PREFIX.unpack_from(stored)[1]
-    key = stored[_PREFIX.size :]
+    step = _unpack_prefix(stored)[1]
+    key = stored[4:]
     if key.startswith(_LONG):
         length = _LENGTH.unpack_from(value)[0]
         key = value[_LENGTH.size : _LENGTH.size + length]
         value = value[_LENGTH.size + length :]
-    return Stored(step, key, value)
+    return step, key, value

@@ -35,6 +35,10 @@ from wallaroo.durable.whole_file import PRIVATE_FILE
 MAP_BYTES_MAX = 1 << 36  # virtual address space per shard, not memory and not disk
 DATA = "data.mdb"
 HEADER_PAGES = 2
+# a file is replaced that has more pages than so many, and more than so many times those in use: a
+# batch that changes all of them writes new ones before the old ones are free
+PAGES_MIN = 64
+FREE_TIMES_MAX = 4
 CRASHES = "crashes"
 _LOCK = "lock"
 _OWN_FOLDER = str(Path(__file__).parent)
@@ -136,6 +140,46 @@ def fill_up(path: Path, environment: lmdb.Environment) -> None:
         length = (environment.info()["last_pgno"] + 1) * page_bytes
         if os.stat(path / DATA).st_size < length:
             os.truncate(path / DATA, length)
+
+
+def shrink(path: Path, environment: lmdb.Environment) -> bool:
+    """Replace a file that is mostly free pages by one without them; return whether it was.
+
+    LMDB reuses free pages, and never gives them back.  A process that has the old file open goes on
+    reading it; what is written to it from here on is lost, as if the view had been removed.
+    """
+    pages = environment.info()["last_pgno"] + 1
+    if pages <= PAGES_MIN:
+        return False
+    found = environment.stat()
+    used = found["branch_pages"] + found["leaf_pages"] + found["overflow_pages"]
+    if pages <= FREE_TIMES_MAX * used:
+        return False
+    with _opening, hold_lock(path.parent / _LOCK):
+        if _is_current(path, environment):
+            _replace(path, environment)
+    return True
+
+
+def _is_current(path: Path, environment: lmdb.Environment) -> bool:
+    """Whether the file is still the one that this process has open."""
+    known = _open.get(path)
+    try:
+        inode = os.stat(path / DATA).st_ino
+    except FileNotFoundError:
+        return False
+    return known is not None and known.environment is environment and known.inode == inode
+
+
+def _replace(path: Path, environment: lmdb.Environment) -> None:
+    copy = path.with_name(f"copy-{path.name}")
+    shutil.rmtree(copy, ignore_errors=True)
+    make_private(copy)
+    environment.copy(str(copy), compact=True)
+    os.chmod(copy / DATA, PRIVATE_FILE)
+    _open.pop(path, None)
+    shutil.rmtree(path, ignore_errors=True)
+    os.rename(copy, path)
 
 
 def drop(path: Path) -> None:

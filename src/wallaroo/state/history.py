@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from wallaroo.errors import CheckpointError
 from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef, content_of
-from wallaroo.state.delta import DeltaFile, Entry
+from wallaroo.state.delta import DeltaFile, Entry, Row
 from wallaroo.state.storage import Storage
 
 
@@ -32,7 +32,7 @@ class Missing(NamedTuple):
 
     is_reset: bool  # whether to empty the group first
     is_cold: bool  # whether more is read than the newest commit
-    steps: list[Iterator[Entry]]  # oldest first
+    steps: list[Iterator[Row]]  # entries, oldest first
     bytes: int  # that the entries of a cold group take in their files
 
 
@@ -124,7 +124,7 @@ class History:
                 if delta.first <= group < delta.end
             ]
         size = sum(file.bytes_of(group) for file in files) if is_cold else 0
-        return Missing(is_reset, is_cold, [file.entries(group) for file in files], size)
+        return Missing(is_reset, is_cold, [file.rows(group) for file in files], size)
 
 
 class Remembered:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wallaroo.errors import CheckpointError, PeerError
 
-VERSION = 3
+VERSION = 4
 FORMAT = "format.json"
 COMMITS = "commits"
 DELTAS = "deltas"

@@ -13,9 +13,11 @@ from typing import Protocol, cast
 
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
-from wallaroo.engine.ordered_entries import Change, EntryReader, StepStore, namespace
+from wallaroo.engine.ordered_entries import Change, EntryReader, namespace
+from wallaroo.engine.step_store import StepStore
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.delta import Entry, Origin, encode
+from wallaroo.state.entry_codec import Stored
 from wallaroo.state.history import Past
 from wallaroo.state.layout import DELTAS, SNAPSHOTS
 from wallaroo.state.records.commit import DeltaRef, SnapshotRef, packed_inline
@@ -241,19 +243,19 @@ class TaskState:
             if self._groups[0] <= group < self._groups[1]:
                 file = f"{SNAPSHOTS}/{batch}.{group}.{attempt}.snapshot"
                 origin = Origin(self._checkpoint, batch, file)
-                entries = self._view.entries(group)
+                entries = self._view.rows(group)
                 self.group_sizes[group] = self._sizes(entries)
                 content, digest = encode(origin, {group: entries})
                 storage.publish(file, content)
                 written.append(SnapshotRef(file, group, group + 1, batch, len(content), digest))
         return written
 
-    def _sizes(self, entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
+    def _sizes(self, entries: Iterable[Stored]) -> dict[str, tuple[int, int]]:
         counts = [0] * len(self._step_ids)
         sizes = [0] * len(self._step_ids)
         for step, key, value in entries:
             counts[step] += 1
-            sizes[step] += len(key) + len(value or b"")
+            sizes[step] += len(key) + len(value)
         return {
             name: (counts[step], sizes[step])
             for name, step in self._step_ids.items()

@@ -21,6 +21,7 @@ from wallaroo.verify.applications.market_spread import ORDER, ORDER_TYPE, QUOTE,
 from wallaroo.verify.applications.sequence import EVENT, WINDOW
 from wallaroo.verify.case import KEYS, Case, State
 from wallaroo.verify.ledger import Faults, Ledger
+from wallaroo.verify.timed_cases import Joined, Timers
 from wallaroo.verify.window_case import Windows
 
 __all__ = ["CASES", "Case", "State"]
@@ -352,4 +353,6 @@ CASES: dict[str, type[Case]] = {
     "dead_letters": DeadLetters,
     "dice": Dice,
     "windows": Windows,
+    "timers": Timers,
+    "joined": Joined,
 }

@@ -10,14 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallaroo.engine.ordered_entries import (
-    DUE,
-    DUE_PROCESSING,
-    ENTRIES,
-    EXPIRY,
-    Groups,
-    StepStore,
-)
+from wallaroo.engine.ordered_entries import DUE, DUE_PROCESSING, ENTRIES, EXPIRY, Groups
 from wallaroo.engine.ordered_keys import (
     TIME_MAX,
     TIME_MIN,
@@ -29,6 +22,7 @@ from wallaroo.engine.ordered_keys import (
     key_prefix,
     split_due,
 )
+from wallaroo.engine.step_store import StepStore
 from wallaroo.local.entries import MemoryEntries
 
 GROUPS = Groups(0, 8, 8)

@@ -99,6 +99,28 @@ def test_a_damaged_view_is_built_again(tmp_path: Path, log: Log) -> None:
     assert read(tmp_path / "view", log.at(0)) == b"kept"
 
 
+def test_a_view_of_which_most_was_removed_gives_its_disk_back(tmp_path: Path, log: Log) -> None:
+    many = [Entry(0, b"s%d" % number, bytes(1000)) for number in range(3_000)]
+    log.write(0, Entry(0, b"sx", b"old"), *many)
+    log.write(1, *(Entry(0, entry.key, None) for entry in many))
+    log.write(2, Entry(0, b"sx", b"new"))
+    root = tmp_path / "view"
+    reading = View(root, GROUPS, 0, GROUPS)
+    reading.catch_up(log.at(0))
+    full = disk_of(root)
+
+    assert read(root, log.at(1)) == b"old"
+    assert read(root, log.at(2)) == b"new"
+    assert disk_of(root) < full / 10
+    # a task that began before still reads what it began with
+    assert reading.read(3, 0, b"s7") == bytes(1000)
+    reading.close()
+
+
+def disk_of(root: Path) -> int:
+    return sum(file.stat().st_blocks for file in root.rglob("*.mdb"))
+
+
 def test_two_long_keys_that_begin_alike_are_two_entries(tmp_path: Path, log: Log) -> None:
     one, two = b"s" + b"k" * 600, b"s" + b"k" * 601
     log.write(0, Entry(0, one, b"1"), Entry(0, two, b"2"), Entry(1, one, b"other step"))

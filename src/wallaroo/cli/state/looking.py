@@ -22,6 +22,7 @@ from wallaroo.api.serialization import hooks_of
 from wallaroo.cli.application.loading import import_application
 from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.tables import grouped, print_table, utc_text
+from wallaroo.engine.expiring_state import without_last_use
 from wallaroo.engine.keys import Key, decode_key, encode_key
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.inspection.difference import Change, changes
@@ -278,7 +279,7 @@ def _showing(app: str | None) -> Show:
 
     def showing(entry: StoredEntry) -> Shown:
         try:
-            return show(loads(entry.raw))
+            return show(loads(without_last_use(entry.raw) if hooks else entry.raw))
         except Exception as error:
             raise CheckpointError(
                 f"state of key {entry.key!r} in step '{entry.step}' cannot be read with {app}: "

@@ -22,6 +22,7 @@ from wallaroo.engine.columns.heads import (
 )
 from wallaroo.engine.columns.packing import unpacker
 from wallaroo.engine.columns.state_table import StateTable
+from wallaroo.engine.expiring_state import keyed_state_of
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.heads import Keyed, Payloads
 from wallaroo.engine.keyed_state import KeyedState, Read
@@ -69,7 +70,7 @@ class BlockStages:
         """Return the states of a step."""
         if isinstance(step, BatchStateComputation):
             return StateTable(step, read, self._packing)
-        return KeyedState(step, read, self._packing)
+        return keyed_state_of(step, read, self._packing)
 
     def payloads_head(
         self, decoder: Decoder[Any], emit: Emit, failed: OnError

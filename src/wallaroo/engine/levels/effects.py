@@ -13,15 +13,10 @@ from wallaroo.engine.dead_letters import writer_of
 from wallaroo.engine.failures import Failures
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key
-from wallaroo.engine.ordered_entries import (
-    EntryReader,
-    Groups,
-    NothingStored,
-    StepStore,
-    namespace,
-)
+from wallaroo.engine.ordered_entries import EntryReader, Groups, NothingStored, namespace
 from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.packing import Packing
+from wallaroo.engine.step_store import StepStore
 from wallaroo.plan.model import Plan
 from wallaroo.steps import Step
 

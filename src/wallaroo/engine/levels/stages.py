@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wallaroo.engine.adding_up import AddingUp, emit_added_up
 from wallaroo.engine.blocks import Block
 from wallaroo.engine.exchange import Exchange
+from wallaroo.engine.expiring_state import keyed_state_of
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.fusing import fused
 from wallaroo.engine.keyed_state import KeyedState, Read
@@ -116,7 +117,7 @@ class LevelStages:
     def _keyed_state(self, step: Step, read: Read) -> KeyedState:
         if self.blocks is not None:
             return self.blocks.state(step, read)
-        return KeyedState(step, read, self.packing)
+        return keyed_state_of(step, read, self.packing)
 
     def _exchange(
         self, stage: Stage, leave: ToExchange, task: int, owners: tuple[int, ...], time: StageTime

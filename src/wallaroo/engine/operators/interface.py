@@ -17,8 +17,8 @@ from typing import Any
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.keys import Key
-from wallaroo.engine.ordered_entries import StepStore
 from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
+from wallaroo.engine.step_store import StepStore
 from wallaroo.steps import Step
 
 Emit = Callable[[Any, Any], None]  # key (None where there is none), event

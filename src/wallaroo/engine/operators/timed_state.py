@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any
 
 from wallaroo.context import Context
+from wallaroo.engine.expiring_state import ExpiringState
 from wallaroo.engine.keys import Key, encode_key
 from wallaroo.engine.operators.interface import Emit, Operator, Site
 from wallaroo.engine.operators.outputs import as_list
@@ -27,7 +28,6 @@ from wallaroo.steps import StateComputationMulti
 
 # keys that a task lets expire per batch and step, some 0.15 s of work; the next batch goes on
 EXPIRED_MAX = 5_000
-_LAST_USE = "last use"
 
 
 def build(step: Any, site: Site) -> Operator:
@@ -117,7 +117,6 @@ class _Timed:
         self._work = work
         self._timers = timers
         self._store = site.store_of(step)
-        self._last_use: dict[Key, int] = {}
         self._ended: set[tuple[Key, str]] = set()
         work.context = Context(work.state.drop, site.time, self if step.timing.on_timer else None)
 
@@ -152,16 +151,17 @@ class _Timed:
 
     def _expiring_by_event_time(self, process: Emit) -> Emit:
         time = self._site.time
-        last_use = self._last_use
+        state = self._expiring_state
+        last_use = state.last_use
+        used_ns = state.used_ns
         ttl_ns = self._step.timing.ttl_ns
-        last_use_of = self._last_use_of
         expire = self._expire_before
 
         def expiring(key: Any, event: Any) -> None:
             now = time.event_ns
             used = last_use.get(key)
             if used is None:
-                used = last_use_of(key)
+                used = used_ns(key)
             if used is not None and used + ttl_ns <= time.watermark_ns:
                 expire(key, used)
                 used = None
@@ -172,16 +172,17 @@ class _Timed:
 
     def _expiring_by_clock(self, process: Emit) -> Emit:
         time = self._site.time
-        last_use = self._last_use
+        state = self._expiring_state
+        last_use = state.last_use
+        used_ns = state.used_ns
         ttl_ns = self._step.timing.ttl_ns
-        last_use_of = self._last_use_of
         expire = self._expire_before
 
         def expiring(key: Any, event: Any) -> None:
             now = time.clock_ns
             used = last_use.get(key)
             if used is None:
-                used = last_use_of(key)
+                used = used_ns(key)
             if used is not None and used + ttl_ns <= now:
                 expire(key, used)
                 used = None
@@ -242,11 +243,11 @@ class _Timed:
 
     # -- expiry
 
-    def _last_use_of(self, key: Key) -> int | None:
-        used = self._last_use.get(key)
-        if used is None:
-            used = self._store.entries.get(key, _LAST_USE)
-        return used
+    @property
+    def _expiring_state(self) -> ExpiringState:
+        state = self._work.state
+        assert isinstance(state, ExpiringState)
+        return state
 
     def _expire_before(self, key: Key, used: int) -> None:
         """Let the state of a key expire that has an event in hand."""
@@ -260,27 +261,23 @@ class _Timed:
     def _advance_expiry(self, watermark_ns: int) -> None:
         ttl_ns = self._step.timing.ttl_ns
         passed = watermark_ns if self._step.expires_by_event_time else self._site.time.clock_ns
-        entries = self._store.entries
+        state = self._expiring_state
         expiry = self._store.expiry
-        for key, used in self._last_use.items():
-            if entries.get(key, _LAST_USE) is None:
-                expiry.add(used + ttl_ns, key, _LAST_USE)
-            entries.put(key, _LAST_USE, used)
-        self._last_use.clear()
+        for key, used in state.last_use.items():
+            if key in state.live and state.stored_use(key) is None:
+                expiry.add(used + ttl_ns, key)
         if passed == TIME_MAX:
             return  # all input has ended: state stays for who looks at it
-        for due in islice(expiry.take(passed), EXPIRED_MAX):
-            used = entries.get(due.key, _LAST_USE)
-            if used is None:
+        for _, key in islice(expiry.take(passed), EXPIRED_MAX):
+            used_ns = state.used_ns(key)
+            if used_ns is None:
                 continue
-            if used + ttl_ns > passed:
-                expiry.add(used + ttl_ns, due.key, _LAST_USE)
+            if used_ns + ttl_ns > passed:
+                expiry.add(used_ns + ttl_ns, key)
             else:
-                self._expire(due.key, used)
+                self._expire(key, used_ns)
 
     def _expire(self, key: Key, used: int) -> None:
-        self._last_use.pop(key, None)
-        self._store.entries.delete(key, _LAST_USE)
         on_expire = self._step.timing.on_expire
         work = self._work
         if on_expire is not None and work.state.has(key):

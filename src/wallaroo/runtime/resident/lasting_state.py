@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 from wallaroo.engine.keyed_state import KeyedState, Read
 from wallaroo.engine.keys import Key
-from wallaroo.engine.ordered_entries import Change, EntryReader, StepStore
+from wallaroo.engine.ordered_entries import Change, EntryReader
+from wallaroo.engine.step_store import StepStore
 from wallaroo.runtime.resident.layers import Layer, LayeredEntries
 from wallaroo.runtime.resident.refreshing import Views
 from wallaroo.state.applying import CatchUp

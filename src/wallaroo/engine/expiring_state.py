@@ -1,0 +1,99 @@
+"""The state objects of a step whose state expires: each is stored with the time of its last use.
+
+Where it runs: pure (in workers).
+
+Invariant: what is stored of a pickled state is a pickle of that very state.  The time is pushed and
+popped again at its beginning, so that whatever reads states reads these as well; and an expiry
+finds the time without making an object of the state.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from wallaroo.engine.keyed_state import KeyedState, Read
+from wallaroo.engine.keys import Key
+from wallaroo.engine.ordered_keys import TIME_MIN
+from wallaroo.engine.packing import PICKLED, Packing
+from wallaroo.steps import Step
+
+_PICKLE = b"\x80\x05"  # protocol 5
+_HEAD = struct.Struct("<4sqc")
+_PUSHED = _PICKLE + b"\x8a\x08"  # an int of 8 bytes follows
+_POP = b"0"
+_NEVER = TIME_MIN
+
+
+def with_last_use(packed: bytes, used_ns: int) -> bytes:
+    """Return how a packed state is stored.
+
+    >>> import pickle
+    >>> pickle.loads(with_last_use(pickle.dumps("state", 5), 7))
+    'state'
+    """
+    body = packed[len(_PICKLE) :] if packed.startswith(_PICKLE) else packed
+    return _HEAD.pack(_PUSHED, used_ns, _POP) + body
+
+
+def last_use_of(stored: bytes) -> int | None:
+    """Return when a stored state was used last; None where no event did."""
+    used_ns: int = _HEAD.unpack_from(stored)[1]
+    return None if used_ns == _NEVER else used_ns
+
+
+def without_last_use(stored: bytes) -> bytes:
+    """Return the packed state of one that does not expire, or that the application packs itself."""
+    is_ours = stored.startswith(_PUSHED) and stored[_HEAD.size - 1 : _HEAD.size] == _POP
+    return stored[_HEAD.size :] if is_ours else stored
+
+
+class ExpiringState(KeyedState):
+    """``last_use`` has the keys that were used in this batch."""
+
+    def __init__(self, step: Step, read: Read, packing: Packing):
+        super().__init__(step, self._read_once, packing)
+        self.last_use: dict[Key, int] = {}
+        self._read_stored = read
+        if packing.loads is not PICKLED.loads:
+            self._loads = lambda stored: packing.loads(without_last_use(stored))
+
+    def _read_once(self, key: Key) -> bytes | None:
+        """Read the state of a key as of the last commit."""
+        try:
+            return self._stored[key]
+        except KeyError:
+            raw = self._stored[key] = self._read_stored(key)
+            return raw
+
+    def stored_use(self, key: Key) -> int | None:
+        """Return when a key was last used as of the last commit; None where it has no state."""
+        stored = self._read_once(key)
+        return None if stored is None else last_use_of(stored)
+
+    def used_ns(self, key: Key) -> int | None:
+        """Return when a key was last used; None where it has no state."""
+        used_ns = self.last_use.get(key)
+        if used_ns is None and key not in self._dropped:
+            return self.stored_use(key)
+        return used_ns
+
+    def drop(self, key: Key) -> None:
+        """Remove the state of a key; its next event meets a new object."""
+        super().drop(key)
+        self.last_use.pop(key, None)
+
+    def changes(self) -> Iterator[tuple[Key, bytes | None]]:
+        """Yield what is to be written, as ``KeyedState`` does."""
+        for key, state in self.live.items():
+            used_ns = self.used_ns(key)
+            raw = with_last_use(self.packed(key, state), _NEVER if used_ns is None else used_ns)
+            if raw != self._stored.get(key):
+                yield key, raw
+        yield from self.removed()
+
+
+def keyed_state_of(step: Step, read: Read, packing: Packing) -> KeyedState:
+    """Return the state objects of a step."""
+    kind = ExpiringState if step.has_expiring_state else KeyedState
+    return kind(step, read, packing)

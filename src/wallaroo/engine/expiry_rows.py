@@ -1,0 +1,99 @@
+"""When the state of keys expires: the keys in the order of time.
+
+Where it runs: pure (in workers).
+
+The state of all keys that expire at one time is one row per key group, however many they are: by
+the clock, which is read once per batch, all keys that a batch uses expire at one time.
+
+Invariant: reads show what was committed with the batch's own changes on top; nothing is written
+before the batch's end, when ``changes`` says what is different.
+"""
+
+from __future__ import annotations
+
+import heapq
+import pickle
+from collections.abc import Iterator
+from itertools import repeat
+from operator import itemgetter
+from typing import NamedTuple
+
+from wallaroo.engine.keys import Key, encode_key
+from wallaroo.engine.ordered_entries import Change, EntryReader, Groups
+from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN, decode_time, encode_time
+
+_row = itemgetter(0)
+
+
+class Row(NamedTuple):
+    """Where a row is: its stored key, which is a time, and its key group."""
+
+    stored: bytes
+    group: int
+
+
+class ExpiryRows:
+    """Keys by the time at which their state expires."""
+
+    def __init__(self, reader: EntryReader, groups: Groups):
+        self._reader = reader
+        self._groups = groups
+        self._keys: dict[Row, dict[bytes, Key]] = {}  # of rows that were touched, by encoded key
+        self._stored: dict[Row, bytes | None] = {}  # of rows that were read
+        self._left = encode_time(TIME_MIN)  # no stored row before it is left
+
+    def add(self, time_ns: int, key: Key) -> None:
+        """Note that the state of a key expires at a time; the same again changes nothing."""
+        group, encoded = self._groups.locate(key)
+        self._keys.setdefault(Row(encode_time(time_ns), group), {})[encoded] = key
+
+    def take(self, up_to_ns: int) -> Iterator[tuple[int, Key]]:
+        """Yield and remove the keys of all times up to that one: by time, key group and key.  What
+        is added meanwhile is left.
+        """
+        end = encode_time(up_to_ns)
+        touched = sorted(row for row, keys in self._keys.items() if keys and row.stored <= end)
+        for row, value in heapq.merge(zip(touched, repeat(None)), self._committed(end), key=_row):
+            time_ns = decode_time(row.stored)
+            keys = self._of(row, value)
+            for encoded in sorted(keys):
+                yield time_ns, keys.pop(encoded)
+            self._left = row.stored
+
+    def _committed(self, end: bytes) -> Iterator[tuple[Row, bytes]]:
+        """Yield the stored rows from the first one that may be left, up to a time."""
+        groups = range(*self._groups[:2])
+        return heapq.merge(*(self._of_group(group, end) for group in groups), key=_row)
+
+    def _of_group(self, group: int, end: bytes) -> Iterator[tuple[Row, bytes]]:
+        for stored, value in self._reader.scan(group, self._left, end + b"\x00"):
+            yield Row(stored, group), value
+
+    def _of(self, row: Row, value: bytes | None = None) -> dict[bytes, Key]:
+        """Return the keys of a row, read if they were not yet; ``value``: what is stored of them,
+        where that is known.
+        """
+        keys = self._keys.setdefault(row, {})
+        if row not in self._stored:
+            value = self._reader.get(row.group, row.stored) if value is None else value
+            self._stored[row] = value
+            if value is not None:
+                keys.update((encode_key(key), key) for key in pickle.loads(value))
+        return keys
+
+    def earliest_ns(self) -> int | None:
+        """Return when the next key expires."""
+        found = [row.stored for row, keys in self._keys.items() if keys]
+        for row, _ in self._committed(encode_time(TIME_MAX)):
+            if row not in self._stored:
+                found.append(row.stored)
+                break
+        return decode_time(min(found)) if found else None
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what is to be written."""
+        for row in list(self._keys):
+            keys = self._of(row)
+            value = pickle.dumps([keys[encoded] for encoded in sorted(keys)], 5) if keys else None
+            if value != self._stored[row]:
+                yield row.group, row.stored, value

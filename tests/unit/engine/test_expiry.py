@@ -1,0 +1,131 @@
+"""State that expires: when its keys are due, and how it is stored."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import wallaroo
+from wallaroo.engine.expiring_state import (
+    ExpiringState,
+    last_use_of,
+    with_last_use,
+    without_last_use,
+)
+from wallaroo.engine.expiry_rows import ExpiryRows
+from wallaroo.engine.ordered_entries import Groups
+from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
+from wallaroo.engine.packing import PICKLED, packing_of
+from wallaroo.inspection.values import load_safely
+from wallaroo.local.entries import MemoryEntries
+
+GROUPS = Groups(0, 4, 4)
+keys = st.sampled_from(["a", "b", b"a", 7, "k" * 1000])
+times = st.integers(TIME_MIN, TIME_MAX)
+
+
+@wallaroo.state_computation(name="kept", state=list, ttl=5)
+def kept(event: Any, state: list[Any]) -> None:
+    state.append(event)
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 9), keys)), max_size=4), st.integers(1, 3))
+def test_keys_expire_in_the_order_of_time_however_few_are_taken_per_batch(
+    batches: list[list[tuple[int, Any]]], taken_at_once: int
+) -> None:
+    committed = MemoryEntries()
+    for added in batches:
+        rows = ExpiryRows(committed, GROUPS)
+        for time_ns, key in added:
+            rows.add(time_ns, key)
+        committed.apply(rows.changes())
+    found: list[tuple[int, Any]] = []
+    while (rows := ExpiryRows(committed, GROUPS)).earliest_ns() is not None:
+        taken = list(islice(rows.take(9), taken_at_once))
+        left = {pair for batch in batches for pair in batch} - {*found, *taken}
+        assert rows.earliest_ns() == min((time for time, _ in left), default=None)
+        committed.apply(rows.changes())
+        found += taken
+
+    assert [time for time, _ in found] == sorted(time for time, _ in found)
+    assert len(found) == len(set(found))
+    assert set(found) == {pair for batch in batches for pair in batch}
+    assert not len(committed)
+
+
+def test_keys_of_one_time_and_group_are_one_row() -> None:
+    committed = MemoryEntries()
+    rows = ExpiryRows(committed, Groups(0, 1, 1))
+    for number in range(1000):
+        rows.add(5, number)
+    committed.apply(rows.changes())
+
+    assert len(committed) == 1
+    again = ExpiryRows(committed, Groups(0, 1, 1))
+    assert len(list(islice(again.take(5), 400))) == 400
+    committed.apply(again.changes())
+    assert len(list(ExpiryRows(committed, Groups(0, 1, 1)).take(5))) == 600
+
+
+def test_what_is_added_while_keys_are_taken_is_left() -> None:
+    rows = ExpiryRows(MemoryEntries(), GROUPS)
+    rows.add(1, "a")
+    for _, key in rows.take(3):
+        rows.add(6, key)
+
+    assert rows.earliest_ns() == 6
+    assert list(rows.take(6)) == [(6, "a")]
+    assert rows.earliest_ns() is None
+
+
+@given(times, st.one_of(st.text(), st.lists(st.integers())))
+def test_a_stored_state_is_a_pickle_of_the_state(used_ns: int, state: Any) -> None:
+    stored = with_last_use(pickle.dumps(state, 5), used_ns)
+
+    assert last_use_of(stored) == (None if used_ns == TIME_MIN else used_ns)
+    assert pickle.loads(stored) == load_safely(stored) == state
+
+
+def packed(state: Any) -> bytes:
+    return b"own:" + repr(state).encode()
+
+
+def unpacked(stored: bytes) -> Any:
+    assert stored.startswith(b"own:")
+    return eval(stored[4:])
+
+
+@pytest.mark.parametrize("packing", [PICKLED, packing_of((packed, unpacked))])
+def test_the_last_use_is_stored_with_the_state(packing: Any) -> None:
+    stored: dict[Any, bytes | None] = {}
+    first = ExpiringState(kept, stored.get, packing)
+    first.load("a").append(1)
+    first.last_use["a"] = 100
+    first.load("timer only")
+    stored.update(first.changes())
+
+    second = ExpiringState(kept, stored.get, packing)
+
+    assert (second.used_ns("a"), second.used_ns("timer only"), second.used_ns("b")) == (
+        (100, None, None)
+    )
+    assert list(second.changes()) == []
+    assert second.load("a") == [1]
+    assert list(second.changes()) == []
+    second.last_use["a"] = 101
+    assert second.used_ns("a") == 101
+    (change,) = second.changes()
+    assert last_use_of(change[1] or b"") == 101
+    second.drop("a")
+    assert second.used_ns("a") is None
+    assert list(second.changes()) == [("a", None)]
+
+
+def test_what_the_application_packs_is_found_again() -> None:
+    assert without_last_use(with_last_use(b"own:[]", 7)) == b"own:[]"
+    assert without_last_use(b"own:[]") == b"own:[]"
