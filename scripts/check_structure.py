@@ -33,7 +33,6 @@ CONSTANT = re.compile(r"([\w.]+\.)?[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|([\w.]+\.)?[A-Z]{
 # Classes that may have more attributes: why.
 LARGE = {
     "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's class, attributes and all",
-    "sinks.queued_committer.QueuedCommitter": "base of committers with a thread of their own",
     "verify.harness.Verification": "one verification",
 }
 # Folders of tests/unit without a namesake in the package: why.

@@ -41,7 +41,7 @@ EXAMPLE = ROOT / "examples" / "market_spread"
 sys.path.insert(0, str(EXAMPLE))
 
 from market_spread_data import ORDER_FRAME, QUOTE_FRAME, Market, first  # noqa: E402  # found on the path set above
-from market_spread_oracle import Judgement, Oracle  # noqa: E402
+from market_spread_oracle import Compatibility, Oracle  # noqa: E402
 from market_spread_send import OPENING  # noqa: E402
 
 from wallaroo.local_cluster.hosts import free_ports  # noqa: E402
@@ -465,7 +465,7 @@ def _stop(run: subprocess.Popen[str]) -> None:
         raise DemoError(f"`wallaroo run` stopped with exit code {code}")
 
 
-def _report(traffic: Traffic, judgement: Judgement, summary: dict[str, Any]) -> None:
+def _report(traffic: Traffic, judgement: Compatibility, summary: dict[str, Any]) -> None:
     sent = traffic.orders + traffic.quotes
     print(f"\nMarket Spread, {traffic.seconds:.1f} s on {_cores()} cores")
     print(

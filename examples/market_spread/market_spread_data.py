@@ -2,7 +2,7 @@
 whatever the streams' interleaving.
 
 How orders and quotes interleave is up to chance, so the market is made such that it does not matter
-which orders are rejected: each symbol keeps the verdict that its opening quote has, for ever, while
+which orders are rejected: each symbol keeps the verdict that its opening quote has, forever, while
 its prices move all the time.  Which quote a rejection carries does depend on chance; every quote of
 a rejecting symbol is therefore unique, and `market_spread_oracle.py` can say which one it was.
 

@@ -101,7 +101,7 @@ class Oracle:
         """
         court = _Court(self._orders, self._quotes)
         for payload in rejections:
-            court.hear(payload)
+            court.receive(payload)
         return court.judgement()
 
 
@@ -121,7 +121,7 @@ class _Court:
         self._examples: list[str] = []
         self._received = self._correct = 0
 
-    def hear(self, payload: bytes) -> None:
+    def receive(self, payload: bytes) -> None:
         self._received += 1
         fault = self._fault_of(payload)
         if fault:

@@ -66,7 +66,7 @@ PASSING = frozenset(
 REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 
-def is_passing(error: KafkaError) -> bool:
+def is_transient(error: KafkaError) -> bool:
     """Whether the same request may succeed later without anybody's doing."""
     return error.code() in PASSING or error.retriable()
 

@@ -170,7 +170,7 @@ class RunHandle(Protocol):
 
     @abstractmethod
     def stop(self) -> None:
-        """Ask for a stop, at the next batch boundary or in the midst of the start; return at
+        """Ask for a stop, at the next batch boundary or in the middle of the start; return at
         once.
         """
 

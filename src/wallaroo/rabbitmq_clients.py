@@ -48,7 +48,7 @@ def parameters_of(url: str, *, has_heartbeats: bool) -> Any:
     return parameters
 
 
-def is_passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether the same may succeed later without anybody's doing."""
     code = getattr(error, "reply_code", None)
     return code in _NOT_NOW or not isinstance(error, _LASTING)

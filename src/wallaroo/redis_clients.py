@@ -33,7 +33,7 @@ def connected(url: str) -> Any:
     return redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
 
 
-def is_passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether the same command may succeed later without anybody's doing."""
     if isinstance(error, _LASTING):
         return False

@@ -23,8 +23,8 @@ WILD = re.compile(r"[*?\[]")
 HIDDEN = (".", "_")  # names of files that are not finished, or not data
 CONNECT_S = 5.0
 REQUEST_S = 30.0
-# what of an object store's answers does not pass by itself
-LASTING = (
+# answers of an object store that are permanent
+PERMANENT = (
     "ACCESS_DENIED",
     "NO_SUCH_BUCKET",
     "INVALID_ACCESS_KEY_ID",
@@ -62,10 +62,10 @@ class Storage:
         """Arrow's file system, one per process."""
         return _s3(self.options) if self.is_s3 else fs.LocalFileSystem()
 
-    def is_passing(self, error: OSError) -> bool:
+    def is_transient(self, error: OSError) -> bool:
         """Whether an error may pass by itself: the store does not answer, or the disk is full."""
         if self.is_s3:
-            return not any(words in str(error) for words in LASTING)
+            return not any(words in str(error) for words in PERMANENT)
         return error.errno in PASSING_ON_DISK
 
     def sizes(self) -> dict[str, int]:

@@ -76,7 +76,7 @@ class TlsSocket:
         self._socket = context.wrap_socket(
             sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
         )
-        self._is_greeted = False
+        self._is_handshake_done = False
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -93,7 +93,7 @@ class TlsSocket:
 
     def recv_into(self, view: memoryview) -> int:
         """Fill ``view`` with what has come; return how much, 0 where the other side has ended."""
-        self._greet()
+        self._handshake()
         at = 0
         while at < len(view):
             try:
@@ -116,7 +116,7 @@ class TlsSocket:
         return at
 
     def send(self, content: bytes | memoryview) -> int:
-        self._greet()
+        self._handshake()
         try:
             return self._socket.send(content)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -124,8 +124,8 @@ class TlsSocket:
         except ssl.SSLError as error:
             raise failed(error) from error
 
-    def _greet(self) -> None:
-        if self._is_greeted:
+    def _handshake(self) -> None:
+        if self._is_handshake_done:
             return
         try:
             self._socket.do_handshake()
@@ -133,7 +133,7 @@ class TlsSocket:
             raise BlockingIOError from None
         except ssl.SSLError as error:
             raise failed(error) from error
-        self._is_greeted = True
+        self._is_handshake_done = True
 
 
 Socket = socket.socket | TlsSocket

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import wallaroo
-from wallaroo.durable.refusals import naming, refusal_of
+from wallaroo.durable.disk_errors import disk_error_of, naming
 from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import InternalError, PeerError
 from wallaroo.spark.query import failure_of
@@ -151,7 +151,7 @@ def test_calls_on_descriptors_say_which_file(tmp_path: Path) -> None:
     """The kernel does not."""
     with pytest.raises(OSError, match="some file"), naming(tmp_path / "some file"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert refusal_of(ConnectionResetError(errno.ECONNRESET, "reset")) is None
+    assert disk_error_of(ConnectionResetError(errno.ECONNRESET, "reset")) is None
     file = SlotFile(tmp_path / "slots")
     os.close(file._fd)
     with pytest.raises(OSError, match="slots"):

@@ -98,7 +98,7 @@ def _pass_points(**environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=180,
     )
 
 
@@ -122,7 +122,7 @@ def test_fault_points_are_trace_points_where_a_trace_is_asked_for(tmp_path: Path
 
 
 def test_a_run_that_only_ever_fails_is_given_up_with_its_log(tmp_path: Path) -> None:
-    """A run that cannot start must not be started for ever."""
+    """A run that cannot start must not be started forever."""
     run = Supervised(["there_is_no_such_application.py"], tmp_path / "log", lambda text: None)
     run.start()
     with pytest.raises(PeerError, match="there is no such file"):

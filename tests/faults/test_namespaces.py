@@ -19,7 +19,7 @@ KNOCK = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv
 
 
 @pytest.mark.skipif(bool(REASON), reason=REASON)
-def test_hosts_hear_of_each_other_unless_a_cable_is_pulled() -> None:
+def test_hosts_reach_each_other_unless_a_cable_is_pulled() -> None:
     """One host, or only the way between two of them."""
     with Hosts(2) as hosts:
 
@@ -29,19 +29,19 @@ def test_hosts_hear_of_each_other_unless_a_cable_is_pulled() -> None:
         with hosts.called_on(CLIENTS, listen) as server:
             address, port = server.getsockname()[:2]
 
-            def is_heard(number: int) -> bool:
+            def is_reached(number: int) -> bool:
                 command = (sys.executable, "-S", "-c", KNOCK, address, str(port))
                 there = hosts.command_of_worker(number, command)
                 return subprocess.run(there, capture_output=True, check=False).returncode == 0
 
-            assert is_heard(1)
+            assert is_reached(1)
             hosts.cut_between("worker-1", CLIENTS)
-            assert (is_heard(1), is_heard(2)) == (False, True)
+            assert (is_reached(1), is_reached(2)) == (False, True)
             hosts.heal()
             hosts.cut(CLIENTS)
-            assert not is_heard(1)
+            assert not is_reached(1)
             hosts.heal()
-            assert is_heard(1)
+            assert is_reached(1)
     assert hosts.names[1] not in subprocess.run(
         ["ip", "netns"], capture_output=True, text=True, check=True
     ).stdout.split(hosts._mark)

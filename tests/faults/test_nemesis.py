@@ -125,10 +125,10 @@ def test_the_first_interrupt_ends_the_disturbances_and_the_second_one_the_verifi
     """What was done so far is to get its verdict."""
     enough = Enough()
     assert not enough.is_set()
-    enough.hear(2, None)
+    enough.handle(2, None)
     assert enough.is_set()
     with pytest.raises(KeyboardInterrupt):
-        enough.hear(2, None)
+        enough.handle(2, None)
 
 
 def test_what_a_run_does_not_have_cannot_be_killed() -> None:

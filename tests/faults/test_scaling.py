@@ -18,7 +18,7 @@ CHANGES = ("grow1", "shrink1")
 
 @pytest.mark.long
 def test_growing_and_shrinking_under_load_loses_nothing(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
-    """The harness itself checks, after each change, that joiners own key groups and leavers
+    """The harness itself checks, after each change, that new workers own key groups and leavers
     none.
     """
     result = verify_scaling(

@@ -77,7 +77,7 @@ def test_disks_clocks_and_files_that_fail_lose_and_double_nothing(tmp_path: Path
 
 
 def test_kills_at_low_latency_lose_and_double_nothing(tmp_path: Path) -> None:
-    """A worker dies in the midst of an epoch, and all tasks begin again; the driver dies, and the
+    """A worker dies in the middle of an epoch, and all tasks begin again; the driver dies, and the
     next run goes on in the log of many commits to a file.
     """
     kinds = (Kind.WORKER, Kind.DRIVER)

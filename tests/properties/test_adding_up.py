@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wallaroo
+from tests.timed_events import Event, decode_purely, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count, Max, Mean, Min, combine_of
 from wallaroo.engine.levels.level import Level
 from wallaroo.local.runner import Input, LocalRunner
 from wallaroo.plan.model import ToExchange
 from wallaroo.testing import LocalApplication
 
-Event = tuple[str, int, int]  # key, number, time
 SPECS: dict[str, Any] = {
     "tumbling": wallaroo.range_windows(5),
     "sliding": wallaroo.range_windows(7).with_slide(3).with_delay(4),
@@ -47,29 +47,9 @@ class Seen(wallaroo.Aggregation[Event, list[int], Any]):
         return key, window.start, window.end, window.firing.value, found
 
 
-@wallaroo.decoder(pure=True)
-def decode(payload: bytes) -> Event:
-    key, number, time = payload.decode().split()
-    return key, int(number), int(time)
-
-
-def time_of(event: Event) -> int:
-    return event[2]
-
-
-@wallaroo.key_extractor
-def key_of(event: Event) -> str:
-    return event[0]
-
-
-@wallaroo.encoder
-def encode(result: Any) -> str:
-    return repr(result)
-
-
 @functools.cache
 def application(kind: str, adds_up: bool, is_collected: bool = False) -> Any:
-    config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", decode)
+    config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", decode_purely)
     events = wallaroo.source("in", config).with_event_time(time_of, delay=2)
     keyed = events.collect() if is_collected else events.key_by(key_of)
     windows = keyed.to(SPECS[kind].over(Seen(adds_up)))
@@ -87,8 +67,7 @@ def run(built: Any, events: list[Event], cuts: list[int], tasks: int, partitions
     """All results; within a result, the numbers of each partition in their order."""
     running = LocalApplication(built, tasks=tasks)
     for event in events:
-        payload = " ".join(map(str, event)).encode()
-        running.send("in", payload, partition=str(event[1] % partitions))
+        running.send("in", pack(event), partition=str(event[1] % partitions))
     for cut in cuts:
         running.attempt(cut)  # a crash before the commit
         running.batch(cut)
@@ -145,7 +124,7 @@ def test_an_event_for_which_the_aggregation_raises_is_named() -> None:
         def update(self, event: Event, found: list[int], /) -> None:
             raise ValueError("no such number")
 
-    config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", decode)
+    config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", decode_purely)
     keyed = wallaroo.source("in", config).with_event_time(time_of).key_by(key_of)
     windows = wallaroo.range_windows(5).over(Failing(True), on_error="skip")
     built = wallaroo.build_application(

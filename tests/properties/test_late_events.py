@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wallaroo
+from tests.timed_events import Event, decode, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count
 from wallaroo.testing import LocalApplication
 
-Event = tuple[str, int, int]  # key, number, time
 DELAY = 2
 
 
@@ -31,26 +31,6 @@ class Numbers(wallaroo.Aggregation[Event, list[int], list[int]]):
 
     def output(self, key: Any, found: list[int]) -> list[int]:
         return found
-
-
-@wallaroo.decoder
-def decode(payload: bytes) -> Event:
-    key, number, time = payload.decode().split()
-    return key, int(number), int(time)
-
-
-def time_of(event: Event) -> int:
-    return event[2]
-
-
-@wallaroo.key_extractor
-def key_of(event: Event) -> str:
-    return event[0]
-
-
-@wallaroo.encoder
-def encode(result: Any) -> str:
-    return repr(result)
 
 
 def both(left: Event | None, right: Event | None) -> list[int]:
@@ -96,7 +76,7 @@ def run(kind: str, events: list[Event], cuts: list[int], tasks: int) -> tuple[li
     """The numbers of the events in results, and of those that were late, sorted."""
     running = LocalApplication(application(kind), tasks=tasks)
     for event in events:
-        running.send("in", " ".join(map(str, event)).encode())
+        running.send("in", pack(event))
     for cut in cuts:
         running.attempt(cut)  # a crash before the commit
         running.batch(cut)

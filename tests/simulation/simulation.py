@@ -45,7 +45,7 @@ from tests.simulation.world import (
     Receiver,
     SimulatedEgress,
 )
-from wallaroo.durable.refusals import refusal_of
+from wallaroo.durable.disk_errors import disk_error_of
 from wallaroo.errors import CheckpointError, InternalError, WallarooError
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.metrics.task_tally import TaskTally
@@ -410,7 +410,7 @@ class Simulation:
     def _check_blame(self, error: BaseException) -> None:
         is_ours = isinstance(error, InternalError)
         if isinstance(error, OSError) and error.filename:
-            is_ours = refusal_of(error) is None
+            is_ours = disk_error_of(error) is None
         elif not isinstance(error, (WallarooError, Crashed)):
             is_ours = True
         if is_ours:

@@ -157,7 +157,7 @@ def add_parser(subparsers: Any) -> None:
         "stop (the driver: a clean stop, then a new start); enospc, eio, torn (a write of the "
         "protocol fails so, or is cut in half by a death); clock (it jumps); flip (a bit of a "
         "file, between two starts); all of these (default: kill); or partition, alone: hosts that "
-        "hear nothing of each other, with executors in network namespaces, as root",
+        "cannot reach each other, with executors in network namespaces, as root",
     )
     add(
         "--receiver",
@@ -250,7 +250,7 @@ def verify_command(options: argparse.Namespace) -> int:
     if Deed.PARTITION in options.deeds:
         _refuse_with_partitions(options)
     enough = Enough()
-    before = signal.signal(signal.SIGINT, enough.hear)
+    before = signal.signal(signal.SIGINT, enough.handle)
     try:
         return _verify_all(options, own, enough)
     finally:
@@ -425,7 +425,7 @@ class Enough:
         """Whether it was pressed."""
         return self._is_set
 
-    def hear(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         """Take a signal; the second one ends this process."""
         if self._is_set:
             raise KeyboardInterrupt

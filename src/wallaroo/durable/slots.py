@@ -22,7 +22,7 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from wallaroo.durable.refusals import naming
+from wallaroo.durable.disk_errors import naming
 from wallaroo.durable.versions import check_version
 from wallaroo.durable.whole_file import PRIVATE_FILE
 

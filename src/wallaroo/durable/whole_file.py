@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from wallaroo.durable.refusals import naming
+from wallaroo.durable.disk_errors import naming
 from wallaroo.faults import fault_point
 
 PRIVATE_FILE = 0o600

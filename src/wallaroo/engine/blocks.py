@@ -113,6 +113,6 @@ class Marker(NamedTuple):
     producer: int
     attempt: str
     reports: tuple[Any, ...]
-    # producer of level 0 -> source -> what it has heard of it; passed on from level to level. Empty
+    # producer of level 0 -> source -> what it has observed; passed on from level to level. Empty
     # without event time
-    heard: Mapping[int, Mapping[int, Any]] = {}
+    observed: Mapping[int, Mapping[int, Any]] = {}

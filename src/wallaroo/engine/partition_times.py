@@ -1,4 +1,4 @@
-"""Watermarks by partition within a batch: what a producer of level 0 hears, and what that means
+"""Watermarks by partition within a batch: what a producer of level 0 observes, and what that means
 once all producers are known.
 
 Where it runs: pure (in workers; the driver computes the same).
@@ -7,7 +7,7 @@ Invariants:
 
 * A partition's watermark at one of its events is the greatest event time before it in the
   partition, less the delay.  A producer that begins in the middle of a partition knows only its own
-  part: what the producers before it have heard is added after the shuffle (``settled``).
+  part: what the producers before it have observed is added after the shuffle (``settled``).
 * A source with an order over all its partitions (a spool holds its connections' events as they
   came) may gain partitions at any event.  A new one begins at the least watermark of the others *at
   that place of the log*: so it does not matter where a batch was cut.
@@ -23,8 +23,8 @@ from wallaroo.engine.operators.interface import StageTime
 Marks = Mapping[str, int]  # partition -> watermark
 
 
-class SourceHeard(NamedTuple):
-    """What one producer has heard of one source."""
+class ObservedSource(NamedTuple):
+    """What one producer has observed of one source."""
 
     marks: Marks  # after what it read; partitions in the order in which it met them
     # partitions that were not known: the place in the log, as what other partitions had moved to
@@ -41,8 +41,8 @@ class Known(NamedTuple):
     is_ordered: bool = True  # events of all partitions have one order
 
 
-# producer of level 0 -> source -> what it has heard
-Heard = Mapping[int, Mapping[int, SourceHeard]]
+# producer of level 0 -> source -> what it has observed
+Observed = Mapping[int, Mapping[int, ObservedSource]]
 
 
 class Settled(NamedTuple):
@@ -52,22 +52,22 @@ class Settled(NamedTuple):
     marks: Marks  # after the batch
 
 
-def settled(known: Known, heard: Mapping[int, SourceHeard]) -> Settled:
-    """Put together what the producers have heard of one source (by producer).
+def settled(known: Known, observed: Mapping[int, ObservedSource]) -> Settled:
+    """Put together what the producers have observed of one source (by producer).
 
-    >>> parts = {0: SourceHeard({"a": 40}), 1: SourceHeard({"a": 30}), 2: SourceHeard({"a": 80})}
+    >>> parts = {task: ObservedSource({"a": mark}) for task, mark in enumerate((40, 30, 80))}
     >>> settled(Known(10, {"a": 10}, frozenset("a")), parts).floors
     {0: {'a': 10}, 1: {'a': 40}, 2: {'a': 40}}
-    >>> heard = SourceHeard({"a": 40, "b": 40}, (("a", {}), ("b", {"a": 25})))
-    >>> settled(Known(10), {0: heard}).floors
+    >>> observed = ObservedSource({"a": 40, "b": 40}, (("a", {}), ("b", {"a": 25})))
+    >>> settled(Known(10), {0: observed}).floors
     {0: {'a': 10, 'b': 25}}
     """
     least = known.least
     marks = {name: max(least, mark) for name, mark in known.marks.items()}
     waited_for = set(known.waited_for)
     floors: dict[int, Marks] = {}
-    for producer in sorted(heard):
-        own = heard[producer]
+    for producer in sorted(observed):
+        own = observed[producer]
         here = {name: marks[name] for name in own.marks if name in marks}
         moved = dict(marks)
         for name, others in own.joins:
@@ -128,7 +128,7 @@ class PartitionTimes:
             self._since[self._partition] = self._time.passed_ns
 
     @property
-    def heard(self) -> SourceHeard | None:
-        """What was heard so far; None where nothing was read."""
+    def observed(self) -> ObservedSource | None:
+        """What was observed so far; None where nothing was read."""
         self._keep()
-        return SourceHeard(dict(self._marks), tuple(self._joins)) if self._marks else None
+        return ObservedSource(dict(self._marks), tuple(self._joins)) if self._marks else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.engine.failures import Sample, Tally
-from wallaroo.engine.partition_times import SourceHeard
+from wallaroo.engine.partition_times import ObservedSource
 from wallaroo.engine.sampling import StageSample
 from wallaroo.errors import WallarooError
 from wallaroo.small_pickles import pickled_by_values
@@ -37,8 +37,8 @@ class TaskReport:
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: tuple[Sample, ...] = ()  # some of them
     worker: str = ""  # where the task ran
-    # source -> what was heard of its partitions; empty without event time
-    heard: dict[int, SourceHeard] = field(default_factory=dict)
+    # source -> what was observed of its partitions; empty without event time
+    observed: dict[int, ObservedSource] = field(default_factory=dict)
     # when the first timer or window that is left is due, in event and in processing time
     due_ns: tuple[int, int] | None = None
     stage_events: dict[int, int] = field(default_factory=dict)  # stage -> events that entered it

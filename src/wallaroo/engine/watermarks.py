@@ -1,4 +1,4 @@
-"""Watermarks: from what source partitions have heard to what a stage may take for passed.
+"""Watermarks: from what was observed of source partitions to what a stage may take for passed.
 
 Where it runs: pure (driver and workers compute the same).
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
-from wallaroo.engine.partition_times import Heard, Known, Settled, settled
+from wallaroo.engine.partition_times import Known, Observed, Settled, settled
 from wallaroo.plan.model import SourceTime, SourceTimes
 from wallaroo.small_pickles import pickled_by_values
 
@@ -36,7 +36,7 @@ class PartitionMark(NamedTuple):
     """How far a partition was when a batch was committed."""
 
     watermark_ns: int
-    heard_ns: int  # the clock of the newest batch with an event of it, or of its first one
+    seen_ns: int  # the clock of the newest batch with an event of it, or of its first one
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SourceMark:
     """How far a source was when a batch was committed."""
 
     watermark_ns: int = TIME_MIN
-    heard_ns: int = 0  # the clock of the newest batch with an event of it
+    seen_ns: int = 0  # the clock of the newest batch with an event of it
     # those that may still give events
     partitions: Mapping[str, PartitionMark] = field(default_factory=dict)
     has_ended: bool = False  # it gives no events any more: it holds nothing back
@@ -53,7 +53,7 @@ class SourceMark:
         """Return it as a commit stores it."""
         return [
             self.watermark_ns,
-            self.heard_ns,
+            self.seen_ns,
             {name: list(mark) for name, mark in self.partitions.items()},
             self.has_ended,
         ]
@@ -61,9 +61,9 @@ class SourceMark:
     @staticmethod
     def from_json(stored: list[Any]) -> SourceMark:
         """Undo ``to_json``; older commits know sources only."""
-        watermark_ns, heard_ns, partitions, has_ended = (*stored, {}, False)[:4]
+        watermark_ns, seen_ns, partitions, has_ended = (*stored, {}, False)[:4]
         marks = {name: PartitionMark(*mark) for name, mark in partitions.items()}
-        return SourceMark(watermark_ns, heard_ns, marks, has_ended)
+        return SourceMark(watermark_ns, seen_ns, marks, has_ended)
 
     def without(self, ended: Collection[str]) -> SourceMark:
         """Return it without partitions that have ended: they hold nothing back any more."""
@@ -162,22 +162,22 @@ NO_TIME = BatchTime()
 _UNHEARD = SourceMark()
 
 
-def settled_sources(time: BatchTime, sources: SourceTimes, heard: Heard) -> list[Settled]:
-    """Put together what all producers of level 0 have heard, by source."""
+def settled_sources(time: BatchTime, sources: SourceTimes, observed: Observed) -> list[Settled]:
+    """Put together what all producers of level 0 have observed, by source."""
     return [
         settled(
             time.known(number, name, how),
-            {producer: own[number] for producer, own in heard.items() if number in own},
+            {producer: own[number] for producer, own in observed.items() if number in own},
         )
         for number, (name, how) in enumerate(sources)
     ]
 
 
-def after_batch(time: BatchTime, sources: SourceTimes, heard: Heard) -> Watermarks:
+def after_batch(time: BatchTime, sources: SourceTimes, observed: Observed) -> Watermarks:
     """Return the watermarks after a batch; what is due then is not known here."""
     marks = {}
     for number, (name, how) in enumerate(sources):
-        own = {producer: found[number] for producer, found in heard.items() if number in found}
+        own = {producer: found[number] for producer, found in observed.items() if number in found}
         after = settled(time.known(number, name, how), own).marks if own else {}
         read = {each for found in own.values() for each in found.marks}
         marks[name] = _moved(
@@ -211,8 +211,8 @@ def _moved(
     watermark_ns = max(before.watermark_ns, _least(how, partitions, time.clock_ns))
     if how.is_receipt and is_drained:
         watermark_ns = max(watermark_ns, time.clock_ns - RECEIPT_LAG_NS)
-    heard_ns = time.clock_ns if read else before.heard_ns
-    return SourceMark(watermark_ns, heard_ns, partitions, before.has_ended)
+    seen_ns = time.clock_ns if read else before.seen_ns
+    return SourceMark(watermark_ns, seen_ns, partitions, before.has_ended)
 
 
 def _least(how: SourceTime, partitions: Mapping[str, PartitionMark], clock_ns: int) -> int:
@@ -236,7 +236,7 @@ def _of_all(clock_ns: int, sources: SourceTimes, marks: Mapping[str, SourceMark]
 
 def _idle_since(sources: Iterable[tuple[str, SourceTime]], marks: Mapping[str, SourceMark]) -> int:
     """Return since when all these sources are idle."""
-    idle_since = (marks[name].heard_ns + (how.idle_after_ns or 0) for name, how in sources)
+    idle_since = (marks[name].seen_ns + (how.idle_after_ns or 0) for name, how in sources)
     return max(idle_since, default=0)
 
 
@@ -245,7 +245,7 @@ def is_idle(how: SourceTime, mark: SourceMark | PartitionMark, clock_ns: int) ->
     return (
         not how.is_receipt
         and how.idle_after_ns is not None
-        and clock_ns - mark.heard_ns >= how.idle_after_ns
+        and clock_ns - mark.seen_ns >= how.idle_after_ns
     )
 
 
@@ -273,8 +273,8 @@ def _turns(marks: Watermarks, sources: SourceTimes) -> Iterable[int]:
         if how.is_receipt:
             yield marks.due_ns + RECEIPT_LAG_NS
         elif how.idle_after_ns is not None:
-            of_parts = {mark.heard_ns for mark in known[name].partitions.values()}
-            yield from (heard + how.idle_after_ns for heard in {known[name].heard_ns, *of_parts})
+            of_parts = {mark.seen_ns for mark in known[name].partitions.values()}
+            yield from (seen_ns + how.idle_after_ns for seen_ns in {known[name].seen_ns, *of_parts})
     newest_ns = max((_newest(mark) for mark in known.values()), default=TIME_MIN)
     if newest_ns > TIME_MIN:
         going = [(name, how) for name, how in sources if not known[name].has_ended]

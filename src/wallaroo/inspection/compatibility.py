@@ -1,8 +1,8 @@
 """Whether an application may go on from a checkpoint: the plan that is kept beside it against the
 one at hand.
 
-Where it runs: driver (``judge``), or a terminal (``look``, which locks nothing and writes nothing:
-a run may hold the checkpoint).
+Where it runs: driver (``check_compatibility``), or a terminal (``look``, which locks nothing and
+writes nothing: a run may hold the checkpoint).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Compatibility:
     """What a run has to say about the comparison; ``dropped`` names state steps whose state is
     abandoned.
     """
@@ -55,7 +55,9 @@ def look(root: Path, plan: Plan) -> Finding:
     return _compared(root, batches[-1] if batches else None, dumps(plan))
 
 
-def judge(checkpoint: Checkpoint, plan: Plan, allow_incompatible: bool) -> Judgement:
+def check_compatibility(
+    checkpoint: Checkpoint, plan: Plan, allow_incompatible: bool
+) -> Compatibility:
     """Compare, and note the new plan beside the checkpoint.
 
     Raises CheckpointError, before anything is touched, where the application does not fit and
@@ -63,9 +65,9 @@ def judge(checkpoint: Checkpoint, plan: Plan, allow_incompatible: bool) -> Judge
     """
     text = dumps(plan)
     finding = _compared(checkpoint.root, checkpoint.last.batch if checkpoint.last else None, text)
-    judgement = _judged(checkpoint.root, finding, allow_incompatible)
+    compatibility = _consequence(checkpoint.root, finding, allow_incompatible)
     checkpoint.storage.publish(PLAN, text.encode())
-    return judgement
+    return compatibility
 
 
 def planned_key_groups(root: Path) -> int | None:
@@ -104,12 +106,12 @@ def _compared(root: Path, commit: int | None, new: str) -> Finding:
     return Finding(commit, comparison, has_same_groups, frozenset() if is_fit else lost)
 
 
-def _judged(root: Path, finding: Finding, allow_incompatible: bool) -> Judgement:
+def _consequence(root: Path, finding: Finding, allow_incompatible: bool) -> Compatibility:
     comparison = finding.comparison
     if comparison.verdict is Verdict.SAME:
-        return Judgement()
+        return Compatibility()
     if comparison.verdict is Verdict.CHANGED:
-        return Judgement(
+        return Compatibility(
             tuple(
                 f"the application has changed, compatibly: {reason}"
                 for reason in comparison.reasons
@@ -117,7 +119,7 @@ def _judged(root: Path, finding: Finding, allow_incompatible: bool) -> Judgement
         )
     if not allow_incompatible or not finding.can_drop:
         raise CheckpointError(_refusal(root, finding))
-    return Judgement(
+    return Compatibility(
         tuple(f"dropped as asked: {reason}" for reason in comparison.reasons), finding.dropped
     )
 

@@ -25,7 +25,7 @@ from wallaroo.engine.levels.level import Level
 from wallaroo.engine.ordered_entries import Change, EntryReader, namespace
 from wallaroo.engine.ordered_keys import TIME_MIN
 from wallaroo.engine.packing import packing_of
-from wallaroo.engine.partition_times import SourceHeard
+from wallaroo.engine.partition_times import ObservedSource
 from wallaroo.engine.watermarks import BatchTime, Watermarks, after_batch, with_due
 from wallaroo.framing import Framing, frame_walker, framer
 from wallaroo.local.entries import MemoryEntries
@@ -128,7 +128,7 @@ class LocalRunner:
             is_final,
             TIME_MIN if watermark_ns is None else watermark_ns,
         )
-        heard: dict[int, dict[int, SourceHeard]] = {}
+        observed: dict[int, dict[int, ObservedSource]] = {}
         due: list[tuple[int, int]] = []
         committed = Committed(self._reader, self._entries_of, self._keys_of)
 
@@ -146,17 +146,17 @@ class LocalRunner:
             if number == 0:
                 feeding = self._feed_frames(level, pieces[task] if pieces else (), result)
             else:
-                level.hear(heard)
+                level.observe(observed)
                 feeding = feed_blocks(level, self.plan, number, task, received)
             yield from drain(level, feeding, lambda: None)
             if number == 0:
-                heard[task] = level.heard
+                observed[task] = level.observed
             due.append(level.effects.due_ns())
             self._take(level.effects, result)
 
         run_levels([max(1, len(pieces)), *[tasks] * (levels - 1)], run)
         if self.plan.has_time or self.plan.has_end:
-            marks = after_batch(time, self.plan.source_times, heard)
+            marks = after_batch(time, self.plan.source_times, observed)
             result.time = with_due(marks, due)
         return result
 

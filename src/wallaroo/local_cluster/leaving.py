@@ -4,7 +4,7 @@ started.
 Where it runs: a terminal, a test.
 
 A decommissioned Worker gets no new executors, and each of its executors is informed, through the
-driver, to take no new tasks and to end when it has none; the Worker's own process stays for ever,
+driver, to take no new tasks and to end when it has none; the Worker's own process stays forever,
 so it is ended here when its last executor is gone.
 """
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class TimeStatus:
     """A watermark, as of the last commit."""
 
-    watermark: float | None  # unix seconds; None: nothing was heard yet
+    watermark: float | None  # unix seconds; None: nothing was observed yet
     lag_s: float | None  # how far that is behind the clock
     # what it goes by, in words: the slowest source, and its partition where it has several; what
     # says nothing holds it back until it does, or is idle

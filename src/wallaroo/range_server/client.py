@@ -64,7 +64,7 @@ class RemoteSpool:
         """
         low = start.byte
         high = end.byte
-        patience = _Patience(self.address, self.retry_s)
+        patience = _Retries(self.address, self.retry_s)
         folder = folder_of(Path(), self.source).name
         while low < high:
             link = _idle.pop((self.address, self.secret), None)
@@ -109,7 +109,7 @@ def _keep(spool: RemoteSpool, link: _Link) -> None:
         other.close()
 
 
-class _Patience:
+class _Retries:
     """How long a reader goes on without a new chunk."""
 
     def __init__(self, address: Address, retry_s: float):

@@ -95,8 +95,8 @@ class BatchTimes:
         """Return what the batch's commit keeps of time."""
         if not self._is_needed:
             return None
-        heard = {report.task: report.heard for report in reports if report.level == 0}
-        marks = after_batch(batch, self._sources, heard)
+        observed = {report.task: report.observed for report in reports if report.level == 0}
+        marks = after_batch(batch, self._sources, observed)
         due = [report.due_ns for report in reports if report.due_ns is not None]
         return with_due(marks, due)
 

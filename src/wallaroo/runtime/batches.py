@@ -215,9 +215,9 @@ class Batches:
         start = self.ends
         logs = self._setup.logs_by_name
         events = sum(ends[name].events - start[name].events for name in logs)
-        wanted = self._pacer.tasks(events, self._runner.tasks_max)
-        tasks = self._runner.tasks(wanted)
-        readers = min(tasks, self._runner.readers(wanted))
+        requested = self._pacer.tasks(events, self._runner.tasks_max)
+        tasks = self._runner.tasks(requested)
+        readers = min(tasks, self._runner.readers(requested))
         self._accounts.batch_begins(tasks)
         pieces: list[list[Piece]] = [[] for _ in range(tasks)]
         for number, (name, log) in enumerate(logs.items()):

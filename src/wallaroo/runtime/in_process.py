@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from wallaroo.durable.refusals import refusal_of
+from wallaroo.durable.disk_errors import disk_error_of
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, WallarooError
 from wallaroo.runtime.batches import Batches, WarmUp
@@ -33,10 +33,10 @@ class InProcessRunner(OnThisMachine):
     def tasks_max(self) -> int:
         return self._tasks
 
-    def tasks(self, wanted: int) -> int:
+    def tasks(self, requested: int) -> int:
         return self._tasks
 
-    def readers(self, wanted: int) -> int:
+    def readers(self, requested: int) -> int:
         return self._tasks
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
@@ -100,7 +100,7 @@ class InProcessHost(InProcessRunner):
         if isinstance(self._failure, WallarooError):
             raise self._failure
         if self._failure is not None:
-            raise refusal_of(self._failure) or InternalError(
+            raise disk_error_of(self._failure) or InternalError(
                 f"a batch failed in a way that this program does not expect: {self._failure!r}"
             ) from self._failure
 

@@ -2,13 +2,14 @@
 changes allow.
 
 Where it runs: pure (driver).  A task of a batch owns a contiguous range of key groups
-(``engine.keys.groups_of_task``); a placement says on which host each task is wanted.  Spark is
+(``engine.keys.groups_of_task``); a placement says on which host each task is preferred.  Spark is
 a request, no guarantee: where a task really ran, its report says.
 
 How tasks are spread: a host's share of the tasks is its share of the cores (largest remainder).
 Tasks then choose hosts in order of warmth: the share of a task's key groups whose state the host's
-view holds, newer copies counting more.  So on an unchanged cluster nothing moves; a joiner gets
-just its share; and the groups of a lost host go where an older copy of them is, if there is one.
+view holds, newer copies counting more.  So on an unchanged cluster nothing moves; a joining host
+gets just its share; and the groups of a lost host go where an older copy of them is, if there is
+one.
 """
 
 from __future__ import annotations
@@ -54,22 +55,22 @@ class Copies:
         return 1.0 if batch - held <= 1 else 0.5 * (1 - (batch - held - 1) / OLD)
 
 
-def tasks_for(wanted: int, members: Iterable[Member], tasks_max: int) -> int:
-    """Return how many tasks a batch gets that would like ``wanted``.
+def tasks_for(requested: int, members: Iterable[Member], tasks_max: int) -> int:
+    """Return how many tasks a batch gets that asks for ``requested``.
 
     With several hosts every host gets the same number (as far as cores are the same everywhere), so
     that a host owns the same key groups in small batches as in large ones.
 
     >>> pair = (Member("a", "a", 4), Member("b", "b", 4))
-    >>> [tasks_for(wanted, pair, 8) for wanted in (1, 2, 3, 8)], tasks_for(3, pair[:1], 4)
+    >>> [tasks_for(requested, pair, 8) for requested in (1, 2, 3, 8)], tasks_for(3, pair[:1], 4)
     ([2, 2, 4, 8], 3)
     """
     cores = [member.cores for member in members]
     if len(cores) < 2:
-        return min(wanted, tasks_max)
+        return min(requested, tasks_max)
     if len(set(cores)) > 1:
         return tasks_max
-    return min(math.ceil(wanted / len(cores)) * len(cores), tasks_max)
+    return min(math.ceil(requested / len(cores)) * len(cores), tasks_max)
 
 
 def shares(tasks: int, members: tuple[Member, ...]) -> list[int]:

@@ -56,7 +56,7 @@ class MoveMeter:
         self._is_in_force = False
 
     def warmed(self, size: int) -> None:
-        """Note the bytes that a joiner's view was filled with before it owned anything."""
+        """Note the bytes that a joining host's view was filled with before it owned anything."""
         self._bytes += size
 
     def batch_begins(self) -> None:

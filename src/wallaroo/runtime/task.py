@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wallaroo.durable.refusals import refusal_of
+from wallaroo.durable.disk_errors import disk_error_of
 from wallaroo.engine.blocks import Block, Marker
 from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.levels.effects import NOTHING_COMMITTED, Committed
 from wallaroo.engine.levels.level import Level
-from wallaroo.engine.partition_times import Heard, SourceHeard
+from wallaroo.engine.partition_times import Observed, ObservedSource
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.metrics.task_tally import TaskTally
@@ -79,7 +79,7 @@ def run_level(
     except Exception as error:  # noqa: BLE001  # the error boundary of the worker: the driver reports whatever it is
         report = _failed(task, level, index, unexpected(error))
     reports = (*(task.reports_before if task else ()), report)
-    heard = task.heard if task else {}
+    observed = task.observed if task else {}
     if task is not None:
         task.close()
     if level + 1 == job.levels:
@@ -87,7 +87,7 @@ def run_level(
     else:
         for consumer in range(job.tasks):
             own = reports if consumer == 0 else ()
-            yield consumer, Marker(level, index, report.attempt, own, heard)
+            yield consumer, Marker(level, index, report.attempt, own, observed)
     del task
     if (time.perf_counter() - started) * 1e3 > collect_after_ms:
         gc.collect()
@@ -103,7 +103,7 @@ def unexpected(error: Exception) -> WallarooError:
     """Return an unforeseen error, with the traceback that is being handled, as one that
     the driver can report.
     """
-    return refusal_of(error) or InternalError(
+    return disk_error_of(error) or InternalError(
         f"a task failed in a way that this program does not expect: {type(error).__name__}: "
         f"{error}",
         traceback.format_exc(),
@@ -134,7 +134,7 @@ class Task:
         self._writers: dict[int, SinkWriter] = {}
         self._tally = TaskTally(self._plan, job.batch, job.is_sampled)
         self._state = self._opened_state(level, open_state)
-        self._heard: dict[int, Mapping[int, SourceHeard]] = {}
+        self._observed: dict[int, Mapping[int, ObservedSource]] = {}
         self._level = Level(
             self._plan,
             level,
@@ -158,9 +158,9 @@ class Task:
         return state
 
     @property
-    def heard(self) -> Heard:
-        """What level 0 has heard, as far as this task knows it."""
-        return {self._index: self._level.heard} if self._level.number == 0 else self._heard
+    def observed(self) -> Observed:
+        """What level 0 has observed, as far as this task knows it."""
+        return {self._index: self._level.observed} if self._level.number == 0 else self._observed
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
         """Process everything; yield full blocks as they come, then the rest."""
@@ -189,8 +189,8 @@ class Task:
     def _feed_blocks(self, records: Iterable[Record]) -> Fed:
         blocks: Iterable[Block] = self._blocks(records)
         if self._plan.has_time:
-            blocks = list(blocks)  # what the producers have heard is known when all are here
-        self._level.hear(self._heard)
+            blocks = list(blocks)  # what the producers have observed is known when all are here
+        self._level.observe(self._observed)
         return feed_blocks(
             self._level,
             self._plan,
@@ -205,7 +205,7 @@ class Task:
             if isinstance(record, Marker):
                 self.consumed[record.producer] = record.attempt
                 self.reports_before += record.reports
-                self._heard.update(record.heard)
+                self._observed.update(record.observed)
             elif record is not None:  # None: a layout's anchor
                 yield record
 
@@ -262,7 +262,7 @@ class Task:
             errors=effects.failures.counts,
             samples=tuple(effects.failures.samples),
             worker=worker_name(),
-            heard=self._level.heard if self._level.number == 0 else {},
+            observed=self._level.observed if self._level.number == 0 else {},
             due_ns=effects.due_ns() if effects.stores else None,
             stage_events=self._tally.stage_events,
             edges=self._tally.edges,

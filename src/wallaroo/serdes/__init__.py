@@ -16,7 +16,7 @@ from wallaroo.serdes.messagepack import MessagePack
 from wallaroo.serdes.protobuf import Protobuf
 from wallaroo.serdes.rows import row_decoder
 from wallaroo.serdes.serde import Serde
-from wallaroo.serdes.shapes import ShapeError
+from wallaroo.serdes.shape_errors import ShapeError
 
 __all__ = [
     "Avro",

@@ -10,8 +10,9 @@ import json
 from typing import Any, overload
 
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.serdes.plain_values import record_of
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of, missing
-from wallaroo.serdes.shapes import reader_of, record_of
+from wallaroo.serdes.shapes import reader_of
 
 Schema = Any  # what JSON makes of a schema: a dict, a list (a union) or a name
 

@@ -10,8 +10,9 @@ import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple, overload
 
+from wallaroo.serdes.plain_values import record_of
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of
-from wallaroo.serdes.shapes import reader_of, record_of
+from wallaroo.serdes.shapes import reader_of
 
 
 class CsvLine(NamedTuple):

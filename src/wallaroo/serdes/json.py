@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any, overload
 
+from wallaroo.serdes.plain_values import plain
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of
-from wallaroo.serdes.shapes import ShapeError, plain, reader_of
+from wallaroo.serdes.shape_errors import ShapeError
+from wallaroo.serdes.shapes import reader_of
 
 
 def _no_number(text: str) -> Any:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, overload
 
+from wallaroo.serdes.plain_values import plain
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of, missing
-from wallaroo.serdes.shapes import plain, reader_of
+from wallaroo.serdes.shapes import reader_of
 
 TIMESTAMPS_AS_DATETIMES = 3  # what msgpack calls it
 

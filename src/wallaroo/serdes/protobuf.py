@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.serdes.serde import STOP, Codec, Serde
-from wallaroo.serdes.shapes import shown
+from wallaroo.serdes.shape_errors import shown
 
 
 class Message(Protocol):

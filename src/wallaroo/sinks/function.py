@@ -17,9 +17,10 @@ from wallaroo.errors import PeerError, Problem, WallarooError, WallarooParameter
 from wallaroo.faults import fault_point
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import Progress, Slice, SlicedSession
 from wallaroo.sinks.staging import StagedWriter
+from wallaroo.sinks.system import Session, System
 from wallaroo.steps import Encoder, place_of
 
 

@@ -143,7 +143,7 @@ class SinkCommitter(ABC):
 
     @abstractmethod
     def status(self) -> SinkStatus:
-        """A snapshot for people."""
+        """A snapshot for display."""
 
     def backlog(self) -> int:
         """Committed bytes that have not left yet; the driver starts no batch while it is above its

@@ -15,105 +15,33 @@ The invariants:
 * What the system and the pending list remember they remember by commit.  A commit there that is not
   in the checkpoint's history means that the checkpoint was rolled back or is an older copy: output
   cannot be taken back, so the run is refused.
-* What passes (the system is away, restarting, full) is tried again without end.  What does not (no
-  such table, a value that does not fit) ends the run; the batch stays in the list, and the next run
-  goes on with it.
+* What is transient (the system is away, restarting, full) is tried again without end.  What is not
+  (no such table, a value that does not fit) ends the run; the batch stays in the list, and the
+  next run goes on with it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from wallaroo.durable.folders import make_private
 from wallaroo.errors import CheckpointError, InternalError, PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
-from wallaroo.sinks.pending import PendingBatch, PendingList
-from wallaroo.sinks.staging import (
-    Staged,
-    disk_errors,
-    read_staged,
-    remove_orphans,
-    remove_staged,
-)
-from wallaroo.sinks.target_record import begin_target, has_left, note_left, read_target
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.staging import disk_errors, remove_staged
+from wallaroo.sinks.system import Session, System
+from wallaroo.sinks.target_record import begin_target, read_target
+from wallaroo.sinks.waiting_batches import WaitingBatches
 
-RETRY_SECONDS = 0.25  # between two tries
 STOP_SECONDS = 3.0  # for the thread to end after its statement was cancelled
 TOGETHER_BYTES_MAX = 4 << 20  # of batches that are put together
 HISTORY_KEPT = 100  # commits that the system's last one is compared with
-
-
-class Session(ABC):
-    """A connection to the system, in the committer's thread."""
-
-    batches_max: ClassVar[int] = 1  # that wait and are put together
-
-    @abstractmethod
-    def last(self) -> CommitId:
-        """Return the newest commit of this checkpoint that is in the system (the state before the
-        first one where there is none).
-        """
-
-    @abstractmethod
-    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
-        """Put a batch's outputs in one transaction, ``parts`` in order; False where they are there
-        already (then ``parts`` is not touched).
-        """
-
-    def put_several(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> list[bool]:
-        """Put at most ``batches_max`` batches, in order, in as few transactions as can be; return
-        for each what `put` returns.
-        """
-        return [self.put(batch, parts) for batch, parts in batches]
-
-    def cancel(self) -> None:  # noqa: B027  # a system may have nothing to cancel
-        """End what the system does at this moment, as far as it can be reached.  Called from
-        another thread.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class System(ABC):
-    """What a sink writes to."""
-
-    errors: ClassVar[tuple[type[Exception], ...]]  # what its client raises
-    ways_on: ClassVar[str] = ""  # what to do where the checkpoint was rolled back
-
-    @property
-    @abstractmethod
-    def target(self) -> str:
-        """What is written to: the name of a table, of a topic."""
-
-    @abstractmethod
-    def connect(self, checkpoint: str) -> Session:
-        """Open a session that writes for a checkpoint.  Raises one of ``errors``, or WallarooError
-        for what cannot pass.
-        """
-
-    @abstractmethod
-    def waiting_for(self, error: Exception) -> str:
-        """Return what is waited for, in a few words, where trying again can help; else an empty
-        text.
-        """
-
-    def pause_s(self, error: Exception) -> float:
-        """Return how long to wait before the next try."""
-        return RETRY_SECONDS
-
-    @abstractmethod
-    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
-        """Make the error for what does not pass; ``batch`` was being put, if any was."""
 
 
 class QueuedCommitter(SinkCommitter):
@@ -122,15 +50,11 @@ class QueuedCommitter(SinkCommitter):
     """
 
     def __init__(self, sink: str, system: System, staging: Path, *, is_durable: bool, points: str):
-        make_private(staging, is_durable=is_durable)
         self._sink = sink
         self._system = system
-        self._staging = staging
-        self._is_durable = is_durable
         self._points = points
-        self._list = PendingList(staging, is_durable)
         self._state = threading.Condition()
-        self._pending: dict[int, PendingBatch] = {}  # in order; until the system confirmed
+        self._waiting = WaitingBatches(staging, is_durable)  # until the system confirmed
         self._history = CommitHistory("")  # up to the last commit that this committer knows of
         self._in_hand: PendingBatch | None = None
         self._session: Session | None = None
@@ -145,30 +69,19 @@ class QueuedCommitter(SinkCommitter):
         """Take up what an earlier run committed and did not put; remove what was not committed;
         begin to put.
         """
-        record = read_target(self._staging, history, tokens)
-        pending = list(self._list.batches())
-        for found in pending:
+        staging = self._waiting.staging
+        record = read_target(staging, history, tokens)
+        listed = self._waiting.listed()
+        for found in listed:
             if not history.contains(found.commit):
                 raise self._set_back(found.commit, history)
         self._history = history
-        self._pending = {found.batch: found for found in pending}
-        with disk_errors(self._staging):
+        with disk_errors(staging):
             target = self._system.target
-            begin_target(self._staging, record, target, history.last, self._is_durable)
-            self._take_up(history.last, tokens)
-            remove_orphans(
-                self._staging,
-                {token["file"] for found in self._pending.values() for token in found.tokens},
-            )
+            begin_target(staging, record, target, history.last, self._waiting.is_durable)
+            self._waiting.take_up(listed, history.last, tokens)
         self._note_committed()
         self._thread.start()
-
-    def _take_up(self, last: CommitId, tokens: Sequence[Any]) -> None:
-        made = PendingBatch.of(last, 0, tokens)
-        if made is None or made.batch in self._pending or has_left(self._staging, last):
-            return
-        self._pending[made.batch] = made
-        self._list.add(made)
 
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         """Hand a committed batch over; again for the same commit does nothing.  Returns before the
@@ -182,22 +95,22 @@ class QueuedCommitter(SinkCommitter):
             retained = (*self._history.retained, commit)[-HISTORY_KEPT:]
             self._history = CommitHistory(commit.checkpoint, retained)
             if made is not None:
-                self._pending[made.batch] = made
+                self._waiting.add(made)
             self._note_committed()
             self._state.notify_all()
         fault_point(f"{self._points}.handed")
         with self._state:
-            if made is not None and made.batch in self._pending:  # else it has left already
-                self._list.add(made)
+            if made is not None:
+                self._waiting.record(made)
 
     def abort(self, batch: int, tokens: Sequence[Any]) -> None:
         """Drop what these uncommitted tokens staged."""
-        remove_staged(self._staging, tokens)
+        remove_staged(self._waiting.staging, tokens)
 
     def status(self) -> SinkStatus:
-        """A snapshot for people."""
+        """A snapshot for display."""
         with self._state:
-            self._status.pending_bytes = self._pending_bytes()
+            self._status.pending_bytes = self._waiting.bytes
             return self._status.copy()
 
     def backlog(self) -> int:
@@ -206,7 +119,7 @@ class QueuedCommitter(SinkCommitter):
         """
         with self._state:
             self._refuse_broken()
-            return self._pending_bytes()
+            return self._waiting.bytes
 
     def close(self, drain_seconds: float) -> None:
         """Wait until everything is in the system, at most so long, then stop; the rest stays in the
@@ -219,24 +132,20 @@ class QueuedCommitter(SinkCommitter):
             if self._is_closing:
                 return
             while (
-                self._pending and self._broken is None and (rest := deadline - time.monotonic()) > 0
+                self._waiting and self._broken is None and (rest := deadline - time.monotonic()) > 0
             ):
                 self._state.wait(rest)
             self._is_closing = True
             self._state.notify_all()
-            session = self._session if self._pending else None
+            session = self._session if self._waiting else None
         if session is not None:
             session.cancel()
         if self._thread.ident is not None:
             self._thread.join(STOP_SECONDS)
         self._refuse_broken()
 
-    def _pending_bytes(self) -> int:
-        return sum(batch.bytes for batch in self._pending.values())
-
     def _note_committed(self) -> None:
-        last = self._history.last.batch
-        self._status.committed_batch = min(self._pending) - 1 if self._pending else last
+        self._status.committed_batch = self._waiting.last_left(self._history.last.batch)
 
     def _refuse_broken(self) -> None:
         if self._broken is not None:
@@ -251,14 +160,15 @@ class QueuedCommitter(SinkCommitter):
         except WallarooError as error:
             self._break(error)
         except OSError as error:
+            where = error.filename or self._waiting.staging
             self._break(
                 PeerError(
-                    f"The outbox of sink '{self._sink}' cannot be written: "
-                    f"{error.filename or self._staging}: {error.strerror or error}. Nothing is "
-                    f"lost. Free or mount the disk and run again."
+                    f"The outbox of sink '{self._sink}' cannot be written: {where}: "
+                    f"{error.strerror or error}. Nothing is lost. Free or mount the disk and run "
+                    f"again."
                 )
             )
-        except Exception as error:  # noqa: BLE001  # the thread's error boundary: else the driver would wait for ever
+        except Exception as error:  # noqa: BLE001  # the thread's error boundary: else the driver would wait forever
             what = f"The thread of sink '{self._sink}' ended: {type(error).__name__}: {error}."
             self._break(InternalError(what))
         finally:
@@ -277,7 +187,7 @@ class QueuedCommitter(SinkCommitter):
             self._disconnect()
             waiting_for = self._system.waiting_for(error)
             if not waiting_for:
-                raise self._system.refused(error, self._in_hand, self._staging) from error
+                raise self._system.refused(error, self._in_hand, self._waiting.staging) from error
             with self._state:
                 self._status.waiting_for = waiting_for
                 self._state.wait_for(lambda: self._is_closing, self._system.pause_s(error))
@@ -302,11 +212,11 @@ class QueuedCommitter(SinkCommitter):
         """Wait for output; return what is put together, nothing where the committer is closed."""
         assert self._session is not None
         with self._state:
-            self._state.wait_for(lambda: self._pending or self._is_closing)
+            self._state.wait_for(lambda: self._waiting or self._is_closing)
             if self._is_closing:
                 self._in_hand = None
                 return []
-            waiting = [self._pending[number] for number in sorted(self._pending)]
+            waiting = self._waiting.in_order()
             self._in_hand = waiting[0]
         together = waiting[: self._session.batches_max]
         sizes = accumulate(batch.bytes for batch in together)
@@ -315,17 +225,12 @@ class QueuedCommitter(SinkCommitter):
 
     def _put(self, batches: list[PendingBatch]) -> list[bool]:
         assert self._session is not None
-        return self._session.put_several([(batch, self._parts(batch)) for batch in batches])
-
-    def _parts(self, batch: PendingBatch) -> Iterator[Staged]:
-        return (read_staged(self._staging, token) for token in batch.tokens)
+        return self._session.put_several([(batch, self._waiting.parts(batch)) for batch in batches])
 
     def _left(self, batch: PendingBatch, is_new: bool) -> None:
         fault_point(f"{self._points}.left")
         with self._state:
-            note_left(self._staging, batch.commit)
-            del self._pending[batch.batch]
-            self._list.remove(batch)
+            self._waiting.remove(batch.commit)
             self._note_committed()
             if is_new:
                 self._status.outputs += batch.outputs

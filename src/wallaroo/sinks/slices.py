@@ -17,8 +17,8 @@ from itertools import pairwise
 
 from wallaroo.identity import CommitId
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import Session
 from wallaroo.sinks.staging import Staged
+from wallaroo.sinks.system import Session
 
 BACKOFF_S_MAX = 30.0  # the longest pause between two tries
 

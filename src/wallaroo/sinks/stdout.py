@@ -77,7 +77,7 @@ class StdoutCommitter(SinkCommitter):
         remove_staged(self._staging, tokens)
 
     def status(self) -> SinkStatus:
-        """A snapshot for people."""
+        """A snapshot for display."""
         return self._status.copy()
 
     def close(self, drain_seconds: float) -> None:

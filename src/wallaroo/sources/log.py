@@ -128,7 +128,7 @@ class SourceLog(ABC):
     @abstractmethod
     def head(self) -> Head:
         """Return how far the log goes now.  Does not block for long; raises PeerError only for what
-        will not pass.
+        is not transient.
         """
 
     def backlog(self, position: Position) -> int:

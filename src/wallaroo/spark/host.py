@@ -99,10 +99,10 @@ class MicroBatchHost:
     def tasks_max(self) -> int:
         return self._working.cluster.tasks_max()
 
-    def tasks(self, wanted: int) -> int:
-        return self._working.cluster.tasks(wanted)
+    def tasks(self, requested: int) -> int:
+        return self._working.cluster.tasks(requested)
 
-    def readers(self, wanted: int) -> int:
+    def readers(self, requested: int) -> int:
         return self.tasks_max
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
@@ -227,6 +227,8 @@ class MicroBatchHost:
 
     def interrupt(self) -> None:
         self._is_interrupted.set()
+        if self._work is not None:
+            self._work.query.interrupt()
         self._session.interrupt(WARM_UP)
 
     def close(self) -> None:

@@ -66,8 +66,8 @@ ON_CLUSTERS = {
     "spark.executor.memory": "1g",  # of the JVM; Python workers come on top
     # a worker that leaves finishes its tasks and takes no more; else it is ended after 30 s
     "spark.decommission.enabled": "true",
-    # a task whose host is busy for a moment (a joiner's greeting) waits rather than read its state
-    # elsewhere
+    # a task whose host is busy for a moment (a joining host's probe) waits rather than read its
+    # state elsewhere
     "spark.locality.wait": "100ms",
     # a host that is gone or silent: a batch hangs for seconds, not for minutes
     "spark.shuffle.io.retryWait": "1s",
@@ -116,7 +116,7 @@ def open_session(
 ) -> SparkSession:
     """Start Spark.  Raises PeerError, with the fix, where Java or the master cannot be had.
 
-    ``jvm`` is for who wants to end it in the midst of that.
+    ``jvm`` is for who wants to end it in the middle of that.
     """
     log4j = scratch / "log4j2.properties"
     trace = "full" if log_level in ("debug", "info") else "none"

@@ -9,7 +9,7 @@ Invariants:
 * GET is the one verb.
 * At most ``CONNECTIONS_MAX`` requests at a time; more are hung up on.  Of these at most
   ``STREAMS_MAX`` are streams, so that open dashboards never lock out a query.
-* Whatever a handler raises becomes an error reply: the run never hears of it.
+* Whatever a handler raises becomes an error reply: the run is not affected.
 * A TLS handshake is made in the connection's own thread, within ``REQUEST_S_MAX``: a client that
   does not shake hands keeps no other one waiting.
 """

@@ -124,13 +124,13 @@ def _times(status: RunStatus) -> Iterator[Metric]:
     sources = [(s.name, s.time) for s in status.sources if s.time is not None]
     steps = [(s.step, s.time) for s in status.step_times]
     for label, times in ("source", sources), ("step", steps):
-        heard = [(name, t) for name, t in times if t.watermark is not None and t.lag_s is not None]
-        if heard:
+        known = [(name, t) for name, t in times if t.watermark is not None and t.lag_s is not None]
+        if known:
             yield _gauge(f"{label}_watermark_seconds", "Event time up to which nothing is "
                          "expected any more, in unix time.", (label,),
-                         [((name,), t.watermark or 0.0) for name, t in heard])  # fmt: skip
+                         [((name,), t.watermark or 0.0) for name, t in known])  # fmt: skip
             yield _gauge(f"{label}_watermark_lag_seconds", "How far that is behind the clock.",
-                         (label,), [((name,), t.lag_s or 0.0) for name, t in heard])  # fmt: skip
+                         (label,), [((name,), t.lag_s or 0.0) for name, t in known])  # fmt: skip
     if sources:
         yield _gauge("source_partitions", "Partitions that may still give events.", ("source",),
                      [((name,), t.partitions) for name, t in sources])  # fmt: skip

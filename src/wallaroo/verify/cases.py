@@ -58,7 +58,7 @@ class Sequence(Case):
             if values != _window(values[-1]):
                 faults.note("wrong", repr(line))
             else:
-                ledger.hear(key, values[-1])
+                ledger.receive(key, values[-1])
         ledger.close(self._counts)
         return count
 
@@ -99,7 +99,7 @@ class WordCount(Case):
             count += 1
             word, _, number = line.decode("utf-8", "replace").partition(" ")
             if word in self._counts and number.isdigit():
-                ledger.hear(word, int(number))
+                ledger.receive(word, int(number))
             else:
                 faults.note("wrong", repr(line))
         ledger.close(self._counts)
@@ -162,7 +162,7 @@ class MarketSpread(Case):
                 faults.note("wrong", repr(line))
                 continue
             before = at.get(symbol, (0, 0))
-            self._hear(line, symbol, before, (int(order), int(quote)), faults)
+            self._check(line, symbol, before, (int(order), int(quote)), faults)
             at[symbol] = max(before, (int(order), int(quote)))
         for symbol, total in self._orders.items():
             came, in_force = at.get(symbol, (0, 0))
@@ -174,7 +174,7 @@ class MarketSpread(Case):
                 )
         return count
 
-    def _hear(
+    def _check(
         self,
         line: bytes,
         symbol: bytes,
@@ -246,7 +246,7 @@ class DeadLetters(Case):
             if counted != number:
                 faults.note("wrong", repr(line))
             else:
-                ledger.hear(key, number)
+                ledger.receive(key, number)
         ledger.close(
             {key: count for (place, key), count in self._counts.items() if place == PASSES}
         )
@@ -262,7 +262,7 @@ class DeadLetters(Case):
             except (ValueError, KeyError, TypeError, SyntaxError) as error:
                 faults.note("wrong", f"dead letter {line!r}: {error}")
             else:
-                ledger.hear((STEPS[place], key), number)
+                ledger.receive((STEPS[place], key), number)
         failed = {
             (STEPS[place], key): count
             for (place, key), count in self._counts.items()

@@ -40,7 +40,7 @@ class Deed(Enum):
     EIO = "eio"  # the next write, sync or rename fails with a disk error
     TORN = "torn"  # the next write is cut in half, and the process dies
     CLOCK = "clock"  # the clock of all processes jumps
-    PARTITION = "partition"  # hosts hear nothing of each other for seconds
+    PARTITION = "partition"  # hosts cannot reach each other for seconds
     FLIP = "flip"  # the run ends, a bit of one of its files is flipped, and it is started again
 
 

@@ -48,7 +48,7 @@ class Ledger:
     >>> faults = Faults()
     >>> ledger = Ledger(faults)
     >>> for number in (1, 3, 2, 3):
-    ...     ledger.hear("a", number)
+    ...     ledger.receive("a", number)
     >>> ledger.close({"a": 4})
     >>> faults.lost, faults.duplicated, faults.out_of_order, faults.wrong
     (1, 1, 1, 0)
@@ -59,7 +59,7 @@ class Ledger:
         self._next: dict[Hashable, int] = {}
         self._missing: dict[Hashable, set[int]] = {}
 
-    def hear(self, key: Hashable, number: int) -> None:
+    def receive(self, key: Hashable, number: int) -> None:
         """Take one output in."""
         due = self._next.get(key, 1)
         if number == due:

@@ -95,7 +95,7 @@ class Hosts:
         _ip("link", "set", self._cable(name), "down")
 
     def cut_between(self, one: str, other: str) -> None:
-        """Let two hosts hear nothing of each other, but all others."""
+        """Keep two hosts from reaching each other, but no others."""
         for name, gone in ((one, other), (other, one)):
             _ip("-n", self._space(name), "route", "add", "blackhole", f"{self.address(gone)}/32")
 

@@ -5,9 +5,9 @@ host, each worker on one of its own, senders and the receiver on another.
 
 The partitions, drawn by seed, each healed after seconds:
 
-``worker``     a worker hears nothing of all others: driver, range server, master, other workers
+``worker``     a worker cannot reach the others: driver, range server, master, other workers
 ``workers``    the same for all workers
-``between``    two workers hear nothing of each other, but all others
+``between``    two workers cannot reach each other, but all others
 ``clients``    senders do not reach the ingress, the egress does not reach the receiver
 ``flapping``   a worker's cable is in and out, several times a second
 """

@@ -24,8 +24,8 @@ LOG_LINES = 25  # of the run's log, in an error
 
 @dataclass(slots=True)
 class Supervised:
-    """``wallaroo run`` with these arguments.  ``log`` collects what all starts print; ``say`` hears
-    of every start.
+    """``wallaroo run`` with these arguments.  ``log`` collects what all starts print; ``say`` is
+    called at every start.
     """
 
     arguments: Sequence[str]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wallaroo.windows.entries import AT_END, Slot, in_order
-from wallaroo.windows.interface import Surroundings
+from wallaroo.windows.interface import MachineContext
 from wallaroo.windows.spec import CountWindowSpec, Window
 
 # of each key, its open window: [events, time of the first, of the newest, accumulator, due]
@@ -24,17 +24,17 @@ Open = list[Any]
 class CountMachine:
     """See ``interface.Machine``."""
 
-    def __init__(self, spec: CountWindowSpec, around: Surroundings, fired_at: int) -> None:
+    def __init__(self, spec: CountWindowSpec, context: MachineContext, fired_at: int) -> None:
         self._spec = spec
-        self._around = around
+        self._context = context
         self.process = self._build_process()
 
     def _build_process(self) -> Callable[[Any, Any], None]:
-        now = self._around.now
-        failed = self._around.failed
-        update = self._around.calls.update
+        now = self._context.now
+        failed = self._context.failed
+        update = self._context.calls.update
         full = self._spec.count
-        open_ = self._around.live.slot(OPEN)
+        open_ = self._context.live.slot(OPEN)
         load = self._load
         fire = self._fire
 
@@ -62,34 +62,34 @@ class CountMachine:
         return process
 
     def _load(self, key: Any) -> Open:
-        live = self._around.live
+        live = self._context.live
         window = live.get(OPEN, key)
         if window is None:
-            time = self._around.now.event_ns
+            time = self._context.now.event_ns
             timeout = self._spec.timeout_ns
             due = AT_END if timeout is None else time + timeout
-            window = [0, time, time, self._around.calls.initial(), due]
+            window = [0, time, time, self._context.calls.initial(), due]
             live.put(OPEN, key, window)
         return window  # type: ignore[no-any-return]  # a list as above
 
     def _fire(self, key: Any, window: Open, time: int, passed: int) -> None:
-        self._around.live.discard(OPEN, key)
+        self._context.live.discard(OPEN, key)
         if not window[0]:
             return
         bounds = Window(window[1], window[2] + 1)
         try:
-            output = self._around.calls.output(key, window[3], bounds)
+            output = self._context.calls.output(key, window[3], bounds)
         except BaseException as error:
-            self._around.failed(window[3], error, key)
+            self._context.failed(window[3], error, key)
             return
         if output is not None:
-            self._around.emit(key, output, time, passed)
+            self._context.emit(key, output, time, passed)
 
     def advance(self, watermark: int) -> None:
         """Fire the windows whose timeout is at or before ``watermark``, in order; at the end of
         input all.
         """
-        live = self._around.live
+        live = self._context.live
         live.load_due(OPEN, watermark)
         open_ = live.slot(OPEN)
         due = [key for key in in_order(open_) if open_[key][4] <= watermark]

@@ -33,7 +33,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class MachineContext:
     """What a machine works with.
 
     ``emit`` takes a key, a result, the result's event time, and the watermark just before it;

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from wallaroo.windows.aggregation import calls_of
 from wallaroo.windows.count_machine import CountMachine
 from wallaroo.windows.entries import Live, MemoryEntries
-from wallaroo.windows.interface import Clock, Machine, Surroundings
+from wallaroo.windows.interface import Clock, Machine, MachineContext
 from wallaroo.windows.range_machine import RangeMachine
 from wallaroo.windows.session_machine import SessionMachine
 from wallaroo.windows.spec import (
@@ -29,9 +29,9 @@ MACHINES: dict[type[Any], Any] = {
 }
 
 
-def machine_of(spec: WindowSpec, around: Surroundings, fired_at: int) -> Machine:
+def machine_of(spec: WindowSpec, context: MachineContext, fired_at: int) -> Machine:
     """Build the machine for a specification; what was due at ``fired_at`` has fired already."""
-    machine: Machine = MACHINES[type(spec)](spec, around, fired_at)
+    machine: Machine = MACHINES[type(spec)](spec, context, fired_at)
     return machine
 
 
@@ -69,8 +69,8 @@ class WindowMachine:
 
     def _begin(self) -> tuple[Live, Machine]:
         live = Live(self.entries, self.entries)
-        around = Surroundings(self._calls, live, self._clock, self._emit, self._failed)
-        return live, machine_of(self._spec, around, self.watermark)
+        context = MachineContext(self._calls, live, self._clock, self._emit, self._failed)
+        return live, machine_of(self._spec, context, self.watermark)
 
     def _emit(self, key: Any, value: Any, time: int, watermark: int) -> None:
         self._results.append(Result(key, value, time))

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from wallaroo.windows.entries import Slot, in_order
-from wallaroo.windows.interface import Surroundings
+from wallaroo.windows.interface import MachineContext
 from wallaroo.windows.late import LateEvent
 from wallaroo.windows.panes import PANE, Pane, Panes
 from wallaroo.windows.spec import (
@@ -54,11 +54,11 @@ class _Firing(NamedTuple):
 class RangeMachine:
     """See ``interface.Machine``."""
 
-    def __init__(self, spec: RangeWindowSpec, around: Surroundings, fired_at: int) -> None:
+    def __init__(self, spec: RangeWindowSpec, context: MachineContext, fired_at: int) -> None:
         self._spec = spec
         self._panes = Panes(spec)
         self._grid = self._panes.grid
-        self._around = around
+        self._context = context
         self._fired_at = fired_at  # the watermark up to which everything has fired
         self._forget: Callable[[], None] = lambda: None
         self._late = self._late_policy()
@@ -69,9 +69,9 @@ class RangeMachine:
 
     def _build_process(self) -> Callable[[Any, Any], None]:
         """The per-event path: while times stay in one pane, an event costs a look into its dict."""
-        now = self._around.now
-        failed = self._around.failed
-        update = self._around.calls.update
+        now = self._context.now
+        failed = self._context.failed
+        update = self._context.calls.update
         enter = self._enter
         load = self._load
         # of times, and of watermarks
@@ -89,7 +89,7 @@ class RangeMachine:
                 if entered is None:
                     return
                 slot, lower, upper, floor, ceiling = entered
-                touched = self._around.live.slot(slot)
+                touched = self._context.live.slot(slot)
             try:
                 try:
                     accumulator = touched[key]
@@ -111,38 +111,38 @@ class RangeMachine:
         return process
 
     def _load(self, slot: Slot, key: Any) -> Any:
-        accumulator = self._around.live.get(slot, key)
+        accumulator = self._context.live.get(slot, key)
         if accumulator is None:
-            accumulator = self._around.calls.initial()
+            accumulator = self._context.calls.initial()
             self._begin(slot, key, accumulator)
         return accumulator
 
     def _begin(self, slot: Slot, key: Any, accumulator: Any) -> None:
-        self._around.live.put(slot, key, accumulator)
+        self._context.live.put(slot, key, accumulator)
         if self._spec.empty_limit and slot.kind == PANE:
             self._widen(key, slot.first, slot.last)
 
     def _merge(self, key: Any, accumulator: Any) -> None:
         """Add the accumulator of events of one pane, of which the first one is now."""
-        now = self._around.now
+        now = self._context.now
         pane = self._panes.at(now.event_ns, now.watermark_ns)
         if pane is None:
             return  # see ``may_add_up``: late events are dropped
-        live = self._around.live
+        live = self._context.live
         try:
             own = live.get(pane.slot, key)
             if own is None:
                 self._begin(pane.slot, key, accumulator)
             else:
-                live.put(pane.slot, key, self._around.calls.combine(own, accumulator))
+                live.put(pane.slot, key, self._context.calls.combine(own, accumulator))
         except BaseException as error:
-            self._around.failed(accumulator, error, key)
+            self._context.failed(accumulator, error, key)
 
     def _enter(self, key: Any, event: Any) -> Pane | None:
         """Find the pane of the time and watermark that it is now.  None where that was all for this
         event.
         """
-        now = self._around.now
+        now = self._context.now
         time = now.event_ns
         found = self._panes.at(time, now.watermark_ns)
         if self._spec.lateness_ns or found is None:
@@ -161,7 +161,7 @@ class RangeMachine:
 
     def _late_policy(self) -> Callable[[Any, Any, int, int], None]:
         policy = self._spec.policy
-        if self._around.late is not None:
+        if self._context.late is not None:
             return self._give
         if policy == FIRE_PER_MESSAGE:
             return self._fire_alone
@@ -172,41 +172,41 @@ class RangeMachine:
         return lambda key, event, time, oldest: None
 
     def _give(self, key: Any, event: Any, time: int, oldest: int) -> None:
-        assert self._around.late is not None
-        self._around.late(key, event, self._why(time, oldest))
+        assert self._context.late is not None
+        self._context.late(key, event, self._why(time, oldest))
 
     def _fail(self, key: Any, event: Any, time: int, oldest: int) -> None:
-        self._around.failed(event, self._why(time, oldest), key)
+        self._context.failed(event, self._why(time, oldest), key)
 
     def _why(self, time: int, oldest: int) -> LateEvent:
         late = self._grid.start(oldest) - time
         return LateEvent(f"it came {late / 1e9:.3f} s too late for the oldest open window")
 
     def _fire_alone(self, key: Any, event: Any, time: int, oldest: int) -> None:
-        calls = self._around.calls
+        calls = self._context.calls
         window = self._window(self._grid.last(time), Firing.LATE)
         try:
             accumulator = calls.initial()
             changed = calls.update(event, accumulator)
             output = calls.output(key, accumulator if changed is None else changed, window)
         except BaseException as error:
-            self._around.failed(event, error, key)
+            self._context.failed(event, error, key)
             return
         if output is not None:
-            self._around.emit(key, output, time, self._around.now.watermark_ns)
+            self._context.emit(key, output, time, self._context.now.watermark_ns)
 
     def _place_in_oldest(self, key: Any, event: Any, time: int, oldest: int) -> None:
-        slot, _, _ = self._panes.slot_of(oldest, oldest, self._around.now.watermark_ns)
+        slot, _, _ = self._panes.slot_of(oldest, oldest, self._context.now.watermark_ns)
         self._update(slot, key, event)
 
     def _update(self, slot: Slot, key: Any, event: Any) -> None:
         try:
-            changed = self._around.calls.update(event, self._load(slot, key))
+            changed = self._context.calls.update(event, self._load(slot, key))
         except BaseException as error:
-            self._around.failed(event, error, key)
+            self._context.failed(event, error, key)
             return
         if changed is not None:
-            self._around.live.put(slot, key, changed)
+            self._context.live.put(slot, key, changed)
 
     def _correct(self, key: Any, event: Any, first: int, last: int, oldest: int) -> bool:
         """Add a late event to the windows of ``first`` to ``last`` that take corrections; whether
@@ -214,7 +214,7 @@ class RangeMachine:
         """
         lateness = self._spec.lateness_ns
         every = self._spec.corrected_ns or lateness
-        watermark = self._around.now.watermark_ns
+        watermark = self._context.now.watermark_ns
         is_taken = False
         for window in range(max(first, self._grid.oldest(watermark - lateness)), last + 1):
             fired = self._grid.due(window)
@@ -230,7 +230,7 @@ class RangeMachine:
         """Fire what is due at ``watermark``, in order; remove what no window needs any more."""
         self._forget()
         is_shown_again = bool(self._spec.early_ns or self._spec.lateness_ns)
-        panes = self._around.live.due(watermark, are_related=is_shown_again)
+        panes = self._context.live.due(watermark, are_related=is_shown_again)
         by_window = self._by_window(panes)
         spans = self._spans(panes)
         for firing in sorted(set(self._agenda(panes, spans, watermark))):
@@ -295,16 +295,16 @@ class RangeMachine:
             self._output(key, contents, window, firing.due - 1)
 
     def _output(self, key: Any, contents: dict[Any, Any], window: Window, passed: int) -> None:
-        calls = self._around.calls
+        calls = self._context.calls
         accumulator = None
         try:
             accumulator = contents[key] if key in contents else calls.initial()
             output = calls.output(key, accumulator, window)
         except BaseException as error:
-            self._around.failed(accumulator, error, key)
+            self._context.failed(accumulator, error, key)
             return
         if output is not None:
-            self._around.emit(key, output, window.end - 1, passed)
+            self._context.emit(key, output, window.end - 1, passed)
 
     @staticmethod
     def _counts(slot: Slot, firing: _Firing, why: Firing) -> bool:
@@ -317,8 +317,8 @@ class RangeMachine:
         """The accumulators of all parts together, by key."""
         if len(parts) == 1:
             return parts[0]
-        combine = self._around.calls.combine
-        failed = self._around.failed
+        combine = self._context.calls.combine
+        failed = self._context.failed
         contents: dict[Any, Any] = {}
         for part in parts:
             for key, accumulator in part.items():
@@ -339,7 +339,7 @@ class RangeMachine:
         for slot, entries in panes.items():
             if slot.kind != SPANS and slot.last < closed:
                 for key in list(entries):
-                    self._around.live.discard(slot, key)
+                    self._context.live.discard(slot, key)
 
     def next_due(self, slot: Slot, value: Any) -> int:
         """The watermark at which this entry has something to do next."""
@@ -358,7 +358,7 @@ class RangeMachine:
 
     def _widen(self, key: Any, first: int, last: int) -> None:
         """Note that a key has events in these windows."""
-        live = self._around.live
+        live = self._context.live
         runs = [*(live.get(SPANS_SLOT, key) or []), (first, last)]
         live.put(SPANS_SLOT, key, _merged(runs, self._spec.empty_limit))
 
@@ -374,7 +374,7 @@ class RangeMachine:
         """Forget the windows that have fired."""
         oldest = self._grid.oldest(self._fired_at)
         limit = self._spec.empty_limit
-        live = self._around.live
+        live = self._context.live
         for key, runs in spans.items():
             left = [(max(run[0], oldest), run[1]) for run in runs if run[1] + limit >= oldest]
             if not left:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wallaroo.windows.entries import AT_END, Slot, in_order
-from wallaroo.windows.interface import Surroundings
+from wallaroo.windows.interface import MachineContext
 from wallaroo.windows.late import LateEvent
 from wallaroo.windows.spec import (
     DEAD_LETTER,
@@ -32,21 +32,21 @@ Session = list[Any]
 class SessionMachine:
     """See ``interface.Machine``."""
 
-    def __init__(self, spec: SessionWindowSpec, around: Surroundings, fired_at: int) -> None:
+    def __init__(self, spec: SessionWindowSpec, context: MachineContext, fired_at: int) -> None:
         self._spec = spec
-        self._around = around
+        self._context = context
         self._late = self._late_policy()
         self._due: list[tuple[int, int, Any]] = []
         self.process = self._build_process()
 
     def _build_process(self) -> Callable[[Any, Any], None]:
-        now = self._around.now
-        failed = self._around.failed
+        now = self._context.now
+        failed = self._context.failed
         late = self._late
-        calls = self._around.calls
+        calls = self._context.calls
         gap = self._spec.gap_ns
         delay = self._spec.delay_ns
-        open_ = self._around.live.slot(OPEN)
+        open_ = self._context.live.slot(OPEN)
         load = self._load
 
         def process(key: Any, event: Any) -> None:
@@ -74,7 +74,7 @@ class SessionMachine:
         return process
 
     def _load(self, key: Any) -> list[Session]:
-        live = self._around.live
+        live = self._context.live
         sessions = live.get(OPEN, key)
         if sessions is None:
             sessions = []
@@ -86,7 +86,7 @@ class SessionMachine:
         one.
         """
         gap = self._spec.gap_ns
-        calls = self._around.calls
+        calls = self._context.calls
         touched = [each for each in sessions if each[0] < time + gap and time < each[1] + gap]
         if not touched:
             session = [time, time, calls.initial()]
@@ -104,7 +104,7 @@ class SessionMachine:
     # --- late events ---
 
     def _late_policy(self) -> Callable[[Any, Any, int], None]:
-        if self._around.late is not None:
+        if self._context.late is not None:
             return self._give
         if self._spec.policy == FIRE_PER_MESSAGE:
             return self._fire_alone
@@ -113,18 +113,18 @@ class SessionMachine:
         return lambda key, event, time: None
 
     def _give(self, key: Any, event: Any, time: int) -> None:
-        assert self._around.late is not None
-        self._around.late(key, event, self._why(time))
+        assert self._context.late is not None
+        self._context.late(key, event, self._why(time))
 
     def _fail(self, key: Any, event: Any, time: int) -> None:
-        self._around.failed(event, self._why(time), key)
+        self._context.failed(event, self._why(time), key)
 
     def _why(self, time: int) -> LateEvent:
-        late = self._around.now.watermark_ns - self._spec.delay_ns - time
+        late = self._context.now.watermark_ns - self._spec.delay_ns - time
         return LateEvent(f"it came {late / 1e9:.3f} s too late for its session")
 
     def _fire_alone(self, key: Any, event: Any, time: int) -> None:
-        calls = self._around.calls
+        calls = self._context.calls
         try:
             accumulator = calls.initial()
             changed = calls.update(event, accumulator)
@@ -132,16 +132,16 @@ class SessionMachine:
             window = Window(time, time + self._spec.gap_ns, Firing.LATE)
             output = calls.output(key, accumulator, window)
         except BaseException as error:
-            self._around.failed(event, error, key)
+            self._context.failed(event, error, key)
             return
         if output is not None:
-            self._around.emit(key, output, time, self._around.now.watermark_ns)
+            self._context.emit(key, output, time, self._context.now.watermark_ns)
 
     # --- firing ---
 
     def advance(self, watermark: int) -> None:
         """Fire the sessions that end at or before ``watermark`` less the delay, in order."""
-        live = self._around.live
+        live = self._context.live
         span = self._spec.gap_ns + self._spec.delay_ns
         live.load_due(OPEN, watermark)
         open_ = live.slot(OPEN)
@@ -159,12 +159,12 @@ class SessionMachine:
     def _fire(self, key: Any, session: Session) -> None:
         window = Window(session[0], session[1] + self._spec.gap_ns)
         try:
-            output = self._around.calls.output(key, session[2], window)
+            output = self._context.calls.output(key, session[2], window)
         except BaseException as error:
-            self._around.failed(session[2], error, key)
+            self._context.failed(session[2], error, key)
             return
         if output is not None:
-            self._around.emit(key, output, window.end - 1, window.end + self._spec.delay_ns - 1)
+            self._context.emit(key, output, window.end - 1, window.end + self._spec.delay_ns - 1)
 
     def next_due(self, slot: Slot, value: Any) -> int:
         """When the first session of a key ends."""

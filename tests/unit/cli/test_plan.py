@@ -13,7 +13,7 @@ import pytest
 
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.main import main
-from wallaroo.inspection.compatibility import judge
+from wallaroo.inspection.compatibility import check_compatibility
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit
 
@@ -75,7 +75,7 @@ def held(tmp_path: Path, write: Write) -> Iterator[Checkpoint]:
     """A checkpoint with one commit, locked as by a run."""
     plan = load_application(str(write("plan_first")), []).plan
     checkpoint = open_checkpoint(tmp_path / "state", is_durable=False)
-    judge(checkpoint, plan, allow_incompatible=False)
+    check_compatibility(checkpoint, plan, allow_incompatible=False)
     checkpoint.commits.publish(
         Commit(41, {"lines": [10, 2]}, steps=("count",), checkpoint=checkpoint.id, id="a")
     )
@@ -176,7 +176,7 @@ def test_neither_spark_nor_anything_of_it_is_imported(held: Checkpoint, write: W
     ]
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": ""}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=60
+        command, env=environment, capture_output=True, text=True, check=False, timeout=180
     )
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "[]"), done.stderr
 
@@ -185,7 +185,9 @@ def test_before_the_first_commit_anything_fits(
     tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty = open_checkpoint(tmp_path / "empty", is_durable=False)
-    judge(empty, load_application(str(write("plan_begun")), []).plan, allow_incompatible=False)
+    check_compatibility(
+        empty, load_application(str(write("plan_begun")), []).plan, allow_incompatible=False
+    )
     assert (
         main(
             ["plan", str(write("plan_anything", stateful="total")), "--checkpoint", str(empty.root)]
@@ -233,7 +235,7 @@ def test_the_checkpoint_must_be_named(write: Write, capsys: pytest.CaptureFixtur
 def test_a_run_judges_as_the_command_said(held: Checkpoint, write: Write) -> None:
     """One comparison serves both."""
     application = load_application(str(write("plan_run", state="Other")), [])
-    judgement = judge(
+    judgement = check_compatibility(
         replace(held, last=held.commits.last()), application.plan, allow_incompatible=True
     )
     assert judgement.dropped == {"count"}

@@ -141,7 +141,7 @@ def test_a_block_with_times_gives_each_event_its_own() -> None:
     )
 
     assert seen == [("a", 10), ("b", 20)]
-    assert Marker(0, 0, "x", ()).heard == {}
+    assert Marker(0, 0, "x", ()).observed == {}
     assert PICKLED.unpack(packed) == (["a", "b"], ["a", "b"])
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
-from wallaroo.engine.partition_times import SourceHeard, settled
+from wallaroo.engine.partition_times import ObservedSource, settled
 from wallaroo.engine.watermarks import (
     RECEIPT_LAG_NS,
     BatchTime,
@@ -24,20 +24,22 @@ IDLING = SourceTime(idle_after_ns=10, is_receipt=False)
 RECEIPT = SourceTime()
 
 
-def after(before: Watermarks, clock_ns: int, heard: dict[int, int], *how: SourceTime) -> Watermarks:
+def after(
+    before: Watermarks, clock_ns: int, observed: dict[int, int], *how: SourceTime
+) -> Watermarks:
     """One batch of one task; sources are named a, b, ..., and have one partition each."""
     return after_parts(
-        before, clock_ns, {number: {"": mark} for number, mark in heard.items()}, *how
+        before, clock_ns, {number: {"": mark} for number, mark in observed.items()}, *how
     )
 
 
 def after_parts(
-    before: Watermarks, clock_ns: int, heard: dict[int, dict[str, int]], *how: SourceTime
+    before: Watermarks, clock_ns: int, observed: dict[int, dict[str, int]], *how: SourceTime
 ) -> Watermarks:
-    """One batch of one task: what was heard, by source and partition."""
+    """One batch of one task: what was observed, by source and partition."""
     sources = tuple(zip("abc", how, strict=False))
     drained = frozenset(range(len(how)))
-    found = {number: SourceHeard(marks) for number, marks in heard.items()}
+    found = {number: ObservedSource(marks) for number, marks in observed.items()}
     return after_batch(BatchTime(before, clock_ns, drained), sources, {0: found})
 
 
@@ -91,16 +93,16 @@ def test_time_of_receipt_runs_behind_the_clock_where_nothing_waits() -> None:
     assert marks.watermark_ns == clock - RECEIPT_LAG_NS
 
     waiting = after_batch(
-        BatchTime(Watermarks(), clock), (("a", RECEIPT),), {0: {0: SourceHeard({"": 7})}}
+        BatchTime(Watermarks(), clock), (("a", RECEIPT),), {0: {0: ObservedSource({"": 7})}}
     )
     assert waiting.watermark_ns == 7
 
 
-def test_what_earlier_parts_of_a_source_heard_counts_for_later_ones() -> None:
-    heard = {number: SourceHeard({"": mark}) for number, mark in enumerate((40, 30, 80))}
+def test_what_earlier_parts_of_a_source_observed_counts_for_later_ones() -> None:
+    observed = {number: ObservedSource({"": mark}) for number, mark in enumerate((40, 30, 80))}
     known = BatchTime(Watermarks(watermark_ns=10)).known(0, "a", EVENTS)
 
-    found = settled(known, heard)
+    found = settled(known, observed)
 
     assert [found.floors[producer][""] for producer in range(3)] == [10, 40, 40]
     assert found.marks == {"": 80}

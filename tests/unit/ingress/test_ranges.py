@@ -70,7 +70,7 @@ class Thread:
     def stop(self) -> None:
         self.is_stopping = True
         with socket.create_connection(self.address):  # wakes it
-            self._thread.join(60)
+            self._thread.join(180)
 
 
 @pytest.fixture
@@ -107,9 +107,9 @@ def receive(sock: socket.socket, count: int) -> bytes:
     return content
 
 
-def greeted(address: tuple[str, int], secret: bytes = SECRET) -> socket.socket:
+def proved_connection(address: tuple[str, int], secret: bytes = SECRET) -> socket.socket:
     """Connect and prove oneself."""
-    sock = socket.create_connection(address, timeout=60)
+    sock = socket.create_connection(address, timeout=180)
     challenge = SERVER_HELLO.unpack(receive(sock, SERVER_HELLO.size))[2]
     own = b"o" * 32
     sock.sendall(
@@ -286,7 +286,7 @@ def test_garbage_is_turned_away_with_one_line_and_harms_no_reader(
     assert address is not None
     reading = RemoteSpool(address, running.feeders.range_secret, "Another").chunks(Boundary(), end)
     first = next(reading)
-    with socket.create_connection(address, timeout=60) as client:
+    with socket.create_connection(address, timeout=180) as client:
         receive(client, SERVER_HELLO.size)  # before a reset can overtake it
         client.sendall(garbage)
         with contextlib.suppress(OSError):  # it may have closed at the first bytes
@@ -308,7 +308,7 @@ def test_a_probe_of_the_port_is_not_worth_a_line(
 ) -> None:
     thread = threaded()
     socket.create_connection(thread.address).close()
-    greeted(thread.address).close()
+    proved_connection(thread.address).close()
     wait_until(lambda: not thread.server._sessions)
     assert capfd.readouterr().err == ""
 
@@ -318,10 +318,10 @@ def test_a_proof_counts_for_one_connection_only(
 ) -> None:
     thread = threaded()
     with (
-        socket.create_connection(thread.address, timeout=60) as heard,
-        socket.create_connection(thread.address, timeout=60) as other,
+        socket.create_connection(thread.address, timeout=180) as first,
+        socket.create_connection(thread.address, timeout=180) as other,
     ):
-        challenge = SERVER_HELLO.unpack(receive(heard, SERVER_HELLO.size))[2]
+        challenge = SERVER_HELLO.unpack(receive(first, SERVER_HELLO.size))[2]
         receive(other, SERVER_HELLO.size)
         other.sendall(
             CLIENT_HELLO.pack(
@@ -350,7 +350,7 @@ def test_a_proof_counts_for_one_connection_only(
 def test_a_name_that_leads_out_of_the_root_is_refused(
     threaded: Callable[..., Thread], name: bytes
 ) -> None:
-    with greeted(threaded().address) as client:
+    with proved_connection(threaded().address) as client:
         status, length = ask(client, name)
         assert status == REFUSED
         assert b"has no range 0 to 10" in receive(client, length)
@@ -364,7 +364,7 @@ def test_a_name_that_leads_out_of_the_root_is_refused(
 def test_a_request_that_cannot_be_is_refused(
     threaded: Callable[..., Thread], request_: bytes
 ) -> None:
-    with greeted(threaded().address) as client:
+    with proved_connection(threaded().address) as client:
         client.sendall(request_)
         with contextlib.suppress(ConnectionResetError):  # it need not read what it refuses
             receive(client, 1 << 20)
@@ -372,7 +372,7 @@ def test_a_request_that_cannot_be_is_refused(
 
 
 def test_after_an_error_the_connection_still_serves(threaded: Callable[..., Thread]) -> None:
-    with greeted(threaded().address) as client:
+    with proved_connection(threaded().address) as client:
         for name, high in ((b"absent.spool", 10), (b"In.spool", 1 << 60)):
             status, length = ask(client, name, high=high)
             assert status == LOST
@@ -385,10 +385,10 @@ def test_a_client_that_never_proves_itself_is_dismissed(
     threaded: Callable[..., Thread],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    thread = threaded(authentication_s=0.05)
+    thread = threaded(authentication_s=1.0)
     with (
-        socket.create_connection(thread.address, timeout=60) as silent,
-        greeted(thread.address) as proved,
+        socket.create_connection(thread.address, timeout=180) as silent,
+        proved_connection(thread.address) as proved,
     ):
         receive(silent, SERVER_HELLO.size)
         silent.sendall(b"wlr")
@@ -401,11 +401,11 @@ def test_the_longest_idle_connection_makes_room_for_a_new_one(
     threaded: Callable[..., Thread],
 ) -> None:
     thread = threaded(connections_max=3)
-    clients = [greeted(thread.address) for _ in range(3)]
+    clients = [proved_connection(thread.address) for _ in range(3)]
     assert ask(clients[0], b"In.spool") == (OK, 10)
     receive(clients[0], 10)
     assert ask(clients[0], b"In.spool") == (OK, 10)  # answered: it has been idle in between
-    late = greeted(thread.address)
+    late = proved_connection(thread.address)
     assert is_closed(clients[1])
     for client in (clients[0], clients[2], late):
         receive(client, 10 if client is clients[0] else 0)
@@ -420,7 +420,7 @@ def test_where_all_are_busy_a_new_reader_waits_and_then_gets_its_range(
 ) -> None:
     thread = threaded(connections_max=2)
     end = end_of(tmp_path)
-    busy = [greeted(thread.address) for _ in range(2)]
+    busy = [proved_connection(thread.address) for _ in range(2)]
     for client in busy:
         assert ask(client, b"In.spool", high=end.byte) == (OK, end.byte)
     read: list[object] = []
@@ -438,7 +438,7 @@ def test_where_all_are_busy_a_new_reader_waits_and_then_gets_its_range(
         )
     )
     busy[0].close()
-    reader.join(60)
+    reader.join(180)
     assert len(read) == 100
     assert "".join(said).count("readers are busy") == 1
     busy[1].close()
@@ -449,7 +449,7 @@ def test_a_reader_that_does_not_read_keeps_no_other_waiting(running: Running) ->
     end = write(running.root, "Large", 300)
     feeders = running.feeders
     assert feeders.range_address is not None
-    slow = [greeted(feeders.range_address, feeders.range_secret) for _ in range(5)]
+    slow = [proved_connection(feeders.range_address, feeders.range_secret) for _ in range(5)]
     for client in slow:
         assert ask(client, b"Large.spool", high=end.byte) == (OK, end.byte)
     began = time.monotonic()
@@ -463,7 +463,7 @@ def test_a_reader_that_does_not_read_keeps_no_other_waiting(running: Running) ->
         )
         == 300
     )
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # the others never go on
     for client in slow:
         client.close()
 

@@ -69,14 +69,14 @@ def test_small_batches_leave_key_groups_where_large_ones_have_them() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_a_joiner_gets_its_share_and_no_more_moves(count: int) -> None:
+def test_a_joining_host_gets_its_share_and_no_more_moves(count: int) -> None:
     old, new = hosts(count), hosts(count + 1)
     before = spread(2 * count, GROUPS, old, Copies({}), 0)
     after = spread(2 * (count + 1), GROUPS, new, held_by(before, old, 9), 10)
-    joiners = sum(host == f"host{count}" for host in owners(after).values())
-    assert GROUPS / (count + 1) * 0.8 <= joiners <= GROUPS / (count + 1) * 1.2
+    joined = sum(host == f"host{count}" for host in owners(after).values())
+    assert GROUPS / (count + 1) * 0.8 <= joined <= GROUPS / (count + 1) * 1.2
     # ranges of tasks shift a little: more tasks, smaller ranges
-    assert moved(before, after) <= 2 * joiners
+    assert moved(before, after) <= 2 * joined
 
 
 def test_key_groups_of_a_lost_host_go_where_an_older_copy_is() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import wallaroo
 from wallaroo.errors import CheckpointError
-from wallaroo.inspection.compatibility import judge
+from wallaroo.inspection.compatibility import check_compatibility
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.recovery import describe, step_table
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
@@ -43,7 +43,7 @@ def plan(step: str = "count", state: type = Count) -> Plan:
 def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
     """A checkpoint with one commit of the application with step 'count'."""
     first = open_checkpoint(tmp_path / "state", is_durable=False)
-    judge(first, plan(), allow_incompatible=False)
+    check_compatibility(first, plan(), allow_incompatible=False)
     first.commits.publish(
         Commit(0, {"lines": [10, 2]}, steps=("count",), time_ms=1_000, checkpoint=first.id, id="a")
     )
@@ -54,7 +54,7 @@ def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
 
 
 def test_the_same_application_goes_on_without_a_word(checkpoint: Checkpoint) -> None:
-    assert judge(checkpoint, plan(), allow_incompatible=False).notes == ()
+    assert check_compatibility(checkpoint, plan(), allow_incompatible=False).notes == ()
 
 
 def test_a_renamed_state_step_is_refused_before_anything_is_touched(checkpoint: Checkpoint) -> None:
@@ -66,14 +66,14 @@ def test_a_renamed_state_step_is_refused_before_anything_is_touched(checkpoint: 
             r"touched.*--allow-incompatible"
         ),
     ):
-        judge(checkpoint, plan("total"), allow_incompatible=False)
+        check_compatibility(checkpoint, plan("total"), allow_incompatible=False)
     assert (checkpoint.root / "plan.json").read_text() == before
 
 
 def test_what_is_dropped_is_named_when_it_is_allowed(checkpoint: Checkpoint) -> None:
-    judgement = judge(checkpoint, plan(state=Other), allow_incompatible=True)
-    assert judgement.dropped == {"count"}
-    assert "dropped as asked: The state of step 'count' is of class" in judgement.notes[0]
+    compatibility = check_compatibility(checkpoint, plan(state=Other), allow_incompatible=True)
+    assert compatibility.dropped == {"count"}
+    assert "dropped as asked: The state of step 'count' is of class" in compatibility.notes[0]
 
 
 def test_dropped_state_keeps_its_number_and_loses_its_name() -> None:
@@ -88,7 +88,7 @@ def test_a_new_state_step_gets_a_number_of_its_own() -> None:
 
 def test_key_groups_cannot_change_even_if_dropping_is_allowed(checkpoint: Checkpoint) -> None:
     with pytest.raises(CheckpointError, match="number of key groups cannot change"):
-        judge(checkpoint, replace(plan(), key_groups=64), allow_incompatible=True)
+        check_compatibility(checkpoint, replace(plan(), key_groups=64), allow_incompatible=True)
 
 
 def test_a_start_says_what_it_continues_from() -> None:

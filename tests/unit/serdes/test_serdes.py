@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.unit.serdes.orders import (
     struct,
 )
 from wallaroo.errors import UserCodeError, WallarooParameterError
-from wallaroo.serdes import Avro, Csv, CsvLine, Json, MessagePack, Protobuf, Serde
+from wallaroo.serdes import Avro, Csv, CsvLine, Json, MessagePack, Protobuf, Serde, ShapeError
 from wallaroo.steps import Encoder
 from wallaroo.testing import run_local
 
@@ -231,3 +232,21 @@ def test_without_a_policy_the_run_stops_with_the_step_and_the_reason(tmp_path: P
     with pytest.raises(UserCodeError, match="decode json Order") as raised:
         run_local(application, {"orders": [b"{}"]})
     assert "a Order needs 'id', 'side', 'price', got nothing" in str(raised.value)
+
+
+@dataclass
+class Even:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number % 2:
+            raise TypeError("an odd number")
+
+
+def test_an_error_of_a_class_is_not_taken_for_a_field_that_is_missing() -> None:
+    read = Json(Even).decoder.function
+
+    with pytest.raises(TypeError, match="an odd number"):
+        read(b'{"number": 3}')
+    with pytest.raises(ShapeError, match="needs 'number'"):
+        read(b"{}")

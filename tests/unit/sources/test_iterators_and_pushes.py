@@ -33,7 +33,7 @@ def finished(tmp_path: Path) -> Callable[[Any], Run]:
         options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
         run = Run(copying(source, tmp_path / "out.txt"), options, InProcessHost(2))
         run.begin()
-        assert run.wait(60)
+        assert run.wait(180)
         return run
 
     return run_to_its_end
@@ -81,7 +81,7 @@ def test_an_iterator_goes_on_after_what_was_stored(open_events: Any) -> None:
     assert len(rest) < len(whole)
 
 
-def test_who_pushes_waits_while_the_inbox_is_full_and_hears_when_events_are_stored(
+def test_who_pushes_waits_while_the_inbox_is_full_and_learns_when_events_are_stored(
     eventually: Eventually,
 ) -> None:
     pushed: list[int] = []

@@ -76,7 +76,7 @@ def test_a_layout_is_filled_once_and_used_as_long_as_tasks_run_where_they_are_wa
 
 def test_a_layout_that_tasks_keep_leaving_is_made_again(cluster: Cluster) -> None:
     """What holds a task to its host was put elsewhere, when its host was busy: it would stay there
-    for ever.
+    forever.
     """
     layouts = [batch(cluster, "worker-b", "worker-b") for _ in range(MISPLACED[0] + 1)]
     assert len(set(map(id, layouts))) == 2

@@ -17,7 +17,7 @@ from wallaroo.errors import PeerError
 from wallaroo.spark import host_session, stderr
 
 Eventually = Callable[..., Any]
-END_S_MAX = 60.0
+END_S_MAX = 180.0
 
 
 def application(folder: Path, out: Path) -> wallaroo.Application:

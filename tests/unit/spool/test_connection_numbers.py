@@ -30,7 +30,7 @@ def give(store: SourceStore, connection: int) -> None:
 def test_a_new_process_uses_no_number_again_also_where_the_clock_went_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_published: bool
 ) -> None:
-    """Else the connections of the one before would count as open for ever, and hold time back."""
+    """Else the connections of the one before would count as open forever, and hold time back."""
     store = opened(tmp_path)
     numbers = [store.opened() for _ in range(40)]
     for number in numbers:

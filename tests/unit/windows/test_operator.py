@@ -12,27 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wallaroo
+from tests.timed_events import Event, decode, key_of, time_of
 from wallaroo.local.runner import Input, LocalRunner
 from wallaroo.plan.model import Plan
 from wallaroo.windows.machine import WindowMachine
 from wallaroo.windows.spec import NO_WATERMARK
-
-Event = tuple[str, int, int]  # key, number, time
-
-
-@wallaroo.decoder
-def decode(payload: bytes) -> Event:
-    key, number, time = payload.decode().split()
-    return key, int(number), int(time)
-
-
-def time_of(event: Event) -> int:
-    return event[2]
-
-
-@wallaroo.key_extractor
-def key_of(event: Event) -> str:
-    return event[0]
 
 
 @wallaroo.encoder

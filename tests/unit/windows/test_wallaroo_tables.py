@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from wallaroo.engine.partition_times import SourceHeard
+from wallaroo.engine.partition_times import ObservedSource
 from wallaroo.engine.watermarks import BatchTime, Watermarks, after_batch
 from wallaroo.plan.model import SourceTime
 from wallaroo.windows.aggregation import Aggregation
@@ -338,10 +338,12 @@ def test_windows_can_be_stacked() -> None:
     assert [each.value for each in second.end()] == [(6 * S, 24)]
 
 
-def after(before: Watermarks, now_s: int, idle_after_s: int, **heard: int) -> Watermarks:
+def after(before: Watermarks, now_s: int, idle_after_s: int, **observed: int) -> Watermarks:
     """The watermarks after a batch at a reading of the clock; each partition says one watermark."""
     sources = (("in", SourceTime(0, idle_after_s * S, False)),)
-    seen = {0: SourceHeard({name: mark * S for name, mark in heard.items()})} if heard else {}
+    seen = (
+        {0: ObservedSource({name: mark * S for name, mark in observed.items()})} if observed else {}
+    )
     time = BatchTime(before, now_s * S)
     return after_batch(time, sources, {0: seen} if seen else {})
 
@@ -350,7 +352,7 @@ def test_the_watermark_is_the_least_of_what_is_upstream_and_not_silent() -> None
     """W17: upstream workers are partitions here, its threshold of 100 s is ``idle_after``."""
     marks = Watermarks()
     found = []
-    for now_s, heard in (
+    for now_s, observed in (
         (210, {"u1": 10}),
         (220, {"u3": 5}),
         (230, {"u2": 15}),
@@ -362,7 +364,7 @@ def test_the_watermark_is_the_least_of_what_is_upstream_and_not_silent() -> None
         (341, {}),
         (343, {}),
     ):
-        marks = after(marks, now_s, 100, **heard)
+        marks = after(marks, now_s, 100, **observed)
         found.append(marks.watermark_ns // S)
     assert found == [10, 10, 10, 10, 15, 16, 20, 21, 21, 21]
 

@@ -16,7 +16,7 @@ from wallaroo.cli.receive.receiver import Totals
 from wallaroo.errors import PeerError
 from wallaroo.kafka_clients import (
     error_of,
-    is_passing,
+    is_transient,
     open_consumer,
     sentence,
     topic_partition,
@@ -63,7 +63,7 @@ class TopicReader:
                 records.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._at_end.add(message.partition())
-            elif not is_passing(error):
+            elif not is_transient(error):
                 raise PeerError(f"{self._address}: {sentence(error)}.")
         return records
 

@@ -100,7 +100,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=int,
         default=1,
         metavar="N",
-        help="send everything N times; 0: for ever (default 1)",
+        help="send everything N times; 0: forever (default 1)",
     )
     parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
     parser.add_argument("--batch-size", type=int, metavar="N", help="messages sent at once")
@@ -209,7 +209,7 @@ def _check(args: argparse.Namespace, targets: list[Address]) -> None:
         if value is not None and value <= 0:
             raise ValueError(f"--{name.replace('_', '-')} must be greater than 0.")
     if args.repeat < 0:
-        raise ValueError("--repeat must be 0 (for ever) or more.")
+        raise ValueError("--repeat must be 0 (forever) or more.")
     if args.form == "raw" and args.numbers is None and (args.rate or args.count or args.batch_size):
         raise ValueError(
             "--rate, --count and --batch-size count messages; --form raw knows none. Use --form "

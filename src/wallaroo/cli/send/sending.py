@@ -94,7 +94,7 @@ def _joined(content: bytes, overhead: int, payloads: Sequence[bytes]) -> Message
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """How to send.  ``repeat`` 0 is for ever; ``rate`` is messages per second over all targets."""
+    """How to send.  ``repeat`` 0 is forever; ``rate`` is messages per second over all targets."""
 
     rate: float | None = None
     repeat: int = 1

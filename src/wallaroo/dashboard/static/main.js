@@ -19,7 +19,7 @@ const SILENCE_MS = 5000; // the application sends every second
 const $ = (id) => document.getElementById(id);
 
 const page = {
-  graph: null, message: null, rates: new Rates(), view: null, heardAt: 0, isLost: false,
+  graph: null, message: null, rates: new Rates(), view: null, receivedAt: 0, isLost: false,
 };
 
 async function get(path) {
@@ -72,8 +72,8 @@ function banner(status) {
   $("banner").className = `banner ${lost ? "bad" : ""}`;
 }
 
-function heard(message) {
-  page.heardAt = Date.now();
+function received(message) {
+  page.receivedAt = Date.now();
   const wasLost = page.isLost;
   page.isLost = false;
   $("link").textContent = "live";
@@ -94,7 +94,7 @@ function lost() {
 
 function connect() {
   const stream = new EventSource("/stream");
-  stream.onmessage = (event) => heard(JSON.parse(event.data));
+  stream.onmessage = (event) => received(JSON.parse(event.data));
   stream.onerror = () => {
     lost();
     if (stream.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
@@ -127,7 +127,7 @@ async function begin() {
   open();
   connect();
   setInterval(() => {
-    if (page.heardAt && Date.now() - page.heardAt > SILENCE_MS) lost();
+    if (page.receivedAt && Date.now() - page.receivedAt > SILENCE_MS) lost();
   }, 1000);
 }
 

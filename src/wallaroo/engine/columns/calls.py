@@ -86,7 +86,7 @@ class Calls:
         except (IndexError, TypeError, ValueError) as wrong:
             self.fail(keys, rows, wrong)
             return np.empty(0, np.intp)
-        if not len(refused):  # it would be called with the same rows for ever
+        if not len(refused):  # it would be called with the same rows forever
             self.fail(keys, rows, error)
             return refused
         cause = error.why if isinstance(error.why, Exception) else error

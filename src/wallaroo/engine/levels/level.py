@@ -22,7 +22,7 @@ from wallaroo.engine.levels.time import LevelTime
 from wallaroo.engine.operators.event_time import Times
 from wallaroo.engine.operators.interface import Emit, behind
 from wallaroo.engine.ordered_keys import TIME_MAX
-from wallaroo.engine.partition_times import Heard, SourceHeard
+from wallaroo.engine.partition_times import Observed, ObservedSource
 from wallaroo.engine.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
 from wallaroo.engine.watermarks import NO_TIME, BatchTime
 from wallaroo.framing import frame_splitter
@@ -171,15 +171,15 @@ class Level:
         return samples
 
     @property
-    def heard(self) -> dict[int, SourceHeard]:
-        """What this task has heard of the partitions of each source that it has read."""
+    def observed(self) -> dict[int, ObservedSource]:
+        """What this task has observed of the partitions of each source that it has read."""
         receipts = {source: head.receipts for source, head in self._sources.items()}
-        found = {source: each.heard for source, each in receipts.items() if each is not None}
-        return {source: heard for source, heard in found.items() if heard is not None}
+        found = {source: each.observed for source, each in receipts.items() if each is not None}
+        return {source: observed for source, observed in found.items() if observed is not None}
 
-    def hear(self, heard: Heard) -> None:
-        """Take what all tasks of level 0 have heard, before blocks are fed."""
-        self._time.hear(heard)
+    def observe(self, observed: Observed) -> None:
+        """Take what all tasks of level 0 have observed, before blocks are fed."""
+        self._time.observe(observed)
 
     def settled(self, block: Block) -> Block:
         """Return a block of level 0 with the watermarks that its place in its source gives it."""

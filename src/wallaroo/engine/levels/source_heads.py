@@ -20,7 +20,7 @@ from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.operators.event_time import CarriedTimes, Times
 from wallaroo.engine.operators.interface import Emit, StageTime
 from wallaroo.engine.ordered_keys import TIME_MAX
-from wallaroo.engine.partition_times import PartitionTimes, SourceHeard
+from wallaroo.engine.partition_times import ObservedSource, PartitionTimes
 from wallaroo.engine.watermarks import ONE, BatchTime
 from wallaroo.framing import Framing, frame_splitter
 from wallaroo.plan.model import SourceTime, Stage, ToExchange
@@ -66,9 +66,9 @@ class Receipts:
             self._time.passed_ns = max(self._time.passed_ns, self._time.event_ns)
 
     @property
-    def heard(self) -> SourceHeard | None:
-        """What was heard of the source's partitions; None where nothing was read."""
-        return self._partitions.heard
+    def observed(self) -> ObservedSource | None:
+        """What was observed of the source's partitions; None where nothing was read."""
+        return self._partitions.observed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The watermarks of a level: what all tasks of level 0 have heard of the sources, and what that
+"""The watermarks of a level: what all tasks of level 0 have observed of the sources, and what that
 means for its blocks and at the batch's end.
 
 Where it runs: pure (in workers, and in the in-process runner).
@@ -7,7 +7,7 @@ Where it runs: pure (in workers, and in the in-process runner).
 from __future__ import annotations
 
 from wallaroo.engine.blocks import Block, with_floors
-from wallaroo.engine.partition_times import Heard, Settled
+from wallaroo.engine.partition_times import Observed, Settled
 from wallaroo.engine.watermarks import BatchTime, after_batch, settled_sources
 from wallaroo.plan.model import Plan, SourceEntry
 
@@ -19,14 +19,14 @@ class LevelTime:
         self._plan = plan
         self._comes_first = plan.has_time and level == 1  # of those after a shuffle
         self._batch = batch
-        self._heard: Heard = {}
+        self._observed: Observed = {}
         self._settled: list[Settled] = []  # by source, once all producers of level 0 are known
 
-    def hear(self, heard: Heard) -> None:
-        """Take what all tasks of level 0 have heard, before blocks are fed."""
-        self._heard = heard
+    def observe(self, observed: Observed) -> None:
+        """Take what all tasks of level 0 have observed, before blocks are fed."""
+        self._observed = observed
         if self._comes_first:
-            self._settled = settled_sources(self._batch, self._plan.source_times, heard)
+            self._settled = settled_sources(self._batch, self._plan.source_times, observed)
 
     def settled(self, block: Block) -> Block:
         """Return a block of level 0 with the watermarks that its place in its source gives it."""
@@ -44,4 +44,4 @@ class LevelTime:
 
     def after_ns(self) -> int:
         """Return the watermark after the batch's input."""
-        return after_batch(self._batch, self._plan.source_times, self._heard).watermark_ns
+        return after_batch(self._batch, self._plan.source_times, self._observed).watermark_ns

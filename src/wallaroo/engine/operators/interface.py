@@ -72,7 +72,7 @@ class StageTime:
 
 
 def behind(watermark_ns: int, hold_ns: int) -> int:
-    """Return a watermark that is held back, unless nothing was heard yet, or input has ended."""
+    """Return a watermark that is held back, unless nothing was observed yet, or input has ended."""
     if watermark_ns in (TIME_MIN, TIME_MAX):
         return watermark_ns
     return watermark_ns - hold_ns

@@ -146,29 +146,47 @@ class _Timed:
 
     def _expiring(self, process: Emit) -> Emit:
         """Let state expire before an event meets it; note the event as its use."""
+        if self._step.expires_by_event_time:
+            return self._expiring_by_event_time(process)
+        return self._expiring_by_clock(process)
+
+    def _expiring_by_event_time(self, process: Emit) -> Emit:
         time = self._site.time
         last_use = self._last_use
-        by_event_time = self._step.expires_by_event_time
         ttl_ns = self._step.timing.ttl_ns
         last_use_of = self._last_use_of
         expire = self._expire_before
 
         def expiring(key: Any, event: Any) -> None:
-            if by_event_time:
-                now = time.event_ns
-                passed = time.watermark_ns
-            else:
-                now = passed = time.clock_ns
+            now = time.event_ns
             used = last_use.get(key)
             if used is None:
                 used = last_use_of(key)
-            if used is not None and used + ttl_ns <= passed:
+            if used is not None and used + ttl_ns <= time.watermark_ns:
                 expire(key, used)
                 used = None
             process(key, event)
-            if used is None or now > used:
-                used = now
-            last_use[key] = used
+            last_use[key] = now if used is None or now > used else used
+
+        return expiring
+
+    def _expiring_by_clock(self, process: Emit) -> Emit:
+        time = self._site.time
+        last_use = self._last_use
+        ttl_ns = self._step.timing.ttl_ns
+        last_use_of = self._last_use_of
+        expire = self._expire_before
+
+        def expiring(key: Any, event: Any) -> None:
+            now = time.clock_ns
+            used = last_use.get(key)
+            if used is None:
+                used = last_use_of(key)
+            if used is not None and used + ttl_ns <= now:
+                expire(key, used)
+                used = None
+            process(key, event)
+            last_use[key] = now if used is None or now > used else used
 
         return expiring
 

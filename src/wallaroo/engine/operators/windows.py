@@ -12,7 +12,7 @@ from typing import Any
 from wallaroo.engine.operators.interface import Operator, Site, behind
 from wallaroo.windows.aggregation import calls_of
 from wallaroo.windows.entries import Live
-from wallaroo.windows.interface import Surroundings
+from wallaroo.windows.interface import MachineContext
 from wallaroo.windows.late import AsLate, Late, LateEvent
 from wallaroo.windows.machine import machine_of
 from wallaroo.windows.range_machine import RangeMachine
@@ -25,7 +25,7 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
     """
     store = site.store_of(step)
     live = Live(store.entries, store.due)
-    around = Surroundings(
+    context = MachineContext(
         calls_of(step.aggregation),
         live,
         site.time,
@@ -33,7 +33,7 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
         site.failed,
         late_of(step, site),
     )
-    machine = machine_of(step.spec, around, site.began_ns)
+    machine = machine_of(step.spec, context, site.began_ns)
     merge = machine.merge if isinstance(machine, RangeMachine) else None
     return Operator(
         machine.process, machine.advance, lambda: live.flush(machine.next_due), merge=merge

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wallaroo.api.application import Application
-from wallaroo.durable.refusals import refusal_of
+from wallaroo.durable.disk_errors import disk_error_of
 from wallaroo.errors import InternalError, WallarooError
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.progress import Recovery
@@ -124,7 +124,7 @@ class Run(RunHandle):
         except WallarooError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001  # the run's error boundary
-            unexpected = refusal_of(error) or InternalError(
+            unexpected = disk_error_of(error) or InternalError(
                 "the run ended in a way that this program does not expect: "
                 f"{type(error).__name__}: {error}"
             )

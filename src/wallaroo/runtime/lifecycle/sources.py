@@ -66,7 +66,7 @@ class SourceSide:
         wake: str = "",
     ) -> None:
         """Accept input.  ``serve_on``: workers elsewhere fetch it from this address.  ``wake``:
-        the Unix socket that is to hear of input; empty: none.
+        the Unix socket that is woken by input; empty: none.
         """
         if options.tls is not None and serve_on is not None:
             self._certificate = Path(options.tls.certificate).read_text(encoding="ascii")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from wallaroo.inspection.compatibility import Judgement, judge
+from wallaroo.inspection.compatibility import Compatibility, check_compatibility
 from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.progress import Recovery
 from wallaroo.options import RunOptions
@@ -74,7 +74,7 @@ class Found:
     """The checkpoint, and how it fits the application."""
 
     checkpoint: Checkpoint
-    judgement: Judgement
+    compatibility: Compatibility
     sources: SourceSide
 
     @property
@@ -97,11 +97,11 @@ def open_state(order: Order, phases: Phases, closers: Closers) -> Found:
     sources = SourceSide(order.plan, order.site.root, checkpoint.id, not order.is_temporary, tuning)
     closers.add(sources.close)
     sources.require(_committed(checkpoint))
-    judgement = judge(checkpoint, order.plan, options.allow_incompatible)
-    for note in judgement.notes:
+    compatibility = check_compatibility(checkpoint, order.plan, options.allow_incompatible)
+    for note in compatibility.notes:
         _log.warning(note)
     order.meter.recovered(Recovery(checkpoint.last.batch if checkpoint.last else -1))
-    return Found(checkpoint, judgement, sources)
+    return Found(checkpoint, compatibility, sources)
 
 
 def open_sources(
@@ -161,7 +161,7 @@ def _parts(
     host = order.host
     checkpoint = found.checkpoint
     sources = found.sources
-    dropped = with_namespaces(found.judgement.dropped)
+    dropped = with_namespaces(found.compatibility.dropped)
     steps = step_table(checkpoint.last, plan.step_names, dropped)
     is_frequent = options.latency == "low"
     housekeeping = Housekeeping(

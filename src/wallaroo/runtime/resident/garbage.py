@@ -45,7 +45,7 @@ class Garbage:
 
     @property
     def idle_s(self) -> float | None:
-        """How long to wait for an epoch before ``when_idle`` is to be called; None: for ever."""
+        """How long to wait for an epoch before ``when_idle`` is to be called; None: forever."""
         if not self._is_due:
             return None
         return max(IDLE_S, self._collected_at + EVERY_S - time.monotonic())

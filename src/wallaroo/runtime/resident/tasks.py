@@ -28,11 +28,11 @@ from wallaroo.tracing import trace_point
 LOOK_S = 0.1  # while tasks start: between two looks at whether they still can
 START_S = 120.0  # for all tasks to start, on a crowded machine
 LOSS_S = 0.5  # once a task is lost: for the others to say why
-GREETING_S = 5.0  # for a task that has connected to say which one it is
+IDENTIFY_S = 5.0  # for a task that has connected to say which one it is
 
 
 class LostTaskError(Exception):
-    """A task has gone in the midst of an epoch."""
+    """A task has gone in the middle of an epoch."""
 
 
 class ResidentTasks:
@@ -79,7 +79,7 @@ class ResidentTasks:
     def _accept(self) -> socket.socket | None:
         connection = accept(self._listener, self.secret, LOOK_S)
         if connection is not None:
-            connection.settimeout(GREETING_S)
+            connection.settimeout(IDENTIFY_S)
         return connection
 
     def run(self, epoch: Epoch) -> list[TaskReport]:

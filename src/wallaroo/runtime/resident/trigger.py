@@ -63,7 +63,7 @@ class Wakes:
         except OSError as error:
             self._socket.close()
             raise PeerError(
-                f"sources cannot be heard through {address}: {error.strerror or error}. "
+                f"sources cannot wake the driver through {address}: {error.strerror or error}. "
                 "Set TMPDIR to a folder with a shorter name."
             ) from error
 

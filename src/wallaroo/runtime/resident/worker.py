@@ -29,7 +29,7 @@ from wallaroo.state.history import History, Version
 from wallaroo.state.task_state import TaskState
 from wallaroo.tracing import trace_point
 
-GREETING_S = 60.0  # for the other tasks to connect, on a crowded machine
+CONNECT_S = 60.0  # for the other tasks to connect, on a crowded machine
 
 
 def serve(address: str, secret: bytes, index: int) -> None:
@@ -39,7 +39,7 @@ def serve(address: str, secret: bytes, index: int) -> None:
         with driver, listen(f"{address}.{index}") as listener:
             send(driver, pickle.dumps(Hello(index, f"{address}.{index}")))
             welcome: Welcome = pickle.loads(receive(driver))
-            mesh = Mesh(_greeted(welcome.addresses, index, listener, secret))
+            mesh = Mesh(_connected(welcome.addresses, index, listener, secret))
             task = ResidentTask(index, welcome.job, mesh)
             try:
                 _serve(driver, task)
@@ -48,13 +48,13 @@ def serve(address: str, secret: bytes, index: int) -> None:
 
 
 def report_loss(address: str, secret: bytes, index: int) -> None:
-    """Say that task ``index`` has died before it could greet: the driver would wait for it."""
+    """Say that task ``index`` has died before it connected: the driver would wait for it."""
     with contextlib.suppress(OSError):  # the driver knows: the generation is over
         with connect(address, secret) as driver:
             send(driver, pickle.dumps(Hello(index, LOST)))
 
 
-def _greeted(
+def _connected(
     addresses: tuple[str, ...], index: int, listener: socket.socket, secret: bytes
 ) -> dict[int, socket.socket]:
     """Connect to the tasks before this one; let those after it connect."""
@@ -63,7 +63,7 @@ def _greeted(
         peers[peer] = connect(addresses[peer], secret)
         send(peers[peer], b"%d" % index)
     while len(peers) < len(addresses) - 1:
-        connection = accept(listener, secret, GREETING_S)
+        connection = accept(listener, secret, CONNECT_S)
         if connection is not None:
             peers[int(receive(connection))] = connection
     return peers

@@ -45,8 +45,9 @@ from wallaroo.identity import CommitId
 from wallaroo.sinks.connector.ledger import read_ledger, write_ledger
 from wallaroo.sinks.connector.link import Link, SinkAwayError
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.staging import Staged
+from wallaroo.sinks.system import Session, System
 
 VERSION = b"v0.0.1"  # what sink programs ask for
 PROGRAM = b"wallaroo"

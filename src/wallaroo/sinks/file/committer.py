@@ -152,7 +152,7 @@ class FileCommitter(SinkCommitter):
         remove_staged(self._place.staging, tokens)
 
     def status(self) -> SinkStatus:
-        """A snapshot for people."""
+        """A snapshot for display."""
         return self._status.copy()
 
     def close(self, drain_seconds: float) -> None:

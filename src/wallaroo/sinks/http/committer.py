@@ -21,14 +21,15 @@ from urllib3.exceptions import HTTPError, SSLError
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import BACKOFF_S_MAX, Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session, System
 from wallaroo.tls import TLS
 from wallaroo.tls_sockets import client_context
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 LOGGER = logging.getLogger("wallaroo.sinks.http")
-PASSING = (408, 425, 429)  # and 5xx: the same request may be taken later
+TRANSIENT = (408, 425, 429)  # and 5xx: the same request may be taken later
 SHOWN_MAX = 200  # of an answer's body, in errors
 
 
@@ -48,23 +49,13 @@ class Request:
     tls: TLS | None
 
 
-class AnswerError(Exception):
-    """An answer that takes nothing; ``args`` are the status, what it says, and when to try again
-    (seconds).
-    """
+class AnswerError(DeliveryError):
+    """An answer other than success, with the server's wish for the next try, in seconds."""
 
     def __init__(self, status: int, words: str, retry_after_s: float = 0.0):
-        super().__init__(status, words, retry_after_s)
-        self.status = status
+        is_transient = status in TRANSIENT or status >= 500
+        super().__init__(f"answer {status}{words and ': '}{words}", is_transient)
         self.retry_after_s = retry_after_s
-
-    def __str__(self) -> str:
-        return f"answer {self.status}{self.args[1] and ': '}{self.args[1]}"
-
-    @property
-    def is_passing(self) -> bool:
-        """Whether the same request may be taken later."""
-        return self.status in PASSING or self.status >= 500
 
 
 class HTTPSession(SlicedSession):
@@ -90,7 +81,7 @@ class HTTPSession(SlicedSession):
         if 200 <= answer.status < 300:
             return
         error = AnswerError(answer.status, _shown(answer.data), _seconds(answer.headers))
-        if error.is_passing or not request.is_skipping:
+        if error.is_transient or not request.is_skipping:
             raise error
         LOGGER.warning("%s refused %s, which is skipped: %s", request.place, part.key, error)
 
@@ -132,12 +123,12 @@ class HTTPSystem(System):
         return HTTPSession(self._request, self._progress, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
-        is_passing = not isinstance(error, SSLError)
+        is_transient = not isinstance(error, SSLError)
         if isinstance(error, AnswerError):
-            is_passing = error.is_passing
+            is_transient = error.is_transient
         failures = self._progress.failures
         retries = self._request.retries
-        if not is_passing or (retries is not None and failures > retries):
+        if not is_transient or (retries is not None and failures > retries):
             return ""
         of = "" if retries is None else f" of {retries}"
         pause = self.pause_s(error)

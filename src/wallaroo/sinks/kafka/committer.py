@@ -34,11 +34,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
-from wallaroo.kafka_clients import Inquiry, error_of, is_passing, sentence, settings
+from wallaroo.kafka_clients import Inquiry, error_of, is_transient, sentence, settings
 from wallaroo.sinks.kafka.records import records_in, unpack
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.staging import Staged
+from wallaroo.sinks.system import Session, System
 
 EXACTLY_ONCE = "exactly-once"
 TOGETHER = 100  # batches in a transaction, at most
@@ -107,7 +108,7 @@ class KafkaSystem(System):
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, KafkaException)
         inner = error_of(error)
-        is_temporary = is_passing(inner) or inner.txn_requires_abort()
+        is_temporary = is_transient(inner) or inner.txn_requires_abort()
         return f"Kafka at {self._target.brokers} ({sentence(inner)})" if is_temporary else ""
 
     def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:

@@ -21,8 +21,9 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session, System
 
 SLICE = 500  # messages that are not acknowledged, at most
 ANSWER_S_MAX = 30.0
@@ -45,25 +46,14 @@ class Broker:
         return f"MQTT broker {self.address[0]}:{self.address[1]}"
 
 
-class PublishError(Exception):
-    """A message that was not acknowledged; ``args`` are why, and whether it may be later."""
-
-    def __init__(self, why: str, is_passing: bool):
-        super().__init__(why, is_passing)
-        self.is_passing = is_passing
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
 class Publisher:
     """One connection; the client's thread calls back."""
 
     def __init__(self, broker: Broker):
-        """Connect.  Raises OSError or PublishError where that fails."""
+        """Connect.  Raises OSError or DeliveryError where that fails."""
         self._changed = threading.Condition()
         self._is_open = False
-        self._error: PublishError | None = None
+        self._error: DeliveryError | None = None
         self._unacknowledged: set[int] = set()
         self._early: set[int] = set()  # acknowledged while others are being published
         self._client: Any = Client(CallbackAPIVersion.VERSION2, client_id=broker.client_id)
@@ -98,7 +88,7 @@ class Publisher:
 
     def cancel(self) -> None:
         """End what is waited for.  Called from another thread."""
-        self._fail("the sink is closed", is_passing=True)
+        self._fail("the sink is closed", is_transient=True)
 
     def close(self) -> None:
         """Close the connection."""
@@ -111,29 +101,29 @@ class Publisher:
             if self._error is not None:
                 raise self._error
             if not condition():
-                raise PublishError(f"no answer within {ANSWER_S_MAX:g} s", True)
+                raise DeliveryError(f"no answer within {ANSWER_S_MAX:g} s", True)
 
-    def _fail(self, why: str, *, is_passing: bool) -> None:
+    def _fail(self, why: str, *, is_transient: bool) -> None:
         with self._changed:
-            self._error = self._error or PublishError(why, is_passing)
+            self._error = self._error or DeliveryError(why, is_transient)
             self._changed.notify_all()
 
     # -- what paho calls --------------------------------------------------------------------------
 
     def _connected(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
         if reason.is_failure:
-            self._fail(f"it refuses the client: {reason}", is_passing=False)
+            self._fail(f"it refuses the client: {reason}", is_transient=False)
             return
         with self._changed:
             self._is_open = True
             self._changed.notify_all()
 
     def _lost(self, *_: Any) -> None:
-        self._fail("the connection is lost", is_passing=True)
+        self._fail("the connection is lost", is_transient=True)
 
     def _acknowledged(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
         if reason.is_failure:
-            self._fail(f"it refuses a message: {reason}", is_passing=False)
+            self._fail(f"it refuses a message: {reason}", is_transient=False)
         with self._changed:
             if mid in self._unacknowledged:
                 self._unacknowledged.remove(mid)
@@ -173,7 +163,7 @@ class MQTTSession(SlicedSession):
 class MQTTSystem(System):
     """A broker."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (PublishError, OSError, ValueError)
+    errors: ClassVar[tuple[type[Exception], ...]] = (DeliveryError, OSError, ValueError)
 
     def __init__(self, broker: Broker, sink: str, topic: str, *, is_retained: bool):
         self.broker = broker
@@ -190,7 +180,11 @@ class MQTTSystem(System):
         return MQTTSession(self, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
-        if isinstance(error, ValueError) or not getattr(error, "is_passing", True):
+        if isinstance(error, DeliveryError):
+            is_transient = error.is_transient
+        else:
+            is_transient = isinstance(error, OSError)
+        if not is_transient:
             return ""
         return f"{self.broker.place} ({_sentence(error)})"
 

@@ -12,11 +12,12 @@ from typing import ClassVar
 import psycopg
 
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.postgres_clients import complete_dsn, first_line, is_passing
+from wallaroo.postgres_clients import complete_dsn, first_line, is_transient
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.postgres.table import WAYS_ON, Table
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
+from wallaroo.sinks.system import Session, System
 
 
 class PostgresSystem(System):
@@ -39,7 +40,7 @@ class PostgresSystem(System):
 
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, psycopg.Error)
-        return f"PostgreSQL ({first_line(error)})" if is_passing(error) else ""
+        return f"PostgreSQL ({first_line(error)})" if is_transient(error) else ""
 
     def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
         assert isinstance(error, psycopg.Error)

@@ -26,8 +26,8 @@ from wallaroo.identity import CommitId
 from wallaroo.postgres_clients import complete_dsn, identifier
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
-from wallaroo.sinks.queued_committer import Session
 from wallaroo.sinks.staging import Staged
+from wallaroo.sinks.system import Session
 
 PIECE_BYTES = 1 << 18  # handed to libpq at once
 CANCEL_SECONDS = 2

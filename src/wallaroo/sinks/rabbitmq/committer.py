@@ -15,12 +15,13 @@ from typing import ClassVar
 
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.faults import fault_point
-from wallaroo.rabbitmq_clients import ERRORS, is_passing, parameters_of, place_of, sentence
+from wallaroo.rabbitmq_clients import ERRORS, is_transient, parameters_of, place_of, sentence
 from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
-from wallaroo.sinks.rabbitmq.publisher import Message, Publisher, PublishError
+from wallaroo.sinks.queued_committer import QueuedCommitter
+from wallaroo.sinks.rabbitmq.publisher import Message, Publisher
 from wallaroo.sinks.slices import Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session, System
 
 SLICE = 1000  # messages that are not confirmed, at most
 
@@ -76,7 +77,7 @@ class RabbitMQSession(SlicedSession):
 class RabbitMQSystem(System):
     """One exchange or queue."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, PublishError)
+    errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, DeliveryError)
 
     def __init__(self, target: Target):
         self._target = target
@@ -90,7 +91,7 @@ class RabbitMQSystem(System):
         return RabbitMQSession(self._target, self._progress, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
-        passes = error.is_passing if isinstance(error, PublishError) else is_passing(error)
+        passes = error.is_transient if isinstance(error, DeliveryError) else is_transient(error)
         return f"{self._target.place} ({sentence(error)})" if passes else ""
 
     def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import pika
 from pika.adapters.select_connection import SelectConnection
 
+from wallaroo.sinks.system import DeliveryError
+
 CONFIRM_S_MAX = 30.0
 CLOSE_S_MAX = 1.0
 PERSISTENT = 2
@@ -32,22 +34,11 @@ class Message(NamedTuple):
     id: str
 
 
-class PublishError(Exception):
-    """A message that was not confirmed; ``args`` are why, and whether it may be later."""
-
-    def __init__(self, why: str, is_passing: bool):
-        super().__init__(why, is_passing)
-        self.is_passing = is_passing
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
 class Publisher:
     """One connection with one channel."""
 
     def __init__(self, parameters: Any, *, is_mandatory: bool):
-        """Connect.  Raises one of pika's errors, or PublishError where nothing answers."""
+        """Connect.  Raises one of pika's errors, or DeliveryError where nothing answers."""
         self._is_mandatory = is_mandatory
         self._error: Exception | None = None
         self._blocked = ""
@@ -82,7 +73,7 @@ class Publisher:
 
     def cancel(self) -> None:
         """End what is waited for.  Called from another thread."""
-        error = PublishError("the sink is closed", True)
+        error = DeliveryError("the sink is closed", True)
         self._connection.ioloop.add_callback_threadsafe(lambda: self._fail(error))
 
     def close(self) -> None:
@@ -115,7 +106,7 @@ class Publisher:
 
     def _time_out(self) -> None:
         why = self._blocked or f"no answer within {CONFIRM_S_MAX:g} s"
-        self._fail(PublishError(why, True))
+        self._fail(DeliveryError(why, True))
 
     # -- what pika calls --------------------------------------------------------------------------
 
@@ -142,12 +133,12 @@ class Publisher:
     def _returned(self, _: Any, method: Any, __: Any, ___: Any) -> None:
         where = method.exchange or "the default exchange"
         why = f"no queue takes messages of {where} with routing key '{method.routing_key}'"
-        self._fail(PublishError(why, False))
+        self._fail(DeliveryError(why, False))
 
     def _confirmed(self, frame: Any) -> None:
         method = frame.method
         if method.NAME != "Basic.Ack":
-            self._fail(PublishError("the server did not take a message", True))
+            self._fail(DeliveryError("the server did not take a message", True))
             return
         if method.multiple:
             while self._unconfirmed and self._unconfirmed[0] <= method.delivery_tag:

@@ -18,11 +18,12 @@ from typing import Any, ClassVar
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
-from wallaroo.redis_clients import ERRORS, connected, is_passing, place_of, sentence
+from wallaroo.redis_clients import ERRORS, connected, is_transient, place_of, sentence
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.redis.entries import unpacked
 from wallaroo.sinks.staging import Staged
+from wallaroo.sinks.system import Session, System
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class RedisSystem(System):
         return RedisSession(self._place, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
-        if not is_passing(error):
+        if not is_transient(error):
             return ""
         return f"Redis at {place_of(self._place.url)} ({sentence(error)})"
 

@@ -30,27 +30,15 @@ from wallaroo.identity import CommitId
 from wallaroo.sinks.file.committer import make_folder
 from wallaroo.sinks.file.directory import writer_of
 from wallaroo.sinks.pending import PendingBatch
-from wallaroo.sinks.queued_committer import QueuedCommitter, Session, System
+from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.rolling.files import Content, as_gzip, as_lines, as_parquet
 from wallaroo.sinks.staging import Staged
-from wallaroo.sinks.target_record import note_left
+from wallaroo.sinks.system import DeliveryError, Session, System
 from wallaroo.storage import Storage
 
 ROLL = "roll.json"
 PART = re.compile(r"part-(\d{12,})-(\d{12,})-([0-9a-f]{12})-([^.]+)(\..*)")
 RETRY_S = 1.0
-
-
-class PlaceError(Exception):
-    """Files cannot be written or listed; ``args`` hold the words and whether that passes."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-    @property
-    def is_passing(self) -> bool:
-        """Whether trying again can help."""
-        return bool(self.args[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +83,8 @@ class Parts:
             folder / name, content, is_durable=self.is_durable, points="rolling", mode=USER_FILE
         )
 
-    def _error(self, error: OSError) -> PlaceError:
-        return PlaceError(" ".join(str(error).split()), self.storage.is_passing(error))
+    def _error(self, error: OSError) -> DeliveryError:
+        return DeliveryError(" ".join(str(error).split()), self.storage.is_transient(error))
 
 
 class PartsSession(Session):
@@ -137,7 +125,7 @@ class PartsSession(Session):
 class PartsSystem(System):
     """A folder, or a prefix of an object store."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (PlaceError,)
+    errors: ClassVar[tuple[type[Exception], ...]] = (DeliveryError,)
     ways_on: ClassVar[str] = (
         "Use the newer checkpoint; or move the output to another place, and this sink goes on."
     )
@@ -153,8 +141,8 @@ class PartsSystem(System):
         return PartsSession(self._parts, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
-        assert isinstance(error, PlaceError)
-        return f"{self.target} ({error})" if error.is_passing else ""
+        assert isinstance(error, DeliveryError)
+        return f"{self.target} ({error})" if error.is_transient else ""
 
     def pause_s(self, error: Exception) -> float:
         return RETRY_S
@@ -218,18 +206,18 @@ class RollingCommitter(QueuedCommitter):
             self._forget(batch.commit)
             self._status.outputs += batch.outputs
             self._status.note_sent(batch.batch, time.time_ns())
-            self._waits_since = time.monotonic() if self._pending else None
+            self._waits_since = time.monotonic() if self._waiting else None
             self._state.notify_all()
 
     def _is_due(self) -> bool:
         """Whether what waits is to be written now."""
-        if not self._pending:
+        if not self._waiting:
             self._waits_since = None
             return False
         if self._waits_since is None:
             self._waits_since = time.monotonic()
         is_old = time.monotonic() - self._waits_since >= self._roll_s
-        is_large = self._pending_bytes() >= self._roll_bytes
+        is_large = self._waiting.bytes >= self._roll_bytes
         return is_large or is_old or self._is_flushing or self._rolled is not None
 
     def _wait_s(self) -> float | None:
@@ -239,23 +227,21 @@ class RollingCommitter(QueuedCommitter):
 
     def _gathered(self) -> PendingBatch:
         """Return all that waits, or what the file in hand holds, as one batch of many."""
-        numbers = sorted(
-            number for number in self._pending if self._rolled is None or number <= self._rolled
-        )
-        batches = [self._pending[number] for number in numbers]
+        batches = [
+            batch
+            for batch in self._waiting.in_order()
+            if self._rolled is None or batch.batch <= self._rolled
+        ]
         return PendingBatch(
             batches[-1].commit,
-            numbers[0],
+            batches[0].batch,
             sum(batch.bytes for batch in batches),
             sum(batch.outputs for batch in batches),
             tuple(token for batch in batches for token in batch.tokens),
         )
 
     def _forget(self, commit: CommitId) -> None:
-        note_left(self._staging, commit)
-        for number in sorted(self._pending):
-            if number <= commit.batch:
-                self._list.remove(self._pending.pop(number))
+        self._waiting.remove(commit)
         self._rolled = None
         self._note_committed()
 
@@ -264,29 +250,30 @@ class RollingCommitter(QueuedCommitter):
     def _resume(self) -> None:
         """Finish what an earlier run decided: write the file, or forget what it holds."""
         self._is_resumed = True
+        path = self._waiting.staging / ROLL
         try:
-            fields: dict[str, Any] = json.loads((self._staging / ROLL).read_text(encoding="utf-8"))
+            fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             last = int(fields["last"])
             is_written = bool(fields["is_written"])
         except FileNotFoundError:
             return
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
-                f"{self._staging / ROLL} cannot be used ({error}), so which output is in a file is "
-                f"unknown. Restore it from a backup."
+                f"{path} cannot be used ({error}), so which output is in a file is unknown. "
+                f"Restore it from a backup."
             ) from error
         with self._state:
-            waiting = [number for number in self._pending if number <= last]
-            if is_written and waiting:
-                self._forget(self._pending[max(waiting)].commit)
-            elif waiting:
+            held = [batch for batch in self._waiting.in_order() if batch.batch <= last]
+            if is_written and held:
+                self._forget(held[-1].commit)
+            elif held:
                 self._rolled = last
 
     def _note(self, last: int, *, is_written: bool) -> None:
         content = json.dumps({"last": last, "is_written": is_written}).encode()
-        write_whole(
-            self._staging / ROLL, content, is_durable=self._is_durable, points="rolling.decided"
-        )
+        path = self._waiting.staging / ROLL
+        is_durable = self._waiting.is_durable
+        write_whole(path, content, is_durable=is_durable, points="rolling.decided")
 
 
 def content_of(columns: dict[str, Any] | None, *, is_compressed: bool) -> tuple[str, Content]:

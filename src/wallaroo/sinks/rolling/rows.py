@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from wallaroo.serdes.shapes import fields_of, shown
+from wallaroo.serdes.plain_values import fields_of
+from wallaroo.serdes.shape_errors import shown
 from wallaroo.sinks.wrapped_encoder import AS_IT_IS, WrappedEncoder
 from wallaroo.steps import Encoder
 

@@ -37,7 +37,7 @@ from wallaroo.sinks.staging import remove_orphans, remove_staged
 from wallaroo.sinks.tcp.backlog import Backlog, end_of
 from wallaroo.sinks.tcp.egress.pipe import EgressConfig, Message
 from wallaroo.sinks.tcp.outbox import look_into
-from wallaroo.sinks.tcp.process import EgressProcess, Patience
+from wallaroo.sinks.tcp.process import EgressProcess, EgressTimeouts
 from wallaroo.sinks.tcp.progress import begin_progress, read_progress
 from wallaroo.tls_sockets import client_context
 
@@ -48,9 +48,9 @@ _LOG = logging.getLogger(__name__)
 class OutboxCommitter(SinkCommitter):
     """Commits batches of staged output to one receiver, in order, through one egress."""
 
-    def __init__(self, config: EgressConfig, patience: Patience | None = None):
+    def __init__(self, config: EgressConfig, patience: EgressTimeouts | None = None):
         self._config = config
-        self._patience = patience or Patience()
+        self._patience = patience or EgressTimeouts()
         self._staging = Path(config.staging)
         if config.tls is not None:
             client_context(config.tls)  # files that cannot be used are reported at the start
@@ -92,7 +92,7 @@ class OutboxCommitter(SinkCommitter):
         self._egress = EgressProcess(
             self._config, self._receive, self._pull, self._start_again, self._patience
         )
-        self._await_first_word()
+        self._await_start()
 
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         """Hand a committed batch over; again for the same commit does nothing.  Returns before the
@@ -113,7 +113,7 @@ class OutboxCommitter(SinkCommitter):
 
     def retain_from(self, batch: int) -> None:
         """List what has not left of earlier batches."""
-        with self._state:  # else one could leave in the midst of it
+        with self._state:  # else one could leave in the middle of it
             for late in self._backlog.take_unlisted(batch):
                 self._list.add(late)
 
@@ -158,7 +158,7 @@ class OutboxCommitter(SinkCommitter):
             os.close(lock)
 
     def status(self) -> SinkStatus:
-        """A snapshot for people."""
+        """A snapshot for display."""
         with self._state:
             self._status.waiting_for = self._reasons.text
             self._status.pending_bytes = max(0, self._backlog.sent_end - self._left)
@@ -227,12 +227,12 @@ class OutboxCommitter(SinkCommitter):
 
     # -- starting ---------------------------------------------------------------------------------
 
-    def _await_first_word(self) -> None:
+    def _await_start(self) -> None:
         deadline = time.monotonic() + READY_S
         with self._state:
-            while not self._reasons.has_heard and (rest := deadline - time.monotonic()) > 0:
+            while not self._reasons.is_started and (rest := deadline - time.monotonic()) > 0:
                 self._state.wait(rest)
-            if not self._reasons.has_heard:
+            if not self._reasons.is_started:
                 raise PeerError(
                     f"The sending process of {self._label} did not start within {READY_S:.0f} s; "
                     f"see {self._staging}/egress.log. Free memory or processes, then run again."
@@ -267,7 +267,7 @@ class Reasons:
     def __init__(self) -> None:
         self.broken = ""
         self.ending = ""
-        self.has_heard = False
+        self.is_started = False
         self._silent = ""
         self._waiting = ""
 
@@ -285,7 +285,7 @@ class Reasons:
             )
             return
         self._silent = ""
-        self.has_heard = True
+        self.is_started = True
         self.broken = message.get("broken", self.broken)
         self._waiting = message.get("waiting", "" if "ready" in message else self._waiting)
         if "ending" in message:

@@ -32,16 +32,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wallaroo.errors import PeerError
+from wallaroo.processes.environment import python_environment
 from wallaroo.sinks.tcp.egress.pipe import EXIT_BROKEN, EgressConfig, Message
 
 RESTART_S = 0.25  # an egress that dies at once is not started again sooner
 STOP_S = 3.0  # for an egress to say that it ends; twice that if it has to be replaced for it
-PACKAGE_ROOT = str(Path(__file__).parents[2])
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class EgressTimeouts:
     """How long an egress may be silent."""
 
     ping_s: float = 1.0  # between two pings; an egress answers each
@@ -160,7 +160,7 @@ class EgressProcess:
         receive: Callable[[Message], None],
         pull: Callable[[], Message | None],
         restart: Callable[[], None],
-        patience: Patience,
+        patience: EgressTimeouts,
     ):
         self._config = config
         self._receive = receive
@@ -329,10 +329,7 @@ class EgressProcess:
                 inherited_base=found.base,
             )
             descriptors.append(found.descriptor)
-        environment = dict(os.environ)
-        environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, (PACKAGE_ROOT, environment.get("PYTHONPATH")))
-        )
+        environment = python_environment()
         if self._starts:
             environment.pop("WALLAROO_FAULT", None)  # a fault strikes once
         self._starts += 1

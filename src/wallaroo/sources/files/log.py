@@ -178,7 +178,7 @@ class FilesLog(SourceLog):
     def _may_pass(self, error: Exception) -> bool:
         if not self._storage.is_s3 or not isinstance(error, OSError):
             return False
-        return self._storage.is_passing(error)
+        return self._storage.is_transient(error)
 
     # -- the list of files ------------------------------------------------------------------------
 

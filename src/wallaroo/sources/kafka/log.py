@@ -28,7 +28,7 @@ from wallaroo.kafka_clients import (
     REQUEST_S_MAX,
     Inquiry,
     error_of,
-    is_passing,
+    is_transient,
     sentence,
 )
 from wallaroo.sources.kafka.offsets import Flat, flat, missing, position_of, split
@@ -250,13 +250,13 @@ class KafkaLog(SourceLog):
         return Head(latest, is_ended=True)
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer; give up after PATIENCE_S, or at what will not pass."""
+        """Ask until there is an answer, an error that is not transient, or PATIENCE_S are over."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return ask()
             except PeerError as error:
-                is_final = not isinstance(error.__cause__, KafkaException) or not is_passing(
+                is_final = not isinstance(error.__cause__, KafkaException) or not is_transient(
                     error_of(error.__cause__)
                 )
                 if is_final or time.monotonic() > deadline:
@@ -301,7 +301,7 @@ class KafkaLog(SourceLog):
         error = error_of(raised)
         own = self._subscription
         what = sentence(error)
-        then = "the client keeps trying." if is_passing(error) else "correct the configuration."
+        then = "the client keeps trying." if is_transient(error) else "correct the configuration."
         return PeerError(f"source '{own.source}': Kafka at {own.brokers}: {what}; {then}")
 
     def _no_topic(self, wanted: str, there: list[str]) -> PeerError:

@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.kafka_clients import (
     error_of,
-    is_passing,
+    is_transient,
     open_consumer,
     sentence,
     topic_partition,
@@ -75,13 +75,13 @@ class PartitionReader:
         if self._continues is None or not self._continues[0] <= start <= self._continues[1]:
             self._seek(start)
         self._continues = None  # until this range has been read to its end
-        heard_at = time.monotonic()
+        received_at = time.monotonic()
         position = start
         while position < end:
             messages = self._take()
             if messages:
-                heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > SILENCE_S_MAX:
+                received_at = time.monotonic()
+            elif time.monotonic() - received_at > SILENCE_S_MAX:
                 raise self._silent(position)
             records, position = self._sorted_out(messages, position)
             inside = bisect_left(records, end, key=offset_of)
@@ -124,7 +124,7 @@ class PartitionReader:
                 position = max(position, offset_of(message))
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise self._lost(position)
-            elif not is_passing(error):
+            elif not is_transient(error):
                 raise self._failed(error)
         return records, position
 

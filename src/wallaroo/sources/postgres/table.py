@@ -24,14 +24,14 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from wallaroo.errors import PeerError
-from wallaroo.postgres_clients import complete_dsn, first_line, identifier, is_passing
+from wallaroo.postgres_clients import complete_dsn, first_line, identifier, is_transient
 from wallaroo.sources.log import Head
 from wallaroo.sources.replayable import OwnLog, ReplayableSource
 
 ROWS_MAX = 5000  # asked for at once
 RETRY_S = 0.5
 READ_S_MAX = 300.0  # that a worker waits for a server that is away
-HELD_UP_S = 5.0  # by a transaction, before a person hears of it
+HELD_UP_S = 5.0  # by a transaction, before it is reported
 NUMBER = "wallaroo number"  # a name that no column of the user's has
 INTEGERS = ("smallint", "integer", "bigint")
 
@@ -252,7 +252,7 @@ class AwayError(PeerError):
 @contextmanager
 def _connection(rows: Rows) -> Iterator[psycopg.Connection[Any]]:
     """Lend a connection of this process.  Raises AwayError where the server is away, PeerError for
-    what does not pass.
+    what is not transient.
     """
     idle = _idle.setdefault(rows.dsn, [])
     with _in_words(rows, idle):
@@ -273,7 +273,7 @@ def _in_words(rows: Rows, idle: list[psycopg.Connection[Any]]) -> Iterator[None]
         while idle:  # they are broken, too
             idle.pop().close()
         words = f"{rows.place}: {first_line(error)}"
-        if is_passing(error):
+        if is_transient(error):
             raise AwayError(words) from error
         raise PeerError(
             f"Source '{rows.source}' cannot read table '{rows.table}' of {words}. Correct the "

@@ -24,7 +24,7 @@ import pika
 from pika.exceptions import ConnectionWrongStateError, ConsumerCancelled
 
 from wallaroo.errors import PeerError
-from wallaroo.rabbitmq_clients import ERRORS, is_passing, parameters_of, place_of, sentence
+from wallaroo.rabbitmq_clients import ERRORS, is_transient, parameters_of, place_of, sentence
 from wallaroo.sources.feed import framed
 from wallaroo.sources.inbox import Inbox, Pushed
 
@@ -136,7 +136,7 @@ def follow(subscription: Subscription, inbox: Inbox) -> None:
                 consumer.close()
         except ERRORS as error:
             words = f"{subscription.place} ({sentence(error)})"
-            if not is_passing(error):
+            if not is_transient(error):
                 raise PeerError(
                     f"Source '{subscription.source}' cannot consume queue '{subscription.queue}' "
                     f"of {subscription.place}: {sentence(error)}. Correct the address, the name or "

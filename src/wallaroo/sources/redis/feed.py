@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from wallaroo.errors import PeerError
-from wallaroo.redis_clients import ERRORS, connected, is_passing, place_of, sentence
+from wallaroo.redis_clients import ERRORS, connected, is_transient, place_of, sentence
 from wallaroo.sources.feed import Run, framed, framed_event
 from wallaroo.sources.redis.entry import RedisEntry
 
@@ -32,7 +32,7 @@ class RedisFeed:
             raise PeerError(f"Source '{source}': the address cannot be read: {error}.") from None
 
     def next_run(self) -> Run:
-        """Return entries that came.  Raises PeerError for what does not pass."""
+        """Return entries that came.  Raises PeerError for what is not transient."""
         try:
             if self._after == "$":  # what was there at the first look is not read, whatever happens
                 self._after = self._newest()
@@ -62,7 +62,7 @@ class RedisFeed:
 
     def _failed(self, error: Exception) -> Run:
         words = f"Redis at {place_of(self._url)}: {sentence(error)}"
-        if not is_passing(error):
+        if not is_transient(error):
             raise PeerError(
                 f"Source '{self._source}' cannot read stream '{self._stream}': {words}. Correct "
                 f"the address, the rights or the key, then run again."

@@ -1,1 +1,1 @@
-"""The hosts of a cluster: who has joined, where tasks are wanted, how a host joins and leaves."""
+"""The hosts of a cluster: which have joined, where tasks should run, how hosts join and leave."""

@@ -103,14 +103,14 @@ class Cluster:
         cores = self._place.tasks or sum(member.cores for member in members)
         return max(1, min(cores, self._key_groups))
 
-    def tasks(self, wanted: int) -> int:
-        """Return how many tasks a batch gets that would like ``wanted``."""
+    def tasks(self, requested: int) -> int:
+        """Return how many tasks a batch gets that asks for ``requested``."""
         if self._place.tasks:
             return self.tasks_max()
-        return tasks_for(wanted, self._membership.members, self.tasks_max())
+        return tasks_for(requested, self._membership.members, self.tasks_max())
 
     def layout(self, tasks: int) -> Layout | None:
-        """Return where tasks are wanted; None: anywhere."""
+        """Return where tasks are preferred; None: anywhere."""
         with self._lock:
             self._membership.moves.batch_begins()
             members = self._membership.members
@@ -142,10 +142,10 @@ class Cluster:
         with self._lock:
             workers = self._membership.ran(job, reports)
             layout = self._layouts.get(job.tasks)
-            is_as_wanted = layout is None or self._membership.are_at(layout.hosts, workers)
-            if is_as_wanted:
+            is_as_preferred = layout is None or self._membership.are_at(layout.hosts, workers)
+            if is_as_preferred:
                 self._membership.settle()
-            self._layouts.batch_done(job.tasks, is_as_wanted)
+            self._layouts.batch_done(job.tasks, is_as_preferred)
             cold = int(sum(report.notes.get("cold_bytes", 0.0) for report in reports))
             return self._membership.moved(cold, seconds)
 
@@ -315,10 +315,10 @@ class Cluster:
             job = self._state_job()
             if job.state_level < 0 or job.committed < 0:
                 return
-            wanted = tuple(task for task, host in enumerate(layout.hosts) if host == member.host)
-            rows = located(self._context, tuple(layout.hosts[task] for task in wanted))
+            own_tasks = tuple(task for task, host in enumerate(layout.hosts) if host == member.host)
+            rows = located(self._context, tuple(layout.hosts[task] for task in own_tasks))
             found: list[WarmUpResult] = rows.mapPartitionsWithIndex(
-                partial(warm, job, tasks, wanted)
+                partial(warm, job, tasks, own_tasks)
             ).collect()
             with self._lock:
                 for warmed in found:

@@ -1,10 +1,10 @@
-"""Hosts that cannot take part: when they are asked again, and how Spark is kept from using them.
+"""Hosts that cannot take part: when they are probed again, and how Spark is kept from using them.
 
 Where it runs: driver.
 
-Spark knows nothing of a refusal: a task whose own host is busy goes, after ``spark.locality.wait``,
-wherever a core is free.  So while some host is refused that wait is long.  The scheduler reads the
-setting again for every stage.
+Spark does not know of an exclusion: a task whose own host is busy goes, after
+``spark.locality.wait``, wherever a core is free.  So while some host is excluded that wait is long.
+The scheduler reads the setting again for every stage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pyspark import SparkContext
 
-ASK_AGAIN_S = 10.0
+PROBE_AGAIN_S = 10.0
 WAIT = "spark.locality.wait"
 WAIT_PATIENT = "30s"
 
@@ -24,7 +24,7 @@ WAIT_PATIENT = "30s"
 @dataclass(frozen=True, slots=True)
 class Exclusion:
     why: str
-    until: float  # when the host may be asked again; monotonic seconds
+    until: float  # when the host may be probed again; monotonic seconds
 
 
 class ExcludedHosts:
@@ -39,33 +39,33 @@ class ExcludedHosts:
         self._is_patient = False
 
     def add(self, host: str, why: str) -> bool:
-        """Refuse a host for a while; return whether that is news."""
+        """Exclude a host for a while; return whether that is to be reported."""
         with self._lock:
             before = self._by_host.get(host)
-            self._by_host[host] = Exclusion(why, time.monotonic() + ASK_AGAIN_S)
-            self._let_wait()
+            self._by_host[host] = Exclusion(why, time.monotonic() + PROBE_AGAIN_S)
+            self._set_locality_wait()
         return before is None or before.why != why
 
     def may_join(self, host: str) -> bool:
-        """Whether a host is to be asked, for the first time or again."""
-        refusal = self._by_host.get(host)
-        return refusal is None or time.monotonic() >= refusal.until
+        """Whether a host is to be probed, for the first time or again."""
+        exclusion = self._by_host.get(host)
+        return exclusion is None or time.monotonic() >= exclusion.until
 
     def drop(self, host: str) -> None:
         """Forget a host that has joined."""
         with self._lock:
             self._by_host.pop(host, None)
-            self._let_wait()
+            self._set_locality_wait()
 
     def keep(self, hosts: Container[str]) -> None:
         """Forget all but these: they are gone."""
         with self._lock:
             self._by_host = {
-                host: refusal for host, refusal in self._by_host.items() if host in hosts
+                host: exclusion for host, exclusion in self._by_host.items() if host in hosts
             }
-            self._let_wait()
+            self._set_locality_wait()
 
-    def _let_wait(self) -> None:
+    def _set_locality_wait(self) -> None:
         is_patient = bool(self._by_host)
         if is_patient != self._is_patient:
             self._settings.set(WAIT, WAIT_PATIENT if is_patient else self._usual)

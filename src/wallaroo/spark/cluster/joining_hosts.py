@@ -1,4 +1,4 @@
-"""What a host does before it owns anything: say who it is, import the application, fill its view.
+"""What a host does before it owns anything: say which it is, import the application, fill its view.
 
 Where it runs: worker.  Nothing escapes from here but values, as in ``spark.worker``.
 """
@@ -43,24 +43,24 @@ def probe(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[H
     try:
         plan_of(deployment)
         _see_checkpoint(deployment)
-    except Exception as caught:  # noqa: BLE001  # an error gate of the worker
+    except Exception as caught:  # noqa: BLE001  # the worker's error boundary
         error = _as_wallaroo_error(caught)
     yield HostProbe(worker_name(), executor_host(), error)
 
 
 def warm(
-    job: BatchJob, tasks: int, wanted: tuple[int, ...], index: int, rows: Iterable[Any]
+    job: BatchJob, tasks: int, own_tasks: tuple[int, ...], index: int, rows: Iterable[Any]
 ) -> Iterator[WarmUpResult]:
     """Bring the view of some of ``tasks`` tasks to the job's last commit."""
     deque(rows, maxlen=0)
-    task = wanted[index]
+    task = own_tasks[index]
     bytes_read = 0
     error: WallarooError | None = None
     try:
         state, caught_up = state_from_view(job, plan_of(job.deployment), task, tasks)
         state.close()
         bytes_read = caught_up.bytes_read
-    except Exception as caught:  # noqa: BLE001  # an error gate of the worker
+    except Exception as caught:  # noqa: BLE001  # the worker's error boundary
         error = _as_wallaroo_error(caught)
     yield WarmUpResult(worker_name(), task, bytes_read, error)
 

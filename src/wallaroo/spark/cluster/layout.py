@@ -1,4 +1,4 @@
-"""Where the tasks of a batch are wanted, in Spark's terms: RDDs whose partitions have preferred
+"""Where the tasks of a batch are preferred, in Spark's terms: RDDs whose partitions have preferred
 hosts.
 
 Where it runs: driver.  Spark places a task where its RDD says it would like to be, if a core is
@@ -34,15 +34,17 @@ def own_task(task: int) -> int:
 
 
 def located(context: SparkContext, hosts: tuple[str, ...]) -> RDD[tuple[int, None]]:
-    """Return an RDD of ``(task, None)``, one partition per task, each wanted on its host."""
+    """Return an RDD of ``(task, None)``, one partition per task, each preferred on its host."""
     jvm = context._jvm
     assert jvm is not None
     rows = jvm.java.util.ArrayList()
     collections = jvm.scala.jdk.javaapi.CollectionConverters
     for task, host in enumerate(hosts):
-        wanted = jvm.java.util.ArrayList()
-        wanted.add(host)
-        rows.add(jvm.scala.Tuple2(pickle.dumps((task, None)), collections.asScala(wanted).toSeq()))
+        preferred = jvm.java.util.ArrayList()
+        preferred.add(host)
+        rows.add(
+            jvm.scala.Tuple2(pickle.dumps((task, None)), collections.asScala(preferred).toSeq())
+        )
     of_bytes = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
     made = context._jsc.sc().makeRDD(collections.asScala(rows).toSeq(), of_bytes)
     return RDD(made.toJavaRDD(), context, PICKLE)

@@ -8,20 +8,20 @@ from __future__ import annotations
 from wallaroo.spark.cluster.layout import Layout
 from wallaroo.spark.shuffles import ShuffleCleaner
 
-# after so many batches in a row with a task elsewhere than wanted the layout is made again: what
+# after so many batches in a row with a task elsewhere than preferred the layout is made again: what
 # holds a task to its host was put elsewhere when that host was busy, and would stay there
 MISPLACED = (8, 64, 512)
 
 
 class Layouts:
-    """Keeps layouts as long as tasks run where they are wanted."""
+    """Keeps layouts as long as tasks run where they are preferred."""
 
     def __init__(self, cleaner: ShuffleCleaner):
         self._cleaner = cleaner
         self._by_tasks: dict[int, Layout] = {}
         # of members that were; the batch under way may still use them
         self._retired: list[Layout] = []
-        self._misplaced = 0  # batches in a row of which a task ran elsewhere than wanted
+        self._misplaced = 0  # batches in a row of which a task ran elsewhere than preferred
 
     def get(self, tasks: int) -> Layout | None:
         """Return the layout for so many tasks, if it was made."""
@@ -41,9 +41,9 @@ class Layouts:
         self._by_tasks = {}
         self._misplaced = 0
 
-    def batch_done(self, tasks: int, is_as_wanted: bool) -> None:
-        """Note whether a batch's tasks ran where they were wanted; give up what is not needed."""
-        self._misplaced = 0 if is_as_wanted else self._misplaced + 1
+    def batch_done(self, tasks: int, is_as_preferred: bool) -> None:
+        """Note whether a batch's tasks ran where they should; give up what is not needed."""
+        self._misplaced = 0 if is_as_preferred else self._misplaced + 1
         if self._misplaced in MISPLACED:
             self._retired.append(self._by_tasks.pop(tasks))
         for layout in self._retired:

@@ -25,7 +25,7 @@ class Membership:
         self.seen: dict[str, Seen] = {}  # of the members, by host
         self.ownership = Ownership(key_groups)
         self.moves = MoveMeter(key_groups)
-        # owners of key groups when all tasks last ran where they were wanted
+        # owners of key groups when all tasks last ran where they were preferred
         self._settled: dict[int, str] = {}
         self._tasks_by_worker: dict[str, int] = {}
 
@@ -70,7 +70,7 @@ class Membership:
         return workers
 
     def settle(self) -> None:
-        """Note that all tasks ran where they were wanted."""
+        """Note that all tasks ran where they were preferred."""
         self._settled = dict(self.ownership.owners)
 
     def moved(self, cold_bytes: int, seconds: float) -> Move | None:

@@ -67,11 +67,11 @@ class ResidentHost(OnThisMachine):
     def tasks_max(self) -> int:
         return self._tasks
 
-    def tasks(self, wanted: int) -> int:
+    def tasks(self, requested: int) -> int:
         return self.tasks_max  # tasks stay, and own the same key groups as long as they do
 
-    def readers(self, wanted: int) -> int:
-        return min(wanted, self.tasks_max)
+    def readers(self, requested: int) -> int:
+        return min(requested, self.tasks_max)
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         for attempt in range(ATTEMPTS):

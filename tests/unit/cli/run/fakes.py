@@ -73,7 +73,7 @@ class FakeHandle(RunHandle):
         self._starts_after = starts_after
         self.waits = 0
         self.stops = 0
-        self.is_deaf = False  # hears stop() and goes on
+        self.is_deaf = False  # is asked to stop and goes on
         self.has_been_seen = threading.Event()  # its status was asked for
         self._ended = threading.Event()
 

@@ -103,7 +103,7 @@ def test_a_start_that_cannot_succeed_ends(tasks: ResidentTasks) -> None:
         tasks.welcome(COMMON, look)
 
 
-def test_a_task_that_dies_before_it_greets_is_not_waited_for(tasks: ResidentTasks) -> None:
+def test_a_task_that_dies_before_it_connects_is_not_waited_for(tasks: ResidentTasks) -> None:
     """Spark's second attempt at it says so; the other one would wait for minutes."""
     began = time.monotonic()
     with connect(tasks.address, tasks.secret) as other:

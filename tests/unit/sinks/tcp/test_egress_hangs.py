@@ -13,10 +13,10 @@ from tests.unit.sinks.identities import commit_of
 from tests.unit.sinks.tcp.outbox import SECONDS, Job, committing, is_running, until
 from tests.unit.sinks.tcp.receivers import HeldReceiver
 from wallaroo.cli.receive.receiver import Receiver
-from wallaroo.sinks.tcp.process import STOP_S, Patience
+from wallaroo.sinks.tcp.process import STOP_S, EgressTimeouts
 
-QUICK = Patience(ping_s=0.05, named_s=0.2, killed_s=1.0)
-NEVER = Patience(ping_s=0.05, named_s=0.2, killed_s=1e9)
+QUICK = EgressTimeouts(ping_s=0.05, named_s=0.2, killed_s=1.0)
+NEVER = EgressTimeouts(ping_s=0.05, named_s=0.2, killed_s=1e9)
 
 
 def test_commits_do_not_wait_for_a_hung_egress_and_the_status_names_it(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ def test_the_offsets_come_out_whole_and_in_order_however_they_are_split(
     edges = [0, *sorted(min(cut, len(said)) for cut in cuts), len(said)]
     stream = ResumeStream()
 
-    heard = [has for start, end in pairwise(edges) for has in stream.feed(said[start:end])]
+    received = [has for start, end in pairwise(edges) for has in stream.feed(said[start:end])]
 
-    assert heard == offsets
+    assert received == offsets
 
 
 def test_half_an_offset_is_kept_until_its_rest_arrives() -> None:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from wallaroo.sinks.tcp.egress.ending import Ending
 from wallaroo.sinks.tcp.egress.resume import ResumeStream
-from wallaroo.sinks.tcp.egress.tls import TlsStream, greeted
+from wallaroo.sinks.tcp.egress.tls import TlsStream, connected_stream
 from wallaroo.tls import TLS
 
 # offset of tcpi_bytes_acked in struct tcp_info (include/uapi/linux/tcp.h), Linux 4.1 and later
@@ -95,7 +95,7 @@ class Connection:
         """
         counters = _consistent(self.sock)
         self.base = counters.acked if counters else 0
-        self.stream = greeted(self.sock, tls, host)
+        self.stream = connected_stream(self.sock, tls, host)
 
     def send(self, views: Sequence[memoryview]) -> int:
         """Send of these; return how many bytes."""

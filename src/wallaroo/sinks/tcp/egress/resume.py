@@ -14,7 +14,7 @@ class ResumeStream:
 
     def __init__(self) -> None:
         self._rest = bytearray()
-        self._is_greeted = False
+        self._has_begun = False
 
     def feed(self, chunk: bytes) -> list[int]:
         """Return the offsets that are whole now, in order; a connection's first one came with its
@@ -23,7 +23,7 @@ class ResumeStream:
         Raises ValueError with words for people where the other side does not speak this.
         """
         self._rest += chunk
-        if not self._is_greeted:
+        if not self._has_begun:
             if not GREETING.startswith(self._rest[: len(GREETING)]):
                 raise ValueError(
                     "the receiver does not speak the resume protocol; start it with --resume, or "
@@ -31,7 +31,7 @@ class ResumeStream:
                 )
             if len(self._rest) < len(GREETING):
                 return []
-            self._is_greeted = True
+            self._has_begun = True
             del self._rest[: len(GREETING)]
         whole = len(self._rest) // OFFSET.size * OFFSET.size
         offsets = [has for (has,) in OFFSET.iter_unpack(self._rest[:whole])]

@@ -30,7 +30,7 @@ HANDSHAKE_S = 2.0  # pings wait meanwhile
 
 
 class TlsStream:
-    """Looks like a non-blocking socket to the egress; made with `greeted`."""
+    """Looks like a non-blocking socket to the egress; made with `connected_stream`."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str):
         self.sock = sock
@@ -43,7 +43,7 @@ class TlsStream:
         self._marks: deque[tuple[int, int]] = deque()  # (made, taken) after each piece
         self._acked = 0  # bytes of output that are acknowledged
 
-    def greet(self) -> None:
+    def handshake(self) -> None:
         """Shake hands.  Raises OSError where the other side speaks no TLS, or is another one."""
         until = time.monotonic() + HANDSHAKE_S
         while True:
@@ -158,10 +158,10 @@ class TlsStream:
         return self.sock.fileno()
 
 
-def greeted(sock: socket.socket, tls: TLS, host: str) -> TlsStream:
+def connected_stream(sock: socket.socket, tls: TLS, host: str) -> TlsStream:
     """Shake hands over a new connection.  Raises PeerError for files that cannot be used, OSError
     where that fails.
     """
     stream = TlsStream(sock, client_context(tls), host)
-    stream.greet()
+    stream.handshake()
     return stream

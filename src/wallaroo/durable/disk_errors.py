@@ -29,7 +29,7 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def refusal_of(error: BaseException) -> PeerError | None:
+def disk_error_of(error: BaseException) -> PeerError | None:
     """Return what to report of an error that a disk is the cause of; None for any other."""
     if not isinstance(error, OSError) or error.errno not in DISK_ERRORS:
         return None

@@ -1,0 +1,94 @@
+"""What a queued committer puts batches into: a system, and sessions with it.
+
+Where it runs: driver, in the committer's thread (``sinks/queued_committer.py``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from wallaroo.errors import WallarooError
+from wallaroo.identity import CommitId
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.staging import Staged
+
+RETRY_SECONDS = 0.25  # between two tries
+
+
+class DeliveryError(Exception):
+    """Output that the system did not take; ``args`` are why, and whether it may take it later."""
+
+    def __init__(self, why: str, is_transient: bool):
+        super().__init__(why, is_transient)
+        self.is_transient = is_transient
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Session(ABC):
+    """A connection to the system, in the committer's thread."""
+
+    batches_max: ClassVar[int] = 1  # that wait and are put together
+
+    @abstractmethod
+    def last(self) -> CommitId:
+        """Return the newest commit of this checkpoint that is in the system (the state before the
+        first one where there is none).
+        """
+
+    @abstractmethod
+    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        """Put a batch's outputs in one transaction, ``parts`` in order; False where they are there
+        already (then ``parts`` is not touched).
+        """
+
+    def put_several(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> list[bool]:
+        """Put at most ``batches_max`` batches, in order, in as few transactions as can be; return
+        for each what `put` returns.
+        """
+        return [self.put(batch, parts) for batch, parts in batches]
+
+    def cancel(self) -> None:  # noqa: B027  # a system may have nothing to cancel
+        """End what the system does at this moment, as far as it can be reached.  Called from
+        another thread.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class System(ABC):
+    """What a sink writes to."""
+
+    errors: ClassVar[tuple[type[Exception], ...]]  # what its client raises
+    ways_on: ClassVar[str] = ""  # what to do where the checkpoint was rolled back
+
+    @property
+    @abstractmethod
+    def target(self) -> str:
+        """What is written to: the name of a table, of a topic."""
+
+    @abstractmethod
+    def connect(self, checkpoint: str) -> Session:
+        """Open a session that writes for a checkpoint.  Raises one of ``errors``, or WallarooError
+        for what is not transient.
+        """
+
+    @abstractmethod
+    def waiting_for(self, error: Exception) -> str:
+        """Return what is waited for, in a few words, where trying again can help; else an empty
+        text.
+        """
+
+    def pause_s(self, error: Exception) -> float:
+        """Return how long to wait before the next try."""
+        return RETRY_SECONDS
+
+    @abstractmethod
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        """Make the error for what is not transient; ``batch`` was being put, if any was."""
