@@ -32,6 +32,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "healing": (),
     "latency": ("--seconds", "30"),
     "slow_events": ("--events", "3000"),
+    "metrics_cost": (),
     "state_size": ("--batches", "10"),
     "memory": ("--minutes", "2"),
     "disk": ("--minutes", "2"),

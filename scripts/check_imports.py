@@ -169,6 +169,7 @@ LAZY = {
         "wallaroo.cli.doctor.faster_start",
     ): "doctor looks at machines that cannot import Spark",
     ("wallaroo.runner", "wallaroo.spark.host"): "import wallaroo stays fast and needs no Spark",
+    ("wallaroo.runner", "wallaroo.spark.jvm_process"): "only a run starts a JVM",
 }
 
 

@@ -56,9 +56,17 @@ def launch(
     begun; ``wait_started`` of the handle raises the rest.
     """
     chosen = _checked(application, options, changes, session)
-    from wallaroo.spark.host import new_run
+    from wallaroo.spark.jvm_process import begin_jvm
 
-    made: RunHandle = new_run(application, chosen, session)
+    begun = begin_jvm(application.name, chosen) if session is None else None
+    try:
+        from wallaroo.spark.host import new_run  # while the JVM starts
+
+        made: RunHandle = new_run(application, chosen, session, begun)
+    except BaseException:
+        if begun is not None:
+            begun.discard()
+        raise
     made.begin()
     return made
 

@@ -21,7 +21,7 @@ from tests.mistakes import before_spark, elsewhere, while_running
 from tests.mistakes.mistake import Mistake, framed
 from wallaroo.cli.main import main
 from wallaroo.cli.run import in_process
-from wallaroo.spark import host_session
+from wallaroo.spark import host_session, jvm_process
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,6 +82,7 @@ def test_a_mistake_is_answered_before_spark_starts(
     def started(*arguments: Any) -> Any:
         raise AssertionError("Spark was started")
 
+    monkeypatch.setattr(jvm_process, "begin_jvm", lambda name, options: None)
     monkeypatch.setattr(host_session, "open_session", started)
 
     def run(words: list[str]) -> int:

@@ -87,6 +87,9 @@ class Host(TaskRunner, Protocol):
     def interrupt(self) -> None:
         """End what ``open`` or ``start`` waits for."""
 
+    def discard(self) -> None:
+        """End what was begun before ``open``, which was not called; else do nothing."""
+
     def close(self) -> None:
         """Release everything."""
 
@@ -117,3 +120,6 @@ class OnThisMachine:
 
     def workers(self) -> tuple[WorkerStatus, ...]:
         return ()
+
+    def discard(self) -> None:
+        """Nothing is begun before ``open``."""

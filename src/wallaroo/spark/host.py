@@ -26,9 +26,10 @@ from wallaroo.spark.cluster.cluster import Cluster, Place
 from wallaroo.spark.control import Control, write_control
 from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.jobs import run_with_retries
+from wallaroo.spark.jvm_process import JvmProcess
 from wallaroo.spark.query import GONE, BatchQuery
 from wallaroo.spark.resident.host import ResidentHost
-from wallaroo.spark.session import is_local, is_loopback
+from wallaroo.spark.settings import is_local, is_loopback
 from wallaroo.spark.shipping import ship
 from wallaroo.spark.shuffles import ShuffleCleaner
 
@@ -38,14 +39,19 @@ WARM_UP = "wallaroo-warm-up"  # Spark's group of the jobs of a start
 
 
 def new_run(
-    application: Application, options: RunOptions, session: SparkSession | None = None
+    application: Application,
+    options: RunOptions,
+    session: SparkSession | None = None,
+    begun: JvmProcess | None = None,
 ) -> Run:
-    """Return a run on Spark that has not begun, in ``session`` if one is given (it stays open).
+    """Return a run on Spark that has not begun, in ``session`` if one is given (it stays open), in
+    ``begun`` if a JVM is on its way.
 
     Raises PeerError where the options ask for what the master does not have.
     """
     kind = ResidentHost if options.latency == "low" else MicroBatchHost
-    return Run(application, options, kind(application.name, options, session))
+    host = kind(application.name, options, session, begun)
+    return Run(application, options, host, begun.scratch if begun else None)
 
 
 @dataclass(slots=True)
@@ -61,10 +67,16 @@ class Work:
 class MicroBatchHost:
     """See ``wallaroo.runtime.host.Host``."""
 
-    def __init__(self, name: str, options: RunOptions, session: SparkSession | None):
+    def __init__(
+        self,
+        name: str,
+        options: RunOptions,
+        session: SparkSession | None,
+        begun: JvmProcess | None = None,
+    ):
         self._name = name
         self._options = options
-        self._session = HostSession(name, options, session)
+        self._session = HostSession(name, options, session, begun)
         self._site: Site | None = None
         self._work: Work | None = None
         self._is_interrupted = threading.Event()
@@ -231,7 +243,11 @@ class MicroBatchHost:
             self._work.query.interrupt()
         self._session.interrupt(WARM_UP)
 
+    def discard(self) -> None:
+        self._session.discard()
+
     def close(self) -> None:
+        self._session.quiet()
         work = self._work
         if work is not None:
             work.query.cancel()

@@ -14,8 +14,10 @@ from pyspark.sql import SparkSession
 
 from wallaroo.options import RunOptions
 from wallaroo.spark.jvm import Jvm
+from wallaroo.spark.jvm_process import JvmProcess
 from wallaroo.spark.query import GONE
 from wallaroo.spark.session import close_session, open_session
+from wallaroo.spark.stderr import quiet_from_now
 
 CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
 
@@ -23,12 +25,18 @@ CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
 class HostSession:
     """``given`` is a session that stays open."""
 
-    def __init__(self, name: str, options: RunOptions, given: SparkSession | None):
+    def __init__(
+        self,
+        name: str,
+        options: RunOptions,
+        given: SparkSession | None,
+        begun: JvmProcess | None = None,
+    ):
         self._name = name
         self._options = options
         self._is_own = given is None
         self._session = given
-        self._jvm = Jvm()
+        self._jvm = Jvm(begun)
         self.master = str(given.sparkContext.master) if given else options.master
 
     @property
@@ -61,11 +69,23 @@ class HostSession:
 
     def interrupt(self, group: str) -> None:
         """End what a start waits for: Spark's own, or a group of jobs."""
+        quiet_from_now()
         if self._session is None:
             self._jvm.kill()
             return
         with contextlib.suppress(*GONE):
             self._session.sparkContext.cancelJobGroup(group)
+
+    def quiet(self) -> None:
+        """Pass on nothing that Spark's processes print from here on: they are about to end, and
+        those that lose another one complain.
+        """
+        quiet_from_now()
+
+    def discard(self) -> None:
+        """End a JVM that was begun for a session that is not opened."""
+        if self._session is None:
+            self._jvm.kill()
 
     def close(self) -> None:
         """Stop Spark, unless the session was given."""

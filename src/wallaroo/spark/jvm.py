@@ -2,36 +2,48 @@
 
 Where it runs: driver.
 
-It lives in a session of its own and ignores SIGTERM and SIGINT: a signal to the driver's whole
-process group asks the driver to stop, and Spark is needed for that.  It ends when its stdin does,
-so with the driver, however that dies.
+What it is as a process is in ``spark.jvm_process``.
 """
 
 from __future__ import annotations
 
-import signal
+import logging
+import os
 import subprocess
 import threading
 from typing import Any
 
 from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
+
+from wallaroo.spark.jvm_process import CONNECTION, JvmProcess, start_detached
 
 _launching = threading.Lock()
 
 
 class Jvm:
-    """The JVM of this process; one at a time, which stays for later sessions."""
+    """The JVM of this process; one at a time, which stays for later sessions.  ``begun`` is one
+    that is on its way already.
+    """
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, begun: JvmProcess | None = None) -> None:
+        self._begun = begun
+        self._process: subprocess.Popen[bytes] | None = begun.process if begun else None
+
+    @property
+    def settings(self) -> dict[str, str] | None:
+        """What it was begun with; None where it was not."""
+        return self._begun.settings if self._begun else None
 
     def launch(self, conf: SparkConf, stderr: int) -> None:
         """Start it, unless there is one that lives."""
+        _quiet_python_side()
         with _launching:
             gateway = SparkContext._gateway
             if gateway is not None:
                 process = getattr(gateway, "proc", None)
                 if process is None or process.poll() is None:
+                    self._let_go()
                     return
                 SparkContext._gateway = None  # a dead one
                 SparkContext._jvm = None
@@ -45,20 +57,42 @@ class Jvm:
                 module.Popen = usual
             SparkContext._ensure_initialized(gateway=made, conf=conf)
 
+    def _let_go(self) -> None:
+        """End one that is on its way where another run of this process was first."""
+        if self._begun is not None:
+            self._begun.process.kill()
+
     def kill(self) -> None:
         """End one that was launched here, with whatever waits for it."""
         if self._process is not None:
             self._process.kill()
 
     def _start(self, command: Any, **keywords: Any) -> subprocess.Popen[bytes]:
-        keywords |= {"preexec_fn": _ignore_signals, "start_new_session": True}
-        self._process = subprocess.Popen(command, **keywords)
+        if self._begun is not None:
+            # it says where it listens in a file of its own: PySpark looks for it here
+            os.symlink(self._begun.connection, keywords["env"][CONNECTION])
+            return self._begun.process
+        self._process = start_detached(command, **keywords)
         return self._process
 
 
-def _ignore_signals() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def _quiet_python_side() -> None:
+    """Keep PySpark's own tracebacks off the user's terminal when the JVM dies: the driver says it
+    in one sentence.
+    """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_py4js)  # it uses the root logger as well
+    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
+        server.handle_error = _silent  # type: ignore[method-assign,assignment]  # socketserver prints a traceback
+
+
+def _is_not_py4js(record: logging.LogRecord) -> bool:
+    """Distinguish py4j's records from others by the file that made them."""
+    return "/py4j/" not in record.pathname
+
+
+def _silent(*_: object) -> None:
+    """Print nothing."""
 
 
 def wait_for_exit(seconds: float) -> None:

@@ -5,12 +5,9 @@ Where it runs: driver.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator
-
-from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 
 from wallaroo import console
 
@@ -25,7 +22,8 @@ NOISE = (
 )
 
 HEAD = b"Traceback (most recent call last)"
-OF_DAEMON = b"pyspark/daemon.py"
+# in the tracebacks of Python processes that Spark's JVM has hung up on, or has not waited for
+OF_SPARK = (b"pyspark/daemon.py", b"in local_connect_and_auth")
 # between the tracebacks of an error and of what it came upon
 BETWEEN = (b"\n", b"During handling of the above", b"The above exception was the direct cause")
 
@@ -43,25 +41,6 @@ def filtered_stderr() -> int:
     _is_closing.clear()
     threading.Thread(target=_forward, args=(read,), name="spark-stderr", daemon=True).start()
     return write
-
-
-def quiet_python_side() -> None:
-    """Keep PySpark's own tracebacks off the user's terminal when the JVM dies: the driver says it
-    in one sentence.
-    """
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_not_py4js)  # it uses the root logger as well
-    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
-        server.handle_error = _silent  # type: ignore[method-assign,assignment]  # socketserver prints a traceback
-
-
-def _is_not_py4js(record: logging.LogRecord) -> bool:
-    """Distinguish py4j's records from others by the file that made them."""
-    return "/py4j/" not in record.pathname
-
-
-def _silent(*_: object) -> None:
-    """Print nothing."""
 
 
 def _forward(read: int) -> None:
@@ -88,12 +67,17 @@ def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
             was_left_out = False
             yield line
         if held and not is_open:
-            was_left_out = OF_DAEMON in b"".join(held)
+            was_left_out = _is_of_spark(held)
             if not was_left_out:
                 yield b"".join(held)
             held = []
-    if OF_DAEMON not in b"".join(held):
+    if not _is_of_spark(held):
         yield from held
+
+
+def _is_of_spark(lines: list[bytes]) -> bool:
+    text = b"".join(lines)
+    return any(part in text for part in OF_SPARK)
 
 
 def _pass_on(text: bytes) -> None:

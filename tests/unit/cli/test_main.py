@@ -1,9 +1,12 @@
-"""The command's error gate and exit codes."""
+"""The error boundary of the command line, and its exit codes."""
 
 from __future__ import annotations
 
 import pickle
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,3 +105,12 @@ def test_every_command_explains_itself(capsys: Any) -> None:
             command.main([name, "--help"])
         assert caught.value.code == 0
         assert f"usage: wallaroo {name}" in capsys.readouterr().out
+
+
+def test_ctrl_c_while_modules_are_imported_prints_no_traceback() -> None:
+    code = "import wallaroo.cli\nraise KeyboardInterrupt"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode in (130, -signal.SIGINT)
+    assert ended.stderr == "wallaroo: interrupted\n"

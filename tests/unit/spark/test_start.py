@@ -14,7 +14,7 @@ import pytest
 import wallaroo
 from wallaroo import console, runner
 from wallaroo.errors import PeerError
-from wallaroo.spark import host_session, stderr
+from wallaroo.spark import host_session, jvm_process, stderr
 
 Eventually = Callable[..., Any]
 END_S_MAX = 300.0
@@ -37,6 +37,11 @@ class StartsWhenAsked:
         self.has_begun.set()
         assert self.may_go_on.wait(END_S_MAX)
         raise PeerError("Spark was started.")
+
+
+@pytest.fixture(autouse=True)
+def _no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm_process, "begin_jvm", lambda name, options: None)
 
 
 @pytest.fixture
@@ -112,6 +117,10 @@ CHAINED = (
     b"\n",
     *TRACEBACK,
 )
+NOT_REACHED = (
+    TRACEBACK[0],
+    b'  File "/x/pyspark.zip/pyspark/util.py", line 822, in local_connect_and_auth\n',
+)
 OF_A_LIBRARY = tuple(line.replace(b"pyspark/daemon", b"a/library") for line in TRACEBACK)
 
 
@@ -123,8 +132,9 @@ OF_A_LIBRARY = tuple(line.replace(b"pyspark/daemon", b"a/library") for line in T
         (TRACEBACK[0], *TRACEBACK, *TRACEBACK[1:]),  # of two workers at once
         (TRACEBACK[0], TRACEBACK[0], *TRACEBACK[1:3], *TRACEBACK[1:3], *TRACEBACK[3:] * 2),
         (*TRACEBACK[:2],),  # cut off
+        (*NOT_REACHED, TRACEBACK[-1]),
     ],
-    ids=["one", "chained", "one in another", "mixed", "cut off"],
+    ids=["one", "chained", "one in another", "mixed", "cut off", "the JVM is gone"],
 )
 def test_tracebacks_of_workers_that_spark_has_given_up_are_left_out(
     lines: tuple[bytes, ...],

@@ -11,6 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
+
 import wallaroo
 from wallaroo.class_archive import archive_stem, find_archive, name_of_size
 from wallaroo.durable.folders import make_private
@@ -21,6 +23,7 @@ MAKING = "-XX:ArchiveClassesAtExit="
 RUN_S = 600.0
 WRITE_S = 600.0  # about 3 s on a quiet machine
 MIB = 1024 * 1024
+KEPT = 4  # archives: one for each installation on this machine that is in use
 
 
 class Count:
@@ -84,7 +87,7 @@ def make_archive() -> str:
         unfinished.rename(path)
     finally:
         unfinished.unlink(missing_ok=True)
-    _forget_others(path)
+    forget_old(path.parent)
     size = path.stat().st_size / MIB
     return f"{path}, {size:.0f} MiB, made in {time.monotonic() - begun:.0f} s."
 
@@ -100,8 +103,14 @@ def _run_and_write(target: Path) -> None:
     wait_for_exit(WRITE_S)
 
 
-def _forget_others(path: Path) -> None:
-    """Remove archives of Javas and Sparks that were replaced: each takes 150 MiB."""
-    for other in path.parent.glob("spark-classes-*.jsa"):
-        if other != path:
-            other.unlink(missing_ok=True)
+def forget_old(folder: Path) -> None:
+    """Remove all archives but the newest, as each takes 150 MiB, and what processes left that were
+    killed while they wrote one.
+    """
+    by_age = sorted(folder.glob("spark-classes-*.jsa"), key=lambda path: path.stat().st_mtime_ns)
+    for path in by_age[:-KEPT]:
+        path.unlink(missing_ok=True)
+    for path in folder.glob(".spark-classes-*"):
+        writer = path.name.rpartition(".")[2]
+        if writer.isdigit() and not psutil.pid_exists(int(writer)):
+            path.unlink(missing_ok=True)

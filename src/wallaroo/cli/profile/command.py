@@ -188,6 +188,11 @@ def _is_running(target: Target) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
+def _known(share: float) -> str:
+    """A share; only the greatest are known."""
+    return f"{share:.1%}" if share else "-"
+
+
 def _show(figures: Figures, memory: list[ProcessFigures]) -> None:
     print(f"Steps, over {figures.seconds:.0f} s (time is sampled)")
     print_table(
@@ -224,7 +229,7 @@ def _show(figures: Figures, memory: list[ProcessFigures]) -> None:
         print_table(
             ("stage", "key", "of the time", "of the events"),
             [
-                (str(key.stage), key.key, f"{key.of_time:.1%}", f"{key.of_events:.1%}")
+                (str(key.stage), key.key, _known(key.of_time), _known(key.of_events))
                 for key in figures.keys
             ],
         )

@@ -43,7 +43,7 @@ export class Chart {
       grid: { stroke: css("--grid"), width: 1 },
     };
     this.plot = new uPlot({
-      width, height: 176, padding: [8, 4, 0, 0], legend: { show: false },
+      width, height: 176, padding: [8, 26, 0, 0], legend: { show: false },
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.12, this.series[0].least ?? 1)] } },
       axes: [

@@ -27,7 +27,7 @@ from wallaroo.runtime.lifecycle.phases import Phases, StoppedError
 from wallaroo.runtime.lifecycle.start import Order, Parts, open_parts, open_sources, open_state
 from wallaroo.runtime.lifecycle.watch import Ending, Watch
 from wallaroo.runtime.recovery import describe
-from wallaroo.scratch import make_scratch, sweep_dead
+from wallaroo.scratch import Scratch, make_scratch, sweep_dead
 from wallaroo.status_api.server import StatusServer
 
 _log = logging.getLogger("wallaroo.run")
@@ -45,14 +45,20 @@ class Signals:
 class Run(RunHandle):
     """The handle; see ``wallaroo.options.RunHandle``."""
 
-    def __init__(self, application: Application, options: RunOptions, host: Host):
+    def __init__(
+        self,
+        application: Application,
+        options: RunOptions,
+        host: Host,
+        scratch: Scratch | None = None,
+    ):
         self.application = application
         self.options = options
         self.plan: Plan = replace(application.plan, key_groups=options.key_groups)
         self.addresses: dict[str, tuple[str, int]] = {}
         self.exception: WallarooError | None = None
         sweep_dead()  # scratch folders of runs that were killed
-        self._scratch = make_scratch()
+        self._scratch = scratch or make_scratch()
         root = (options.checkpoint or self._scratch.path / "checkpoint").absolute()
         meter = RunMeter(
             self.plan.application,
@@ -136,6 +142,7 @@ class Run(RunHandle):
         stop = self._signals.stop
         order = self._order
         phases = Phases(order.meter, stop)
+        closers.add(order.host.discard)
         found = open_state(order, phases, closers)
         self._answer_queries(closers)
         beginnings = open_sources(order, found, phases, stop.is_set)

@@ -27,10 +27,11 @@ from wallaroo.runtime.resident.epochs import Epoch
 from wallaroo.runtime.resident.tasks import LostTaskError, ResidentTasks
 from wallaroo.runtime.resident.trigger import Looks, Wakes
 from wallaroo.spark.host_session import HostSession
+from wallaroo.spark.jvm_process import JvmProcess
 from wallaroo.spark.query import GONE, failure_of
 from wallaroo.spark.resident.generations import Generations
 from wallaroo.spark.resident.job import GROUP
-from wallaroo.spark.session import is_local
+from wallaroo.spark.settings import is_local
 
 _log = logging.getLogger("wallaroo.run")
 ATTEMPTS = 3  # of an epoch whose tasks are lost
@@ -45,9 +46,15 @@ ON_ONE_MACHINE = (
 class ResidentHost(OnThisMachine):
     """See ``wallaroo.runtime.host.Host``."""
 
-    def __init__(self, name: str, options: RunOptions, session: SparkSession | None):
+    def __init__(
+        self,
+        name: str,
+        options: RunOptions,
+        session: SparkSession | None,
+        begun: JvmProcess | None = None,
+    ):
         self._options = options
-        self._session = HostSession(name, options, session)
+        self._session = HostSession(name, options, session, begun)
         if not is_local(self._session.master):
             raise PeerError(ON_ONE_MACHINE.format(master=self._session.master))
         self._site: Site | None = None
@@ -185,7 +192,11 @@ class ResidentHost(OnThisMachine):
         self._wake()
         self._session.interrupt(GROUP)
 
+    def discard(self) -> None:
+        self._session.discard()
+
     def close(self) -> None:
+        self._session.quiet()
         self._is_over.set()
         self._generations.end()
         self._session.close()

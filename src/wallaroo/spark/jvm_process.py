@@ -1,0 +1,110 @@
+"""The process of Spark's JVM, begun before PySpark is imported: both take a second, and there is
+more than one core.
+
+Where it runs: driver.
+
+It lives in a session of its own and ignores SIGTERM and SIGINT: a signal to the driver's whole
+process group asks the driver to stop, and Spark is needed for that.  It ends when its stdin does,
+so with the driver, however that dies.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wallaroo.options import RunOptions
+from wallaroo.scratch import Scratch, make_scratch
+from wallaroo.spark.settings import prepare_environment, settings_of
+from wallaroo.spark.stderr import filtered_stderr
+
+CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"  # variable: the file where the JVM says its port
+
+
+@dataclass(frozen=True, slots=True)
+class JvmProcess:
+    """A JVM on its way, and the folder that it works in, which becomes the run's."""
+
+    process: subprocess.Popen[bytes]
+    settings: dict[str, str]
+    scratch: Scratch
+
+    @property
+    def connection(self) -> Path:
+        """The file where it says its port, once it listens."""
+        return _connection_in(self.scratch)
+
+    def discard(self) -> None:
+        """End it and remove its folder: there will be no run."""
+        self.process.kill()
+        self.process.wait()
+        self.scratch.remove()
+
+
+def begin_jvm(application: str, options: RunOptions) -> JvmProcess | None:
+    """Begin to start Spark's JVM, as PySpark would; return at once.  None where this process has
+    one already, or it is not found where PySpark has it: then PySpark starts it.
+    """
+    program = _submit_program()
+    if program is None or _has_jvm():
+        return None
+    scratch = make_scratch()
+    prepare_environment(options.master)
+    settings = settings_of(
+        application, options.master, scratch.path, options.log_level, options.spark_conf
+    )
+    command = [str(program)]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    environment = {
+        **os.environ,
+        "SPARK_CONNECT_MODE": "0",
+        CONNECTION: str(_connection_in(scratch)),
+    }
+    stderr = filtered_stderr()
+    try:
+        process = start_detached(command, stdin=subprocess.PIPE, stderr=stderr, env=environment)
+    finally:
+        os.close(stderr)
+    return JvmProcess(process, settings, scratch)
+
+
+def start_detached(command: Any, **keywords: Any) -> subprocess.Popen[bytes]:
+    """Start a process that no signal to this one's group reaches."""
+    keywords |= {"preexec_fn": _ignore_signals, "start_new_session": True}
+    return subprocess.Popen(command, **keywords)
+
+
+def _connection_in(scratch: Scratch) -> Path:
+    return scratch.path / "jvm"
+
+
+def _ignore_signals() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _has_jvm() -> bool:
+    """Whether a session of this process has started one, or spark-submit has."""
+    pyspark = sys.modules.get("pyspark")
+    is_given = "PYSPARK_GATEWAY_PORT" in os.environ
+    return is_given or (pyspark is not None and pyspark.SparkContext._gateway is not None)
+
+
+def _submit_program() -> Path | None:
+    home = os.environ.get("SPARK_HOME")
+    if home is None:
+        spec = importlib.util.find_spec("pyspark")
+        if spec is None or spec.origin is None:
+            return None
+        home = str(Path(spec.origin).parent)
+    program = Path(home, "bin", "spark-submit")
+    return program if os.access(program, os.X_OK) else None

@@ -1,0 +1,111 @@
+"""A JVM that begins to start before PySpark is imported, with a program in its place."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wallaroo.options import RunOptions
+from wallaroo.spark import jvm_process, settings
+from wallaroo.spark.jvm import Jvm
+from wallaroo.spark.jvm_process import CONNECTION, JvmProcess, begin_jvm
+
+Eventually = Callable[..., Any]
+# says what it was given, then lives as long as its stdin is open
+PROGRAM = f"""\
+#!/bin/sh
+printf '%s\\n' "$@" > "${CONNECTION}.words"
+mv "${CONNECTION}.words" "${CONNECTION}"
+read end
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    program = tmp_path / "spark" / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    monkeypatch.setattr(jvm_process, "_has_jvm", lambda: False)
+    for name in ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # restored at the end
+    return tmp_path
+
+
+@pytest.fixture
+def begun(home: Path) -> Iterator[JvmProcess]:
+    process = begin_jvm("App", RunOptions(master="local[2]", spark_conf=(("a.b", "c"),)))
+    assert process is not None
+    yield process
+    process.discard()
+
+
+def test_it_gets_the_settings_and_says_where_it_listens_in_the_runs_folder(
+    begun: JvmProcess, eventually: Eventually
+) -> None:
+    eventually(begun.connection.exists, "it has started")
+    words = begun.connection.read_text().splitlines()
+    assert words[-1] == "pyspark-shell"
+    assert {"spark.master=local[2,4]", "spark.app.name=App", "a.b=c"} <= set(words)
+    assert begun.connection.parent == begun.scratch.path
+    assert Jvm(begun).settings == begun.settings
+
+
+def test_no_signal_to_this_process_group_reaches_it(
+    begun: JvmProcess, eventually: Eventually
+) -> None:
+    eventually(begun.connection.exists, "it has started")
+    assert os.getpgid(begun.process.pid) == begun.process.pid
+    begun.process.send_signal(signal.SIGTERM)
+    assert begun.process.stdin is not None
+    begun.process.stdin.close()
+    assert begun.process.wait(60) >= 0  # by its own end
+
+
+def test_pyspark_finds_it_where_it_looks_for_its_own(
+    begun: JvmProcess, tmp_path: Path, eventually: Eventually
+) -> None:
+    looked_at = tmp_path / "connection"
+    process = Jvm(begun)._start([], env={CONNECTION: str(looked_at)})
+    assert process is begun.process
+    eventually(looked_at.is_file, "it has started")
+
+
+def test_one_that_is_not_needed_is_ended_and_leaves_nothing(home: Path) -> None:
+    process = begin_jvm("App", RunOptions())
+    assert process is not None
+    process.discard()
+    assert process.process.poll() is not None
+    assert not process.scratch.path.exists()
+
+
+def test_where_pyspark_has_its_spark_elsewhere_it_starts_its_own(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "spark" / "bin" / "spark-submit").unlink()
+    assert begin_jvm("App", RunOptions()) is None
+
+
+def test_a_second_run_of_a_process_uses_the_jvm_that_is_there(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jvm_process, "_has_jvm", lambda: True)
+    assert begin_jvm("App", RunOptions()) is None
+
+
+@pytest.mark.parametrize(
+    ("modes", "is_huge"), [("always [madvise] never", True), ("always madvise [never]", False)]
+)
+def test_the_heap_is_in_huge_pages_where_there_are_any(
+    modes: str, is_huge: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "enabled").write_text(modes)
+    heap = settings.heap_options("1g", tmp_path / "enabled")
+    assert ("-XX:+UseTransparentHugePages" in heap) is is_huge
+    assert "-XX:+UseTransparentHugePages" not in settings.heap_options("1g", tmp_path / "absent")
