@@ -38,11 +38,11 @@ from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
 from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
 from wallaroo.range_server.server import RangeConfig, write_range_config
 from wallaroo.range_server.wire import SECRET_BYTES
+from wallaroo.references import pickle_by_name
 from wallaroo.sources.interface import FedBy, SourceConfig
 from wallaroo.sources.listening import Listening
 from wallaroo.spool import folder_of
 from wallaroo.spool.waking import VARIABLE as WAKE
-from wallaroo.steps import pickle_by_name
 from wallaroo.tls import TLS
 
 START_S_MAX = 30.0
