@@ -13,8 +13,9 @@ setup:  ## Make .venv with pinned versions; find or install Java 17
 test: setup  ## Check everything: style, types, import direction, doctests, tests
 	@scripts/check
 
-long: setup  ## Crash everywhere, and run all of the conformance suite on every host: what "make test" samples
-	@WALLAROO_ALL_POINTS=1 WALLAROO_ALL_RUNNERS=1 $(PYTHON) -m pytest -p no:cacheprovider tests/faults tests/conformance
+long: setup  ## Crash everywhere, try other examples, and run all of the conformance suite on every host: what "make test" samples
+	@WALLAROO_ALL_POINTS=1 WALLAROO_ALL_RUNNERS=1 WALLAROO_OTHER_EXAMPLES=1 $(PYTHON) -m pytest -p no:cacheprovider \
+		tests/faults tests/conformance tests/properties
 
 check: setup  ## The static part of "make test", in seconds: style, types, import direction, doctests
 	@scripts/check --static

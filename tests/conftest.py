@@ -8,11 +8,15 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from tests.forks import Forks, forks_of
+from tests.scheduling import Together, in_order
 from wallaroo import options
 from wallaroo.cli.doctor.command import examine_java
 from wallaroo.cli.doctor.machine import Finding, Verdict
@@ -30,8 +34,21 @@ FLAGS = [
     "--disable-sync",
 ]
 POLL_S = 0.01
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 KAFKA = Path(__file__).resolve().parents[1] / ".servers" / "kafka"
+# Hypothesis draws the same examples in every run, so that a run says what a change did; `make long`
+# draws others.  No time limit for an example, nor for drawing one: the machine may be busy.
+settings.register_profile(
+    "the same",
+    deadline=None,
+    database=None,
+    print_blob=True,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("others", settings.get_profile("the same"), derandomize=False)
+settings.load_profile("others" if os.environ.get("WALLAROO_OTHER_EXAMPLES") else "the same")
 JAVA = pytest.StashKey[Finding]()  # looked at once a session
 
 
@@ -57,6 +74,20 @@ def eventually() -> Callable[..., None]:
             time.sleep(POLL_S)
 
     return wait
+
+
+@pytest.fixture(scope="module")
+def child_of() -> Iterator[Callable[..., Forks]]:
+    """A program that is run again and again, by the name of its module: see ``tests.forks``."""
+    with ExitStack() as stack:
+        made: dict[str, Forks] = {}
+
+        def child(module: str, at_once: int = 1) -> Forks:
+            if module not in made:
+                made[module] = stack.enter_context(forks_of(module, at_once))
+            return made[module]
+
+        yield child
 
 
 @pytest.fixture(scope="session")
@@ -99,6 +130,17 @@ def wallaroo(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
         return code, printed.out, printed.err
 
     return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what takes long first."""
+    items[:] = in_order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let files that share what takes long to start share it."""
+    return Together(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

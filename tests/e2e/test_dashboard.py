@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.java]
 
 SOURCES = str(Path(__file__).resolve().parents[2] / "src")
 LINES = "the quick brown fox jumps over the lazy dog\nwe the people\n" * 50
-START_S_MAX, CHANGE_S_MAX, STOP_S_MAX = 120.0, 60.0, 60.0
+LIMIT_S = 180.0  # a busy machine must not reach it
 Eventually = Callable[..., None]
 
 
@@ -44,7 +44,7 @@ def command(folder: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(STOP_S_MAX)
+                process.wait(LIMIT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -52,7 +52,7 @@ def command(folder: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def ask(port: int, path: str) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
     try:
         connection.request("GET", path)
         reply = connection.getresponse()
@@ -87,15 +87,15 @@ def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
                 "--in", f"Lines@127.0.0.1:{in_port}", "--out", f"127.0.0.1:{out_port}",
             )
         )  # fmt: skip
-        eventually(lambda: ask(status_port, "/healthz"), "it answers while it starts", START_S_MAX)
+        eventually(lambda: ask(status_port, "/healthz"), "it answers while it starts", LIMIT_S)
         context = chromium.new_context(viewport={"width": 1280, "height": 860})
         stack.callback(context.close)
         page = context.new_page()
-        page.set_default_timeout(CHANGE_S_MAX * 1000)
+        page.set_default_timeout(LIMIT_S * 1000)
         wrong: list[str] = []
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.goto(f"http://127.0.0.1:{status_port}")
-        eventually(lambda: ask(status_port, "/readyz"), "it is ready", START_S_MAX)
+        eventually(lambda: ask(status_port, "/readyz"), "it is ready", LIMIT_S)
         stack.enter_context(
             command(tmp_path, "send", "--to", f"127.0.0.1:{in_port}", "--file", lines,
                     "--rate", 5000, "--repeat", 0, "--quiet")
@@ -117,7 +117,7 @@ def test_the_dashboard_shows_load_a_killed_worker_and_a_receiver_that_stopped(
         eventually(
             lambda: ask(status_port, "/status")["batches"] > batches + 2,
             "batches go on after a worker was killed",
-            CHANGE_S_MAX,
+            LIMIT_S,
         )
 
         page.locator("nav a[data-view=overview]").click()

@@ -33,7 +33,7 @@ RETAIN = 24
 BATCHES = 70  # every key group has had its snapshot by then, so deltas are being deleted
 ROUNDS = 4  # of looking, spread over these batches
 LINES_PER_SEND, SEND_EVERY_S = 100, 0.05
-START_S_MAX, BATCH_S_MAX, STOP_S_MAX, LOOK_S_MAX = 90.0, 120.0, 60.0, 60.0
+LIMIT_S = 180.0  # a busy machine must not reach it
 
 Counts = Counter[str]
 
@@ -56,7 +56,7 @@ class Sender:
 
     def stop(self) -> None:
         self._is_stopping.set()
-        self._thread.join(STOP_S_MAX)
+        self._thread.join(LIMIT_S)
 
     def _run(self) -> None:
         chance, frame = Random(11), framer(Framing(4, ">I", 1 << 20))
@@ -133,7 +133,7 @@ def running(folder: Path, port: int, out_port: int) -> Iterator[subprocess.Popen
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-            process.wait(STOP_S_MAX)
+            process.wait(LIMIT_S)
 
 
 def look(folder: Path, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -150,7 +150,7 @@ def look(folder: Path, verb: str, *arguments: str) -> subprocess.CompletedProces
     ]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=LOOK_S_MAX
+        command, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
 
 
@@ -192,15 +192,13 @@ def test_state_is_read_at_batch_boundaries_while_the_application_runs(
         running(tmp_path, port, receiver.address[1]) as run,
     ):
         eventually(
-            lambda: run.poll() is not None or _listens(port), "the application listens", START_S_MAX
+            lambda: run.poll() is not None or _listens(port), "the application listens", LIMIT_S
         )
         sender = Sender(port)
         sender.start()
         for number in range(ROUNDS):
             due = 1 + number * BATCHES // (ROUNDS - 1)
-            eventually(
-                lambda due=due: newest(tmp_path) >= due, "batches are committed", BATCH_S_MAX
-            )
+            eventually(lambda due=due: newest(tmp_path) >= due, "batches are committed", LIMIT_S)
             came = counts_of(lines_of(receiver))
 
             listed = int(re.findall(r"^commit (\d+)", state(tmp_path, "list"))[0])
@@ -216,11 +214,9 @@ def test_state_is_read_at_batch_boundaries_while_the_application_runs(
         assert diffs, "no diff was quick enough to find both of its commits"
         sender.stop()
         total = sum(map(len, sender.lines))
-        eventually(
-            lambda: len(lines_of(receiver)) >= total, "everything sent comes out", BATCH_S_MAX
-        )
+        eventually(lambda: len(lines_of(receiver)) >= total, "everything sent comes out", LIMIT_S)
         run.send_signal(signal.SIGTERM)
-        assert run.wait(STOP_S_MAX) == 0
+        assert run.wait(LIMIT_S) == 0
     assert (
         exported(state(tmp_path, "export", "--json"))
         == counts_of(lines_of(receiver))

@@ -39,8 +39,20 @@ class Result:
     @property
     def is_clean(self) -> bool:
         """Whether it is exactly once, and nothing ended that was not disturbed."""
-        is_exact = not (self.lost or self.duplicated or self.out_of_order or self.wrong)
-        return is_exact and not self.unexplained and bool(self.faults)
+        return bool(self.faults) and not self.unexplained and not self.has_wrong_output
+
+    @property
+    def verdict(self) -> str:
+        """What was proved."""
+        if self.is_clean:
+            return "exactly once"
+        is_undisturbed = not (self.faults or self.unexplained or self.has_wrong_output)
+        return "none: nothing was disturbed" if is_undisturbed else "NOT exactly once"
+
+    @property
+    def has_wrong_output(self) -> bool:
+        """Whether anything came out that must not, or did not that must."""
+        return bool(self.lost or self.duplicated or self.out_of_order or self.wrong)
 
     def __str__(self) -> str:
         lines = [
@@ -50,7 +62,7 @@ class Result:
             f"  events {self.events:,}  outputs {self.outputs:,}  lost {self.lost:,}  duplicated "
             f"{self.duplicated:,}  out of order {self.out_of_order:,}  wrong {self.wrong:,}",
             *(f"  {line}" for line in self.unexplained),
-            f"  verdict: {'exactly once' if self.is_clean else 'NOT exactly once'}",
+            f"  verdict: {self.verdict}",
         ]
         return "\n".join(lines)
 

@@ -45,3 +45,12 @@ def test_a_loss_or_an_end_without_a_cause_is_not_clean() -> None:
     assert not replace(RESULT, lost=1).is_clean
     assert not replace(RESULT, unexplained=["start 1: 1"]).is_clean
     assert not replace(RESULT, faults={}).is_clean
+
+
+def test_a_trial_without_faults_proved_nothing_and_shows_no_mistake() -> None:
+    """Where the machine was so busy that time was over before the first fault."""
+    undisturbed = replace(RESULT, faults={})
+    assert undisturbed.verdict == "none: nothing was disturbed"
+    assert replace(undisturbed, duplicated=1).verdict == "NOT exactly once"
+    assert replace(RESULT, unexplained=["start 1: 1"]).verdict == "NOT exactly once"
+    assert RESULT.verdict == "exactly once"

@@ -29,7 +29,7 @@ KILLED, HELD, RESTARTED = "killed", "held", "restarted"
 WAYS = {KILLED: 5, HELD: 4, RESTARTED: 2}
 RESTARTABLE = ("driver", SYSTEM)  # the others end with it, or are started again by it
 NAMES = {"driver": "application", "jvm": "Spark's JVM"}
-HURRIED_SHARE = 0.5  # of faults that do not wait for a commit first
+HURRIED_SHARE = 0.75  # of faults that do not wait for a commit first
 
 
 @dataclass(slots=True)

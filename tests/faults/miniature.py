@@ -1,15 +1,14 @@
 """A driver without Spark: the real tasks, state, sinks and commit protocol, and a shuffle that is a
 list.
 
-``python miniature.py FOLDER PORT``: fill the spool, process it batch by batch, let all output
-leave, end.  Run again after a crash, it goes on, as a run does.  With ``MINIATURE_LATENCY=low`` in
+``main(FOLDER, PORT)``: fill the spool, process it batch by batch, let all output leave, end.  Run
+again after a crash, it goes on, as a run does.  With ``MINIATURE_LATENCY=low`` in
 the environment, state stays open and commits are appended, as at low latency, in smaller batches.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,9 +41,10 @@ TUNING = Tuning(snapshot_every=1, sweep_every=1, sweep_s=0.0, refresh_s=0.0, tur
 SOURCE, STEP, SEED = "Sequence", "slide window", 5
 
 
-def main(folder: Path, port: int) -> None:
+def main(place: str, port: str) -> None:
     """Do all that is left to do."""
-    plan = plan_of_sequence(folder, port)
+    folder = Path(place)
+    plan = plan_of_sequence(folder, int(port))
     checkpoint = open_checkpoint(folder / "checkpoint", is_durable=True)
     spool = folder_of(checkpoint.root / "spool", SOURCE)
     fill(spool, plan)
@@ -83,7 +83,7 @@ def main(folder: Path, port: int) -> None:
         batches = batches_with(batch % 2 * 4096)
         batches.run(plan_ends(batches.ends, {SOURCE: log}, events_max))
     for committer in committers.values():
-        committer.close(10.0)
+        committer.close(180.0)
     checkpoint.release()
 
 
@@ -121,7 +121,3 @@ def open_sinks(plan: Plan, checkpoint: Checkpoint) -> dict[str, SinkCommitter]:
         tokens = last.sinks.get(sink.name, []) if last else []
         committers[sink.name].recover(history_of(checkpoint, sink.name), tokens)
     return committers
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -88,7 +88,7 @@ def run_of(folder: Path, sources: tuple[str, ...], **options: Any) -> Run:
 
 def finish(run: Run) -> None:
     run.start()
-    assert run.wait(60)
+    assert run.wait(180)
     assert run.exception is None, run.exception
 
 
@@ -160,7 +160,7 @@ def test_two_runs_on_one_checkpoint_are_one_run_and_a_refusal(tmp_path: Path) ->
     held = open_checkpoint(tmp_path / "state", is_durable=False)
     second = run_of(tmp_path, ("A",))
     second.begin()
-    assert second.wait(60)
+    assert second.wait(180)
     assert isinstance(second.exception, CheckpointError)
     assert "is in use by process" in str(second.exception)
     assert not (tmp_path / "out.txt").exists()

@@ -8,8 +8,6 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,18 +16,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.forks import Forks
 from wallaroo.cli.receive.receiver import Receiver
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.state.commits import CommitLog
 from wallaroo.state.storage import LocalStorage
 
-PROGRAM = Path(__file__).with_name("miniature.py")
-REPOSITORY = Path(__file__).parents[2]
-SOURCES = os.pathsep.join((str(REPOSITORY / "src"), str(REPOSITORY)))
 LOW_LATENCY = {"MINIATURE_LATENCY": "low"}
 # what batches at low latency do in another way
 NEEDED_LOW = ["storage.append", "storage.append_sync", "storage.appended", "storage.delete"]
-RUN_S_MAX = 60.0
+ARRIVAL_S_MAX = 180.0
 # they wait for disks and for each other as long as they compute
 AT_ONCE = 2 * (os.cpu_count() or 2)
 # How often these are passed depends on how fast the egress is: it may already have sent what the
@@ -93,18 +89,20 @@ class Found:
     offsets: dict[str, list[int]]
 
 
-def run(folder: Path, receiver: Receiver, **environment: str) -> int:
+@pytest.fixture(scope="module")
+def miniature(child_of: Callable[..., Forks]) -> Forks:
+    """The miniature driver."""
+    return child_of("tests.faults.miniature", AT_ONCE)
+
+
+def run(miniature: Forks, folder: Path, receiver: Receiver, **environment: str) -> int:
     """Run the miniature driver; return its exit code."""
-    command = [sys.executable, str(PROGRAM), str(folder), str(receiver.address[1])]
-    child = {**os.environ, "PYTHONPATH": SOURCES, **environment}
-    return subprocess.run(
-        command, env=child, timeout=RUN_S_MAX, check=False, capture_output=True
-    ).returncode
+    return miniature.run(folder, receiver.address[1], **environment)[0]
 
 
 def look(folder: Path, receiver: Receiver, bytes_max: int) -> Found:
     """Gather what a finished run left."""
-    receiver.wait_for(bytes_max, 10.0)
+    receiver.wait_for(bytes_max, ARRIVAL_S_MAX)
     checkpoint = folder / "checkpoint"
     files = b"".join(path.read_bytes() for path in sorted((folder / "files").glob("part-*")))
     state = {
@@ -122,12 +120,14 @@ def look(folder: Path, receiver: Receiver, bytes_max: int) -> Found:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Counter[str]]:
+def undisturbed(
+    miniature: Forks, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Found, Counter[str]]:
     """What a run without faults leaves, and how often it passes each fault point."""
     folder = tmp_path_factory.mktemp("undisturbed")
     points = folder / "points"
     with Receiver(is_resuming=True) as receiver:
-        assert run(folder, receiver, WALLAROO_FAULT_LOG=str(points)) == 0
+        assert run(miniature, folder, receiver, WALLAROO_FAULT_LOG=str(points)) == 0
         found = look(folder, receiver, 1)
     return found, Counter(points.read_text().split())
 
@@ -151,28 +151,38 @@ def all_points(points: Counter[str]) -> Iterator[tuple[str, int]]:
 
 
 def crash_and_restart(
-    folder: Path, first: str, then: tuple[str, ...], expected: Found, **environment: str
+    miniature: Forks,
+    folder: Path,
+    first: str,
+    then: tuple[str, ...],
+    expected: Found,
+    **environment: str,
 ) -> tuple[bool, str]:
     """Kill a run at ``first``, its restarts at ``then``, and let the last one end; return whether
     it died, and what is wrong.
     """
     with Receiver(is_resuming=True) as receiver:
-        code = run(folder, receiver, WALLAROO_FAULT=first, **environment)
-        problem = restart(folder, receiver, then, expected, **environment)
+        code = run(miniature, folder, receiver, WALLAROO_FAULT=first, **environment)
+        problem = restart(miniature, folder, receiver, then, expected, **environment)
     if code not in (0, -signal.SIGKILL):
         problem += f" exit code {code} instead of a kill"
     return code == -signal.SIGKILL, f"{first} {then}: {problem}" if problem else ""
 
 
 def restart(
-    folder: Path, receiver: Receiver, then: tuple[str, ...], expected: Found, **environment: str
+    miniature: Forks,
+    folder: Path,
+    receiver: Receiver,
+    then: tuple[str, ...],
+    expected: Found,
+    **environment: str,
 ) -> str:
     """Kill restarts at ``then`` and let the last one end; return what is wrong, empty where nothing
     is.
     """
     for fault in then:
-        run(folder, receiver, WALLAROO_FAULT=fault, **environment)
-    last = run(folder, receiver, **environment)
+        run(miniature, folder, receiver, WALLAROO_FAULT=fault, **environment)
+    last = run(miniature, folder, receiver, **environment)
     if last != 0:
         return f"the restart ended with {last}"
     found = look(folder, receiver, len(expected.received))
@@ -187,7 +197,7 @@ def restart(
 
 
 def test_a_crash_at_any_point_of_any_batch_changes_nothing(
-    tmp_path: Path, undisturbed: tuple[Found, Counter[str]]
+    miniature: Forks, tmp_path: Path, undisturbed: tuple[Found, Counter[str]]
 ) -> None:
     """Output, files, state and commits are the undisturbed run's, wherever the process died.
 
@@ -204,7 +214,9 @@ def test_a_crash_at_any_point_of_any_batch_changes_nothing(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = list(
             pool.map(
-                lambda item: crash_and_restart(tmp_path / str(item[0]), *item[1], expected),
+                lambda item: crash_and_restart(
+                    miniature, tmp_path / str(item[0]), *item[1], expected
+                ),
                 enumerate(plans),
             )
         )
@@ -218,7 +230,7 @@ def test_a_crash_at_any_point_of_any_batch_changes_nothing(
 
 
 @pytest.fixture
-def crashed(tmp_path: Path) -> Callable[[str], Path]:
+def crashed(miniature: Forks, tmp_path: Path) -> Callable[[str], Path]:
     """Return the folder of a run that died at a point before any output left; copies of it may be
     restarted.
     """
@@ -226,14 +238,16 @@ def crashed(tmp_path: Path) -> Callable[[str], Path]:
     def crash(fault: str) -> Path:
         folder = tmp_path / f"crashed {fault}"
         with Receiver(is_resuming=True) as receiver:
-            assert run(folder, receiver, WALLAROO_FAULT=fault) == -signal.SIGKILL
+            assert run(miniature, folder, receiver, WALLAROO_FAULT=fault) == -signal.SIGKILL
             assert receiver.count == 0
         return folder
 
     return crash
 
 
-def check_restarts(crash: Path, plans: list[tuple[str, ...]], expected: Found) -> None:
+def check_restarts(
+    miniature: Forks, crash: Path, plans: list[tuple[str, ...]], expected: Found
+) -> None:
     """Restart copies of a crashed run, kill each restart where it is planned, and compare what the
     last one leaves.
     """
@@ -242,7 +256,7 @@ def check_restarts(crash: Path, plans: list[tuple[str, ...]], expected: Found) -
         folder = crash.with_name(f"{crash.name} {plan[0]}")
         shutil.copytree(crash, folder)
         with Receiver(is_resuming=True) as receiver:
-            problem = restart(folder, receiver, plan, expected)
+            problem = restart(miniature, folder, receiver, plan, expected)
         return f"{crash.name} {plan}: {problem}" if problem else ""
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -250,48 +264,52 @@ def check_restarts(crash: Path, plans: list[tuple[str, ...]], expected: Found) -
 
 
 def test_a_crash_during_the_recovery_changes_nothing(
-    crashed: Callable[[str], Path], undisturbed: tuple[Found, Counter[str]]
+    miniature: Forks, crashed: Callable[[str], Path], undisturbed: tuple[Found, Counter[str]]
 ) -> None:
     """After a crash behind the first commit one restart dies where it first passes a point, the
     next where it passes it again.
     """
     expected, points = undisturbed
-    check_restarts(
-        crashed("commit.after:1"), [(f"{name}:1", f"{name}:2") for name in sorted(points)], expected
-    )
+    plans = [(f"{name}:1", f"{name}:2") for name in sorted(points)]
+    check_restarts(miniature, crashed("commit.after:1"), plans, expected)
 
 
 def test_a_crash_while_output_is_listed_that_only_its_commit_named_changes_nothing(
-    crashed: Callable[[str], Path], undisturbed: tuple[Found, Counter[str]]
+    miniature: Forks, crashed: Callable[[str], Path], undisturbed: tuple[Found, Counter[str]]
 ) -> None:
     """A restart lists what waits; half of a list's file is removed by the next one."""
     steps = ["write", "fsync", "rename", "sync_folder", "published"]
     plans = [(f"outbox.pending.{step}:1", "outbox.pending.orphan:1") for step in steps]
-    check_restarts(crashed("commit.after:1"), [*plans], undisturbed[0])
+    check_restarts(miniature, crashed("commit.after:1"), [*plans], undisturbed[0])
 
 
 @pytest.mark.parametrize("first", LEFT_BEHIND)
 def test_a_crash_while_a_restart_cleans_up_changes_nothing(
-    first: str, tmp_path: Path, undisturbed: tuple[Found, Counter[str]]
+    miniature: Forks, first: str, tmp_path: Path, undisturbed: tuple[Found, Counter[str]]
 ) -> None:
     """What a crash left behind is removed by the restart, which may die of that, too."""
     expected, log = undisturbed[0], tmp_path / "points"
     with Receiver(is_resuming=True) as receiver:
-        assert run(tmp_path / "looked at", receiver, WALLAROO_FAULT=first) == -signal.SIGKILL
-        assert run(tmp_path / "looked at", receiver, WALLAROO_FAULT_LOG=str(log)) == 0
+        seen = tmp_path / "looked at"
+        assert run(miniature, seen, receiver, WALLAROO_FAULT=first) == -signal.SIGKILL
+        assert run(miniature, seen, receiver, WALLAROO_FAULT_LOG=str(log)) == 0
     assert [name for name in LEFT_BEHIND[first] if name not in log.read_text().split()] == []
     for name in LEFT_BEHIND[first]:
-        assert crash_and_restart(tmp_path / name, first, (f"{name}:1",), expected) == (True, "")
+        died, problem = crash_and_restart(
+            miniature, tmp_path / name, first, (f"{name}:1",), expected
+        )
+        assert died
+        assert problem == ""
 
 
-def test_a_crash_at_low_latency_changes_nothing(tmp_path: Path) -> None:
+def test_a_crash_at_low_latency_changes_nothing(miniature: Forks, tmp_path: Path) -> None:
     """Commits are appended, deltas ride in them, snapshots are written beside the batches; and a
     restart that cuts off half a commit may die of that.
     """
     log = tmp_path / "points"
     with Receiver(is_resuming=True) as receiver:
         folder = tmp_path / "undisturbed"
-        assert run(folder, receiver, WALLAROO_FAULT_LOG=str(log), **LOW_LATENCY) == 0
+        assert run(miniature, folder, receiver, WALLAROO_FAULT_LOG=str(log), **LOW_LATENCY) == 0
         expected = look(folder, receiver, 1)
         assert expected.received.count(b"\n") == expected.offsets["Sequence"][1] > 0
     points = Counter(log.read_text().split())
@@ -303,7 +321,7 @@ def test_a_crash_at_low_latency_changes_nothing(tmp_path: Path) -> None:
         results = list(
             pool.map(
                 lambda item: crash_and_restart(
-                    tmp_path / str(item[0]), *item[1], expected, **LOW_LATENCY
+                    miniature, tmp_path / str(item[0]), *item[1], expected, **LOW_LATENCY
                 ),
                 enumerate(plans),
             )

@@ -98,7 +98,7 @@ def _pass_points(**environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=180,
     )
 
 

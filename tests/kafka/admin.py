@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-ANSWER_S_MAX = 60.0
+ANSWER_S_MAX = 180.0
 
 
 class Admin:

@@ -25,7 +25,7 @@ from wallaroo.local_cluster.hosts import free_ports
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / ".servers" / "kafka"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-START_S_MAX = 120.0  # on a crowded machine
+START_S_MAX = 180.0  # on a crowded machine
 STOP_S_MAX = 30.0
 
 PROPERTIES = """\

@@ -14,7 +14,7 @@ def main(port: str, staging: str, tokens: str) -> None:
     config = MQTTSinkConfig("127.0.0.1", "out", port=int(port))
     committer = config.committer("s", Path(staging), True)
     committer.recover(history_to(0), json.loads(tokens))
-    committer.close(60.0)
+    committer.close(180.0)
 
 
 if __name__ == "__main__":

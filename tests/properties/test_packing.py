@@ -50,8 +50,12 @@ atoms = st.one_of(
     st.booleans(),
     st.floats(allow_nan=False),
 )
+# larger than pickle's frames
+large = st.tuples(st.integers(0, 255), st.integers(70_000, 70_001)).map(
+    lambda drawn: bytes([drawn[0]]) * drawn[1]
+)
 values = st.recursive(
-    st.one_of(atoms, st.none(), st.just(Box), st.binary(min_size=70_000, max_size=70_001)),
+    st.one_of(atoms, st.none(), st.just(Box), large),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(st.text(max_size=3), inner, max_size=3),

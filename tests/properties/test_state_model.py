@@ -334,5 +334,5 @@ def _group(key: Key) -> int:
     return group_of(encode_key(key), KEY_GROUPS)
 
 
-StateOfACheckpoint.TestCase.settings = settings(max_examples=40, stateful_step_count=16)
+StateOfACheckpoint.TestCase.settings = settings(max_examples=25, stateful_step_count=16)
 TestStateOfACheckpoint = StateOfACheckpoint.TestCase

@@ -61,7 +61,7 @@ def clicks(draw: Callable[..., Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("application", [ONE_STEP, STACKED], ids=["one step", "stacked"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(lines=clicks(), data=st.data())
 def test_results_do_not_depend_on_cuts_tasks_and_crashes(
     application: Application, lines: list[str], data: Any
@@ -78,7 +78,7 @@ def test_results_do_not_depend_on_cuts_tasks_and_crashes(
     assert run(application, lines, list(range(total + 1)), [3], set(), partitions) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(lines=clicks())
 def test_timers_are_called_when_a_loop_over_all_events_would(lines: list[str]) -> None:
     outputs, _ = run(ONE_STEP, lines, [], [2], set())

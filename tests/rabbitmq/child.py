@@ -13,7 +13,7 @@ from wallaroo.sinks import RabbitMQSinkConfig
 def main(url: str, queue: str, staging: str, tokens: str) -> None:
     committer = RabbitMQSinkConfig(url, None, "out", queue).committer("s", Path(staging), True)
     committer.recover(history_to(0), json.loads(tokens))
-    committer.close(60.0)
+    committer.close(180.0)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import psutil
 
 from wallaroo.local_cluster.hosts import free_ports
 
-START_S_MAX = 120.0
+START_S_MAX = 180.0
 STOP_S_MAX = 60.0
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 IS_THERE = (PROGRAMS / "rabbitmq-server").exists()

@@ -31,7 +31,7 @@ from wallaroo.sources import RabbitMQSourceConfig
 
 Eventually = Callable[..., None]
 ROOT = Path(__file__).parents[2]
-DRAIN_S = 60.0
+DRAIN_S = 180.0
 _numbers = count()
 
 
@@ -81,7 +81,7 @@ class TestOnAServer:
         run.begin()
         eventually(lambda: came(50), "the messages", 60)
         run.stop()
-        assert run.wait(60)
+        assert run.wait(180)
         assert run.exception is None
         assert server.left(queue) == 0
         server.put(queue, b'"m 50"')
@@ -89,7 +89,7 @@ class TestOnAServer:
         again.begin()
         eventually(lambda: came(51), "the message that came in between", 60)
         again.stop()
-        assert again.wait(60)
+        assert again.wait(180)
 
     def test_a_queue_that_is_not_there_ends_the_run_with_its_name(self, server: RabbitMQ) -> None:
         feed = source("nowhere", server.url).open_feed(b"")

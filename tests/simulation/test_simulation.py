@@ -21,8 +21,8 @@ from wallaroo.spool import Boundary, SpoolReader, SpoolWriter
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.commits import Commit
 
-SEEDS = 200
-POINTS_OF = 48  # one of so many
+SEEDS = 120
+POINTS_OF = 72  # one of so many
 ROOT = Path(__file__).parents[2]
 
 

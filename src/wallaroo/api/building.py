@@ -40,13 +40,17 @@ def dead_letters_come_later() -> Iterator[None]:
 
 
 def checked_plan(
-    name: str,
+    name: Any,
     pipelines: tuple[Any, ...],
     place: str,
     hooks: Hooks | None,
     dead_letters: SinkConfig | None,
 ) -> tuple[Node, Plan]:
     """Return the graph of closed pipelines and its plan.  Raises WallarooParameterError."""
+    if isinstance(name, Pipeline):
+        what = f"build_application got {name!r} as the application's name."
+        fix = 'The name comes first: build_application("My application", pipeline).'
+        raise WallarooParameterError(Problem("the application", place, what, fix))
     for each in pipelines:
         if not isinstance(each, Pipeline):
             what = f"build_application got {each!r} instead of a pipeline."

@@ -136,5 +136,17 @@ def _fix(thing: Any, wanted: str) -> str:
         return "End the windows with over(YourAggregation)."
     article = "an" if wanted == "encoder" else "a"
     if callable(thing) and not inspect.isclass(thing):
-        return f"Put @wallaroo.{wanted} on its definition."
+        return _decorated(thing, wanted)
     return f"Write {article} {wanted} as a function with @wallaroo.{wanted} on it."
+
+
+def _decorated(function: Any, wanted: str) -> str:
+    name = name_of(function)
+    if wanted == "computation":  # map and to differ in nothing else
+        is_lambda = name == "<lambda>"
+        return (
+            "Write .map(lambda ...) in place of .to(lambda ...)."
+            if is_lambda
+            else f"Put @wallaroo.{wanted} on its definition, or write .map({name})."
+        )
+    return f"Put @wallaroo.{wanted} on its definition."

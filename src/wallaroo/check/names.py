@@ -42,6 +42,10 @@ def _name(title: str, place: str, which: str, name: Any) -> Iterator[Problem]:
         )
 
 
+def _defined_at(node: StepNode | BranchNode) -> str:
+    return node.step.place or node.place
+
+
 def _is_same_stateless(one: Step, other: Step) -> bool:
     if one.is_stateful or other.is_stateful:
         return False
@@ -90,14 +94,14 @@ def steps_have_their_own_names(subject: Subject) -> Iterator[Problem]:
             continue
         if node.step.is_stateful:
             what = (
-                f"A step of this name is defined at {first.place} already, and state belongs to a "
-                f"step's name."
+                f"A step of this name is defined at {_defined_at(first)} already, and state "
+                f"belongs to a step's name."
             )
         else:
             what = (
-                f"Another step of this name is defined at {first.place}; their metrics could not "
-                f"be distinguished."
+                f"Another step of this name is defined at {_defined_at(first)}; their metrics "
+                f"could not be distinguished."
             )
         yield Problem(
-            title_of(node), node.place, what, "Give each step a name of its own: name='...'."
+            title_of(node), _defined_at(node), what, "Give each step a name of its own: name='...'."
         )

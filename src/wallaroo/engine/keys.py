@@ -33,7 +33,7 @@ def normalize_key(key: Any) -> Key:
         return bytes.__getitem__(key, slice(None))
     if isinstance(key, int):
         return int.__int__(key)
-    raise TypeError(f"a key must be str, bytes or int, not {type(key).__name__}")
+    raise _no_key(key)
 
 
 def encode_key(key: Key) -> bytes:
@@ -50,7 +50,21 @@ def encode_key(key: Key) -> bytes:
         return _BYTES + key
     if isinstance(key, int):
         return _INT + b"%d" % key
-    raise TypeError(f"a key must be str, bytes or int, not {type(key).__name__}")
+    raise _no_key(key)
+
+
+def _no_key(key: object) -> TypeError:
+    """The error for what is no key, with what makes one of it.
+
+    >>> _no_key(("AAPL", 7))
+    TypeError('a key must be str, bytes or int, not tuple: make one string of its parts')
+    """
+    fix = ""
+    if isinstance(key, tuple):
+        fix = ": make one string of its parts"
+    elif hasattr(key, "__index__"):  # such as numpy's integers
+        fix = ": return int(...) of it"
+    return TypeError(f"a key must be str, bytes or int, not {type(key).__name__}{fix}")
 
 
 def decode_key(encoded: bytes) -> Key:

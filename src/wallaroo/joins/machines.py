@@ -15,21 +15,27 @@ tasks:
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
-from operator import itemgetter
+from itertools import chain, islice, repeat
+from operator import eq, itemgetter
 from typing import Any
 
 from wallaroo.joins.step import HOW, LEFT, RIGHT, JoinSpec
-from wallaroo.windows.entries import AT_END, Live, Slot, in_order
+from wallaroo.windows.entries import AT_END, Live, Slot, in_order, order_of
 from wallaroo.windows.interface import Now
 from wallaroo.windows.late import Late, LateEvent
 from wallaroo.windows.spec import FINAL_WATERMARK
 
 OPEN = Slot(AT_END, 0)
 LEFT_HOW = "left"
-Passed = tuple[int, Any, Any, Any]
+Row = tuple[int, Any, Any]  # time, key, event
+Walk = Callable[[list[Row], list[Row], dict[Any, Row]], None]
 _time = itemgetter(0)
+_key = itemgetter(1)
+_time_and_key = itemgetter(0, 1)
+END: Row = (FINAL_WATERMARK, None, None)  # later than all events
+NOTHING: Row = (-4 * FINAL_WATERMARK, None, None)  # older than any age
 Emit = Callable[[Any, Any, int, int], None]  # key, result, its time, the watermark before it
 Failed = Callable[[Any, BaseException, Any], None]
 
@@ -141,13 +147,19 @@ class LatestMachine(_Machine):
     """The state of a key: times and events of the left side that wait for the watermark, then those
     of the right side's newest ones, four lists; each side is in order, of one time as they came.
 
-    ``sided``: what takes the events of each side.  ``emit_passed`` takes what the watermark has
-    passed, in order: time, key, event, and the value at its time or None.
+    While a batch is processed, rows of all keys lie together, by side: so what the watermark has
+    passed is found by walking along both sides in the order of time, once.
+
+    ``sided``: what takes the events of each side.  ``walk``: see ``walking``.
     """
 
-    def __init__(self, *given: Any, emit_passed: Callable[[list[Passed]], None]):
+    def __init__(self, *given: Any, walk: Walk):
         super().__init__(*given)
-        self._emit_passed = emit_passed
+        self._walk = walk
+        self._new: tuple[list[Row], list[Row]] = ([], [])  # by side, as they came
+        self._waiting: tuple[list[Row], list[Row]] = ([], [])  # by side, in the order of time
+        self._newest: dict[Any, Row] = {}  # of the right side, that the watermark has passed
+        self._states: dict[Any, Any] = {}  # of the keys whose rows are here
         self.sided = (self._taking(LEFT), self._taking(RIGHT))
 
     def _empty(self) -> Any:
@@ -161,68 +173,71 @@ class LatestMachine(_Machine):
     def _taking(self, side: int) -> Callable[[Any, Any], None]:
         """Keep each event: until the watermark passes it, the value at its time is not known."""
         now = self._now
-        open_ = self._open
-        state_of = self._state
         too_late = self._too_late
-        times_at = 2 * side
-        events_at = times_at + 1
+        keep = self._new[side].append
 
         def process(key: Any, event: Any) -> None:
-            time = now.event_ns
-            if time < now.watermark_ns:
+            if now.event_ns < now.watermark_ns:
                 too_late(key, event)
             else:
-                try:
-                    state = open_[key]
-                except KeyError:
-                    state = state_of(key)
-                times = state[times_at]
-                if not times or times[-1] <= time:
-                    times.append(time)
-                    state[events_at].append(event)
-                else:
-                    place = bisect_right(times, time)
-                    times.insert(place, time)
-                    state[events_at].insert(place, event)
+                keep((now.event_ns, key, event))
 
         return process
 
     def advance(self, watermark: int) -> None:
-        """Emit what the watermark has passed, in order of time; keep the newest value."""
-        states = self._touched(watermark)
-        is_left = self._spec.how == LEFT_HOW
-        oldest = FINAL_WATERMARK if self._spec.within_ns is None else self._within
-        passed: list[Passed] = []
-        for key in in_order(states):
-            times, events, values_at, values = states[key]
-            end = bisect_left(times, watermark)  # which is before all of that time
-            if end:
-                at = 0
-                count = len(values)
-                for time, event in zip(times[:end], events, strict=False):
-                    while at < count and values_at[at] <= time:
-                        at += 1
-                    if at and time - values_at[at - 1] <= oldest:
-                        passed.append((time, key, event, values[at - 1]))
-                    elif is_left:
-                        passed.append((time, key, event, None))
-                del times[:end]
-                del events[:end]
-            self._prune(values_at, values, watermark)
-            if not times and not values:
-                self._live.discard(OPEN, key)
-        passed.sort(key=_time)  # those of one time stay in the order of keys
-        self._emit_passed(passed)
+        """Emit what the watermark has passed, in order of time, and of keys; keep the newest
+        value of each key.
+        """
+        self._live.load_due(OPEN, watermark)
+        self._gather()
+        lefts, values = self._waiting
+        # before all of that time
+        passed = bisect_left(lefts, watermark, key=_time)
+        passed_values = bisect_left(values, watermark, key=_time)
+        self._walk(_in_order(lefts[:passed]), [*values[:passed_values], END], self._newest)
+        del lefts[:passed]
+        del values[:passed_values]
+        self._prune(watermark)
 
-    def _prune(self, times: list[int], values: list[Any], watermark: int) -> None:
-        """Keep the newest value that the watermark has passed, and all after it."""
-        passed = bisect_left(times, watermark)
-        gone = passed if watermark == FINAL_WATERMARK else max(0, passed - 1)
-        is_aging = gone < len(times) and passed and self._spec.within_ns is not None
-        if is_aging and times[gone] + self._within < watermark:
-            gone += 1
-        del times[:gone]
-        del values[:gone]
+    def _gather(self) -> None:
+        """Put what came in order, with what has waited of its keys and of those that are due."""
+        touched = set(map(_key, chain(*self._new))).union(self._open)
+        for key in touched.difference(self._states):
+            state = self._states[key] = self._state(key)
+            times, events, values_at, values = state
+            self._waiting[LEFT].extend(zip(times, repeat(key), events))
+            self._waiting[RIGHT].extend(zip(values_at, repeat(key), values))
+        for waiting, new in zip(self._waiting, self._new, strict=True):
+            waiting.extend(new)
+            waiting.sort(key=_time)  # stable: of one time as they came
+            new.clear()
+
+    def _prune(self, watermark: int) -> None:
+        """Forget values that no event can meet any more."""
+        if watermark == FINAL_WATERMARK:
+            self._newest.clear()
+        elif self._spec.within_ns is not None:
+            oldest = watermark - self._within
+            for key in [key for key, row in self._newest.items() if row[0] < oldest]:
+                del self._newest[key]
+
+    def store(self) -> None:
+        """Write what waits into the states of its keys."""
+        for state in self._states.values():
+            for part in state:
+                part.clear()
+        for time, key, value in self._newest.values():
+            _, _, values_at, values = self._states[key]
+            values_at.append(time)
+            values.append(value)
+        for side, waiting in enumerate(self._waiting):
+            for time, key, event in waiting:
+                state = self._states[key]
+                state[2 * side].append(time)
+                state[2 * side + 1].append(event)
+        for key, (times, _, values_at, _) in self._states.items():
+            if not times and not values_at:
+                self._live.discard(OPEN, key)
 
     def next_due(self, slot: Slot, state: Any) -> int:
         """When the next event of the left side is passed, or the newest value is too old."""
@@ -232,6 +247,44 @@ class LatestMachine(_Machine):
         if values_at and self._spec.within_ns is not None:
             return int(values_at[0]) + self._within + 1
         return AT_END
+
+
+def _in_order(rows: list[Row]) -> list[Row]:
+    """Return rows, which are in the order of time, in that of time and key."""
+    times = list(map(_time, rows))
+    if not any(map(eq, times, islice(times, 1, None))):
+        return rows
+    try:
+        return sorted(rows, key=_time_and_key)
+    except TypeError:
+        return sorted(rows, key=lambda row: (row[0], order_of(row[1])))
+
+
+def walking(spec: JoinSpec, emit: Callable[[Row, Row], None]) -> Walk:
+    """Return what takes rows of the left side, then of the right one up to ``END``, both in the
+    order of time, and the newest rows of the right side before them by key, which it keeps.  It
+    emits each row of the left side with that of the right side at its time, or ``NOTHING``.
+    """
+    age_max = FINAL_WATERMARK if spec.within_ns is None else spec.within_ns
+    unwanted = None if spec.how == LEFT_HOW else NOTHING
+
+    def walk(lefts: list[Row], values: list[Row], newest: dict[Any, Row]) -> None:
+        following = iter(values)
+        upcoming = next(following)
+        for left in lefts:
+            while upcoming[0] <= left[0]:
+                newest[upcoming[1]] = upcoming
+                upcoming = next(following)
+            value = newest.get(left[1], NOTHING)
+            if left[0] - value[0] > age_max:
+                value = NOTHING
+            if value is not unwanted:
+                emit(left, value)
+        while upcoming is not END:
+            newest[upcoming[1]] = upcoming
+            upcoming = next(following)
+
+    return walk
 
 
 class DedupeMachine(_Machine):

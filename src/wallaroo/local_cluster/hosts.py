@@ -5,11 +5,14 @@ Where it runs: a terminal, a test.
 
 from __future__ import annotations
 
+import random
 import socket
 from typing import Protocol
 
 MASTER_HOST = "127.0.0.1"
 _HOSTS_PER_NET = 250
+_PORTS = range(10_000, 32_000)  # below Linux's, macOS' and Windows' ports for connections
+_CHANCE = random.SystemRandom()  # a seed of the user's would give every process the same ports
 
 
 class Places(Protocol):
@@ -65,11 +68,14 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the master's host that are free now; all different.  Another program may be
-    faster in taking one.
+    """Ports of the master's host that are free now; all different.
+
+    None is of those that the system gives to connections, and to servers that ask for any port:
+    such a port might be taken before it is used, or while what listens there is restarted.
     """
-    servers = [socket.create_server((MASTER_HOST, 0)) for _ in range(count)]
-    ports: list[int] = [server.getsockname()[1] for server in servers]
-    for server in servers:
-        server.close()
+    ports: list[int] = []
+    while len(ports) < count:
+        port = _CHANCE.choice(_PORTS)
+        if port not in ports and is_free(MASTER_HOST, port):
+            ports.append(port)
     return ports

@@ -227,6 +227,8 @@ class MicroBatchHost:
 
     def interrupt(self) -> None:
         self._is_interrupted.set()
+        if self._work is not None:
+            self._work.query.interrupt()
         self._session.interrupt(WARM_UP)
 
     def close(self) -> None:

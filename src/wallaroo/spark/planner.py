@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 COMMAND = "python_streaming_source_runner"  # in the planner's command line
+START_S = 45.0  # a process that begins is given so much more time, as machines are crowded
 
 
 class Planner:
@@ -23,7 +24,9 @@ class Planner:
         self._alive_at = time.monotonic()
 
     def silent_s(self, is_asked: bool) -> float:
-        """For how long it has shown no sign of life; 0 where Spark does not ask it now."""
+        """For how long it has shown no sign of life; 0 where Spark does not ask it now, and below 0
+        while it begins.
+        """
         now = time.monotonic()
         try:
             seen_ns = self._path.stat().st_mtime_ns
@@ -36,7 +39,7 @@ class Planner:
 
     def expect(self) -> None:
         """Wait again for its next sign of life: it is started, or killed, now."""
-        self._alive_at = time.monotonic()
+        self._alive_at = time.monotonic() + START_S
 
     @property
     def is_gone(self) -> bool:

@@ -38,11 +38,12 @@ LOOK_S = 0.02
 GONE = (Py4JError, ConnectionError, EOFError)
 # between two questions to the planner Spark may start processes, which takes long on a busy machine
 PATIENCE = 3
-# of the query, within these seconds
-STARTS_MAX = 4
+# of the query, within these seconds: not reached where each start takes the ten seconds for which
+# Spark waits until a Python process begins, as happens on a busy machine
+STARTS_MAX = 8
 STARTS_S = 60.0
 # what Spark says where a Python process died that it asked about the source, or did not begin in
-# ten seconds, as happens on a busy machine; a task's death is Spark's to repeat
+# time; a task's death is Spark's to repeat
 LOST = re.compile("Python worker (exited unexpectedly|failed to connect back)")
 _log = logging.getLogger("wallaroo.run")
 STOP_S = 5.0  # for Spark to end a query; it goes on by itself after that
@@ -69,6 +70,7 @@ class BatchQuery:
         self._hung_s = hung_s
         self._number = 0
         self._starts: deque[float] = deque(maxlen=STARTS_MAX)  # monotonic seconds
+        self._is_interrupted = threading.Event()
 
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
         """Spark's entry.  Raises to keep Spark from going on."""
@@ -103,7 +105,7 @@ class BatchQuery:
                 self._start()
             except Py4JJavaError as error:
                 is_lost = LOST.search(str(error.java_exception)) is not None
-                if not is_lost or not self._may_start_again():
+                if self._is_interrupted.is_set() or not is_lost or not self._may_start_again():
                     raise failure_of(None, error) from error
                 _log.warning("Spark lost a Python process while the batches began; again")
             else:
@@ -161,6 +163,10 @@ class BatchQuery:
                 "Spark's planner process has shown no sign of life for %.0f s; killing it", bound_s
             )
             self._planner.kill()
+
+    def interrupt(self) -> None:
+        """Have a start that goes on trying give up."""
+        self._is_interrupted.set()
 
     def _may_start_again(self) -> bool:
         """Not where it ends again and again."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Iterable, Iterator
 
 from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 
@@ -22,6 +23,11 @@ NOISE = (
     b"spark ERROR TaskSchedulerImpl: Lost executor",  # so it does here
     b"spark ERROR StandaloneSchedulerBackend: Application has been killed",
 )
+
+HEAD = b"Traceback (most recent call last)"
+OF_DAEMON = b"pyspark/daemon.py"
+# between the tracebacks of an error and of what it came upon
+BETWEEN = (b"\n", b"During handling of the above", b"The above exception was the direct cause")
 
 _is_closing = threading.Event()
 
@@ -59,23 +65,35 @@ def _silent(*_: object) -> None:
 
 
 def _forward(read: int) -> None:
-    held: list[bytes] = []  # a traceback of which it is not known yet whose it is
     with open(read, "rb") as lines:
-        for line in lines:
-            if held or line.startswith(b"Traceback (most recent call last)"):
-                held.append(line)
-                if len(held) > 1 and not line.startswith(b" "):
-                    _pass_on_traceback(held)
-                    held = []
-            elif not line.startswith(NOISE):
-                _pass_on(line)
-    _pass_on_traceback(held)
+        for text in without_noise(lines):
+            _pass_on(text)
 
 
-def _pass_on_traceback(lines: list[bytes]) -> None:
-    text = b"".join(lines)
-    if b"pyspark/daemon.py" not in text:  # else: of a worker whose result is no longer wanted
-        _pass_on(text)
+def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Leave out what says nothing to a user: noise, and tracebacks of workers whose result is no
+    longer wanted, however the lines of several of them are mixed.
+    """
+    held: list[bytes] = []  # tracebacks of which it is not known yet whose they are
+    is_open = 0  # so many of them have no last line yet
+    was_left_out = False
+    for line in lines:
+        if line.startswith(HEAD):
+            is_open += 1
+        if is_open:
+            held.append(line)
+            is_last = not line.startswith((b" ", b"\n", HEAD))
+            is_open -= is_last
+        elif not (was_left_out and line.startswith(BETWEEN)) and not line.startswith(NOISE):
+            was_left_out = False
+            yield line
+        if held and not is_open:
+            was_left_out = OF_DAEMON in b"".join(held)
+            if not was_left_out:
+                yield b"".join(held)
+            held = []
+    if OF_DAEMON not in b"".join(held):
+        yield from held
 
 
 def _pass_on(text: bytes) -> None:

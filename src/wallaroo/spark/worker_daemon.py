@@ -6,11 +6,14 @@ Where it runs: a process of Spark's, on this machine: ``spark.python.daemon.modu
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
+import os
 import sys
+import traceback
 
-from pyspark.daemon import manager
+from pyspark import daemon
 
 NEEDED = ("pyspark.worker", "wallaroo.runtime.task", "wallaroo.spark.resident.job")
 
@@ -25,6 +28,26 @@ def import_needed() -> None:
     gc.freeze()
 
 
+class LastWords:
+    """What a forked worker that ends by an error prints, in place of ``traceback`` in Spark's
+    daemon: nothing where Spark has hung up, as it does at the end of a run; what user code raises
+    goes to the driver another way.
+    """
+
+    @staticmethod
+    def format_exc() -> str:
+        """The traceback as text; "" where Spark has hung up."""
+        is_hung_up = isinstance(sys.exc_info()[1], OSError | EOFError)
+        return "" if is_hung_up else traceback.format_exc()
+
+    @staticmethod
+    def print_exc() -> None:
+        """Print it in one piece: several workers may end at once."""
+        with contextlib.suppress(OSError):
+            os.write(2, LastWords.format_exc().encode(errors="backslashreplace"))
+
+
 if __name__ == "__main__":
+    vars(daemon)["traceback"] = LastWords
     import_needed()
-    manager()
+    daemon.manager()

@@ -21,7 +21,7 @@ def completed(line: str, script: str, folder: Path) -> list[str]:
         f"COMP_CWORD={len(words) - 1}\n_wallaroo\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
     )
     done = subprocess.run(
-        ["bash", "-c", ask], cwd=folder, capture_output=True, text=True, timeout=30, check=True
+        ["bash", "-c", ask], cwd=folder, capture_output=True, text=True, timeout=180, check=True
     )
     return done.stdout.split()
 

@@ -19,7 +19,7 @@ import pytest
 from wallaroo.cli.main import main
 
 ROOT = Path(__file__).parents[3]
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 def environment() -> dict[str, str]:

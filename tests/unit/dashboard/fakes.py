@@ -149,4 +149,4 @@ class Ticking:
 
     def __exit__(self, *exception: object) -> None:
         self._is_over.set()
-        self._thread.join(60)
+        self._thread.join(180)

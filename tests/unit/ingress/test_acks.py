@@ -22,7 +22,7 @@ from wallaroo.spool import SpoolWriter, write_tail
 
 
 def begin(running: Running, stream: str | bytes) -> tuple[socket.socket, int]:
-    client = socket.create_connection(running.feeders.ack_addresses["In"], timeout=60)
+    client = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
     client.sendall(hello(stream))
     return client, count_of(client)
 
@@ -122,15 +122,15 @@ def test_streams_are_compared_byte_by_byte(running: Running) -> None:
 
 
 def test_a_hello_that_does_not_come_ends_its_connection(running: Running) -> None:
-    running.start(tcp(), is_acknowledged=True, handshake_s=0.2)
+    running.start(tcp(), is_acknowledged=True, handshake_s=1.0)
     half, _ = begin(running, "whole")
-    silent = socket.create_connection(running.feeders.ack_addresses["In"], timeout=60)
-    begun = socket.create_connection(running.feeders.ack_addresses["In"], timeout=60)
+    silent = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
+    begun = socket.create_connection(running.feeders.ack_addresses["In"], timeout=180)
     begun.sendall(hello("a stream")[:-1])
     for client in (silent, begun):
         assert client.recv(1) == b""
         client.close()
-    wait_until(lambda: sum("sent no hello for 0.2 s" in line for line in running.log) == 2)
+    wait_until(lambda: sum("sent no hello for 1 s" in line for line in running.log) == 2)
     half.sendall(frame(b"x"))
     assert count_of(half) == 1
     half.close()
@@ -162,7 +162,7 @@ def test_a_second_connection_of_a_stream_ends_the_first(running: Running) -> Non
 
 def test_what_is_no_hello_is_closed_with_a_line(running: Running) -> None:
     running.start(tcp(), is_acknowledged=True)
-    with socket.create_connection(running.feeders.ack_addresses["In"], timeout=60) as client:
+    with socket.create_connection(running.feeders.ack_addresses["In"], timeout=180) as client:
         client.sendall(frame(b"x"))
         assert client.recv(1) == b""
     wait_until(lambda: any("hello of an acknowledged stream" in line for line in running.log))

@@ -219,7 +219,7 @@ def test_a_client_in_error_is_sent_the_reason_and_closed(
 
 
 def test_a_client_that_does_not_say_hello_is_closed(running: Running) -> None:
-    running.start(connector(), handshake_s=0.2)
+    running.start(connector(), handshake_s=1.0)
     with running.connect() as client:
         assert client.recv(1) == b""
 
@@ -229,7 +229,8 @@ def test_no_credits_are_given_while_the_backlog_is_at_its_bound(running: Running
     client = begin(running)
     client.open(1, b"s")
     credit, number = client.credits - 1, 0
-    client.socket.settimeout(1.0)
+    reader = running.source(framing=FRAMING).reader
+    client.socket.settimeout(3.0)
     with contextlib.suppress(TimeoutError):
         while number < 100:
             while credit > 0:
@@ -238,7 +239,7 @@ def test_no_credits_are_given_while_the_backlog_is_at_its_bound(running: Running
                 credit -= 1
             credit += client.acknowledged(1)[0]
     assert 8 < number < 30
-    assert running.source(framing=FRAMING).reader.head().is_paused
+    assert reader.head().is_paused
     client.socket.close()
 
 

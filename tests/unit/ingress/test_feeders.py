@@ -88,14 +88,14 @@ def test_a_generator_is_fed_until_it_ends(running: Running) -> None:
 
 
 def test_a_killed_generator_continues_exactly_with_its_attributes(running: Running) -> None:
-    running.start(GenSourceConfig("Totals", Totals(200, delay_s=0.002)), sys_path=[ROOT])  # type: ignore[arg-type]
+    running.start(GenSourceConfig("Totals", Totals(600, delay_s=0.002)), sys_path=[ROOT])  # type: ignore[arg-type]
     for events in (20, 80, 130):
         running.source("Totals").wait_for(events)
         os.kill(running.feeders.pids["Totals"], signal.SIGKILL)
         seen = len(running.log)
         wait_until(lambda: running.feeders.poll() or "SIGKILL" in "".join(running.log[seen:]))  # noqa: B023  # used at once
     wait_until(ends(running, "Totals"))
-    assert values(running, "Totals") == expected(200)
+    assert values(running, "Totals") == expected(600)
 
 
 def test_a_generator_waits_for_the_backlog(running: Running) -> None:
@@ -162,7 +162,7 @@ if __name__ == "__main__":
     root = Path(sys.argv[1])
     feeders = Feeders()
     feeders.start([GenSourceConfig("Three", Three())], root, Feeding(sys_path=sys.path))
-    reader, until = SpoolReader(folder_of(root, "Three")), time.monotonic() + 10
+    reader, until = SpoolReader(folder_of(root, "Three")), time.monotonic() + 180
     while not reader.head().is_ended and time.monotonic() < until:
         feeders.poll()
         time.sleep(0.005)

@@ -16,9 +16,9 @@ def test_a_hung_ingress_is_named_killed_and_replaced_on_its_port(running: Runnin
     port, pid = feeders.addresses["In"], feeders.pids["ingress"]
     os.kill(pid, signal.SIGSTOP)
 
-    wait_until(lambda: feeders.poll() or feeders.silent, timeout_s=60)
+    wait_until(lambda: feeders.poll() or feeders.silent)
     assert "ingress to show a sign of life" in feeders.silent
-    wait_until(lambda: feeders.poll() or feeders.pids["ingress"] != pid, timeout_s=60)
+    wait_until(lambda: feeders.poll() or feeders.pids["ingress"] != pid)
 
     assert any("ingress has shown no sign of life for 2 s" in line for line in running.log)
     assert feeders.addresses["In"] == port

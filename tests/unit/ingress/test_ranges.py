@@ -70,7 +70,7 @@ class Thread:
     def stop(self) -> None:
         self.is_stopping = True
         with socket.create_connection(self.address):  # wakes it
-            self._thread.join(60)
+            self._thread.join(180)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def receive(sock: socket.socket, count: int) -> bytes:
 
 def proved_connection(address: tuple[str, int], secret: bytes = SECRET) -> socket.socket:
     """Connect and prove oneself."""
-    sock = socket.create_connection(address, timeout=60)
+    sock = socket.create_connection(address, timeout=180)
     challenge = SERVER_HELLO.unpack(receive(sock, SERVER_HELLO.size))[2]
     own = b"o" * 32
     sock.sendall(
@@ -286,7 +286,7 @@ def test_garbage_is_turned_away_with_one_line_and_harms_no_reader(
     assert address is not None
     reading = RemoteSpool(address, running.feeders.range_secret, "Another").chunks(Boundary(), end)
     first = next(reading)
-    with socket.create_connection(address, timeout=60) as client:
+    with socket.create_connection(address, timeout=180) as client:
         receive(client, SERVER_HELLO.size)  # before a reset can overtake it
         client.sendall(garbage)
         with contextlib.suppress(OSError):  # it may have closed at the first bytes
@@ -318,8 +318,8 @@ def test_a_proof_counts_for_one_connection_only(
 ) -> None:
     thread = threaded()
     with (
-        socket.create_connection(thread.address, timeout=60) as first,
-        socket.create_connection(thread.address, timeout=60) as other,
+        socket.create_connection(thread.address, timeout=180) as first,
+        socket.create_connection(thread.address, timeout=180) as other,
     ):
         challenge = SERVER_HELLO.unpack(receive(first, SERVER_HELLO.size))[2]
         receive(other, SERVER_HELLO.size)
@@ -385,9 +385,9 @@ def test_a_client_that_never_proves_itself_is_dismissed(
     threaded: Callable[..., Thread],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    thread = threaded(authentication_s=0.05)
+    thread = threaded(authentication_s=1.0)
     with (
-        socket.create_connection(thread.address, timeout=60) as silent,
+        socket.create_connection(thread.address, timeout=180) as silent,
         proved_connection(thread.address) as proved,
     ):
         receive(silent, SERVER_HELLO.size)
@@ -438,7 +438,7 @@ def test_where_all_are_busy_a_new_reader_waits_and_then_gets_its_range(
         )
     )
     busy[0].close()
-    reader.join(60)
+    reader.join(180)
     assert len(read) == 100
     assert "".join(said).count("readers are busy") == 1
     busy[1].close()
@@ -463,7 +463,7 @@ def test_a_reader_that_does_not_read_keeps_no_other_waiting(running: Running) ->
         )
         == 300
     )
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # the others never go on
     for client in slow:
         client.close()
 

@@ -5,6 +5,7 @@ tasks.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -114,6 +115,7 @@ def numbered(times: list[tuple[str, int]], begin: int) -> list[Event]:
 
 
 DEDUPED = keyed("l").dedupe(parity_of, within=4)
+LATEST = keyed("l").join_latest(keyed("rr"))
 moments = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40)), max_size=14)
 CASES: list[Any] = [
     *(
@@ -312,3 +314,25 @@ def test_steps_may_come_between_a_key_by_and_a_join() -> None:
     assert run(left.join(right, within=5), events, [1], 2) == run(
         keyed("l").join(keyed("rr"), within=5), events, [1], 2
     )
+
+
+@settings(max_examples=15, deadline=None)
+@given(moments, moments, st.lists(st.integers(0, 6), max_size=4))
+def test_results_of_the_latest_come_in_the_order_of_time_then_of_keys(
+    left: list[tuple[str, int]], right: list[tuple[str, int]], cuts: list[int]
+) -> None:
+    lefts, rights = numbered(left, 0), numbered(right, 100)
+    runner = LocalRunner(plan_of(LATEST))
+    found: list[bytes] = []
+    for begin, end in itertools.pairwise([0, *itertools.accumulate(cuts), 20]):
+        pieces = [
+            [(source, runner.frames(source, pack(event)), 0) for event in events[begin:end]]
+            for source, events in enumerate((lefts, rights))
+        ]
+        done = runner.run_batch(pieces, 1)
+        runner.commit(done)
+        found += done.outputs[0]
+    found += runner.run_batch([[], []], 1, is_final=True).outputs[0]
+    expected = latest("left")(in_time(lefts), in_time(rights))
+    expected.sort(key=lambda pair: (pair[0][2], pair[0][0]))
+    assert [eval(each) for each in found] == expected

@@ -27,7 +27,7 @@ def killed() -> Callable[..., None]:
             [sys.executable, "-m", "wallaroo", *map(str, arguments)],
             env=environment,
             check=False,
-            timeout=60,
+            timeout=180,
             capture_output=True,
             text=True,
         )

@@ -43,13 +43,13 @@ def test_input_that_ends_fires_everything_before_the_run_is_finished(tmp_path: P
     run = new_run(sessions.one_step(tmp_path, tmp_path), checkpoint=tmp_path / "state")
     run.start()
 
-    assert run.wait(60)
+    assert run.wait(180)
     assert (run.exception, run.status().state) == (None, "finished")
     assert written(tmp_path) == sessions.expected(LINES)
 
     again = new_run(sessions.one_step(tmp_path, tmp_path), checkpoint=tmp_path / "state")
     again.start()
-    assert again.wait(60)
+    assert again.wait(180)
     assert (again.exception, again.status().state) == (None, "finished")
     assert written(tmp_path) == sessions.expected(LINES)
 
@@ -80,7 +80,7 @@ def test_a_batch_with_timers_that_dies_changes_nothing(
     while True:
         run = new_run(sessions.one_step(tmp_path, tmp_path), checkpoint=tmp_path / "state")
         run.start()
-        assert run.wait(60)
+        assert run.wait(180)
         if run.exception is None:
             break
         assert "Died" in str(run.exception)
@@ -116,4 +116,4 @@ def test_each_connection_has_a_watermark_until_it_closes(
             assert source_time().watermark == 30.0
     finally:
         run.stop()
-        assert run.wait(60)
+        assert run.wait(180)

@@ -62,7 +62,7 @@ def setup(clone: Path, **more: str) -> subprocess.CompletedProcess[str]:
     }
     return subprocess.run(
         ["bash", str(clone / "scripts" / "setup")],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
+        env=environment, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
 
 

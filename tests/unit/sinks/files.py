@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.forks import Forks
 from tests.unit.sinks.identities import history_to
 from wallaroo.identity import CommitHistory
 from wallaroo.sinks.file.committer import FileCommitter
 from wallaroo.sinks.file.config import FileSinkConfig
 from wallaroo.sinks.interface import WriteContext
-
-ROOT = Path(__file__).parents[3]
 
 
 def staged(config: FileSinkConfig, staging: Path, batch: int, *parts: list[bytes]) -> list[object]:
@@ -63,21 +59,8 @@ def everything(folder: Path) -> dict[str, bytes]:
     }
 
 
-RECOVER = """
-import json, sys
-from pathlib import Path
-from tests.unit.sinks.identities import commit_of, history_to
-from wallaroo.sinks.file.config import FileSinkConfig
-path, staging, verb, number, tokens, is_overwriting = json.loads(sys.argv[1])
-committer = FileSinkConfig(path, overwrite=is_overwriting).committer("s", Path(staging), True)
-if verb == "recover":
-    committer.recover(history_to(number), tokens)
-else:
-    committer.rollback(commit_of(number), tokens)
-"""
-
-
 def killed_at(
+    driver: Forks,
     point: str,
     path: Path,
     staging: Path,
@@ -86,12 +69,8 @@ def killed_at(
     verb: str = "recover",
     is_overwriting: bool = False,
 ) -> bool:
-    """Let a process recover the sink, or roll it back; whether it died at the point."""
+    """Let a process of ``file_child`` recover the sink, or roll it back; whether it died at the
+    point.
+    """
     arguments = json.dumps([str(path), str(staging), verb, number, tokens, is_overwriting])
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
-        "WALLAROO_FAULT": point,
-    }
-    command = [sys.executable, "-c", RECOVER, arguments]
-    return subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    return driver.run(arguments, WALLAROO_FAULT=point)[0] == -signal.SIGKILL

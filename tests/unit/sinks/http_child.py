@@ -13,7 +13,7 @@ from wallaroo.sinks import HTTPSinkConfig
 def main(url: str, staging: str, tokens: str) -> None:
     committer = HTTPSinkConfig(url).committer("s", Path(staging), True)
     committer.recover(history_to(0), json.loads(tokens))
-    committer.close(20.0)
+    committer.close(180.0)
 
 
 if __name__ == "__main__":

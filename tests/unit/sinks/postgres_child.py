@@ -6,7 +6,6 @@ on where it was.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tests.unit.sinks import killed_driver
 from wallaroo.sinks.postgres.config import PostgresSinkConfig
 
 TASKS = 3
-DRAIN_SECONDS = 20.0
+DRAIN_SECONDS = 180.0
 
 
 def rows_of(batch: int, task: int) -> list[tuple[str, int]]:
@@ -31,11 +30,7 @@ def stage(config: PostgresSinkConfig, staging: Path, batch: int) -> list[Any]:
     return killed_driver.stage(config, staging, batch, TASKS, rows_of)
 
 
-def main(dsn: str, table: str, ledger: str, folder: Path, batches: int) -> None:
+def main(dsn: str, table: str, ledger: str, folder: str, batches: str) -> None:
     """Commit the batches that are missing."""
     config = PostgresSinkConfig(dsn, table, ("key", "value"), ledger=ledger)
-    killed_driver.commit_batches(config, folder, batches, stage, DRAIN_SECONDS)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]), int(sys.argv[5]))
+    killed_driver.commit_batches(config, Path(folder), int(batches), stage, DRAIN_SECONDS)

@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,7 +19,9 @@ from typing import Any
 import psutil
 import psycopg
 
-START_SECONDS_MAX = 30.0
+from wallaroo.local_cluster.hosts import free_ports
+
+START_SECONDS_MAX = 180.0
 OWNER = "postgres"  # the server refuses to run as root
 
 
@@ -113,8 +114,7 @@ class Server:
 def running_server() -> Iterator[Server]:
     """A server for as long as the context lasts."""
     folder = Path(tempfile.mkdtemp(prefix="wallaroo-postgres-"))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     server = Server(folder, port)
     try:
         server.create()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from tests.unit.sinks.files import staged
@@ -13,7 +12,8 @@ from wallaroo.sinks import RollingSinkConfig
 BATCHES = 6
 
 
-def main(folder: Path) -> None:
+def main(place: str) -> None:
+    folder = Path(place)
     config = RollingSinkConfig(str(folder / "out"), roll_bytes=30, roll_s=60)
     staging, log = folder / "staging", folder / "commits.jsonl"
     commits = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
@@ -25,8 +25,4 @@ def main(folder: Path) -> None:
         with log.open("a") as file:
             file.write(json.dumps(tokens) + "\n")
         committer.commit(commit_of(batch), tokens)
-    committer.close(30)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    committer.close(180.0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.forks import Forks
 from tests.unit.sinks.files import committed, everything, killed_at, opened, sidecar, staged
 from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
 from wallaroo.errors import CheckpointError, PeerError
@@ -20,6 +22,11 @@ from wallaroo.sinks.tcp.config import TCPSinkConfig
 from wallaroo.sinks.tcp.progress import Progress, begin_progress
 
 WITHOUT_OUTPUT = 2  # this batch has none
+
+
+@pytest.fixture(scope="module")
+def driver(child_of: Callable[..., Forks]) -> Forks:
+    return child_of("tests.unit.sinks.file_child")
 
 
 @dataclass(frozen=True)
@@ -114,14 +121,14 @@ POINTS = {
     ],
 )
 def test_a_rollback_that_is_killed_is_finished_or_refused(
-    tmp_path: Path, name: str, point: str
+    driver: Forks, tmp_path: Path, name: str, point: str
 ) -> None:
     config, staging = FileSinkConfig(tmp_path / "files" / name), tmp_path / "staging"
     committer = opened(config, staging)
     for batch in range(4):
         committer.commit(commit_of(batch), staged(config, staging, batch, [f"{batch};".encode()]))
     path = Path(config.path)
-    assert killed_at(point, path, staging, 1, [], verb="rollback")
+    assert killed_at(driver, point, path, staging, 1, [], verb="rollback")
     assert b"0;1;2;3;".startswith(committed(path))
     try:  # the checkpoint was rolled back before
         opened(config, staging, 1, [])

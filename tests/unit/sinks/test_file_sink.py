@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.forks import Forks
 from tests.unit.sinks.files import committed, killed_at, opened, sidecar, staged
 from tests.unit.sinks.identities import commit_of
 from wallaroo.errors import WallarooParameterError
 from wallaroo.sinks.file.config import FileSinkConfig
 
 RECORDS = {"target.json", "left.json"}  # what stays in an outbox
+
+
+@pytest.fixture(scope="module")
+def driver(child_of: Callable[..., Forks]) -> Forks:
+    return child_of("tests.unit.sinks.file_child")
 
 
 @pytest.fixture(params=["out", "out.txt"], ids=["directory", "file"])
@@ -112,13 +119,13 @@ FILE_POINTS = tuple(
     ],
 )
 def test_a_driver_killed_at_any_point_of_a_commit_finishes_it_at_its_next_start(
-    tmp_path: Path, staging: Path, name: str, point: str
+    driver: Forks, tmp_path: Path, staging: Path, name: str, point: str
 ) -> None:
     path = tmp_path / name
     config = FileSinkConfig(path)
     opened(config, staging).commit(commit_of(0), staged(config, staging, 0, [b"zero"]))
     tokens = staged(config, staging, 1, [b"one"], [b"two"])
-    assert killed_at(point, path, staging, 1, tokens)
+    assert killed_at(driver, point, path, staging, 1, tokens)
     assert committed(path) in (b"zero", b"zeroonetwo")
     opened(config, staging, 1, tokens).commit(commit_of(2), staged(config, staging, 2, [b"three"]))
     assert committed(path) == b"zeroonetwothree"
@@ -135,18 +142,18 @@ def test_a_driver_killed_at_any_point_of_a_commit_finishes_it_at_its_next_start(
     ],
 )
 def test_a_driver_killed_at_its_first_start_begins_at_its_next_one(
-    tmp_path: Path, staging: Path, name: str, point: str
+    driver: Forks, tmp_path: Path, staging: Path, name: str, point: str
 ) -> None:
     path = tmp_path / name
     config = FileSinkConfig(path)
-    assert killed_at(point, path, staging, -1, [])
+    assert killed_at(driver, point, path, staging, -1, [])
     opened(config, staging).commit(commit_of(0), staged(config, staging, 0, [b"zero"]))
     assert committed(path) == b"zero"
 
 
 @pytest.mark.parametrize("point", ["file.truncate:1", "file.truncated:1"])
 def test_a_driver_killed_while_it_cuts_half_a_batch_cuts_it_at_its_next_start(
-    tmp_path: Path, staging: Path, point: str
+    driver: Forks, tmp_path: Path, staging: Path, point: str
 ) -> None:
     path = tmp_path / "out.txt"
     config = FileSinkConfig(path)
@@ -154,7 +161,7 @@ def test_a_driver_killed_while_it_cuts_half_a_batch_cuts_it_at_its_next_start(
     tokens = staged(config, staging, 1, [b"one"], [b"two"])
     with path.open("ab") as file:
         file.write(b"onet")
-    assert killed_at(point, path, staging, 1, tokens)
+    assert killed_at(driver, point, path, staging, 1, tokens)
     opened(config, staging, 1, tokens)
     assert path.read_bytes() == committed(path) == b"zeroonetwo"
 
@@ -173,26 +180,26 @@ def test_half_a_batch_that_a_power_cut_left_as_zeros_is_written_again(
 
 
 def test_a_driver_killed_while_it_wipes_old_output_wipes_it_at_its_next_start(
-    path: Path, staging: Path
+    driver: Forks, path: Path, staging: Path
 ) -> None:
     config = FileSinkConfig(path, overwrite=True)
     opened(config, staging).commit(commit_of(0), staged(config, staging, 0, [b"old"]))
-    assert killed_at("file.wiped:1", path, staging, -1, [], is_overwriting=True)
+    assert killed_at(driver, "file.wiped:1", path, staging, -1, [], is_overwriting=True)
     opened(config, staging).commit(commit_of(0), staged(config, staging, 0, [b"new"]))
     assert committed(path) == b"new"
 
 
 def test_a_killed_drivers_unfinished_part_is_removed_and_others_are_left(
-    tmp_path: Path, staging: Path
+    driver: Forks, tmp_path: Path, staging: Path
 ) -> None:
     path = tmp_path / "out"
     config = FileSinkConfig(path)
     opened(config, staging)
     tokens = staged(config, staging, 0, [b"zero"])
-    assert killed_at("file.rename:1", path, staging, 0, tokens)
+    assert killed_at(driver, "file.rename:1", path, staging, 0, tokens)
     (path / ".part-of-another-program.tmp").write_text("not ours")
     assert len(list(path.glob(".part-*.tmp"))) == 2
-    assert killed_at("file.orphan:1", path, staging, 0, tokens)
+    assert killed_at(driver, "file.orphan:1", path, staging, 0, tokens)
     opened(config, staging, 0, tokens)
     assert [found.name for found in path.glob(".part-*.tmp")] == [".part-of-another-program.tmp"]
     assert committed(path) == b"zero"

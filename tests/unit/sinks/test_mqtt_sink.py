@@ -28,7 +28,7 @@ from wallaroo.sinks import MQTTSinkConfig, SinkCommitter
 
 Eventually = Callable[..., None]
 ROOT = Path(__file__).parents[3]
-DRAIN_S = 60.0
+DRAIN_S = 180.0
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def received(broker: Mosquitto, topic: str = "out") -> Iterator[list[bytes]]:
     client.connect("127.0.0.1", broker.port)
     client.loop_start()
     try:
-        assert subscribed.wait(60)
+        assert subscribed.wait(180)
         yield found
     finally:
         client.disconnect()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.forks import Forks
 from tests.unit.sinks.files import staged
 from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
 from tests.unit.sinks.rolling_child import BATCHES
@@ -25,7 +23,7 @@ from wallaroo.sinks import RollingSinkConfig
 from wallaroo.steps import Encoder
 
 ROOT = Path(__file__).parents[3]
-DRAIN_S = 30.0
+DRAIN_S = 180.0
 Eventually = Callable[..., None]
 
 
@@ -150,11 +148,13 @@ POINTS = [
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_driver_that_dies_anywhere_writes_each_output_once(tmp_path: Path, point: str) -> None:
-    command = [sys.executable, "-m", "tests.unit.sinks.rolling_child", str(tmp_path)]
-    dying = subprocess.run(command, cwd=ROOT, env={**os.environ, "WALLAROO_FAULT": point})
-    assert dying.returncode == -signal.SIGKILL, "the point was not passed"
-    subprocess.run(command, cwd=ROOT, check=True)
+def test_a_driver_that_dies_anywhere_writes_each_output_once(
+    child_of: Callable[..., Forks], tmp_path: Path, point: str
+) -> None:
+    child = child_of("tests.unit.sinks.rolling_child")
+    code, _ = child.run(tmp_path, WALLAROO_FAULT=point)
+    assert code == -signal.SIGKILL, "the point was not passed"
+    assert child.run(tmp_path)[0] == 0
     expected = [f"{batch} {n}" for batch in range(BATCHES) for n in range(4)]
     assert text(tmp_path).splitlines() == expected
     assert list((tmp_path / "staging" / "pending").iterdir()) == []

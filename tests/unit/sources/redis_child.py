@@ -27,7 +27,7 @@ def main(folder: Path, url: str) -> None:
         with log.open("a") as file:
             file.write(json.dumps(tokens) + "\n")
         committer.commit(commit_of(batch), tokens)
-    committer.close(30)
+    committer.close(180.0)
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[Any], Run]]:
     yield begin
     for run in runs:
         run.stop()
-        run.wait(30)
+        run.wait(180)
 
 
 def test_a_run_takes_files_that_appear_and_the_next_one_goes_on(
@@ -197,11 +197,11 @@ def test_a_run_takes_files_that_appear_and_the_next_one_goes_on(
     (folder / ".2.jsonl").rename(folder / "2.jsonl")
     eventually(lambda: out.read_text() == "a\nb\nc\n", "the second file", 60)
     first.stop()
-    assert first.wait(60)
+    assert first.wait(180)
     assert first.exception is None
 
     (folder / "3.jsonl").write_text('"d"\n')
     second = start(FilesSourceConfig("files", str(folder), Json(str).decoder))
-    assert second.wait(60)
+    assert second.wait(180)
     assert (second.exception, second.status().state) == (None, "finished")
     assert out.read_text() == "a\nb\nc\nd\n"

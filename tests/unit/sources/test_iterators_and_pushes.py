@@ -33,7 +33,7 @@ def finished(tmp_path: Path) -> Callable[[Any], Run]:
         options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
         run = Run(copying(source, tmp_path / "out.txt"), options, InProcessHost(2))
         run.begin()
-        assert run.wait(60)
+        assert run.wait(180)
         return run
 
     return run_to_its_end

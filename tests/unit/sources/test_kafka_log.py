@@ -103,7 +103,9 @@ def test_a_step_takes_at_most_what_is_allowed_and_steps_reach_the_head(
 
 
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(cuts=st.lists(st.integers(0, 300), max_size=6), again=st.booleans())
 def test_any_cuts_read_the_same_records(

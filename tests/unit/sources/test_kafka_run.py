@@ -68,7 +68,7 @@ def test_bounded_runs_read_every_record_once(broker: Broker, topic: str, tmp_pat
     for number in range(2):
         produce(broker, topic, *(f"{number}.{n}" for n in range(50)))
         made = run(tmp_path, source(broker, topic))
-        assert made.wait(60)
+        assert made.wait(180)
         assert (made.exception, made.status().state) == (None, "finished")
     expected = [f"{number}.{n}" for number in range(2) for n in range(50)]
     assert (tmp_path / "out.txt").read_text().split() == expected
@@ -78,12 +78,12 @@ def test_a_run_refuses_to_start_where_retention_took_what_was_not_processed(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     produce(broker, topic, "a")
-    assert run(tmp_path, source(broker, topic)).wait(60)
+    assert run(tmp_path, source(broker, topic)).wait(180)
     produce(broker, topic, "b", "c")
     broker.admin.delete_records(topic, 0, 3)
 
     refused = run(tmp_path, source(broker, topic))
-    assert refused.wait(60)
+    assert refused.wait(180)
 
     assert isinstance(refused.exception, CheckpointError)
     assert "begins at offset 3 now; the 2 offsets from 1 on were not processed" in str(
@@ -94,7 +94,7 @@ def test_a_run_refuses_to_start_where_retention_took_what_was_not_processed(
 
 def test_a_topic_that_is_not_there_is_named_at_the_start(broker: Broker, tmp_path: Path) -> None:
     made = run(tmp_path, source(broker, "no-such-topic"))
-    assert made.wait(60)
+    assert made.wait(180)
     assert isinstance(made.exception, PeerError)
     assert "has no topic 'no-such-topic'" in str(made.exception)
 
@@ -118,7 +118,7 @@ def test_brokers_that_are_away_are_waited_for_and_reported(
         assert made.exception is None
     finally:
         made.stop()
-        assert made.wait(60)
+        assert made.wait(180)
 
 
 def test_records_with_metadata_reach_the_decoder_before_and_after_a_shuffle(
@@ -132,7 +132,7 @@ def test_records_with_metadata_reach_the_decoder_before_and_after_a_shuffle(
     application = wallaroo.build_application("places", stream.to_sink(sink))
     made = Run(application, RunOptions(status_address=None), InProcessHost(1))
     made.begin()
-    assert made.wait(60)
+    assert made.wait(180)
     assert made.exception is None
     assert sorted((tmp_path / "out.txt").read_text().split("\n")) in (
         ["", "0:0", "0:1"],

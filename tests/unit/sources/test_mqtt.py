@@ -72,14 +72,14 @@ class TestOnABroker:
             publish(broker.port, 300, 310)
             eventually(lambda: came(310), "the messages after the break", 60)
             run.stop()
-            assert run.wait(60)
+            assert run.wait(180)
             assert run.exception is None
             publish(broker.port, 310, 320)
             again = Run(copying(source(broker.port), out), options, InProcessHost(2))
             again.begin()
             eventually(lambda: came(320), "the messages that came in between", 60)
             again.stop()
-            assert again.wait(60)
+            assert again.wait(180)
 
     def test_a_client_that_is_not_allowed_ends_the_run(self, tmp_path: Path) -> None:
         with running_mosquitto(tmp_path, is_open=False) as broker:

@@ -88,14 +88,14 @@ class TestOnAServer:
         add(1500, 1600)
         eventually(lambda: len(names(client)) == 1600, "the next entries", 60)
         run.stop()
-        assert run.wait(60)
+        assert run.wait(180)
         assert run.exception is None
         add(1600, 1601)
         again = Run(copying(server), options, InProcessHost(2))
         again.begin()
         eventually(lambda: len(names(client)) == 1601, "the last entry", 60)
         again.stop()
-        assert again.wait(60)
+        assert again.wait(180)
         assert names(client) == [f"n{number}" for number in range(1601)]
 
     def test_a_commit_is_put_once_and_a_lost_one_is_refused(
@@ -114,14 +114,14 @@ class TestOnAServer:
         committer = config.committer("s", staging, True)
         committer.recover(history_to(-1), [])
         committer.commit(commit_of(0), tokens)
-        committer.close(20)
+        committer.close(180.0)
         assert client.hgetall("totals") == {b"b": b"x"}
 
         (staging / "left.json").unlink()  # as after a crash that lost what the outbox remembers
         again = staged(config, staging, 0, [encode.function(("b", "again"))])  # type: ignore[arg-type]
         restarted = config.committer("s", staging, True)
         restarted.recover(history_to(0), again)
-        restarted.close(20)
+        restarted.close(180.0)
         assert client.hgetall("totals") == {b"b": b"x"}
 
         behind = config.committer("s", tmp_path / "older", True)

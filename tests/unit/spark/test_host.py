@@ -33,12 +33,12 @@ def application(folder: Path) -> wallaroo.Application:
 
 @pytest.fixture
 def run(tmp_path: Path, spark_session: Any) -> Iterator[Run]:
-    options = RunOptions(status_address=None, hung_s=5.0, module_paths=(os.getcwd(),))
+    options = RunOptions(status_address=None, hung_s=3.0, module_paths=(os.getcwd(),))
     made = new_run(application(tmp_path), options, spark_session)
     made.start()
     yield made
     made.stop()
-    assert made.wait(60)
+    assert made.wait(180)
 
 
 def send(run: Run, *payloads: str) -> None:
@@ -70,7 +70,7 @@ def test_a_start_that_fails_leaves_no_query_in_a_session_that_was_handed_in(
     again = new_run(application(tmp_path), options, spark_session)
     again.start()
     again.stop()
-    assert again.wait(60)
+    assert again.wait(180)
     assert again.exception is None
 
 
@@ -99,7 +99,7 @@ def test_a_stop_while_workers_warm_up_ends_the_start(
     stopped.begin()
     eventually(lambda: stopped.status().doing == "warming up the workers", "it warms up", 60)
     stopped.stop()
-    assert stopped.wait(60)
+    assert stopped.wait(180)
     assert stopped.exception is None
     assert stopped.status().state == "stopped"
     assert list(spark_session.streams.active) == []

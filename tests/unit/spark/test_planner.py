@@ -51,6 +51,18 @@ def test_a_planner_is_killed_and_gone(
     assert planner.silent_s(is_asked=True) < 5
 
 
+def test_a_planner_that_begins_is_given_time(
+    tmp_path: Path, process: subprocess.Popen[bytes], eventually: Callable[..., None]
+) -> None:
+    """On a busy machine that takes longer than an answer."""
+    planner = Planner(tmp_path / "planner")
+    eventually(lambda: planner.silent_s(is_asked=True) > 0.1, "it is silent")
+    planner.expect()
+    assert planner.silent_s(is_asked=True) < 0
+    os.utime(tmp_path / "planner")
+    eventually(lambda: planner.silent_s(is_asked=True) > 0.1, "it is silent again")
+
+
 def test_a_process_that_is_no_planner_is_never_killed(tmp_path: Path) -> None:
     (tmp_path / "planner").write_text(str(os.getpid()))
     planner = Planner(tmp_path / "planner")

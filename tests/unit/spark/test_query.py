@@ -66,6 +66,36 @@ def test_processes_that_die_again_and_again_end_the_run_in_words(
     assert loading(session).call_count == STARTS_MAX
 
 
+def test_processes_that_are_slow_to_begin_do_not_end_the_run(
+    session: MagicMock, batches: BatchQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark gives each of them ten seconds."""
+    now_s = 0.0
+
+    def load() -> Any:
+        nonlocal now_s
+        now_s += 10.0
+        if now_s < 300.0:
+            raise JavaError(SLOW)
+        return MagicMock()
+
+    loading(session).side_effect = load
+    monkeypatch.setattr(query, "time", SimpleNamespace(monotonic=lambda: now_s))
+    batches.start()
+    assert loading(session).call_count == 30
+
+
+def test_a_stop_ends_a_start_that_goes_on_trying(session: MagicMock, batches: BatchQuery) -> None:
+    def load() -> Any:
+        batches.interrupt()
+        raise JavaError(SLOW)
+
+    loading(session).side_effect = load
+    with pytest.raises(PeerError):
+        batches.start()
+    assert loading(session).call_count == 1
+
+
 def test_what_is_no_death_is_not_tried_again(session: MagicMock, batches: BatchQuery) -> None:
     loading(session).side_effect = JavaError("java.lang.IllegalStateException: stopped")
     with pytest.raises(PeerError, match="stopped"):

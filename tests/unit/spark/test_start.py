@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,7 @@ from wallaroo.errors import PeerError
 from wallaroo.spark import host_session, stderr
 
 Eventually = Callable[..., Any]
-END_S_MAX = 60.0
+END_S_MAX = 180.0
 
 
 def application(folder: Path, out: Path) -> wallaroo.Application:
@@ -95,3 +97,59 @@ def test_lines_of_the_jvm_go_where_a_view_puts_them(monkeypatch: pytest.MonkeyPa
     finally:
         console.give_back()
     assert lines == ["spark ERROR Something: \\xff\n"]
+
+
+TRACEBACK = (
+    b"Traceback (most recent call last):\n",
+    b'  File "/x/pyspark/daemon.py", line 233, in manager\n',
+    b"    code = worker(sock, authenticated)\n",
+    b"BrokenPipeError: [Errno 32] Broken pipe\n",
+)
+CHAINED = (
+    *TRACEBACK,
+    b"\n",
+    b"During handling of the above exception, another exception occurred:\n",
+    b"\n",
+    *TRACEBACK,
+)
+OF_A_LIBRARY = tuple(line.replace(b"pyspark/daemon", b"a/library") for line in TRACEBACK)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        TRACEBACK,
+        CHAINED,
+        (TRACEBACK[0], *TRACEBACK, *TRACEBACK[1:]),  # of two workers at once
+        (TRACEBACK[0], TRACEBACK[0], *TRACEBACK[1:3], *TRACEBACK[1:3], *TRACEBACK[3:] * 2),
+        (*TRACEBACK[:2],),  # cut off
+    ],
+    ids=["one", "chained", "one in another", "mixed", "cut off"],
+)
+def test_tracebacks_of_workers_that_spark_has_given_up_are_left_out(
+    lines: tuple[bytes, ...],
+) -> None:
+    after = (b"spark ERROR Something\n",)
+    assert list(stderr.without_noise((*after, *lines))) == [*after]
+    if lines[-1] == TRACEBACK[-1]:
+        assert list(stderr.without_noise((*lines, *after))) == [*after]
+
+
+def test_other_tracebacks_are_passed_on_in_one_piece() -> None:
+    assert list(stderr.without_noise((*OF_A_LIBRARY, b"\n", b"more\n"))) == [
+        b"".join(OF_A_LIBRARY),
+        b"\n",
+        b"more\n",
+    ]
+
+
+@pytest.mark.parametrize(("raised", "is_said"), [("EOFError", False), ("ValueError", True)])
+def test_a_worker_ends_without_a_word_where_spark_has_hung_up(raised: str, is_said: bool) -> None:
+    code = (
+        "from wallaroo.spark.worker_daemon import LastWords\n"
+        f"try:\n    raise {raised}\nexcept {raised}:\n    LastWords.print_exc()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=END_S_MAX
+    )
+    assert (raised in ended.stderr) is is_said

@@ -148,7 +148,7 @@ def run_child(root: Path, what: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, str(CHILD), str(root), what],
         env=environment,
         check=False,
-        timeout=60,
+        timeout=180,
         capture_output=True,
         text=True,
     )

@@ -61,7 +61,7 @@ def get(
     token: str = "",
 ) -> tuple[int, Any, dict[str, str]]:
     """Ask over a real connection; return code, what the JSON says, and headers."""
-    connection = http.client.HTTPConnection(*address, timeout=30)
+    connection = http.client.HTTPConnection(*address, timeout=180)
     try:
         headers = {"Host": host} if host else {}
         if token:

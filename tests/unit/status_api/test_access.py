@@ -61,7 +61,7 @@ def test_without_the_token_only_health_is_answered(start: Start) -> None:
 
 def test_a_browsers_token_moves_from_the_address_to_a_cookie(start: Start) -> None:
     server = start(token="secret")
-    connection = http.client.HTTPConnection(*server.address, timeout=60)
+    connection = http.client.HTTPConnection(*server.address, timeout=180)
     connection.request("GET", "/?token=secret", headers={"Accept": "text/html"})
     reply = connection.getresponse()
     cookie = str(reply.headers["Set-Cookie"])

@@ -19,6 +19,7 @@ from tests.unit.inspection.conftest import Book
 from tests.unit.status_api.conftest import Start
 from tests.unit.status_api.fakes import COUNTER, MOVED, RUNNING, word_count
 from wallaroo.errors import PeerError
+from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.status_api.client import ask
 from wallaroo.status_api.discovery import Presence, announce
 from wallaroo.status_api.queries import answer, status_json
@@ -140,8 +141,7 @@ def test_what_a_killed_run_left_behind_is_ignored_and_removed(
 def test_a_process_number_that_went_to_another_process_is_seen_by_the_port(
     registry: Path, tmp_path: Path, wallaroo: Command
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    (port,) = free_ports(1)
     announce(
         tmp_path,
         Presence(os.getpid(), f"127.0.0.1:{port}", "Word Count", 1.0, socket.gethostname(), ""),
@@ -184,8 +184,7 @@ def test_a_folder_that_is_no_checkpoint_is_called_so(tmp_path: Path, wallaroo: C
 
 
 def test_an_address_where_nothing_listens_is_reported(wallaroo: Command) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    (port,) = free_ports(1)
     code, _, err = wallaroo("status", f"127.0.0.1:{port}")
     assert code == 1
     assert (
@@ -210,7 +209,7 @@ def stranger(says: bytes) -> Iterator[str]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{listening.getsockname()[1]}"
-        thread.join(60)
+        thread.join(180)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from wallaroo.status_api.routes import SILENCE_S_MAX
 
 
 def raw(address: tuple[str, int], path: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
-    connection = http.client.HTTPConnection(*address, timeout=30)
+    connection = http.client.HTTPConnection(*address, timeout=180)
     try:
         connection.request("GET", path, headers=headers)
         reply = connection.getresponse()
@@ -60,7 +60,7 @@ def test_metrics_pass_promtools_checks(tmp_path: Path, promtool: str) -> None:
     run = BusyRun(tmp_path, seconds=120)
     text = exposition(run.plan, run.status(), run.meter.details())
     checked = subprocess.run(
-        [promtool, "check", "metrics"], input=text, capture_output=True, timeout=30
+        [promtool, "check", "metrics"], input=text, capture_output=True, timeout=180
     )
     # the driver's own process metrics come from prometheus-client
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
@@ -104,7 +104,7 @@ def test_history_is_served_by_span(start: Start) -> None:
 
 
 def test_the_stream_sends_a_message_a_second_though_nothing_flows(start: Start) -> None:
-    connection = http.client.HTTPConnection(*start().address, timeout=60)
+    connection = http.client.HTTPConnection(*start().address, timeout=180)
     connection.request("GET", "/stream")
     reply = connection.getresponse()
     assert reply.headers["Content-Type"] == "text/event-stream"
@@ -122,7 +122,7 @@ def test_streams_leave_room_for_queries(start: Start, eventually: Any) -> None:
     address = start().address
     streams = []
     for _ in range(STREAMS_MAX):
-        connection = http.client.HTTPConnection(*address, timeout=60)
+        connection = http.client.HTTPConnection(*address, timeout=180)
         connection.request("GET", "/stream")
         streams.append((connection, connection.getresponse()))
     assert get(address, "/stream")[0] == 503
@@ -134,7 +134,7 @@ def test_streams_leave_room_for_queries(start: Start, eventually: Any) -> None:
 
 
 def is_streaming(address: tuple[str, int]) -> bool:
-    connection = http.client.HTTPConnection(*address, timeout=60)
+    connection = http.client.HTTPConnection(*address, timeout=180)
     try:
         connection.request("GET", "/stream")
         return connection.getresponse().status == 200
@@ -144,7 +144,7 @@ def is_streaming(address: tuple[str, int]) -> bool:
 
 def test_closing_the_server_ends_the_streams(start: Start) -> None:
     server = start()
-    connection = http.client.HTTPConnection(*server.address, timeout=60)
+    connection = http.client.HTTPConnection(*server.address, timeout=180)
     connection.request("GET", "/stream")
     reply = connection.getresponse()
     reply.readline()

@@ -263,7 +263,7 @@ def test_closing_ends_a_reading_of_state_that_is_under_way(
     asking.start()
     eventually(begun.exists, "the reading has begun")
     server.close()
-    asking.join(60)
+    asking.join(180)
     assert seen == [(503, {"error": "the run is ending."})]
 
 

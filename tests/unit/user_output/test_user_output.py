@@ -19,7 +19,7 @@ from wallaroo import console
 from wallaroo.user_output.collector import Collector
 
 ROOT = Path(__file__).parents[3]
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 
 # What a worker does: attach, then call steps.
 WORKER = """

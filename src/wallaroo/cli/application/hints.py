@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import difflib
 import sys
+import sysconfig
 from collections.abc import Sequence
 
 from wallaroo.errors import WallarooError
 
+_LIBRARY = f"{sysconfig.get_path('stdlib')}/"
 # modules whose package has another name
 PACKAGES = {"yaml": "pyyaml", "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn"}
 
@@ -86,12 +88,23 @@ def call_chain(error: WallarooError) -> str:
     """Return the lines of the application between a step's function and what it raised, outermost
     first; "" where the step's own line is all there is.
 
-    Its ``trace`` has the frames of the user's files; the last line repeats the cause.
+    Its ``trace`` has the frames of all files but this package's; those of Python's own library are
+    left out.  The last line repeats the cause.
     """
     lines = str(getattr(error, "trace", "")).splitlines()
-    frames = [line for line in lines if line.lstrip().startswith('File "')]
-    if len(frames) < 2:
-        return ""
-    return "\n  called from:\n" + "\n".join(
-        f"  {line}" for line in lines if line.startswith("  ") and "^" not in line
-    )
+    shown: list[str] = []
+    frames = 0
+    is_shown = False
+    for line in lines:
+        if line.lstrip().startswith('File "'):
+            is_shown = not _is_of_library(line)
+            frames += is_shown
+        if is_shown and line.startswith("  ") and "^" not in line:
+            shown.append(f"  {line}")
+    return "\n  called from:\n" + "\n".join(shown) if frames > 1 else ""
+
+
+def _is_of_library(line: str) -> bool:
+    """Whether a line of a traceback names a file of Python's own library."""
+    file = line.split('"')[1]
+    return file.startswith(_LIBRARY) and "site-packages" not in file

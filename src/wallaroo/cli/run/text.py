@@ -323,7 +323,12 @@ def _error_words(error: ErrorCount) -> str:
 
 
 def summary(status: RunStatus) -> str:
-    """What a run did, for its end: several lines of plain text."""
+    """What a run did, for its end: several lines of plain text; one where it did nothing."""
+    if not (status.running_at or status.batches):
+        return (
+            f"{status.application}: {status.state} after {duration(status.elapsed_s)}, before the "
+            "first batch"
+        )
     # the start of Spark is not the application's speed
     start_s = max(status.running_at - status.started_at, 0.0)
     seconds = max(status.elapsed_s - start_s, 1e-9)

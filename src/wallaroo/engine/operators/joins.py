@@ -11,9 +11,16 @@ from functools import partial
 from typing import Any
 
 from wallaroo.engine.fusing import fused
-from wallaroo.engine.operators.interface import Emit, Operator, Site
+from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.windows import emit_at, late_of
-from wallaroo.joins.machines import DedupeMachine, IntervalMachine, LatestMachine, Passed
+from wallaroo.joins.machines import (
+    DedupeMachine,
+    IntervalMachine,
+    LatestMachine,
+    Row,
+    Walk,
+    walking,
+)
 from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, WindowJoin
 from wallaroo.joins.windows import SIDES, Pairs
 from wallaroo.steps import STOP
@@ -35,37 +42,44 @@ def build(step: Any, site: Site) -> Operator:
     late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
     given = step.function, step.spec, live, site.time, emit_at(site), site.failed, late
     if isinstance(step, LatestJoin):
-        passed = fused(_emit_passed(step, site))
-        latest = LatestMachine(*given, emit_passed=passed)
-        return _operator(latest, live, latest.sided)
+        return _latest(LatestMachine(*given, walk=_walk(step, site)), live)
     return _operator(MACHINES[type(step)](*given), live)
 
 
-def _operator(machine: Any, live: Live, sided: tuple[Emit, ...] = ()) -> Operator:
-    flush = partial(live.flush, machine.next_due)
-    return Operator(machine.process, machine.advance, flush, sided=sided)
+def _operator(machine: Any, live: Live) -> Operator:
+    return Operator(machine.process, machine.advance, partial(live.flush, machine.next_due))
 
 
-def _emit_passed(step: LatestJoin[Any], site: Site) -> Callable[[list[Passed]], None]:
-    """Emit results at the times of their events, when the watermark passes these."""
+def _latest(machine: LatestMachine, live: Live) -> Operator:
+    def flush() -> None:
+        machine.store()
+        live.flush(machine.next_due)
+
+    return Operator(machine.process, machine.advance, flush, sided=machine.sided)
+
+
+def _walk(step: LatestJoin[Any], site: Site) -> Walk:
+    return fused(walking(step.spec, _emit_joined(step, site)))
+
+
+def _emit_joined(step: LatestJoin[Any], site: Site) -> Callable[[Row, Row], None]:
+    """Emit a result at the time of its event, which the watermark has passed."""
     function = step.function
     emit = site.emit
     failed = site.failed
     time = site.time
 
-    def run(passed: list[Passed]) -> None:
-        for event_ns, key, event, value in passed:
-            time.event_ns = event_ns
-            time.watermark_ns = event_ns
-            try:
-                output = function(event, value)
-            except BaseException as error:
-                failed((event, value), error, key)
-            else:
-                if output is not None:
-                    emit(key, output)
+    def process(left: Row, value: Row) -> None:
+        time.event_ns = time.watermark_ns = left[0]
+        try:
+            output = function(left[2], value[2])
+        except BaseException as error:
+            failed((left[2], value[2]), error, left[1])
+        else:
+            if output is not None:
+                emit(left[1], output)
 
-    return run
+    return process
 
 
 def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:

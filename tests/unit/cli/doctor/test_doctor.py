@@ -30,6 +30,7 @@ from wallaroo.cli.doctor.machine import (
     parse_ports,
     version_tuple,
 )
+from wallaroo.local_cluster.hosts import free_ports
 
 ROOT = Path(__file__).parents[4]
 
@@ -100,8 +101,8 @@ def test_what_is_no_port_is_refused(text: str) -> None:
 
 
 def test_a_busy_port_is_distinguished_from_a_free_one() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    (port,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", port)):
         assert command.examine_port(port, Verdict.FAIL).verdict is Verdict.FAIL
         assert command.examine_port(port, Verdict.WARN).verdict is Verdict.WARN
     assert command.examine_port(port, Verdict.FAIL).verdict is Verdict.OK

@@ -30,7 +30,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.metrics.status import RunStatus
 
 ROOT = Path(__file__).parents[4]
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 def parsed(*words: str) -> tuple[argparse.Namespace, list[str]]:

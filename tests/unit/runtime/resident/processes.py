@@ -43,7 +43,7 @@ class ProcessJob:
 
     def wait(self) -> None:
         for process in self.processes:
-            process.join(60)
+            process.join(180)
         self.cancel()
 
 

@@ -46,7 +46,7 @@ def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differ
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
 
-    assert run.wait(60)
+    assert run.wait(180)
 
     assert run.exception is None
     assert run.status().state == "finished"

@@ -1,12 +1,11 @@
 """Commits batches to a connector sink and goes on where the run before it ended, as a driver does.
 
-``python -m tests.unit.sinks.connector.child FOLDER PORT BATCHES``
+Arguments of ``main``: folder, port, number of batches.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from wallaroo.durable.whole_file import write_whole
@@ -28,7 +27,9 @@ def config(port: int, cookie: str = "tacos") -> SinkConnectorConfig:
     return SinkConnectorConfig("out", None, None, port, cookie)
 
 
-def main(folder: Path, port: int, batches: int) -> None:
+def main(place: str, port_: str, batches: str) -> None:
+    folder = Path(place)
+    port = int(port_)
     staging = folder / "staging"
     staging.mkdir(exist_ok=True)
     commits = folder / "commits.json"
@@ -36,7 +37,7 @@ def main(folder: Path, port: int, batches: int) -> None:
     history = [CommitId(CHECKPOINT, batch, id_) for batch, id_, _ in done]
     committer = config(port).committer("out", staging, True)
     committer.recover(CommitHistory(CHECKPOINT, tuple(history)), done[-1][2] if done else [])
-    for batch in range(len(done), batches):
+    for batch in range(len(done), int(batches)):
         writer = config(port).writer(WriteContext("out", batch, 0, f"a{batch}", staging, True))
         writer.write(outputs(batch))
         tokens = [writer.prepare()]
@@ -45,9 +46,5 @@ def main(folder: Path, port: int, batches: int) -> None:
         fault_point("commit.before")
         committer.commit(CommitId(CHECKPOINT, batch, f"id{batch}"), tokens)
         fault_point("commit.after")
-    committer.close(20)
+    committer.close(180.0)
     assert committer.backlog() == 0
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -4,15 +4,13 @@ votes.
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.forks import Forks
 from tests.unit.sinks.connector.child import CHECKPOINT, config, outputs
 from tests.unit.sinks.connector.program import Program
 from wallaroo.errors import CheckpointError, WallarooParameterError
@@ -33,16 +31,13 @@ def program() -> Iterator[Program]:
     assert made.failures == []
 
 
-def run_child(folder: Path, port: int, fault: str = "") -> int:
-    command = [sys.executable, "-m", "tests.unit.sinks.connector.child"]
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    return subprocess.run(
-        [*command, str(folder), str(port), str(BATCHES)],
-        env=os.environ | {"PYTHONPATH": path, "WALLAROO_FAULT": fault},
-        cwd=ROOT,
-        timeout=60,
-        check=False,
-    ).returncode
+@pytest.fixture(scope="module")
+def child(child_of: Callable[..., Forks]) -> Forks:
+    return child_of("tests.unit.sinks.connector.child")
+
+
+def run_child(child: Forks, folder: Path, port: int, fault: str = "") -> int:
+    return child.run(folder, port, BATCHES, WALLAROO_FAULT=fault)[0]
 
 
 @pytest.mark.parametrize(
@@ -60,10 +55,12 @@ def run_child(folder: Path, port: int, fault: str = "") -> int:
     ],
 )
 def test_a_killed_driver_loses_and_doubles_nothing(
-    tmp_path: Path, program: Program, fault: str
+    child: Forks, tmp_path: Path, program: Program, fault: str
 ) -> None:
-    assert run_child(tmp_path, program.port, fault) == -signal.SIGKILL, "the point is not passed"
-    assert run_child(tmp_path, program.port) == 0
+    assert run_child(child, tmp_path, program.port, fault) == -signal.SIGKILL, (
+        "the point is not passed"
+    )
+    assert run_child(child, tmp_path, program.port) == 0
     assert program.committed() == [WANTED]
 
 
@@ -78,21 +75,23 @@ def test_a_killed_driver_loses_and_doubles_nothing(
     ids=" ".join,
 )
 def test_every_vote_and_every_lost_connection_ends_with_each_batch_once(
-    tmp_path: Path, program: Program, plan: list[str]
+    child: Forks, tmp_path: Path, program: Program, plan: list[str]
 ) -> None:
     program.plan = list(plan)
 
-    assert run_child(tmp_path, program.port) == 0
+    assert run_child(child, tmp_path, program.port) == 0
 
     assert program.committed() == [WANTED]
     assert program.plan == []
 
 
-def test_both_die_between_the_vote_and_phase_two(tmp_path: Path, program: Program) -> None:
+def test_both_die_between_the_vote_and_phase_two(
+    child: Forks, tmp_path: Path, program: Program
+) -> None:
     program.plan = ["yes", "gone after"]
-    assert run_child(tmp_path, program.port, "connector.voted:2") == -signal.SIGKILL
-    assert run_child(tmp_path, program.port, "connector.resolve:1") == -signal.SIGKILL
-    assert run_child(tmp_path, program.port) == 0
+    assert run_child(child, tmp_path, program.port, "connector.voted:2") == -signal.SIGKILL
+    assert run_child(child, tmp_path, program.port, "connector.resolve:1") == -signal.SIGKILL
+    assert run_child(child, tmp_path, program.port) == 0
     assert program.committed() == [WANTED]
 
 
@@ -117,7 +116,7 @@ def test_an_unknown_transaction_that_a_program_lists_is_aborted(
     committer = open_sink(tmp_path, config(program.port))
     commit(committer, tmp_path)
     eventually(lambda: committer.backlog() == 0, "the batch has left")
-    committer.close(5)
+    committer.close(180)
     [disk] = program.disk.values()
     assert disk.log[0] == ("abort", b"another:c_id=3")
     assert program.committed() == [b"onetwo"]
@@ -135,7 +134,7 @@ def test_a_program_that_refuses_is_waited_for_and_named(
     eventually(lambda: "does not open" in committer.status().waiting_for, "the reason is shown")
     program.opened = b"\1"
     eventually(lambda: committer.backlog() == 0, "the batch has left")
-    committer.close(5)
+    committer.close(180)
     assert program.committed() == [b"onetwo"]
 
 
@@ -158,7 +157,7 @@ def test_a_checkpoint_that_was_rolled_back_is_refused(
     committer = open_sink(tmp_path, config(program.port))
     commit(committer, tmp_path)
     eventually(lambda: committer.backlog() == 0, "the batch has left")
-    committer.close(5)
+    committer.close(180)
 
     again = open_sink(tmp_path, config(program.port), CommitId(CHECKPOINT, 0, "another"))
 

@@ -61,7 +61,7 @@ def saying(content: bytes) -> Iterator[int]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield listener.getsockname()[1]
-        thread.join(60)
+        thread.join(180)
 
 
 def run_session(folder: Path, content: bytes) -> bool:
@@ -144,7 +144,9 @@ FRAMES = st.one_of(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(FRAMES, max_size=8))
 def test_whatever_a_program_sends_it_is_a_vote_or_it_is_away(
@@ -164,6 +166,6 @@ def test_the_sink_program_of_the_package_gives_what_was_committed(tmp_path: Path
         writer = config.writer(WriteContext("out", batch, 0, f"a{batch}", tmp_path, False))
         writer.write([b"%d.1" % batch, b"%d.2" % batch])
         committer.commit(CommitId(CHECKPOINT, batch, f"id{batch}"), [writer.prepare()])
-    assert [server.read(10) for _ in range(4)] == [b"0.1", b"0.2", b"1.1", b"1.2"]
-    committer.close(5)
+    assert [server.read(180) for _ in range(4)] == [b"0.1", b"0.2", b"1.1", b"1.2"]
+    committer.close(180)
     assert server.read(0.01) is None

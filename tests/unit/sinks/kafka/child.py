@@ -6,7 +6,6 @@ transaction.  Run again with the same arguments it goes on where it was.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from wallaroo.sinks.kafka.committer import TransactionalSession
 from wallaroo.sinks.kafka.config import KafkaSinkConfig
 
 TASKS = 2
-DRAIN_SECONDS = 60.0
+DRAIN_SECONDS = 180.0
 
 
 def outputs_of(batch: int, task: int) -> list[tuple[str, str, int]]:
@@ -31,14 +30,8 @@ def stage(config: KafkaSinkConfig, staging: Path, batch: int) -> list[Any]:
     return killed_driver.stage(config, staging, batch, TASKS, outputs_of)
 
 
-def main(
-    brokers: str, topic: str, delivery: str, folder: Path, batches: int, together: int
-) -> None:
+def main(brokers: str, topic: str, delivery: str, folder: str, batches: str, together: str) -> None:
     """Commit the batches that are missing."""
-    TransactionalSession.batches_max = together
+    TransactionalSession.batches_max = int(together)
     config = KafkaSinkConfig(topic, brokers, delivery=delivery)
-    killed_driver.commit_batches(config, folder, batches, stage, DRAIN_SECONDS)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]), *map(int, sys.argv[5:7]))
+    killed_driver.commit_batches(config, Path(folder), int(batches), stage, DRAIN_SECONDS)

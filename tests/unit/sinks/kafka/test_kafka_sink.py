@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.forks import Forks
 from tests.kafka.broker import Broker, running_broker
 from tests.kafka.fixtures import committed_records
 from tests.unit.sinks.identities import commit_of, history_to
@@ -51,6 +49,7 @@ class Place:
     topic: str
     folder: Path
     delivery: str = "exactly-once"
+    child: Forks | None = None
 
     @property
     def config(self) -> KafkaSinkConfig:
@@ -73,22 +72,14 @@ class Place:
         return [record.value().decode() for record in records]
 
     def run_child(self, fault: str = "", together: int = 1) -> int:
-        arguments = (
-            self.broker.address, self.topic, self.delivery, str(self.folder), str(BATCHES),
-            str(together),
-        )  # fmt: skip
-        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        return subprocess.run(
-            [sys.executable, "-m", "tests.unit.sinks.kafka.child", *arguments],
-            env=os.environ | {"PYTHONPATH": path, "WALLAROO_FAULT": fault},
-            timeout=120,
-            check=False,
-        ).returncode
+        arguments = (self.broker.address, self.topic, self.delivery, self.folder, BATCHES, together)
+        assert self.child is not None
+        return self.child.run(*arguments, WALLAROO_FAULT=fault)[0]
 
 
 @pytest.fixture
-def place(broker: Broker, topic: str, tmp_path: Path) -> Place:
-    return Place(broker, topic, tmp_path)
+def place(broker: Broker, topic: str, tmp_path: Path, child_of: Callable[..., Forks]) -> Place:
+    return Place(broker, topic, tmp_path, child=child_of("tests.unit.sinks.kafka.child"))
 
 
 def expected(batches: int) -> list[str]:

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -20,13 +19,14 @@ from typing import Any
 
 from tests.unit.sinks.identities import history_to
 from wallaroo.identity import NO_BATCH, CommitId
+from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.sinks.interface import WriteContext
 from wallaroo.sinks.staging import StagedToken, StagedWriter
 from wallaroo.sinks.tcp.committer import OutboxCommitter
 from wallaroo.sinks.tcp.egress.pipe import EgressConfig
 from wallaroo.sinks.tcp.process import EgressTimeouts
 
-SECONDS = 60.0
+SECONDS = 180.0
 ROOT = Path(__file__).parents[4]
 DRIVER = """
 import json, sys
@@ -118,9 +118,7 @@ def committing(
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def kill(committer: OutboxCommitter) -> None:

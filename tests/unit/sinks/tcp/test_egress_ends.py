@@ -44,7 +44,7 @@ def test_a_killed_driver_loses_and_reorders_nothing(
             until(lambda: receiver.last > 200)
         with committing(receiver.port, tmp_path, is_durable=True, last=2, tokens=tokens):
             receiver.release()
-            until(lambda: receiver.last == job.number - 1, 20)
+            until(lambda: receiver.last == job.number - 1)
     assert receiver.numbers == list(range(job.number))
 
 
@@ -60,7 +60,7 @@ def test_a_stop_before_the_receiver_has_read_leaves_the_rest_to_the_next_run(
             until(lambda: receiver.last > 200)
         with committing(receiver.port, tmp_path, last=0, tokens=tokens):
             receiver.release()
-            until(lambda: receiver.last == job.number - 1, 20)
+            until(lambda: receiver.last == job.number - 1)
     assert receiver.numbers == list(range(job.number))
 
 
@@ -90,7 +90,7 @@ def test_driver_and_egress_killed_at_once_lose_and_reorder_nothing(
             waiting = "the connection of a killed sending process to end"
             until(lambda: receiver.connections == 2 or waiting in committer.status().waiting_for)
             receiver.release()
-            until(lambda: receiver.last == job.number - 1, 20)
+            until(lambda: receiver.last == job.number - 1)
     assert is_in_order(receiver.numbers)
 
 

@@ -61,7 +61,7 @@ class TlsReceiver:
         self.received.append(own)
         while chunk := connection.recv(1 << 16):
             own += chunk
-            self.is_reading.wait(60)
+            self.is_reading.wait(180)
             if self._is_resuming:
                 connection.sendall(OFFSET.pack(sum(map(len, self.received))))
         connection.close()
@@ -80,7 +80,7 @@ def committing(port: int, staging: Path, tls: TLS, resume: bool) -> Iterator[Out
         committer.recover(history_to(), ())
         yield committer
     finally:
-        committer.close(30.0)
+        committer.close(180.0)
 
 
 def content(job: Job) -> bytes:

@@ -1,0 +1,60 @@
+"""Which tests one process of pytest-xdist runs, and in which order.
+
+All tests of a file are run by one process (``--dist loadfile``), and so are files that share what
+takes long to start: one Spark, one Kafka broker.  What takes long begins first, so that no process
+is left with it at the end.
+"""
+
+from __future__ import annotations
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+SPARK, KAFKA = "one Spark", "one Kafka broker"
+SHARED = {
+    "tests/conformance/test_conformance.py": SPARK,
+    "tests/conformance/test_error_policies.py": SPARK,
+    "tests/conformance/test_time_moves.py": SPARK,
+    "tests/e2e/test_examples.py": SPARK,
+    "tests/e2e/test_own_source.py": SPARK,
+    "tests/unit/spark/test_host.py": SPARK,
+    "tests/e2e/test_kafka.py": KAFKA,
+    "tests/unit/cli/test_kafka_commands.py": KAFKA,
+    "tests/unit/sinks/kafka/test_kafka_sink.py": KAFKA,
+    "tests/unit/sources/test_kafka_log.py": KAFKA,
+    "tests/unit/sources/test_kafka_run.py": KAFKA,
+}
+LONG = (
+    SPARK,
+    "tests/faults/test_verify_short.py",
+    "tests/unit/local_cluster/test_local_cluster.py",
+    KAFKA,
+    "tests/faults/test_crash_points.py",
+    "tests/e2e/test_cluster.py",
+    "tests/e2e/test_state_live.py",
+    "tests/e2e/test_dashboard.py",
+    "tests/unit/sinks/test_postgres_spark.py",
+    "tests/e2e/test_terminal.py",
+    "tests/unit/cli/test_new_and_dev.py",
+    "tests/simulation/test_simulation.py",
+    "tests/properties/test_packing.py",
+)
+
+
+def shared_by(nodeid: str) -> str:
+    """Return what keeps a test together with others: its file, or what several files share."""
+    file = nodeid.split("::", 1)[0]
+    return SHARED.get(file, file)
+
+
+def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return what is to be run first, first."""
+    ranks = {shared: rank for rank, shared in enumerate(LONG)}
+    return sorted(items, key=lambda item: ranks.get(shared_by(item.nodeid), len(LONG)))
+
+
+class Together(LoadFileScheduling):
+    """Gives each process what belongs together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return shared_by(nodeid)
