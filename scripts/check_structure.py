@@ -6,8 +6,8 @@ what they test lies.
 * Attributes are created in ``__init__``, or declared in the class.
 * A constructor takes at most ARGUMENTS_MAX arguments, a call at most POSITIONAL_MAX positional
   ones.
-* No statement assigns several values to several targets (``a, b = 1, 2``); taking a result apart is
-  fine.
+* No statement assigns several values to several targets (``a, b = 1, 2``), or a constant to several
+  (``a = b = 0``); taking a result apart is fine.
 * Every path that ARCHITECTURE.md names is there.
 * No test replaces a constant of a module: what a test makes small is a parameter.
 * Every folder of ``tests/unit`` has its namesake in the package, or is listed with its reason.
@@ -63,6 +63,8 @@ def _positional(node: ast.Call) -> int:
 
 def _is_several(node: ast.Assign) -> bool:
     """Whether it could be written as one statement after the other, as it is no exchange."""
+    if len(node.targets) > 1:  # what is stored and used at once is one value
+        return isinstance(node.value, ast.Constant)
     target, value = node.targets[0], node.value
     if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
         return False

@@ -29,7 +29,8 @@ import struct
 
 VERSION = 1
 MAGIC = b"wlrrange"
-CHALLENGE_BYTES = PROOF_BYTES = 32
+CHALLENGE_BYTES = 32
+PROOF_BYTES = 32
 SECRET_BYTES = 32
 NAME_BYTES_MAX = 255  # of a folder's name; file systems allow no more
 TEXT_BYTES_MAX = 64 * 1024  # of an error's words
