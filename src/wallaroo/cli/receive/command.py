@@ -22,7 +22,7 @@ from wallaroo.cli.kafka_address import (
     kafka_address,
 )
 from wallaroo.cli.receive.receiver import FORMS, Receiver, Totals, parse_address
-from wallaroo.errors import WallarooError, missing_library
+from wallaroo.errors import WallarooError, optional_library
 
 OUT_BUFFER_BYTES = 1 << 20
 FLUSH_SECONDS = 0.2  # how long printed output may stay in the buffer
@@ -130,11 +130,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _receive_records(args: argparse.Namespace) -> int:
-    try:
-        # it imports confluent-kafka, which is optional
+    with optional_library("Kafka", "confluent-kafka", "kafka", "here"):
         from wallaroo.cli.receive.kafka import TopicReader, receive_records
-    except ImportError as error:
-        raise missing_library("Kafka", "confluent-kafka", "kafka", error, "here") from error
     totals = Totals()
     is_complete = False
     with _output(args) as out, contextlib.suppress(KeyboardInterrupt):
