@@ -21,7 +21,7 @@ from zlib import crc32
 # LMDB's own bound is 511 with our prefix; longer keys are stored under their digest
 KEY_BYTES_MAX = 480
 _PREFIX = struct.Struct(">HH")  # key group, step
-_CRC = struct.Struct("<I")
+_CRC = struct.Struct(">I")
 _unpack_crc = _CRC.unpack_from
 _LENGTH = struct.Struct(">I")
 # begins the stored key of a long one; no encoded key begins so (engine.keys: s, b, i)
