@@ -5,6 +5,7 @@ Where it runs: ingress, range server and their clients; egress.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 from wallaroo.errors import PeerError
 from wallaroo.tls import TLS
+
+RECORD_BYTES_MAX = 1 << 14  # of plaintext in a TLS record (RFC 8446, 5.1)
 
 
 def server_context(tls: TLS) -> ssl.SSLContext:
@@ -68,8 +71,11 @@ class TlsSocket:
     """A server's end of a TLS connection over a non-blocking socket.
 
     What would block raises BlockingIOError, as a plain socket does; the handshake happens within
-    the first calls.  A call that takes bytes takes all that are there: what TLS has decrypted
-    already never waits for the selector, which could not see it.
+    the first calls.
+
+    The invariant: after ``recv_into`` with room for a TLS record nothing is left that a selector
+    could not see.  A record is decrypted as a whole, so none is begun without room for it; and
+    that the other side has ended, which may come with its last bytes, is in ``has_ended``.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext):
@@ -77,6 +83,7 @@ class TlsSocket:
             sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
         )
         self._is_handshake_done = False
+        self.has_ended = False  # the other side, in an orderly way
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -92,15 +99,21 @@ class TlsSocket:
         return bytes(buffer[: self.recv_into(memoryview(buffer))])
 
     def recv_into(self, view: memoryview) -> int:
-        """Fill ``view`` with what has come; return how much, 0 where the other side has ended."""
+        """Take what has come and has room in ``view``; return how much, 0 where the other side has
+        ended.
+        """
         self._handshake()
         at = 0
         while at < len(view):
+            is_short = at and len(view) - at < RECORD_BYTES_MAX
+            if is_short and not self._socket.pending():
+                return at
             try:
                 count = self._socket.recv_into(view[at:])
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
             except ssl.SSLZeroReturnError:
+                self._end()
                 return at
             except ssl.SSLEOFError as error:  # cut off: what TLS has not confirmed may be missing
                 if at:
@@ -109,6 +122,7 @@ class TlsSocket:
             except ssl.SSLError as error:
                 raise failed(error) from error
             if not count:
+                self._end()
                 return at
             at += count
         if not at:
@@ -123,6 +137,12 @@ class TlsSocket:
             raise BlockingIOError from None
         except ssl.SSLError as error:
             raise failed(error) from error
+
+    def _end(self) -> None:
+        """Answer the other side's end, for which it may wait."""
+        self.has_ended = True
+        with contextlib.suppress(OSError):
+            self._socket.unwrap()
 
     def _handshake(self) -> None:
         if self._is_handshake_done:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wallaroo.framing import FrameError, Framing, frame_ender, frame_walker, last_frame
-from wallaroo.tls_sockets import Socket
+from wallaroo.tls_sockets import Socket, TlsSocket
 
 READ_BYTES = 256 * 1024  # at once
 KEPT_BYTES_MAX = 64 * 1024  # of an unfinished frame in the shared buffer; a larger one has its own
@@ -52,6 +52,13 @@ class Connection:
     def unfinished_head(self) -> bytes:
         """The first bytes of the unfinished frame."""
         return bytes(self._large[:16]) or self._rest[:16]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether what was read was the last, where TLS says so together with it: no selector
+        reports that.
+        """
+        return isinstance(self.socket, TlsSocket) and self.socket.has_ended
 
     def read(self, buffer: ReadBuffer, store: Store) -> int:
         """Read once, store the whole frames; return the bytes read, 0 at the end of the stream.

@@ -106,7 +106,7 @@ class SourceListener(Listener):
         except OSError as error:
             self._leave(connection, f": {error.strerror}")
             return 0
-        if not count:
+        if not count or connection.has_ended:
             if not connection.stream:  # an acknowledged sender sends again what is not whole
                 connection.take_last(store)
             self._leave(connection, "")
