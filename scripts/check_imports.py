@@ -30,6 +30,7 @@ GRAPH_BEGINS, GRAPH_ENDS = "<!-- package graph -->", "<!-- end of package graph 
 _BELOW = (
     "errors",
     "lines",
+    "references",
     "steps",
     "framing",
     "context",

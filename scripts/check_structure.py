@@ -6,9 +6,10 @@ what they test lies.
 * Attributes are created in ``__init__``, or declared in the class.
 * A constructor takes at most ARGUMENTS_MAX arguments, a call at most POSITIONAL_MAX positional
   ones.
-* No statement assigns several values to several targets (``a, b = 1, 2``); taking a result apart is
-  fine.
+* No statement assigns several values to several targets (``a, b = 1, 2``), or a constant to several
+  (``a = b = 0``); taking a result apart is fine.
 * Every path that ARCHITECTURE.md names is there.
+* Numbers of formats and protocols of our own are big endian.
 * No test replaces a constant of a module: what a test makes small is a parameter.
 * Every folder of ``tests/unit`` has its namesake in the package, or is listed with its reason.
 
@@ -50,11 +51,22 @@ def complaints(name: str, tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             yield from _of_class(name, node)
+        elif isinstance(node, ast.Call) and _is_little(node):
+            yield f"{name}:{node.lineno}: {ast.unparse(node)} is little endian"
         elif isinstance(node, ast.Call) and _positional(node) > POSITIONAL_MAX:
             what = f"{_positional(node)} positional arguments for {ast.unparse(node.func)}"
             yield f"{name}:{node.lineno}: {what}; name them"
         elif isinstance(node, ast.Assign) and _is_several(node):
             yield f"{name}:{node.lineno}: several assignments in one statement"
+
+
+def _is_little(node: ast.Call) -> bool:
+    """Whether it makes or reads numbers whose least byte comes first."""
+    called = ast.unparse(node.func).rpartition(".")[2]
+    given = [each.value for each in node.args if isinstance(each, ast.Constant)]
+    if called == "Struct":
+        return any(str(each).startswith("<") for each in given)
+    return called in ("to_bytes", "from_bytes") and "little" in given
 
 
 def _positional(node: ast.Call) -> int:
@@ -63,6 +75,8 @@ def _positional(node: ast.Call) -> int:
 
 def _is_several(node: ast.Assign) -> bool:
     """Whether it could be written as one statement after the other, as it is no exchange."""
+    if len(node.targets) > 1:  # what is stored and used at once is one value
+        return isinstance(node.value, ast.Constant)
     target, value = node.targets[0], node.value
     if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
         return False

@@ -19,8 +19,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.~})/-])/(?:work|root|home/\w+|Users/\w+)(?![
 NOT_OURS = (
     "told tells telling somebody nobody whoever anew cure cures cured stands stray strays "
     "straying law laws mend mends mended mending culprit culprits heed heeds kin obey obeys "
-    "homeless hear hears heard surroundings greet greets greeted midst joiner joiners newcomer "
-    "newcomers"
+    "homeless hear hears heard surroundings greet greets greeted midst joiner joiners"
 )
 WORD = re.compile(
     rf"(?<![A-Za-z])({'|'.join(NOT_OURS.split())})(?![a-z])|"

@@ -26,7 +26,7 @@ NAMES = ("rename", "replace")
 ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO}
 # a full disk refuses what needs room; a sync does not
 BREAKABLE = {errno.ENOSPC: WRITES + NAMES, errno.EIO: WRITES + SYNCS + NAMES}
-OFFSET = struct.Struct("<q")  # nanoseconds that the clock is ahead
+OFFSET = struct.Struct(">q")  # nanoseconds that the clock is ahead
 _REAL: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in WRITES + SYNCS + NAMES}
 
 

@@ -6,6 +6,8 @@ from a worker to the driver.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -81,14 +83,18 @@ class PeerError(WallarooError):
     """
 
 
-def missing_library(
-    user: str, library: str, extra: str, error: ImportError, where: str = "where the driver runs"
-) -> PeerError:
-    """Make the error for an optional library that cannot be imported."""
-    return PeerError(
-        f"{user} needs {library}, which cannot be imported: {error}. Install it {where}: pip "
-        f"install 'wallaroo-spark[{extra}]'."
-    )
+@contextmanager
+def optional_library(
+    user: str, library: str, extra: str, where: str = "where the driver runs"
+) -> Iterator[None]:
+    """Import what needs an optional library; raise PeerError where that cannot be imported."""
+    try:
+        yield
+    except ImportError as error:
+        raise PeerError(
+            f"{user} needs {library}, which cannot be imported: {error}. Install it {where}: pip "
+            f"install 'wallaroo-spark[{extra}]'."
+        ) from error
 
 
 class CheckpointError(WallarooError):

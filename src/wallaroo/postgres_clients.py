@@ -14,11 +14,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from wallaroo.errors import PeerError
 
-CONNECT_SECONDS = 5
+CONNECT_S = 5
 # A server that vanished without a word is noticed within about half a minute rather than the
 # system's two hours.
 DEFAULTS: dict[str, Any] = {
-    "connect_timeout": CONNECT_SECONDS,
+    "connect_timeout": CONNECT_S,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,

@@ -14,7 +14,7 @@ import pickle
 import sys
 from typing import Any
 
-from wallaroo.steps import is_session
+from wallaroo.references import is_session
 
 
 def pack_session() -> bytes:

@@ -1,25 +1,18 @@
 """Steps: what a user writes, as frozen values that name a function and say how to call it.
 
-Where it runs: everywhere.  A step travels by reference: pickled as *module and name*, imported on
-the other side.  A script's ``__main__`` is translated to the script's importable name, so that
-state pickled by a worker today unpickles tomorrow.  Functions defined inside other functions cannot
-be imported by name and travel by value.
+Where it runs: everywhere.  A step travels by reference (``references.py``) where it can be
+imported; functions defined inside other functions travel by value.
 """
 
 from __future__ import annotations
 
-import importlib
-import io
-import pickle
 import struct
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import FunctionType
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from wallaroo.context import Context
+from wallaroo.references import importable_module, is_found, resolve
 from wallaroo.signatures import takes_third
 
 In = TypeVar("In", contravariant=True)  # a step that takes more than it is given fits
@@ -37,65 +30,6 @@ def place_of(function: Callable[..., Any]) -> str:
     """``file:line`` of a function's definition, or ``""`` where Python does not know."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
-
-
-def importable_module(name: str) -> str:
-    """The name under which another process can import module ``name``: a script's ``__main__``
-    becomes its file's stem.
-    """
-    if name != "__main__":
-        return name
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        return str(spec.name)
-    file = getattr(main, "__file__", None)
-    is_typed = not file or file.startswith("<")  # python reads a program from "<stdin>"
-    return name if is_typed else Path(str(file)).stem
-
-
-def is_session() -> bool:
-    """Whether ``__main__`` is typed in, a notebook or a prompt, so that no other process can import
-    it.
-    """
-    return importable_module("__main__") == "__main__"
-
-
-def resolve(module: str, qualname: str) -> Any:
-    """Import ``module`` and walk to ``qualname``."""
-    found: Any = importlib.import_module(module)
-    for part in qualname.split("."):
-        found = getattr(found, part)
-    return found
-
-
-def _is_found(thing: Any) -> bool:
-    """Whether the module and name of a step or function lead to it, in other processes too."""
-    try:
-        found: Any = sys.modules[thing.__module__]
-        for part in thing.__qualname__.split("."):
-            found = getattr(found, part)
-    except (KeyError, AttributeError):
-        return False
-    return found is thing and importable_module(thing.__module__) != "__main__"
-
-
-class _ByName(pickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
-        if getattr(value, "__module__", None) == "__main__" and isinstance(
-            value, type | FunctionType
-        ):
-            return resolve, (importable_module("__main__"), value.__qualname__)
-        return NotImplemented
-
-
-def pickle_by_name(value: Any) -> bytes:
-    """Pickle with classes and functions of the running script under the name by which another
-    process imports it.
-    """
-    content = io.BytesIO()
-    _ByName(content, 5).dump(value)
-    return content.getvalue()
 
 
 def _of_function(cls: type[Step], module: str, qualname: str, options: tuple[Any, ...]) -> Step:
@@ -170,12 +104,12 @@ class Step:
 
     def is_importable(self) -> bool:
         """Whether another process finds this very step under its module and name."""
-        return _is_found(self)
+        return is_found(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_importable():
             return resolve, (importable_module(self.__module__), self.__qualname__)
-        if _is_found(self.function):
+        if is_found(self.function):
             module = importable_module(self.__module__)
             return _of_function, (type(self), module, self.__qualname__, self.options())
         import cloudpickle
@@ -300,7 +234,7 @@ class Callback:
 
     def __reduce__(self) -> tuple[Any, ...]:
         function: Any = self.function
-        if _is_found(function):
+        if is_found(function):
             module = importable_module(function.__module__)
             return _callback_of, (module, function.__qualname__)
         import cloudpickle

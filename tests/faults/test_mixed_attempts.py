@@ -42,7 +42,7 @@ class Recorder(SinkCommitter):
     def status(self) -> SinkStatus:
         return SinkStatus()
 
-    def close(self, drain_seconds: float) -> None:
+    def close(self, drain_s: float) -> None:
         pass
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from wallaroo.check.subject import Subject, Used, configs_of, title_of, used_steps
 from wallaroo.errors import Problem
-from wallaroo.steps import Step, importable_module, is_session
+from wallaroo.references import importable_module, is_session
+from wallaroo.steps import Step
 from wallaroo.unpicklable import name_unpicklable
 from wallaroo.windows.step import WindowStep
 

@@ -33,7 +33,7 @@ FILE_BYTES = SLOTS * SLOT_BYTES
 NONE = 0xFF  # in place of a slot's number: none was synced
 # checksum of everything after it, magic, version, bytes of content, number of the slot that was
 # synced, sequence
-_SLOT = struct.Struct("<Q8sHHIQ")
+_SLOT = struct.Struct(">Q8sHHIQ")
 _MAGIC = b"wlrslots"
 CONTENT_BYTES_MAX = SLOT_BYTES - _SLOT.size
 # a reader starves only if the writer replaces all slots during each of its reads
@@ -108,7 +108,7 @@ class SlotFile:
         number = next(each for each in range(SLOTS) if each not in (self._newest, self._synced))
         head = _SLOT.pack(0, _MAGIC, VERSION, self._synced, len(content), sequence)
         body = head[8:] + content
-        slot = zlib.crc32(body).to_bytes(8, "little") + body
+        slot = zlib.crc32(body).to_bytes(8, "big") + body
         with naming(self._path):
             _write_all(self._fd, slot, number * SLOT_BYTES)
         self._sequence = sequence

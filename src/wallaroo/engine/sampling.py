@@ -206,7 +206,8 @@ class StageTimer:
             empty(None, None)
         seen_ns = self._clock() - began
         self._overhead_ns = max(0.0, (seen_ns - self._inclusive_ns[place]) / _CALIBRATION_CALLS)
-        self._calls[place] = self._inclusive_ns[place] = 0
+        self._calls[place] = 0
+        self._inclusive_ns[place] = 0
         self._key_ns.clear()
         for branch in self._branches:
             branch._calibrate()

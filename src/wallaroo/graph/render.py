@@ -21,7 +21,14 @@ from wallaroo.graph.nodes import (
     SourceNode,
     StepNode,
 )
-from wallaroo.graph.walk import consumers_of, idle_key_bys, meetings, upstreams, walk
+from wallaroo.graph.walk import (
+    consumers_of,
+    idle_key_bys,
+    is_shuffled,
+    meetings,
+    upstreams,
+    walk,
+)
 
 
 class HasGraph(Protocol):
@@ -59,7 +66,7 @@ def _tree(root: Node) -> Iterator[str]:
         margin = "  " * (1 + margins[node])
         if node in meeting:
             yield f"{margin}{MEETING}"
-        yield f"{margin}{_title(node, idle, SHUFFLE)}"
+        yield f"{margin}{_title(node, idle)}"
 
 
 def _runs(root: Node, after: dict[Node, list[Node]]) -> Iterator[str]:
@@ -101,7 +108,7 @@ def _run_lines(
             continue
         if node in meeting:
             yield MEETING
-        yield _title(node, idle, SHUFFLE)
+        yield _title(node, idle)
 
 
 def _where(node: Node) -> str:
@@ -122,11 +129,11 @@ def _margins(root: Node) -> dict[Node, int]:
     return margins
 
 
-def _title(node: Node, idle: dict[KeyByNode, str], shuffle: str) -> str:
+def _title(node: Node, idle: dict[KeyByNode, str]) -> str:
     match node:
         case SourceNode():
             return (
-                f"source '{node.name}' ({_label(node.config)}), decoder "
+                f"source '{node.name}' ({label_of(node.config)}), decoder "
                 f"'{node.config.decoder.step_name}'"
             )
         case StepNode():
@@ -137,10 +144,10 @@ def _title(node: Node, idle: dict[KeyByNode, str], shuffle: str) -> str:
             )
         case KeyByNode():
             return f"key_by '{node.extractor.step_name}'" + (
-                f" (no shuffle: {idle[node]})" if node in idle else shuffle
+                f" (no shuffle: {idle[node]})" if node in idle else SHUFFLE
             )
         case CollectNode():
-            return "collect" + shuffle
+            return f"collect{SHUFFLE}"
         case MergeNode():
             return "merge"
         case BranchNode():
@@ -152,13 +159,14 @@ def _title(node: Node, idle: dict[KeyByNode, str], shuffle: str) -> str:
     raise TypeError(f"a {type(node).__name__} has no line of its own")
 
 
-def _label(config: Any) -> str:
+def label_of(config: Any) -> str:
+    """Return what drawings call the configuration of a source or sink."""
     return str(getattr(config, "label", type(config).__name__))
 
 
 def _sink(config: Any) -> str:
     encoder = getattr(config, "encoder", None)
-    return f"({_label(config)})" + (f", encoder '{encoder.step_name}'" if encoder else "")
+    return f"({label_of(config)})" + (f", encoder '{encoder.step_name}'" if encoder else "")
 
 
 def mermaid(application: HasGraph) -> str:
@@ -194,25 +202,14 @@ def mermaid(application: HasGraph) -> str:
 def _mermaid_sinks(node: SinkNode, ids: dict[Node, str], arrow: str) -> Iterator[str]:
     for number, config in enumerate(node.sinks):
         sink = f"{ids[node]}_{number}"
-        yield f'  {sink}[/"{_escaped(_label(config))}"/]'
+        yield f'  {sink}[/"{_escaped(label_of(config))}"/]'
         yield f"  {ids[node.upstream]} {arrow} {sink}"
-
-
-def is_shuffled(
-    upstream: Node, node: Node, idle: dict[KeyByNode, str], meeting: frozenset[Node]
-) -> bool:
-    """Whether events go through a shuffle between two nodes; ``meeting`` is ``meetings(root)``."""
-    return (
-        node in meeting
-        or isinstance(upstream, CollectNode)
-        or (isinstance(upstream, KeyByNode) and upstream not in idle)
-    )
 
 
 def _box(node: Node, idle: dict[KeyByNode, str]) -> str:
     match node:
         case SourceNode():
-            return f'[\\"{_escaped(node.name)}<br>{_escaped(_label(node.config))}"\\]'
+            return f'[\\"{_escaped(node.name)}<br>{_escaped(label_of(node.config))}"\\]'
         case StepNode():
             name = _escaped(node.step.step_name)
             state = getattr(node.step, "state_class", None)

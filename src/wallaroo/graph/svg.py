@@ -23,8 +23,8 @@ from wallaroo.graph.nodes import (
     SourceNode,
     StepNode,
 )
-from wallaroo.graph.render import is_shuffled
-from wallaroo.graph.walk import idle_key_bys, is_state_step, meetings, upstreams, walk
+from wallaroo.graph.render import label_of
+from wallaroo.graph.walk import idle_key_bys, is_shuffled, is_state_step, meetings, upstreams, walk
 
 WIDTH = 172
 HEIGHT = 46
@@ -114,9 +114,9 @@ def _titles(node: Node) -> list[tuple[str, str, str]]:
     """Kind, name and text of a node's boxes: one, or one for each sink."""
     match node:
         case SourceNode():
-            return [("source", node.name, _label(node.config))]
+            return [("source", node.name, label_of(node.config))]
         case SinkNode():
-            return [("sink", _label(config), _name(config, "encoder")) for config in node.sinks]
+            return [("sink", label_of(config), _name(config, "encoder")) for config in node.sinks]
         case StepNode():
             kind = "state" if is_state_step(node) else "step"
             return [(kind, _name(node, "step"), str(getattr(node.step, "kind", "step")))]
@@ -129,10 +129,6 @@ def _titles(node: Node) -> list[tuple[str, str, str]]:
         case MergeNode():
             return [("step", "merge", "")]
     raise TypeError(f"a {type(node).__name__} has no box")
-
-
-def _label(config: Any) -> str:
-    return str(getattr(config, "label", type(config).__name__))
 
 
 def _name(thing: Any, part: str) -> str:

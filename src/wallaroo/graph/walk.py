@@ -154,3 +154,14 @@ def sinks_of(root: Node) -> tuple[SinkNode, ...]:
         is_open = next(end for end in ends if not isinstance(end, SinkNode))
         raise TypeError(f"not a closed graph: it ends in {type(is_open).__name__}")
     return found
+
+
+def is_shuffled(
+    upstream: Node, node: Node, idle: dict[KeyByNode, str], meeting: frozenset[Node]
+) -> bool:
+    """Whether events go through a shuffle between two nodes; ``meeting`` is ``meetings(root)``."""
+    return (
+        node in meeting
+        or isinstance(upstream, CollectNode)
+        or (isinstance(upstream, KeyByNode) and upstream not in idle)
+    )

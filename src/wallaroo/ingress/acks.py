@@ -112,7 +112,7 @@ class Streams:
             "counts": {stream.hex(): count for stream, count in self.counts.items()},
         }
         content = json.dumps(table).encode()
-        stored = digest(content).to_bytes(8, "little") + content
+        stored = digest(content).to_bytes(8, "big") + content
         try:
             write_whole(self._path, stored, is_durable=True, points="streams")
         except OSError as error:
@@ -123,7 +123,7 @@ class Streams:
             stored = self._path.read_bytes()
         except FileNotFoundError:
             return Boundary()
-        if digest(stored[8:]).to_bytes(8, "little") != stored[:8]:
+        if digest(stored[8:]).to_bytes(8, "big") != stored[:8]:
             raise corrupt(self._path, 0, "its checksum differs")
         content = json.loads(stored[8:])
         check_version(self._path, content["version"], FILE_VERSION)

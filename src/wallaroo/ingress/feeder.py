@@ -68,7 +68,8 @@ class Feeder:
         too.
         """
         is_ended = False
-        reported = problem = ""
+        reported = ""
+        problem = ""
         try:
             while not self._parent.look():
                 run = self._feed.next_run()

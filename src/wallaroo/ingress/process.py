@@ -38,11 +38,11 @@ from wallaroo.ingress.feeder import FeederConfig, write_feeder_config
 from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
 from wallaroo.range_server.server import RangeConfig, write_range_config
 from wallaroo.range_server.wire import SECRET_BYTES
+from wallaroo.references import pickle_by_name
 from wallaroo.sources.interface import FedBy, SourceConfig
 from wallaroo.sources.listening import Listening
 from wallaroo.spool import folder_of
 from wallaroo.spool.waking import VARIABLE as WAKE
-from wallaroo.steps import pickle_by_name
 from wallaroo.tls import TLS
 
 START_S_MAX = 90.0
@@ -320,8 +320,8 @@ class Feeders:
                 if time.monotonic() < until:
                     continue
                 raise PeerError(
-                    f"{child.name} did not start within {START_S_MAX:.0f} s. Is the machine "
-                    f"overloaded?"
+                    f"{child.name} did not start within {START_S_MAX:.0f} s. Free memory or "
+                    f"processor time, then run again."
                 ) from None
             if word == "ACKS":
                 self.ack_addresses = {name: (host, port) for name, (host, port) in content.items()}
@@ -339,7 +339,8 @@ def _failure(child: Child, word: str, content: Any) -> WallarooError:
     if code is not None and code < 0:
         return KilledAtStartError(
             f"{child.name} was killed ({signal.Signals(-code).name}) while it started, several "
-            f"times."
+            f"times. Find out what kills it (often the kernel, where memory is short: see dmesg), "
+            f"then run again."
         )
     return InternalError(
         f"the process of {child.name} ended with code {code}; what it said is in the log above."

@@ -111,7 +111,8 @@ class IntervalMachine(_Machine):
         has_partner = False
         for kept in state[1 - side]:
             if abs(kept[0] - time) <= self._within:
-                kept[2] = has_partner = True
+                kept[2] = True
+                has_partner = True
                 left, right = (event, kept[1]) if side == LEFT else (kept[1], event)
                 self._result(key, left, right, max(time, kept[0]), self._now.watermark_ns)
         state[side].append([time, event, has_partner])

@@ -22,7 +22,8 @@ MARKS = b"\xff\xff"  # what the keys begin with that are no entries: state.view
 
 def read_shard(shard: Path) -> dict[str, int | str]:
     """Read all entries of one shard."""
-    entries = size = 0
+    entries = 0
+    size = 0
     wrong = ""
     try:
         if (shard / "data.mdb").stat().st_size < HEADER_BYTES:

@@ -49,10 +49,10 @@ class PhaseClock:
 class BatchMeter:
     """Counts, durations and phases of the batches of one run."""
 
-    def __init__(self, last_batch: int = -1) -> None:
+    def __init__(self) -> None:
         self.count = 0
         self.total_ms = 0.0
-        self.last_batch = last_batch
+        self.last_batch = -1
         self.durations = DurationWindow()
         self.histogram = LatencyHistogram()
         self.phase_seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)

@@ -10,7 +10,7 @@ monotonic clock would not do).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
 
 from wallaroo.engine.failures import Sample, Tally
@@ -20,12 +20,10 @@ from wallaroo.metrics.details import Identity, LatencyBuckets, RunDetails, State
 from wallaroo.metrics.failed_events import ErrorLog
 from wallaroo.metrics.flow import FlowMeter
 from wallaroo.metrics.history import History, Row, Totals
-from wallaroo.metrics.latency import RECEIPTS_MAX, WAITING_BATCHES_MAX, LatencyMeter, Receipts
+from wallaroo.metrics.latency import LatencyMeter, Receipts
 from wallaroo.metrics.progress import Moved, Phase, Recovery, RunProgress
 from wallaroo.metrics.status import RunStatus, SinkLine, SourceStatus, StepTime, WorkerStatus
 from wallaroo.metrics.steps import StepMeter
-
-__all__ = ["RECEIPTS_MAX", "WAITING_BATCHES_MAX", "RunMeter"]
 
 
 class RunMeter:
@@ -41,12 +39,11 @@ class RunMeter:
         checkpoint: str = "",
         is_durable: bool = False,
         tasks: int = 0,
-        recovered_batch: int = -1,
     ) -> None:
         self._lock = Lock()
         self._identity = Identity(application, started_at, checkpoint, is_durable)
-        self._progress = RunProgress(recovered_batch, tasks)
-        self._batches = BatchMeter(recovered_batch)
+        self._progress = RunProgress(tasks)
+        self._batches = BatchMeter()
         self._flow = FlowMeter(started_at)
         self._latency = LatencyMeter()
         self._errors = ErrorLog()
@@ -113,18 +110,13 @@ class RunMeter:
         events_by_source: Mapping[str, int],
         outputs_by_sink: Mapping[str, int],
         receipts: Mapping[str, Receipts],
-        pending_sinks: Collection[str] | None = None,
         phases_ms: Mapping[str, float] | None = None,
     ) -> None:
-        """Count a committed batch.
-
-        ``pending_sinks`` names the sinks whose output of this batch has yet to leave; not given:
-        every sink that got outputs. With none, the batch left at ``finished_ns``; otherwise
-        `output_left` has to say when.
+        """Count a committed batch.  One without outputs left at ``finished_ns``; of others
+        `output_left` says when they did.
         """
         events = sum(events_by_source.values())
         outputs = sum(outputs_by_sink.values())
-        is_waiting = outputs > 0 if pending_sinks is None else bool(pending_sinks)
         duration_ms = (finished_ns - started_ns) / 1e6
         with self._lock:
             self._batches.add(
@@ -139,7 +131,7 @@ class RunMeter:
                 )
             )
             self._flow.batch_done(events, outputs, started_ns / 1e9, finished_ns / 1e9)
-            if is_waiting:
+            if outputs:
                 self._latency.batch_waits(batch, receipts)
             else:
                 self._latency.record(receipts, finished_ns)

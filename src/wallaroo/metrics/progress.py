@@ -43,10 +43,10 @@ class Moved:
 class RunProgress:
     """What a run is at."""
 
-    def __init__(self, recovered_batch: int, tasks: int) -> None:
+    def __init__(self, tasks: int) -> None:
         self.state = "starting"
         self.tasks = tasks
-        self.recovery = Recovery(recovered_batch)
+        self.recovery = Recovery()
         self.phase = Phase("", 0.0)  # what a starting or stopping run is busy with
         self.phases: list[Phase] = []  # of the start
         self.running_at = 0.0  # unix seconds; 0 before

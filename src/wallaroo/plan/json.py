@@ -27,7 +27,8 @@ from wallaroo.plan.model import (
     ToSinks,
     following_of,
 )
-from wallaroo.steps import STOP, importable_module
+from wallaroo.references import importable_module
+from wallaroo.steps import STOP
 
 FORMAT = 1
 

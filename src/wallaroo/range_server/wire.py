@@ -2,7 +2,7 @@
 
 Where it runs: range server and workers (pure).
 
-The protocol, version 1, over one TCP connection; numbers are little-endian:
+The protocol, version 1, over one TCP connection; numbers are big-endian:
 
 1. The server says ``SERVER_HELLO``: magic, version, a challenge (32 random bytes).
 2. The client says ``CLIENT_HELLO``: magic, version, a challenge of its own, and its proof:
@@ -29,15 +29,16 @@ import struct
 
 VERSION = 1
 MAGIC = b"wlrrange"
-CHALLENGE_BYTES = PROOF_BYTES = 32
+CHALLENGE_BYTES = 32
+PROOF_BYTES = 32
 SECRET_BYTES = 32
 NAME_BYTES_MAX = 255  # of a folder's name; file systems allow no more
 TEXT_BYTES_MAX = 64 * 1024  # of an error's words
 
-SERVER_HELLO = struct.Struct("<8sI32s")
-CLIENT_HELLO = struct.Struct("<8sI32s32s")
-ANSWER = struct.Struct("<BQ")
-REQUEST = struct.Struct("<HQQ")
+SERVER_HELLO = struct.Struct(">8sI32s")
+CLIENT_HELLO = struct.Struct(">8sI32s32s")
+ANSWER = struct.Struct(">BQ")
+REQUEST = struct.Struct(">HQQ")
 
 # LOST: the log does not hold the range as it should; words of a CheckpointError
 OK = 0

@@ -2,6 +2,8 @@
 
 Where it runs: driver, in the thread in which the host begins batches.  The order of a commit's
 steps is in ``runtime.commit_protocol``, its invariants in ``state.commits``.
+
+The invariant: a batch that was given up (`Batches.abandon`) never commits, whenever its tasks end.
 """
 
 from __future__ import annotations

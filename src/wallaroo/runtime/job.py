@@ -22,6 +22,7 @@ from wallaroo.errors import PeerError
 from wallaroo.options import forbid_runs
 from wallaroo.plan.model import Plan
 from wallaroo.processes.orphans import end_with_daemon
+from wallaroo.references import pickle_by_name
 from wallaroo.runtime.stacks import listen
 from wallaroo.session import pack_session, unpack_session
 from wallaroo.small_pickles import pickled_by_values
@@ -30,7 +31,7 @@ from wallaroo.state.commits import Commit
 from wallaroo.state.history import Version
 from wallaroo.state.storage import LocalStorage
 from wallaroo.state.view_folders import use_view
-from wallaroo.steps import Step, pickle_by_name
+from wallaroo.steps import Step
 from wallaroo.tuning import DEFAULT, Tuning
 from wallaroo.user_output.settings import UserOutput
 

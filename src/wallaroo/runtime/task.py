@@ -1,7 +1,7 @@
-"""One task of one level of one batch, inside Spark's Python worker.
+"""One task of one level of one batch, on any host.
 
-Where it runs: worker.  Nothing escapes from here but records: an error is a report, so that Spark
-neither retries what cannot succeed nor shows a stack trace of its own.
+Where it runs: worker.  Nothing escapes from here but records: an error is a report, so that no host
+retries what cannot succeed, or shows a stack trace of its own.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.steps import ON_ERROR, STOP, Decoder, Encoder, pickle_by_name
+from wallaroo.references import pickle_by_name
+from wallaroo.steps import ON_ERROR, STOP, Decoder, Encoder
 
 Event = TypeVar("Event")
 HEADER_BYTES = 4  # of a frame: its length, big endian

@@ -152,7 +152,7 @@ class SinkCommitter(ABC):
         return self.status().pending_bytes
 
     @abstractmethod
-    def close(self, drain_seconds: float) -> None:
+    def close(self, drain_s: float) -> None:
         """Let committed output leave for at most this long, then release everything."""
 
 

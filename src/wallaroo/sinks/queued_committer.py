@@ -39,7 +39,7 @@ from wallaroo.sinks.system import Session, System
 from wallaroo.sinks.target_record import begin_target, read_target
 from wallaroo.sinks.waiting_batches import WaitingBatches
 
-STOP_SECONDS = 3.0  # for the thread to end after its statement was cancelled
+STOP_S = 3.0  # for the thread to end after its statement was cancelled
 TOGETHER_BYTES_MAX = 4 << 20  # of batches that are put together
 HISTORY_KEPT = 100  # commits that the system's last one is compared with
 
@@ -121,13 +121,13 @@ class QueuedCommitter(SinkCommitter):
             self._refuse_broken()
             return self._waiting.bytes
 
-    def close(self, drain_seconds: float) -> None:
+    def close(self, drain_s: float) -> None:
         """Wait until everything is in the system, at most so long, then stop; the rest stays in the
         outbox for the next run.
 
         Raises what the thread ended with, once.
         """
-        deadline = time.monotonic() + drain_seconds
+        deadline = time.monotonic() + drain_s
         with self._state:
             if self._is_closing:
                 return
@@ -141,7 +141,7 @@ class QueuedCommitter(SinkCommitter):
         if session is not None:
             session.cancel()
         if self._thread.ident is not None:
-            self._thread.join(STOP_SECONDS)
+            self._thread.join(STOP_S)
         self._refuse_broken()
 
     def _note_committed(self) -> None:

@@ -80,7 +80,7 @@ class StdoutCommitter(SinkCommitter):
         """A snapshot for display."""
         return self._status.copy()
 
-    def close(self, drain_seconds: float) -> None:
+    def close(self, drain_s: float) -> None:
         """Nothing to release."""
 
 

@@ -15,7 +15,7 @@ from wallaroo.identity import CommitId
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.staging import Staged
 
-RETRY_SECONDS = 0.25  # between two tries
+RETRY_S = 0.25  # between two tries
 
 
 class DeliveryError(Exception):
@@ -87,7 +87,7 @@ class System(ABC):
 
     def pause_s(self, error: Exception) -> float:
         """Return how long to wait before the next try."""
-        return RETRY_SECONDS
+        return RETRY_S
 
     @abstractmethod
     def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from wallaroo.durable.whole_file import write_whole
+from wallaroo.references import pickle_by_name
 from wallaroo.sources.log import SourceLog
-from wallaroo.steps import pickle_by_name
 
 LOGS = "source-logs"  # the file's name, beside the control file
 

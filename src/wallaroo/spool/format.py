@@ -8,9 +8,9 @@ The invariants of the spool:
   (``<byte>-<events>.chunks``, named by the position of their first chunk), beside each segment a
   sparse index (``.index``), the ``head`` and the ``tail``.  All of them are private to the user.
 * A *chunk* is the unit of writing and reading: whole frames, with a checksum seeded by the chunk's
-  position, so that bytes that belong elsewhere never pass.  A *position* is a chunk boundary,
-  counted in bytes and in events since the log's first byte; it never decreases.
-* A position in the head is on disk first (synced where the spool is durable).  Bytes whose sync
+  position, so that bytes that belong elsewhere never pass.  A *boundary* lies between two chunks;
+  it is counted in bytes and in events since the log's first byte, and never decreases.
+* The boundary in the head is on disk first (synced where the spool is durable).  Bytes whose sync
   failed are not synced again, because the kernel then reports success without having stored them:
   they are copied into a new segment, and that one is synced, before a position after them is
   published.  A writer that opens a durable spool does the same with every whole chunk after the
@@ -43,13 +43,13 @@ from wallaroo.errors import CheckpointError, PeerError
 VERSION = 1
 SEGMENT_MAGIC = b"wlrspool"
 # magic, version, reserved, byte and events of the first chunk
-SEGMENT_HEADER = struct.Struct("<8sIIQQ")
+SEGMENT_HEADER = struct.Struct(">8sIIQQ")
 # checksum, bytes of frames, bytes of resume, receipt_ns, connection, events
-CHUNK_HEADER = struct.Struct("<IIIqII")
-INDEX_ENTRY = struct.Struct("<QQQ")  # byte, events, checksum
+CHUNK_HEADER = struct.Struct(">IIIqII")
+INDEX_ENTRY = struct.Struct(">QQQ")  # byte, events, checksum
 # byte, events, flags, connections, rejected; the error's text follows
-HEAD = struct.Struct("<QQBIQ")
-TAIL = struct.Struct("<QQ")  # byte, events
+HEAD = struct.Struct(">QQBIQ")
+TAIL = struct.Struct(">QQ")  # byte, events
 CHECKSUM_BYTES = 4
 # one entry per this much log: finding a boundary walks at most this far
 INDEX_STRIDE_BYTES = 64 * 1024
@@ -61,7 +61,7 @@ FLAG_ENDED = 1
 FLAG_PAUSED = 2
 FLAG_IDENTIFIED = 4
 FLAG_NUMBERED = 8
-NUMBER = struct.Struct("<I")
+NUMBER = struct.Struct(">I")
 
 digest = zlib.crc32  # 2.6 GB/s; its second argument seeds it
 
@@ -171,7 +171,7 @@ def corrupt(path: Path, byte: int, why: str) -> CheckpointError:
 def index_entry(position: Boundary) -> bytes:
     """Return the index entry of a chunk boundary."""
     packed = TAIL.pack(position.byte, position.events)
-    return packed + digest(packed).to_bytes(8, "little")
+    return packed + digest(packed).to_bytes(8, "big")
 
 
 def index_entries(content: bytes) -> list[Boundary]:
@@ -196,7 +196,7 @@ def chunk_parts(
     packed = CHUNK_HEADER.pack(0, len(frames), len(resume), receipt_ns, connection, events)
     header = packed[CHECKSUM_BYTES:]
     checksum = digest(resume, digest(frames, digest(header, start)))
-    return checksum.to_bytes(CHECKSUM_BYTES, "little"), header, frames, resume
+    return checksum.to_bytes(CHECKSUM_BYTES, "big"), header, frames, resume
 
 
 def chunk_length(chunk: Chunk) -> int:

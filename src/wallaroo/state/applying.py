@@ -46,7 +46,9 @@ def apply_commits(
     environment: lmdb.Environment, groups: list[int], history: Past, mark: bytes
 ) -> CatchUp:
     """Bring key groups to the history's version, in one transaction; return what that took."""
-    applied = cold_groups = bytes_read = 0
+    applied = 0
+    cold_groups = 0
+    bytes_read = 0
     with environment.begin(write=True) as write:
         for group in groups:
             version = _version(cast(bytes, write.get(place_of(group), UNMARKED)))

@@ -21,7 +21,7 @@ from zlib import crc32
 KEY_BYTES_MAX = 480
 _PREFIX = struct.Struct(">HH")  # key group, step
 _unpack_prefix = _PREFIX.unpack_from
-_CRC = struct.Struct("<I")
+_CRC = struct.Struct(">I")
 _unpack_crc = _CRC.unpack_from
 _LENGTH = struct.Struct(">I")
 # begins the stored key of a long one; no encoded key begins so (engine.keys: s, b, i)

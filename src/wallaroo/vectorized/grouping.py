@@ -22,7 +22,7 @@ def running_sum(at: Array, values: Array) -> Array:
     order = _by_key(at)
     total = np.cumsum(values[order])
     keys = at[order]
-    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    first = _firsts(keys)
     before = total[first] - values[order[first]]
     lengths = np.diff(np.append(first, len(at)))
     result = np.empty_like(total)
@@ -38,7 +38,7 @@ def running_count(at: Array) -> Array:
     """
     order = _by_key(at)
     keys = at[order]
-    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    first = _firsts(keys)
     lengths = np.diff(np.append(first, len(at)))
     result = np.empty(len(at), np.int64)
     result[order] = np.arange(1, len(at) + 1) - np.repeat(first, lengths)
@@ -53,8 +53,14 @@ def last_rows(at: Array) -> Array:
     """
     order = _by_key(at)
     keys = at[order]
-    is_last = np.concatenate([keys[1:] != keys[:-1], [True]])
-    return np.sort(order[is_last[: len(order)]])
+    return np.sort(order[len(keys) - 1 - _firsts(keys[::-1])])
+
+
+def _firsts(keys: Array) -> Array:
+    """The index of the first row of each key, of rows in order of their keys."""
+    is_first = np.ones(len(keys), bool)
+    is_first[1:] = keys[1:] != keys[:-1]
+    return np.flatnonzero(is_first)
 
 
 def _by_key(at: Array) -> Array:

@@ -9,7 +9,8 @@ import inspect
 import pickle
 from typing import Any, Generic, TypeVar
 
-from wallaroo.steps import STOP, Step, importable_module, resolve
+from wallaroo.references import importable_module, resolve
+from wallaroo.steps import STOP, Step
 from wallaroo.windows.grid import Grid
 from wallaroo.windows.panes import may_add_up
 from wallaroo.windows.spec import RangeWindowSpec, SessionWindowSpec, WindowSpec

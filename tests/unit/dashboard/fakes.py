@@ -84,9 +84,9 @@ class BusyRun:
         self.meter.batch_done(
             number, round(end_ns - took_s * 1e9), end_ns, {"Lines": events}, {"tcp": words},
             {"Lines": receipts},
-            pending_sinks=[],
             phases_ms={"plan": 6, "tasks": took_s * 1000 - 40, "commit": 22, "sinks": 12},
         )  # fmt: skip
+        self.meter.output_left(number, end_ns)
         self.meter.tasks_done(self._reports(events, words))
         self.meter.state_is(StateSize(41_000_000, 120_000, dict.fromkeys(range(128), 320000)))
         if self._second % 60 == 0:

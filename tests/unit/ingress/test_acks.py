@@ -138,7 +138,7 @@ def test_a_hello_that_does_not_come_ends_its_connection(running: Running) -> Non
 
 def test_counts_of_an_older_file_are_read(tmp_path: Path) -> None:
     content = json.dumps({"version": 1, "byte": 0, "events": 0, "counts": {"é": 3}}).encode()
-    (tmp_path / "streams").write_bytes(zlib.crc32(content).to_bytes(8, "little") + content)
+    (tmp_path / "streams").write_bytes(zlib.crc32(content).to_bytes(8, "big") + content)
     writer = SpoolWriter(tmp_path, is_durable=False)
     assert Streams(writer).counts == {"é".encode(): 3}
     writer.close()

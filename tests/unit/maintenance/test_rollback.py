@@ -76,7 +76,7 @@ class Committer(SinkCommitter):
     def status(self):
         return SinkStatus()
 
-    def close(self, drain_seconds):
+    def close(self, drain_s):
         pass
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallaroo.metrics.meter import RECEIPTS_MAX, WAITING_BATCHES_MAX, RunMeter
+from wallaroo.metrics.latency import RECEIPTS_MAX, WAITING_BATCHES_MAX
+from wallaroo.metrics.meter import RunMeter
 from wallaroo.metrics.progress import Recovery
 from wallaroo.metrics.status import SinkLine, SourceStatus, WorkerStatus
 
@@ -72,13 +73,6 @@ def test_a_batch_without_outputs_left_when_it_committed(meter: RunMeter) -> None
     meter.batch_done(0, at_ns(0), at_ns(1), {"a": 1}, {"out": 0}, {"Orders": [(at_ms(0.8), 1)]})
     (latency,) = meter.status(START_S + 9).latency
     assert latency.max_ms == pytest.approx(200, abs=0.01)
-
-
-def test_a_batch_whose_sinks_published_at_commit_left_when_it_committed(meter: RunMeter) -> None:
-    receipts = {"Orders": [(at_ms(0.8), 7)]}
-    meter.batch_done(0, at_ns(0), at_ns(1), {"a": 7}, {"file": 7}, receipts, pending_sinks=())
-    assert meter.status(START_S + 9).latency[0].count == 7
-    assert meter.waiting_batches == 0
 
 
 def test_a_batch_that_left_takes_all_before_it_along(meter: RunMeter) -> None:
@@ -169,11 +163,6 @@ def test_workers_and_what_moved_between_them_are_in_the_status_as_reported_last(
         workers,
         "key groups moved: 2 of 4",
     )
-
-
-def test_a_recovered_run_knows_the_batch_it_continues_after() -> None:
-    meter = RunMeter("Shop", START_S, recovered_batch=41)
-    assert (meter.status(START_S).last_batch, meter.status(START_S).recovered_batch) == (41, 41)
 
 
 def test_what_was_found_is_known_before_the_run_is_ready(meter: RunMeter) -> None:

@@ -24,6 +24,9 @@ MANY = "".join(f"        self.a{number} = 0\n" for number in range(13))
         ),
         ("f(1, 2, 3, 4, 5, 6, 7, 8, 9)", "9 positional arguments for f"),
         ("a, b = 1, 2", "several assignments"),
+        ("a = b = 0", "several assignments"),
+        ('SIZE = struct.Struct("<I")', "little endian"),
+        ('n.to_bytes(4, "little")', "little endian"),
     ],
 )
 def test_what_grew_too_large_is_refused(source: str, words: str) -> None:

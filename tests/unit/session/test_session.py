@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 import wallaroo
 from wallaroo.session import pack_session
-from wallaroo.steps import pickle_by_name
+from wallaroo.references import pickle_by_name
 
 LIMIT = 2
 

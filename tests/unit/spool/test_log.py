@@ -160,7 +160,7 @@ def test_a_newer_format_is_refused_in_words(tmp_path: Path, name: str) -> None:
     path = next(tmp_path.glob(name))
     content = bytearray(path.read_bytes())
     for at in (0, 1024) if name == "head" else (0,):
-        content[at + (16 if name == "head" else 8)] = 9
+        content[at + (17 if name == "head" else 11)] = 9
     path.write_bytes(content)
     with pytest.raises(
         CheckpointError, match=r"format version 9; this version of wallaroo reads up to \d"

@@ -23,7 +23,7 @@ from wallaroo.cli.application.arguments import trailing_parser
 from wallaroo.cli.formatting import size
 from wallaroo.cli.profile.figures import Details, Figures, figures_between
 from wallaroo.cli.profile.flame import FlameGraph, find_program
-from wallaroo.cli.profile.processes import ProcessFigures, cpu_seconds, processes
+from wallaroo.cli.profile.processes import ProcessFigures, cpu_s, processes
 from wallaroo.cli.tables import print_table
 from wallaroo.cli.targets import Target, as_target, is_place, only_one, target_of
 from wallaroo.errors import PeerError, PipelineError, Problem
@@ -101,7 +101,7 @@ def _profile(target: Target, options: argparse.Namespace) -> int:
     print(f"wallaroo: looking for {options.seconds} s", file=sys.stderr, flush=True)
     flame = _flame_graph(target, options)
     before = _details(target)
-    cpu = cpu_seconds(target.pid) if target.pid else {}
+    cpu = cpu_s(target.pid) if target.pid else {}
     began = time.monotonic()
     after = _wait(target, began + options.seconds, before)
     took = time.monotonic() - began

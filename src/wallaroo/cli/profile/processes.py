@@ -36,7 +36,7 @@ class ProcessFigures:
     own_bytes: int
 
 
-def cpu_seconds(driver: int) -> dict[int, float]:
+def cpu_s(driver: int) -> dict[int, float]:
     """Processor time of the driver and of everything below it, by pid."""
     found = {}
     for process in _family(driver):

@@ -22,10 +22,10 @@ from wallaroo.cli.kafka_address import (
     kafka_address,
 )
 from wallaroo.cli.receive.receiver import FORMS, Receiver, Totals, parse_address
-from wallaroo.errors import WallarooError, missing_library
+from wallaroo.errors import WallarooError, optional_library
 
 OUT_BUFFER_BYTES = 1 << 20
-FLUSH_SECONDS = 0.2  # how long printed output may stay in the buffer
+FLUSH_S = 0.2  # how long printed output may stay in the buffer
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -130,11 +130,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _receive_records(args: argparse.Namespace) -> int:
-    try:
-        # it imports confluent-kafka, which is optional
+    with optional_library("Kafka", "confluent-kafka", "kafka", "here"):
         from wallaroo.cli.receive.kafka import TopicReader, receive_records
-    except ImportError as error:
-        raise missing_library("Kafka", "confluent-kafka", "kafka", error, "here") from error
     totals = Totals()
     is_complete = False
     with _output(args) as out, contextlib.suppress(KeyboardInterrupt):
@@ -148,7 +145,7 @@ def _receive_records(args: argparse.Namespace) -> int:
                 count=args.count if args.count is not None else sys.maxsize,
                 until=time.monotonic() + args.timeout if args.timeout is not None else float("inf"),
                 ends_at_end=args.until_now,
-                flush_s=FLUSH_SECONDS,
+                flush_s=FLUSH_S,
                 separator=args.key_separator,
             )
     _say(args, f"Received {totals.messages} records, {totals.bytes} bytes{_rate(totals)}")
@@ -210,7 +207,7 @@ def _watch(receiver: Receiver, out: BinaryIO | None, args: argparse.Namespace) -
     wanted = args.count if args.count is not None else sys.maxsize
     try:
         while receiver.error is None:
-            if receiver.wait_for(wanted, min(FLUSH_SECONDS, max(0.0, deadline - time.monotonic()))):
+            if receiver.wait_for(wanted, min(FLUSH_S, max(0.0, deadline - time.monotonic()))):
                 return True
             if out is not None:
                 out.flush()

@@ -22,7 +22,7 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.sinks.tcp.egress.pipe import GREETING, OFFSET
 
 CHUNK_BYTES = 256 * 1024  # per recv
-ACK_SECONDS = 0.05  # a resuming receiver makes its file durable and says so at most this often
+ACK_S = 0.05  # a resuming receiver makes its file durable and says so at most this often
 FORMS = ("raw", "frames", "lines")
 
 Cutter = Callable[[bytearray], list[bytes]]  # takes whole messages off the front of the buffer
@@ -140,7 +140,7 @@ class ResumePoint:
         """Have everything on disk; return what is reported to senders."""
         self._kept.save()
         self._acked = self.has
-        self._ack_at = time.monotonic() + ACK_SECONDS
+        self._ack_at = time.monotonic() + ACK_S
         return OFFSET.pack(self.has)
 
 
@@ -271,7 +271,7 @@ class Receiver:
         try:
             while not self._is_closing:
                 is_behind = self._resume is not None and self._resume.is_behind
-                for key, _ in self._selector.select(ACK_SECONDS if is_behind else None):
+                for key, _ in self._selector.select(ACK_S if is_behind else None):
                     if key.fileobj is self._listener:
                         self._accept()
                     elif (

@@ -38,7 +38,8 @@ def send_acknowledged(
     ``Sent`` counts what this call added, not what was safe before.
     """
     began = time.monotonic()
-    first = last = -1
+    first = -1
+    last = -1
     fruitless = 0
     while fruitless < FRUITLESS_MAX:
         try:

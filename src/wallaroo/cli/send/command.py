@@ -30,7 +30,7 @@ from wallaroo.cli.send.sending import (
     of_numbers,
     send,
 )
-from wallaroo.errors import PeerError, WallarooError, missing_library
+from wallaroo.errors import PeerError, WallarooError, optional_library
 from wallaroo.framing import Framing, line_framing
 
 RATE_S_MIN = 0.01  # a shorter time gives no rate worth printing
@@ -166,11 +166,8 @@ def main(args: argparse.Namespace) -> int:
 def _send_records(
     topic: KafkaAddress, blocks: Blocks, options: SendOptions, args: argparse.Namespace
 ) -> Sent:
-    try:
-        # it imports confluent-kafka, which is optional
+    with optional_library("Kafka", "confluent-kafka", "kafka", "here"):
         from wallaroo.cli.send.kafka import send_records
-    except ImportError as error:
-        raise missing_library("Kafka", "confluent-kafka", "kafka", error, "here") from error
     overhead = _framing(args).overhead
     return send_records(topic, blocks, overhead, options, separator=args.key_separator)
 

@@ -192,7 +192,8 @@ def _send(
 ) -> Sent:
     began = time.monotonic()
     until = began + options.duration_s if options.duration_s is not None else float("inf")
-    messages = size_bytes = 0
+    messages = 0
+    size_bytes = 0
     lag_s = 0.0
     is_read = False
     try:

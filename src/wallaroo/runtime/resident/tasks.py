@@ -1,4 +1,4 @@
-"""The driver's end of the resident tasks: one generation of them, from their greeting to their end.
+"""The driver's end of the resident tasks: one generation of them, from their start to their end.
 
 Where it runs: driver.
 

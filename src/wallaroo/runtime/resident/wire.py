@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 
 SECRET_BYTES = 32
 READ_BYTES = 1 << 20
-_LENGTH = struct.Struct("<Q")
+_LENGTH = struct.Struct(">Q")
 
 
 def send(connection: socket.socket, message: bytes) -> None:

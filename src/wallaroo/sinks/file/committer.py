@@ -155,7 +155,7 @@ class FileCommitter(SinkCommitter):
         """A snapshot for display."""
         return self._status.copy()
 
-    def close(self, drain_seconds: float) -> None:
+    def close(self, drain_s: float) -> None:
         """Nothing to release: a commit is visible when it returns."""
 
     @property

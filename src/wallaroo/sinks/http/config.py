@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from wallaroo.errors import Problem, WallarooParameterError, missing_library
+from wallaroo.errors import Problem, WallarooParameterError, optional_library
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps import Encoder
@@ -105,12 +105,9 @@ class HTTPSinkConfig(SinkConfig):
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        try:
-            # it imports urllib3, which is optional
+        user = f"Sink '{sink}' ({self.label})"
+        with optional_library(user, "urllib3", "http"):
             from wallaroo.sinks.http.committer import Request, open_committer
-        except ImportError as error:
-            user = f"Sink '{sink}' ({self.label})"
-            raise missing_library(user, "urllib3", "http", error) from error
         request = Request(
             url=self.url,
             place=self.place,

@@ -11,7 +11,7 @@ from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.errors import Problem, WallarooParameterError, missing_library
+from wallaroo.errors import Problem, WallarooParameterError, optional_library
 from wallaroo.kafka_names import LOG_LEVELS, brokers_text
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.kafka.records import AS_IT_IS, RecordEncoder
@@ -92,12 +92,9 @@ class KafkaSinkConfig(SinkConfig):
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
         """Send from the driver; raises PeerError where confluent-kafka is missing."""
-        try:
-            # it imports confluent-kafka, which is optional
+        user = f"Sink '{sink}' ({self.label})"
+        with optional_library(user, "confluent-kafka", "kafka"):
             from wallaroo.sinks.kafka.committer import Target, open_committer
-        except ImportError as error:
-            user = f"Sink '{sink}' ({self.label})"
-            raise missing_library(user, "confluent-kafka", "kafka", error) from error
         brokers = brokers_text(self.brokers)
         target = Target(sink, brokers, self.topic, self.delivery, self.options)
         return open_committer(target, staging, is_durable)

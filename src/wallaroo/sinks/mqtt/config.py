@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.errors import Problem, WallarooParameterError, missing_library
+from wallaroo.errors import Problem, WallarooParameterError, optional_library
 from wallaroo.sinks.addressed import addressed
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
@@ -63,12 +63,9 @@ class MQTTSinkConfig(SinkConfig):
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        try:
-            # it imports paho-mqtt, which is optional
+        user = f"Sink '{sink}' ({self.label})"
+        with optional_library(user, "paho-mqtt", "mqtt"):
             from wallaroo.sinks.mqtt.committer import Broker, open_committer
-        except ImportError as error:
-            user = f"Sink '{sink}' ({self.label})"
-            raise missing_library(user, "paho-mqtt", "mqtt", error) from error
         broker = Broker(
             (self.host, self.port),
             self.client_id,

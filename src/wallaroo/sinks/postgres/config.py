@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.errors import Problem, WallarooParameterError, missing_library
+from wallaroo.errors import Problem, WallarooParameterError, optional_library
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.postgres.rows import AS_IT_IS, RowEncoder, Target
 from wallaroo.sinks.staging import StagedWriter
@@ -85,11 +85,8 @@ class PostgresSinkConfig(SinkConfig):
         """Put rows from the driver; raises PeerError where psycopg is missing or the dsn cannot be
         read.
         """
-        try:
-            # it imports psycopg, which is optional
+        user = f"Sink '{sink}' ({self.label})"
+        with optional_library(user, "psycopg 3", "postgres"):
             from wallaroo.sinks.postgres.committer import open_committer
-        except ImportError as error:
-            user = f"Sink '{sink}' ({self.label})"
-            raise missing_library(user, "psycopg 3", "postgres", error) from error
         target = Target(self.dsn, self.table, tuple(self.columns), self.ledger, sink)
         return open_committer(target, staging, is_durable)

@@ -30,7 +30,7 @@ from wallaroo.sinks.staging import Staged
 from wallaroo.sinks.system import Session
 
 PIECE_BYTES = 1 << 18  # handed to libpq at once
-CANCEL_SECONDS = 2
+CANCEL_S = 2
 LEDGER_COLUMNS = frozenset({"sink", "checkpoint", "batch", "commit_id", "row_count", "crc"})
 WAYS_ON = (
     "Go on with the checkpoint that wrote the table; or begin with another --checkpoint folder and "
@@ -173,7 +173,7 @@ class Table(Session):
         that waits gets an error.
         """
         with suppress(psycopg.Error):
-            self._connection.cancel_safe(timeout=CANCEL_SECONDS)
+            self._connection.cancel_safe(timeout=CANCEL_S)
 
     def close(self) -> None:
         """Close the connection."""

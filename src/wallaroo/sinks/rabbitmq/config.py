@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.errors import Problem, WallarooParameterError, missing_library
+from wallaroo.errors import Problem, WallarooParameterError, optional_library
 from wallaroo.sinks.addressed import addressed
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
@@ -66,12 +66,9 @@ class RabbitMQSinkConfig(SinkConfig):
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        try:
-            # it imports pika, which is optional
+        user = f"Sink '{sink}' ({self.label})"
+        with optional_library(user, "pika", "rabbitmq"):
             from wallaroo.sinks.rabbitmq.committer import Target, open_committer
-        except ImportError as error:
-            user = f"Sink '{sink}' ({self.label})"
-            raise missing_library(user, "pika", "rabbitmq", error) from error
         target = Target(
             sink, self.url, self.target, self.exchange, self.routing_key, self.mandatory
         )

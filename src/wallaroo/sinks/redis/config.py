@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.errors import Problem, WallarooParameterError, missing_library
+from wallaroo.errors import Problem, WallarooParameterError, optional_library
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.redis.entries import packing
 from wallaroo.sinks.staging import StagedWriter
@@ -67,11 +67,8 @@ class RedisSinkConfig(SinkConfig):
         return StagedWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
-        try:
-            # it imports redis, which is optional
+        user = f"Sink '{sink}' ({self.label})"
+        with optional_library(user, "redis", "redis"):
             from wallaroo.sinks.redis.committer import Place, open_committer
-        except ImportError as error:
-            user = f"Sink '{sink}' ({self.label})"
-            raise missing_library(user, "redis", "redis", error) from error
         place = Place(self.url, sink, self.stream, self.hash, self.max_length, self.ledger)
         return open_committer(place, staging, is_durable)

@@ -179,12 +179,12 @@ class RollingCommitter(QueuedCommitter):
         with self._state:
             return pending if self._is_due() else 0
 
-    def close(self, drain_seconds: float) -> None:
+    def close(self, drain_s: float) -> None:
         """Write what waits, then stop."""
         with self._state:
             self._is_flushing = True
             self._state.notify_all()
-        super().close(drain_seconds)
+        super().close(drain_s)
 
     def _next(self) -> list[PendingBatch]:
         if not self._is_resumed:

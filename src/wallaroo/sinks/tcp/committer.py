@@ -164,7 +164,7 @@ class OutboxCommitter(SinkCommitter):
             self._status.pending_bytes = max(0, self._backlog.sent_end - self._left)
             return self._status.copy()
 
-    def close(self, drain_seconds: float) -> None:
+    def close(self, drain_s: float) -> None:
         """Wait until everything has left and is acknowledged, at most so long, then stop; the rest
         stays in the outbox for the next run.
 
@@ -174,7 +174,7 @@ class OutboxCommitter(SinkCommitter):
         if self._egress is None or self._is_closed:
             return
         self._is_closed = True
-        deadline = time.monotonic() + drain_seconds
+        deadline = time.monotonic() + drain_s
         with self._state:
             while self._backlog and not self._reasons.broken:
                 if (rest := deadline - time.monotonic()) <= 0:

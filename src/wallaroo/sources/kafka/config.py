@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from wallaroo.errors import missing_library
+from wallaroo.errors import optional_library
 from wallaroo.kafka_names import LOG_LEVELS, brokers_text
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
@@ -106,13 +106,11 @@ class KafkaSourceConfig(SourceConfig[Event]):
 
     def open_log(self, context: LogContext) -> SourceLog:
         """Return the log.  Raises PeerError where confluent-kafka is missing."""
-        try:
-            # it imports confluent-kafka, which is optional
+        user = f"Source '{self.name}' ({self.label})"
+        with optional_library(
+            user, "confluent-kafka", "kafka", "wherever the driver and workers run"
+        ):
             from wallaroo.sources.kafka.log import KafkaLog, Subscription
-        except ImportError as error:
-            user = f"Source '{self.name}' ({self.label})"
-            where = "wherever the driver and workers run"
-            raise missing_library(user, "confluent-kafka", "kafka", error, where) from error
         start = self.start
         return KafkaLog(
             Subscription(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.errors import missing_library
+from wallaroo.errors import optional_library
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.inbox import InboxFeed
 from wallaroo.sources.interface import Event, SourceConfig
@@ -50,12 +50,9 @@ class MQTTSourceConfig(SourceConfig[Event]):
         return f"mqtt {self.topic}"
 
     def open_feed(self, resume: bytes) -> Feed:
-        try:
-            # it imports paho-mqtt, which is optional
+        user = f"Source '{self.name}' ({self.label})"
+        with optional_library(user, "paho-mqtt", "mqtt"):
             from wallaroo.sources.mqtt.subscriber import Subscriber, Subscription
-        except ImportError as error:
-            user = f"Source '{self.name}' ({self.label})"
-            raise missing_library(user, "paho-mqtt", "mqtt", error) from error
         subscription = Subscription(
             self.name,
             (self.host, self.port),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.errors import missing_library
+from wallaroo.errors import optional_library
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.sources.replayable import as_it_is
@@ -69,12 +69,8 @@ class PostgresSourceConfig(SourceConfig[Event]):
         return False
 
     def open_log(self, context: LogContext) -> SourceLog:
-        try:
-            # it imports psycopg, which is optional
+        user = f"Source '{self.name}' ({self.label})"
+        with optional_library(user, "psycopg 3", "postgres", "on every host"):
             from wallaroo.sources.postgres.table import Rows, TableLog, TableSource
-        except ImportError as error:
-            user = f"Source '{self.name}' ({self.label})"
-            where = "on every host"
-            raise missing_library(user, "psycopg 3", "postgres", error, where) from error
         rows = Rows(self.name, self.dsn, self.table, self.column, tuple(self.columns))
         return TableLog(TableSource(rows, self.start, self.poll_s))

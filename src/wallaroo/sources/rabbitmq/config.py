@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.errors import missing_library
+from wallaroo.errors import optional_library
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.inbox import InboxFeed
 from wallaroo.sources.interface import Event, SourceConfig
@@ -50,11 +50,8 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
         return f"rabbitmq queue {self.queue}"
 
     def open_feed(self, resume: bytes) -> Feed:
-        try:
-            # it imports pika, which is optional
+        user = f"Source '{self.name}' ({self.label})"
+        with optional_library(user, "pika", "rabbitmq"):
             from wallaroo.sources.rabbitmq.consumer import Subscription, follow
-        except ImportError as error:
-            user = f"Source '{self.name}' ({self.label})"
-            raise missing_library(user, "pika", "rabbitmq", error) from error
         subscription = Subscription(self.name, self.queue, self.url, self.prefetch)
         return InboxFeed(self.name, lambda inbox, _: follow(subscription, inbox), resume)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.errors import missing_library
+from wallaroo.errors import optional_library
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.generator import unpickled
 from wallaroo.sources.interface import Event, SourceConfig
@@ -54,12 +54,9 @@ class RedisSourceConfig(SourceConfig[Event]):
         return f"redis stream {self.stream}"
 
     def open_feed(self, resume: bytes) -> Feed:
-        try:
-            # it imports redis, which is optional
+        user = f"Source '{self.name}' ({self.label})"
+        with optional_library(user, "redis", "redis"):
             from wallaroo.sources.redis.feed import RedisFeed
-        except ImportError as error:
-            user = f"Source '{self.name}' ({self.label})"
-            raise missing_library(user, "redis", "redis", error) from error
         return RedisFeed(
             self.name, self.stream, self.url, self.field, resume.decode() or self.start
         )

@@ -13,7 +13,7 @@ import pytest
 from wallaroo.cli import main
 from wallaroo.cli.profile import command, flame
 from wallaroo.cli.profile.figures import figures_between
-from wallaroo.cli.profile.processes import cpu_seconds, name_of, processes
+from wallaroo.cli.profile.processes import cpu_s, name_of, processes
 from wallaroo.cli.targets import Target
 from wallaroo.errors import PeerError
 
@@ -53,7 +53,7 @@ def test_an_idle_application_has_no_shares() -> None:
 def test_memory_is_that_of_the_process_and_what_it_started() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        before = cpu_seconds(os.getpid())
+        before = cpu_s(os.getpid())
         found = {one.pid: one for one in processes(os.getpid(), before, 1.0)}
         assert found[os.getpid()].name == "driver"
         assert found[child.pid].resident_bytes > 0

@@ -14,7 +14,7 @@ import time
 from wallaroo.sinks.tcp.egress.connection import Connection, begin_connect
 from wallaroo.tls import TLS
 
-RETRY_SECONDS = 0.25  # Wallaroo's figure
+RETRY_S = 0.25  # Wallaroo's figure
 
 
 class Dialer:
@@ -65,5 +65,5 @@ class Dialer:
 
     def absent(self, reason: str, is_patient: bool = True) -> str:
         """Try again after a while, or at once; return what is waited for, in words."""
-        self._retry_at = time.monotonic() + (RETRY_SECONDS if is_patient else 0.0)
+        self._retry_at = time.monotonic() + (RETRY_S if is_patient else 0.0)
         return f"{self._host}:{self._port} ({reason[:1].lower()}{reason[1:]})"

@@ -1,0 +1,74 @@
+"""References: how a class, function or step travels to another process as *module and name*.
+
+Where it runs: everywhere.  A script's ``__main__`` is translated to the script's importable name,
+so that state pickled by a worker today unpickles tomorrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+import sys
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+
+def importable_module(name: str) -> str:
+    """The name under which another process can import module ``name``: a script's ``__main__``
+    becomes its file's stem.
+    """
+    if name != "__main__":
+        return name
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    is_typed = not file or file.startswith("<")  # python reads a program from "<stdin>"
+    return name if is_typed else Path(str(file)).stem
+
+
+def is_session() -> bool:
+    """Whether ``__main__`` is typed in, a notebook or a prompt, so that no other process can import
+    it.
+    """
+    return importable_module("__main__") == "__main__"
+
+
+def resolve(module: str, qualname: str) -> Any:
+    """Import ``module`` and walk to ``qualname``."""
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def is_found(thing: Any) -> bool:
+    """Whether the module and name of a step or function lead to it, in other processes too."""
+    try:
+        found: Any = sys.modules[thing.__module__]
+        for part in thing.__qualname__.split("."):
+            found = getattr(found, part)
+    except (KeyError, AttributeError):
+        return False
+    return found is thing and importable_module(thing.__module__) != "__main__"
+
+
+class _ByName(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if getattr(value, "__module__", None) == "__main__" and isinstance(
+            value, type | FunctionType
+        ):
+            return resolve, (importable_module("__main__"), value.__qualname__)
+        return NotImplemented
+
+
+def pickle_by_name(value: Any) -> bytes:
+    """Pickle with classes and functions of the running script under the name by which another
+    process imports it.
+    """
+    content = io.BytesIO()
+    _ByName(content, 5).dump(value)
+    return content.getvalue()
