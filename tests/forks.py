@@ -87,15 +87,15 @@ def serve(module: Any) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     for line in sys.stdin:
         arguments, environment = json.loads(line)
-        (reading, writing), (hearing, telling) = os.pipe(), os.pipe()
+        (reading, writing), (receiving, reporting) = os.pipe(), os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
-            os.close(hearing)
-            _live(module, arguments, environment, writing, telling)
+            os.close(receiving)
+            _live(module, arguments, environment, writing, reporting)
         os.close(writing)
-        os.close(telling)
-        with os.fdopen(reading, "rb") as output, os.fdopen(hearing, "rb") as late:
+        os.close(reporting)
+        with os.fdopen(reading, "rb") as output, os.fdopen(receiving, "rb") as late:
             written = output.read()  # to the end of all that have it open
             for name in late.read().decode().split():
                 importlib.import_module(name)

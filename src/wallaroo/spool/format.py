@@ -40,7 +40,7 @@ from urllib.parse import quote
 from wallaroo.durable.versions import check_version
 from wallaroo.errors import CheckpointError, PeerError
 
-VERSION = 1
+VERSION = 2
 SEGMENT_MAGIC = b"wlrspool"
 # magic, version, reserved, byte and events of the first chunk
 SEGMENT_HEADER = struct.Struct(">8sIIQQ")
