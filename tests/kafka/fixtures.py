@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import count
 
@@ -9,6 +10,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.kafka.broker import Broker, running_broker
+
+OPEN_S = 30.0  # for the rest of a transaction that seems to be open
 
 _numbers = count()
 
@@ -31,8 +34,36 @@ def topic(broker: Broker) -> str:
 def committed_records(
     broker: Broker, topic: str, isolation: str = "read_committed"
 ) -> list[object]:
-    """All messages of a topic, as an independent client sees them, partition by partition."""
-    consumer = Consumer(
+    """All messages of a topic, as an independent client sees them, partition by partition.
+
+    A transaction's messages can be read some time after its commit was confirmed: what is there and
+    cannot be read yet is waited for, unless its transaction stays open.
+    """
+    consumer = _consumer(broker, isolation)
+    uncommitted = _consumer(broker, "read_uncommitted")
+    try:
+        found: list[object] = []
+        for number in consumer.list_topics(topic, 30).topics[topic].partitions:
+            partition = TopicPartition(topic, number, 0)
+            _, end = uncommitted.get_watermark_offsets(partition, 30)
+            consumer.assign([partition])
+            at = 0
+            deadline = time.monotonic() + OPEN_S
+            while at < end and time.monotonic() < deadline:
+                for message in consumer.consume(1000, 0.2):
+                    if message.error() is None:
+                        found.append(message)
+                        deadline = time.monotonic() + OPEN_S
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
+                        at = message.offset()
+        return found
+    finally:
+        consumer.close()
+        uncommitted.close()
+
+
+def _consumer(broker: Broker, isolation: str) -> Consumer:
+    return Consumer(
         {
             "bootstrap.servers": broker.address,
             "group.id": "tests",
@@ -42,17 +73,3 @@ def committed_records(
             "enable.partition.eof": True,
         }
     )
-    try:
-        found: list[object] = []
-        for number in consumer.list_topics(topic, 30).topics[topic].partitions:
-            consumer.assign([TopicPartition(topic, number, 0)])
-            is_at_end = False
-            while not is_at_end:
-                for message in consumer.consume(1000, 0.2):
-                    if message.error() is None:
-                        found.append(message)
-                    else:
-                        is_at_end = message.error().code() == KafkaError._PARTITION_EOF
-        return found
-    finally:
-        consumer.close()
