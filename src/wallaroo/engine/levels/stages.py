@@ -69,7 +69,7 @@ class LevelStages:
         self.built: dict[int, BuiltStage] = {}
         self._keys_of = _own_keys(committed, groups)
         owners = tasks_by_group(tasks, plan.key_groups)
-        moments = self._moments(time)
+        moments = self._moments(time, batch)
         for stage in reversed(self.stages):  # branches before the stages that they belong to
             moment = moments[stage.id]
             if isinstance(stage.exit, ToExchange):
@@ -84,7 +84,7 @@ class LevelStages:
         self.built = dict(sorted(self.built.items()))
         self.exchanges = dict(sorted(self.exchanges.items()))
 
-    def _moments(self, time: BatchTime) -> dict[int, StageTime]:
+    def _moments(self, time: BatchTime, batch: int) -> dict[int, StageTime]:
         """Return the time of each stage that is fed; its branches share it."""
         moments: dict[int, StageTime] = {}
         for stage in self.stages:
@@ -92,7 +92,7 @@ class LevelStages:
                 moments[stage.id] = moments[stage.entry.stages[0]]
             else:
                 began_ns = behind(time.before.watermark_ns, self.plan.holds_ns[stage.id])
-                moments[stage.id] = StageTime(time.clock_ns, began_ns)
+                moments[stage.id] = StageTime(time.clock_ns, began_ns, batch)
         return moments
 
     def _effects(self, level: int, committed: Committed, batch: int, groups: Groups) -> Effects:
