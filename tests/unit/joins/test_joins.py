@@ -336,3 +336,24 @@ def test_results_of_the_latest_come_in_the_order_of_time_then_of_keys(
     expected = latest("left")(in_time(lefts), in_time(rights))
     expected.sort(key=lambda pair: (pair[0][2], pair[0][0]))
     assert [eval(each) for each in found] == expected
+
+
+def test_a_batch_of_an_as_of_join_writes_what_came_and_not_all_that_waits() -> None:
+    def delayed(name: str) -> Any:
+        config = wallaroo.TCPSourceConfig(name, "127.0.0.1", str(7100 + len(name)), decode)
+        return wallaroo.source(name, config).with_event_time(time_of, delay=1_000).key_by(key_of)
+
+    runner = LocalRunner(plan_of(delayed("l").join_latest(delayed("rr"))))
+    written = []
+    for at in range(0, 2_000, 40):
+        events = [(key, at, at + step) for step in range(40) for key in "ab"]
+        pieces = [
+            [(source, runner.frames(source, pack(event)), 0) for event in events]
+            for source in (0, 1)
+        ]
+        done = runner.run_batch(pieces, 2)
+        runner.commit(done)
+        changes = itertools.chain.from_iterable(done.entries.values())
+        written.append(sum(len(value) for _, _, value in changes if value is not None))
+
+    assert max(written) < 3 * min(written)
