@@ -74,7 +74,7 @@ def main() -> int:
     )
     args = parser.parse_args()
     loads.prepare()
-    report = Report("pending", settings_of(args))
+    report = Report(" ".join(("pending", *args.parts)), settings_of(args))
     with loads.scratch(args.scratch) as folder, loads.receiver() as port:
         for part in args.parts or PARTS:
             MEASURES[part](report, folder, port, args)
