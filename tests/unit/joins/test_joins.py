@@ -28,9 +28,9 @@ def parity_of(event: Event) -> int:
     return event[1] % 2
 
 
-def keyed(name: str) -> Any:
+def keyed(name: str, delay: int = 0) -> Any:
     config = wallaroo.TCPSourceConfig(name, "127.0.0.1", str(7100 + len(name)), decode)
-    return wallaroo.source(name, config).with_event_time(time_of).key_by(key_of)
+    return wallaroo.source(name, config).with_event_time(time_of, delay=delay).key_by(key_of)
 
 
 def run(
@@ -76,6 +76,12 @@ def in_time(events: list[Event], slack: int = 0) -> list[Event]:
     return kept
 
 
+def behind(events: list[Event], delay: int) -> list[Event]:
+    """The events that are at most so far behind the newest one before them."""
+    newest = itertools.accumulate((event[2] for event in events), max, initial=-1000)
+    return [each for each, at in zip(events, newest, strict=False) if each[2] >= at - delay]
+
+
 def intervals(how: str) -> Callable[[list[Event], list[Event]], list[Any]]:
     def plain(lefts: list[Event], rights: list[Event]) -> list[Any]:
         found: list[Any] = [
@@ -115,7 +121,7 @@ def numbered(times: list[tuple[str, int]], begin: int) -> list[Event]:
 
 
 DEDUPED = keyed("l").dedupe(parity_of, within=4)
-LATEST = keyed("l").join_latest(keyed("rr"))
+LATEST_BY_DELAY = {delay: keyed("l", delay).join_latest(keyed("rr", delay)) for delay in (0, 9, 30)}
 moments = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40)), max_size=14)
 CASES: list[Any] = [
     *(
@@ -317,12 +323,12 @@ def test_steps_may_come_between_a_key_by_and_a_join() -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(moments, moments, st.lists(st.integers(0, 6), max_size=4))
+@given(moments, moments, st.lists(st.integers(0, 6), max_size=9), st.sampled_from([0, 9, 30]))
 def test_results_of_the_latest_come_in_the_order_of_time_then_of_keys(
-    left: list[tuple[str, int]], right: list[tuple[str, int]], cuts: list[int]
+    left: list[tuple[str, int]], right: list[tuple[str, int]], cuts: list[int], delay: int
 ) -> None:
     lefts, rights = numbered(left, 0), numbered(right, 100)
-    runner = LocalRunner(plan_of(LATEST))
+    runner = LocalRunner(plan_of(LATEST_BY_DELAY[delay]))
     found: list[bytes] = []
     for begin, end in itertools.pairwise([0, *itertools.accumulate(cuts), 20]):
         pieces = [
@@ -333,17 +339,13 @@ def test_results_of_the_latest_come_in_the_order_of_time_then_of_keys(
         runner.commit(done)
         found += done.outputs[0]
     found += runner.run_batch([[], []], 1, is_final=True).outputs[0]
-    expected = latest("left")(in_time(lefts), in_time(rights))
+    expected = latest("left")(behind(lefts, delay), behind(rights, delay))
     expected.sort(key=lambda pair: (pair[0][2], pair[0][0]))
     assert [eval(each) for each in found] == expected
 
 
 def test_a_batch_of_an_as_of_join_writes_what_came_and_not_all_that_waits() -> None:
-    def delayed(name: str) -> Any:
-        config = wallaroo.TCPSourceConfig(name, "127.0.0.1", str(7100 + len(name)), decode)
-        return wallaroo.source(name, config).with_event_time(time_of, delay=1_000).key_by(key_of)
-
-    runner = LocalRunner(plan_of(delayed("l").join_latest(delayed("rr"))))
+    runner = LocalRunner(plan_of(keyed("l", 1_000).join_latest(keyed("rr", 1_000))))
     written = []
     for at in range(0, 2_000, 40):
         events = [(key, at, at + step) for step in range(40) for key in "ab"]
