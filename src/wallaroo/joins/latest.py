@@ -8,8 +8,10 @@ Invariants, besides those of ``joins.machines``:
 * After a batch whose watermark was ``w``, every row before ``w`` was joined, and none after it.  So
   a stored row was joined if its time is before the watermark with which the batch began: rows are
   written once, in *pieces*, and a piece goes when the watermark has passed its last row.
-* A piece holds rows of one key and one batch.  What a batch leaves waiting is cut by time into as
-  many pieces as batches are likely to pass it in, so that the next one reads about what it joins.
+* A piece holds rows of one key and one batch.  What a batch leaves waiting of a key with many rows
+  is cut by time into about as many pieces as batches will pass it in, so that the next one reads
+  what it joins and no more; what is left of small pieces is written again, as one.  Of two pieces
+  with rows of one time, that of the later batch has the later rows.
 * For every key with rows there is a due row no later than the first of them.
 """
 
@@ -17,14 +19,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from itertools import islice, repeat
+from itertools import chain, islice, pairwise, repeat
 from operator import eq, itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from wallaroo.joins.step import LEFT, RIGHT, JoinSpec
 from wallaroo.windows.entries import AT_END, ROW, Rows, Slot, order_of, pack_slot, unpack_slot
 from wallaroo.windows.interface import Now
-from wallaroo.windows.spec import FINAL_WATERMARK, NO_WATERMARK
+from wallaroo.windows.spec import FINAL_WATERMARK
 
 Row = tuple[int, Any, Any]  # time, key, event
 Walk = Callable[[list[Row], list[Row], dict[Any, Row]], None]
@@ -35,9 +37,11 @@ LEFT_HOW = "left"
 NEWEST = pack_slot(Slot(AT_END, 0))  # the entry of a key's newest row of the right side
 PIECE = 1  # kind of slots
 PIECES_MAX = 8  # of a key and batch
+PIECE_ROWS = 64  # what a piece costs besides its rows is less than what they do
 END: Row = (FINAL_WATERMARK, None, None)  # later than all events
 NOTHING: Row = (-4 * FINAL_WATERMARK, None, None)  # older than any age
 _time = itemgetter(0)
+_key = itemgetter(1)
 _time_and_key = itemgetter(0, 1)
 
 
@@ -65,6 +69,9 @@ class _Piece(NamedTuple):
     key: Any
     sub: bytes
     sides: Sides
+
+
+_age = itemgetter(0, 1)
 
 
 class LatestMachine:
@@ -95,6 +102,7 @@ class LatestMachine:
         self._rows: tuple[list[Row], list[Row]] = ([], [])  # by side: not joined, nor stored
         self._newest: dict[Any, Row] = {}  # of the right side, that the watermark has passed
         self._known: dict[Any, Row | None] = {}  # the same, as it is stored
+        self._later: set[Any] = set()  # keys that have pieces of which nothing is due yet
         self.sided = tuple(
             _taking(self._rows[side].append, now, too_late) for side in (LEFT, RIGHT)
         )
@@ -108,27 +116,35 @@ class LatestMachine:
         """Emit what the watermark has passed, in order of time, and of keys; keep the newest value
         of each key.
         """
-        began = self._span[0]
-        self._span = began, watermark
-        pieces = [piece for key in self._due_keys(watermark) for piece in self._read(key)]
-        pieces.sort(key=lambda piece: (piece.batch, piece.when))
+        self._span = self._span[0], watermark
+        found = {key: self._read(key) for key in self._due_keys(watermark)}
+        pieces = sorted(chain.from_iterable(found.values()), key=_age)
         passed: list[list[Row]] = []
         for side, rows in enumerate(self._rows):
             rows.sort(key=_time)  # stable: of one time as they came
             end = bisect_left(rows, watermark, key=_time)  # before all of that time
-            of_side = [row for piece in pieces for row in self._of(piece, side)]
-            of_side += rows[:end]
-            del rows[:end]
-            if pieces:
+            of_side = list(chain.from_iterable(self._passed(piece, side) for piece in pieces))
+            if of_side:
+                of_side += rows[:end]
                 of_side.sort(key=_time)
-            passed.append(of_side)
+                passed.append(of_side)
+            else:
+                passed.append(rows[:end])
+            del rows[:end]
         lefts, values = passed
-        for key in {key for rows in passed for _, key, _ in rows}.difference(self._known):
+        for key in set(map(_key, chain(lefts, values))).difference(self._known):
             self._know(key)
         values.append(END)
         self._walk(_in_order(lefts), values, self._newest)
-        for piece in pieces:
-            self._leave(piece)
+        older: tuple[list[Row], list[Row]] = ([], [])
+        for key, own in found.items():
+            for piece in self._left(key, own):
+                for side, rows in enumerate(older):
+                    times, events = piece.sides[2 * side : 2 * side + 2]
+                    begin = bisect_left(times, watermark)
+                    rows += zip(times[begin:], repeat(key), events[begin:])
+        for rows, before in zip(self._rows, older, strict=True):
+            rows[:0] = before
 
     def _due_keys(self, watermark: int) -> Iterable[Any]:
         return dict.fromkeys(row.key for row in self._due.take(watermark))
@@ -147,6 +163,7 @@ class LatestMachine:
                 pieces.append(_Piece(slot.first, slot.when, key, sub, found))
             else:
                 self._due.add(slot.when, key, ROW)
+                self._later.add(key)
         return pieces
 
     def _know(self, key: Any) -> None:
@@ -157,7 +174,7 @@ class LatestMachine:
         if row is not None:
             self._newest[key] = row
 
-    def _of(self, piece: _Piece, side: int) -> Iterable[Row]:
+    def _passed(self, piece: _Piece, side: int) -> Iterable[Row]:
         """The rows of a side that the watermark passes now."""
         times, events = piece.sides[2 * side : 2 * side + 2]
         began, watermark = self._span
@@ -165,62 +182,73 @@ class LatestMachine:
         end = bisect_left(times, watermark)
         return zip(times[begin:end], repeat(piece.key), events[begin:end])
 
-    def _leave(self, piece: _Piece) -> None:
-        """Remove a piece whose rows were all passed; say when the next one is due."""
+    def _left(self, key: Any, pieces: list[_Piece]) -> list[_Piece]:
+        """Remove pieces whose rows were all passed, and the newest ones as long as little is left
+        of them, which are returned to be written with what came now; say when the others are due.
+        """
         watermark = self._span[1]
-        left = [
-            at[bisect_left(at, watermark)]
-            for at in (piece.sides[0], piece.sides[2])
-            if at and at[-1] >= watermark
-        ]
-        if left:
-            self._due.add(min(left) + 1, piece.key, ROW)
-        else:
-            self._entries.delete(piece.key, piece.sub)
+        small: list[_Piece] = []
+        count = PIECE_ROWS if key in self._later else 0  # these are newer, and stay
+        for piece in sorted(pieces, key=_age, reverse=True):
+            left = [at[bisect_left(at, watermark) :] for at in (piece.sides[0], piece.sides[2])]
+            waiting = len(left[0]) + len(left[1])
+            count += waiting
+            if waiting and count > PIECE_ROWS:
+                self._due.add(min(at[0] for at in left if at) + 1, key, ROW)
+                continue
+            self._entries.delete(key, piece.sub)
+            if waiting:
+                small.append(piece)
+        return small[::-1]
 
     def store(self) -> None:
         """Write what waits, and the newest rows."""
         watermark = self._span[1]
         if any(row[0] < watermark for rows in self._rows for row in rows):
             self.advance(watermark)  # what came since
-        for begin, end in self._cuts():
-            self._store_piece(begin, end)
-        for key, known in self._known.items():
-            self._store_newest(key, known)
-        for rows in (*self._rows, self._newest):
-            rows.clear()
-
-    def _cuts(self) -> list[tuple[int, int]]:
-        """Return spans of time to which the pieces belong."""
-        waiting = [rows for rows in self._rows if rows]
-        if not waiting:
-            return []
-        began, watermark = self._span
-        for rows in waiting:
-            rows.sort(key=_time)
-        first = min(rows[0][0] for rows in waiting)
-        last = max(rows[-1][0] for rows in waiting) + 1
-        passes = watermark - began if began > NO_WATERMARK else last - first
-        count = min(PIECES_MAX, max(1, -(-(last - first) // max(passes, 1))))
-        marks = [first + (last - first) * number // count for number in range(count)]
-        return list(zip(marks, [*marks[1:], last], strict=True))
-
-    def _store_piece(self, begin: int, end: int) -> None:
         by_key: dict[Any, Sides] = {}
         for side, rows in enumerate(self._rows):
-            low, high = (bisect_left(rows, at, key=_time) for at in (begin, end))
-            for time, key, event in rows[low:high]:
+            rows.sort(key=_time)
+            for time, key, event in rows:
                 sides = by_key.get(key)
                 if sides is None:
                     sides = by_key[key] = ([], [], [], [])
                 sides[2 * side].append(time)
                 sides[2 * side + 1].append(event)
-        sub = pack_slot(Slot(begin + 1, PIECE, end, self._batch))
-        put = self._entries.put
-        add = self._due.add
         for key, sides in by_key.items():
-            put(key, sub, sides)
-            add(min(at[0] for at in (sides[0], sides[2]) if at) + 1, key, ROW)
+            self._store_rows(key, sides)
+        for key, known in self._known.items():
+            self._store_newest(key, known)
+        for each in (*self._rows, self._newest):
+            each.clear()
+
+    def _store_rows(self, key: Any, sides: Sides) -> None:
+        times, _, values_at, _ = sides
+        first = min(at[0] for at in (times, values_at) if at)
+        last = max(at[-1] for at in (times, values_at) if at) + 1
+        began, watermark = self._span
+        passes = max(watermark - began, 1)  # in a batch, about
+        count = min(
+            PIECES_MAX, (len(times) + len(values_at)) // PIECE_ROWS, -(-(last - first) // passes)
+        )
+        if count <= 1:
+            self._store_piece(key, first, last, sides)
+            return
+        marks = [first + (last - first) * number // count for number in range(count)]
+        for begin, end in pairwise([*marks, last]):
+            part: Any = ([], [], [], [])
+            for side in (LEFT, RIGHT):
+                at = sides[2 * side]
+                low = bisect_left(at, begin)
+                high = bisect_left(at, end)
+                for place in (2 * side, 2 * side + 1):
+                    part[place].extend(sides[place][low:high])
+            if part[0] or part[2]:
+                self._store_piece(key, min(at[0] for at in part[::2] if at), end, part)
+
+    def _store_piece(self, key: Any, first: int, end: int, sides: Sides) -> None:
+        self._entries.put(key, pack_slot(Slot(first + 1, PIECE, end, self._batch)), sides)
+        self._due.add(first + 1, key, ROW)
 
     def _store_newest(self, key: Any, known: Row | None) -> None:
         newest = self._newest.get(key)

@@ -8,6 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 import wallaroo
 from tests.timed_events import Event, decode, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count
+from wallaroo.joins import latest as joins_latest
 from wallaroo.local.runner import LocalRunner
 from wallaroo.plan.json import Verdict, compare, dumps
 from wallaroo.plan.model import Plan
@@ -323,8 +325,26 @@ def test_steps_may_come_between_a_key_by_and_a_join() -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(moments, moments, st.lists(st.integers(0, 6), max_size=9), st.sampled_from([0, 9, 30]))
+@given(
+    moments,
+    moments,
+    st.lists(st.integers(0, 6), max_size=9),
+    st.sampled_from([0, 9, 30]),
+    st.sampled_from([1, 2, 64]),
+)
 def test_results_of_the_latest_come_in_the_order_of_time_then_of_keys(
+    left: list[tuple[str, int]],
+    right: list[tuple[str, int]],
+    cuts: list[int],
+    delay: int,
+    piece_rows: int,
+) -> None:
+    """However few rows are stored as a piece of their own."""
+    with mock.patch.object(joins_latest, "PIECE_ROWS", piece_rows):
+        join_latest_in_order(left, right, cuts, delay)
+
+
+def join_latest_in_order(
     left: list[tuple[str, int]], right: list[tuple[str, int]], cuts: list[int], delay: int
 ) -> None:
     lefts, rights = numbered(left, 0), numbered(right, 100)
