@@ -7,6 +7,7 @@ changing one makes every checkpoint unreadable.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from functools import lru_cache
 from typing import Any
 
@@ -102,6 +103,21 @@ def group_of_key(key: Key, key_groups: int) -> int:
     come again in batch after batch.
     """
     return group_of(encode_key(key), key_groups)
+
+
+@lru_cache(maxsize=16)
+def homes(key_groups: int) -> tuple[str, ...]:
+    """Return a key of each key group, always the same one.
+
+    >>> [group_of_key(home, 3) for home in homes(3)]
+    [0, 1, 2]
+    """
+    found: dict[int, str] = {}
+    numbers = itertools.count()
+    while len(found) < key_groups:
+        key = f"waiting {next(numbers)}"
+        found.setdefault(group_of(encode_key(key), key_groups), key)
+    return tuple(found[group] for group in range(key_groups))
 
 
 @lru_cache(maxsize=16)

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
+from wallaroo.engine.keys import Key, decode_key, encode_key, group_of, group_of_key, homes
 from wallaroo.engine.ordered_keys import (
     KEY_BYTES_MAX,
     TIME_MAX,
@@ -94,6 +94,10 @@ class Groups(NamedTuple):
         """Return a key's group and its encoded form."""
         encoded = encode_key(key)
         return group_of(encoded, self.of), encoded
+
+    def home(self, key: Key) -> Key:
+        """Return the key under which entries of a key's whole group are."""
+        return homes(self.of)[group_of_key(key, self.of)]
 
 
 class Entries:

@@ -39,6 +39,7 @@ class StepStore:
         dumps: Callable[[Any], bytes],
         loads: Callable[[bytes], Any],
     ):
+        self.groups = groups
         self.entries = Entries(open_reader(ENTRIES), groups, dumps, loads)
         self.due = DueIndex(open_reader(DUE), groups)
         self.due_processing = DueIndex(open_reader(DUE_PROCESSING), groups)

@@ -8,18 +8,19 @@ Invariants, besides those of ``joins.machines``:
 * After a batch whose watermark was ``w``, every row before ``w`` was joined, and none after it.  So
   a stored row was joined if its time is before the watermark with which the batch began: rows are
   written once, in *pieces*, and a piece goes when the watermark has passed its last row.
-* A piece holds rows of one key and one batch.  What a batch leaves waiting of a key with many rows
-  is cut by time into about as many pieces as batches will pass it in, so that the next one reads
-  what it joins and no more; what is left of small pieces is written again, as one.  Of two pieces
-  with rows of one time, that of the later batch has the later rows.
-* For every key with rows there is a due row no later than the first of them.
+* A piece holds rows of one key group and one batch; all pieces of a group are stored under one key,
+  its *home*.  What a batch leaves waiting of a group with many rows is cut by time into about as
+  many pieces as batches will pass it in, so that the next one reads what it joins and no more; what
+  is left of small pieces is written again, as one.  Of two pieces with rows of one time, that of
+  the later batch has the later rows.
+* For every home with pieces there is a due row no later than the first of their rows.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from itertools import chain, islice, pairwise, repeat
+from itertools import chain, islice
 from operator import eq, itemgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -30,13 +31,12 @@ from wallaroo.windows.spec import FINAL_WATERMARK
 
 Row = tuple[int, Any, Any]  # time, key, event
 Walk = Callable[[list[Row], list[Row], dict[Any, Row]], None]
-# of a stored piece: times and events of the left side, then those of the right one
-Sides = tuple[list[int], list[Any], list[int], list[Any]]
+Sides = tuple[list[Row], list[Row]]  # the rows of both
 
 LEFT_HOW = "left"
 NEWEST = pack_slot(Slot(AT_END, 0))  # the entry of a key's newest row of the right side
 PIECE = 1  # kind of slots
-PIECES_MAX = 8  # of a key and batch
+PIECES_MAX = 8  # of a group and batch
 PIECE_ROWS = 64  # what a piece costs besides its rows is less than what they do
 END: Row = (FINAL_WATERMARK, None, None)  # later than all events
 NOTHING: Row = (-4 * FINAL_WATERMARK, None, None)  # older than any age
@@ -66,7 +66,6 @@ class _Piece(NamedTuple):
 
     batch: int  # that wrote it
     when: int
-    key: Any
     sub: bytes
     sides: Sides
 
@@ -79,7 +78,8 @@ class LatestMachine:
     passed is found by walking along both sides in the order of time, once.
 
     ``sided``: what takes the events of each side; ``too_late`` takes those that are.  ``walk``: see
-    ``walking``.  ``began``: the watermark when the batch began.
+    ``walking``.  ``home`` names the key under which rows of a key wait.  ``began``: the watermark
+    when the batch began.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class LatestMachine:
         now: Now,
         walk: Walk,
         too_late: Callable[[Any, Any], None],
+        home: Callable[[Any], Any],
         batch: int,
         began: int,
     ):
@@ -97,12 +98,14 @@ class LatestMachine:
         self._entries = entries
         self._due = due
         self._walk = walk
+        self._home = home
         self._batch = batch
         self._span = began, began  # the watermark when the batch began, and now
-        self._rows: tuple[list[Row], list[Row]] = ([], [])  # by side: not joined, nor stored
+        self._rows: Sides = ([], [])  # not joined, nor stored
         self._newest: dict[Any, Row] = {}  # of the right side, that the watermark has passed
         self._known: dict[Any, Row | None] = {}  # the same, as it is stored
-        self._later: set[Any] = set()  # keys that have pieces of which nothing is due yet
+        self._taken: set[Any] = set()  # keys whose due rows were
+        self._later: set[Any] = set()  # homes of pieces of which nothing is due yet
         self.sided = tuple(
             _taking(self._rows[side].append, now, too_late) for side in (LEFT, RIGHT)
         )
@@ -116,14 +119,17 @@ class LatestMachine:
         """Emit what the watermark has passed, in order of time, and of keys; keep the newest value
         of each key.
         """
-        self._span = self._span[0], watermark
+        began = self._span[0]
+        self._span = began, watermark
         found = {key: self._read(key) for key in self._due_keys(watermark)}
         pieces = sorted(chain.from_iterable(found.values()), key=_age)
         passed: list[list[Row]] = []
         for side, rows in enumerate(self._rows):
             rows.sort(key=_time)  # stable: of one time as they came
             end = bisect_left(rows, watermark, key=_time)  # before all of that time
-            of_side = list(chain.from_iterable(self._passed(piece, side) for piece in pieces))
+            of_side = list(
+                chain.from_iterable(self._part(piece, side, began, watermark) for piece in pieces)
+            )
             if of_side:
                 of_side += rows[:end]
                 of_side.sort(key=_time)
@@ -136,13 +142,11 @@ class LatestMachine:
             self._know(key)
         values.append(END)
         self._walk(_in_order(lefts), values, self._newest)
-        older: tuple[list[Row], list[Row]] = ([], [])
+        older: Sides = ([], [])
         for key, own in found.items():
             for piece in self._left(key, own):
                 for side, rows in enumerate(older):
-                    times, events = piece.sides[2 * side : 2 * side + 2]
-                    begin = bisect_left(times, watermark)
-                    rows += zip(times[begin:], repeat(key), events[begin:])
+                    rows += self._part(piece, side, watermark, FINAL_WATERMARK)
         for rows, before in zip(self._rows, older, strict=True):
             rows[:0] = before
 
@@ -150,7 +154,8 @@ class LatestMachine:
         return dict.fromkeys(row.key for row in self._due.take(watermark))
 
     def _read(self, key: Any) -> list[_Piece]:
-        """Return the pieces of a key of which something is due; say when the others are."""
+        """Return the pieces of a home of which something is due; say when the others are."""
+        self._taken.add(key)
         if key not in self._known:
             self._know(key)
         pieces = []
@@ -160,7 +165,7 @@ class LatestMachine:
                 continue
             if slot.when <= self._span[1]:
                 found = self._entries.peek(key, sub)
-                pieces.append(_Piece(slot.first, slot.when, key, sub, found))
+                pieces.append(_Piece(slot.first, slot.when, sub, found))
             else:
                 self._due.add(slot.when, key, ROW)
                 self._later.add(key)
@@ -174,13 +179,11 @@ class LatestMachine:
         if row is not None:
             self._newest[key] = row
 
-    def _passed(self, piece: _Piece, side: int) -> Iterable[Row]:
-        """The rows of a side that the watermark passes now."""
-        times, events = piece.sides[2 * side : 2 * side + 2]
-        began, watermark = self._span
-        begin = bisect_left(times, began)
-        end = bisect_left(times, watermark)
-        return zip(times[begin:end], repeat(piece.key), events[begin:end])
+    @staticmethod
+    def _part(piece: _Piece, side: int, begin: int, end: int) -> list[Row]:
+        """The rows of a side of which the time is in [begin, end)."""
+        rows = piece.sides[side]
+        return rows[bisect_left(rows, begin, key=_time) : bisect_left(rows, end, key=_time)]
 
     def _left(self, key: Any, pieces: list[_Piece]) -> list[_Piece]:
         """Remove pieces whose rows were all passed, and the newest ones as long as little is left
@@ -190,11 +193,11 @@ class LatestMachine:
         small: list[_Piece] = []
         count = PIECE_ROWS if key in self._later else 0  # these are newer, and stay
         for piece in sorted(pieces, key=_age, reverse=True):
-            left = [at[bisect_left(at, watermark) :] for at in (piece.sides[0], piece.sides[2])]
-            waiting = len(left[0]) + len(left[1])
+            left = [rows[bisect_left(rows, watermark, key=_time) :] for rows in piece.sides]
+            waiting = sum(map(len, left))
             count += waiting
             if waiting and count > PIECE_ROWS:
-                self._due.add(min(at[0] for at in left if at) + 1, key, ROW)
+                self._due.add(min(rows[0][0] for rows in left if rows) + 1, key, ROW)
                 continue
             self._entries.delete(key, piece.sub)
             if waiting:
@@ -206,49 +209,44 @@ class LatestMachine:
         watermark = self._span[1]
         if any(row[0] < watermark for rows in self._rows for row in rows):
             self.advance(watermark)  # what came since
-        by_key: dict[Any, Sides] = {}
+        by_home: dict[Any, Sides] = {}
+        of_key: dict[Any, Sides] = {}
         for side, rows in enumerate(self._rows):
             rows.sort(key=_time)
-            for time, key, event in rows:
-                sides = by_key.get(key)
+            for row in rows:
+                sides = of_key.get(row[1])
                 if sides is None:
-                    sides = by_key[key] = ([], [], [], [])
-                sides[2 * side].append(time)
-                sides[2 * side + 1].append(event)
-        for key, sides in by_key.items():
-            self._store_rows(key, sides)
+                    home = self._home(row[1])
+                    sides = of_key[row[1]] = by_home.setdefault(home, ([], []))
+                sides[side].append(row)
+        for home, sides in by_home.items():
+            self._store_rows(home, sides)
         for key, known in self._known.items():
             self._store_newest(key, known)
         for each in (*self._rows, self._newest):
             each.clear()
 
-    def _store_rows(self, key: Any, sides: Sides) -> None:
-        times, _, values_at, _ = sides
-        first = min(at[0] for at in (times, values_at) if at)
-        last = max(at[-1] for at in (times, values_at) if at) + 1
+    def _store_rows(self, home: Any, sides: Sides) -> None:
+        first = min(rows[0][0] for rows in sides if rows)
+        last = max(rows[-1][0] for rows in sides if rows) + 1
         began, watermark = self._span
         passes = max(watermark - began, 1)  # in a batch, about
-        count = min(
-            PIECES_MAX, (len(times) + len(values_at)) // PIECE_ROWS, -(-(last - first) // passes)
-        )
-        if count <= 1:
-            self._store_piece(key, first, last, sides)
-            return
-        marks = [first + (last - first) * number // count for number in range(count)]
-        for begin, end in pairwise([*marks, last]):
-            part: Any = ([], [], [], [])
-            for side in (LEFT, RIGHT):
-                at = sides[2 * side]
-                low = bisect_left(at, begin)
-                high = bisect_left(at, end)
-                for place in (2 * side, 2 * side + 1):
-                    part[place].extend(sides[place][low:high])
-            if part[0] or part[2]:
-                self._store_piece(key, min(at[0] for at in part[::2] if at), end, part)
+        count = min(PIECES_MAX, sum(map(len, sides)) // PIECE_ROWS, -(-(last - first) // passes))
+        marks = [first + (last - first) * number // count for number in range(1, count)]
+        begins = [0, 0]
+        for mark in (*marks, last):
+            ends = [bisect_left(rows, mark, key=_time) for rows in sides]
+            lefts, values = (
+                rows[begin:end] for rows, begin, end in zip(sides, begins, ends, strict=True)
+            )
+            if lefts or values:
+                self._store_piece(home, mark, (lefts, values))
+            begins = ends
 
-    def _store_piece(self, key: Any, first: int, end: int, sides: Sides) -> None:
-        self._entries.put(key, pack_slot(Slot(first + 1, PIECE, end, self._batch)), sides)
-        self._due.add(first + 1, key, ROW)
+    def _store_piece(self, home: Any, end: int, sides: Sides) -> None:
+        when = min(rows[0][0] for rows in sides if rows) + 1
+        self._entries.put(home, pack_slot(Slot(when, PIECE, end, self._batch)), sides)
+        self._due.add(when, home, ROW)
 
     def _store_newest(self, key: Any, known: Row | None) -> None:
         newest = self._newest.get(key)
@@ -260,7 +258,8 @@ class LatestMachine:
             return
         if newest is not known:
             self._entries.put(key, NEWEST, newest[::2])
-        self._due.add(self._expires(newest), key, ROW)
+        if known is None or key in self._taken:  # otherwise there is one, which comes before
+            self._due.add(self._expires(newest), key, ROW)
 
     def _expires(self, newest: Row) -> int:
         """The watermark at which no event can meet a row any more."""

@@ -50,7 +50,15 @@ def _latest(step: LatestJoin[Any], site: Site, late: Late | None) -> Operator:
     time = site.time
     too_late = late_by(time, late)
     machine = LatestMachine(
-        step.spec, store.entries, store.due, time, walk, too_late, time.batch, site.began_ns
+        step.spec,
+        store.entries,
+        store.due,
+        time,
+        walk,
+        too_late,
+        store.groups.home,
+        time.batch,
+        site.began_ns,
     )
     return Operator(machine.process, machine.advance, machine.store, sided=machine.sided)
 
