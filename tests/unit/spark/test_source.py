@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from wallaroo.runtime.intake import plan_ends
 from wallaroo.sources.log import Position
 from wallaroo.sources.spooled import SpoolLog
+from wallaroo.spark import source
 from wallaroo.spark.control import Control, read_control, write_control
 from wallaroo.spark.planner_logs import LOGS, read_logs, write_logs
 from wallaroo.spark.source import STARTED, UNSTARTED, LogStreamReader
@@ -80,6 +82,30 @@ def test_a_query_begins_with_a_batch_without_events_and_a_held_one_takes_none(
     assert reader.latestOffset(begun, reader.getDefaultReadLimit()) == begun
     write_control(tmp_path / "control", Control(1_000))
     assert reader.latestOffset(begun, reader.getDefaultReadLimit())["a"][1] == 30
+
+
+def test_the_longer_there_is_nothing_the_longer_a_look_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = spool(tmp_path / "a", 3)
+    write_logs(tmp_path / LOGS, {"a": log}, ())
+    write_control(tmp_path / "control", Control(1_000))
+    times = iter((0.0, 100.0, 100.0, 101.0, 200.0, 200.0))
+    pauses: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: next(times), sleep=pauses.append)
+    monkeypatch.setattr(source, "time", clock)
+    initial = '{"a": [0, 0], "": [0, 1]}'
+    reader = LogStreamReader({"initial": initial, "control": str(tmp_path / "control")})
+    limit = reader.getDefaultReadLimit()
+    end = reader.latestOffset(reader.initialOffset(), limit)
+
+    for _ in range(3):
+        assert reader.latestOffset(end, limit) == end
+    write_control(tmp_path / "control", Control(1_000, is_held=True))
+    reader.latestOffset(end, limit)  # what ends a run waits for this answer
+
+    assert end["a"][1] == 30
+    assert pauses == [0.0, pytest.approx(0.02), 0.1]
 
 
 def test_control_is_the_default_where_nothing_was_written(tmp_path: Path) -> None:
