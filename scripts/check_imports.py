@@ -1,5 +1,6 @@
 """Prove that imports go one way: no cycles of modules or of packages, pure packages stay pure,
-pyspark has one home and that home holds what needs it, nothing hides inside functions, and ARCHITECTURE.md shows what is.
+pyspark has one home, which holds what needs it, nothing hides inside functions, and
+ARCHITECTURE.md shows what is.
 
     check_imports.py            print what is wrong
     check_imports.py --write    write the package graph of ARCHITECTURE.md

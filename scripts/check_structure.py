@@ -34,7 +34,6 @@ CONSTANT = re.compile(r"([\w.]+\.)?[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|([\w.]+\.)?[A-Z]{
 # Classes that may have more attributes: why.
 LARGE = {
     "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's class, attributes and all",
-    "verify.harness.Verification": "one verification",
 }
 # Modules that read and write a format of others, whose least byte comes first: which.
 LITTLE = {"engine.expiring_state": "pickles"}

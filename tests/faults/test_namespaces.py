@@ -11,8 +11,8 @@ import pytest
 from wallaroo.cli.main import build_parser
 from wallaroo.cli.verify import deeds_of, verify_command
 from wallaroo.errors import WallarooParameterError
-from wallaroo.verify.killer import Deed
-from wallaroo.verify.namespaces import CLIENTS, Hosts, why_not
+from wallaroo.verify.disturbances.namespaces import CLIENTS, Hosts, why_not
+from wallaroo.verify.disturbances.schedule import Deed
 
 REASON = why_not()
 KNOCK = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 0.5)"

@@ -26,13 +26,13 @@ from typing import Any
 from wallaroo.cli.verify_course import verify, verify_partitions, verify_scaling
 from wallaroo.errors import PeerError, Problem, WallarooParameterError
 from wallaroo.verify.cases import CASES, Case
-from wallaroo.verify.harness import VerifyOptions
-from wallaroo.verify.killer import Deed
-from wallaroo.verify.namespaces import why_not
+from wallaroo.verify.disturbances.namespaces import why_not
+from wallaroo.verify.disturbances.scaling import CHANGES, FAILURES, every_pair
+from wallaroo.verify.disturbances.schedule import Deed
+from wallaroo.verify.options import VerifyOptions
 from wallaroo.verify.plain_receiver import BEHAVIOURS as RECEIVERS
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
-from wallaroo.verify.scaling import CHANGES, FAILURES, every_pair
 from wallaroo.verify.undisturbed import Observed
 
 PAIRS_WORKERS_MAX = 5  # growing by two twice
