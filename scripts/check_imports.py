@@ -156,12 +156,18 @@ LAZY = {
         "wallaroo.sources.files.config",
         "wallaroo.sources.files.log",
     ): "it imports Arrow, which takes long",
-    ("wallaroo.sources.files.config", "wallaroo.storage"): "it imports Arrow, which takes long",
+    (
+        "wallaroo.sources.files.config",
+        "wallaroo.clients.storage",
+    ): "it imports Arrow, which takes long",
     (
         "wallaroo.sinks.rolling.config",
         "wallaroo.sinks.rolling.committer",
     ): "it imports Arrow, which takes long",
-    ("wallaroo.sinks.rolling.config", "wallaroo.storage"): "it imports Arrow, which takes long",
+    (
+        "wallaroo.sinks.rolling.config",
+        "wallaroo.clients.storage",
+    ): "it imports Arrow, which takes long",
     ("wallaroo.sinks.rolling.rows", "pyarrow"): "it takes long, and only rows need it",
     (
         "wallaroo.sources.http.config",

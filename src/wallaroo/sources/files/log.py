@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from wallaroo.clients.storage import Storage
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.files.reading import is_whole, records
 from wallaroo.sources.log import Head, Position, Range, Records, SourceLog
-from wallaroo.storage import Storage
 
 LOOK_S = 1.0  # how long a list of the files is good for
 EVENT_BYTES = 100  # how many bytes an event is taken for, to say how many are waiting

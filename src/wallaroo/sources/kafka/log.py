@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
-from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.kafka_clients import (
+from wallaroo.clients.kafka import (
     FIRST,
     NEXT,
     REQUEST_S_MAX,
@@ -31,6 +30,7 @@ from wallaroo.kafka_clients import (
     is_transient,
     sentence,
 )
+from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.kafka.offsets import Flat, flat, missing, position_of, split
 from wallaroo.sources.kafka.reader import (
     Partition,

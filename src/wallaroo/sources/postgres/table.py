@@ -23,8 +23,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
+from wallaroo.clients.postgres import complete_dsn, first_line, identifier, is_transient
 from wallaroo.errors import PeerError
-from wallaroo.postgres_clients import complete_dsn, first_line, identifier, is_transient
 from wallaroo.sources.log import Head
 from wallaroo.sources.replayable import OwnLog, ReplayableSource
 
