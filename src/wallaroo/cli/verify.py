@@ -280,7 +280,7 @@ def _verify_all(options: argparse.Namespace, own: type[Case] | None, enough: Eno
         elif options.latency != "normal":
             on_host = (*chosen.run_options, "--latency", options.latency)
             chosen = replace(chosen, run_options=on_host)
-        with _workplace(options.keep, case) as folder:
+        with _working_folder(options.keep, case) as folder:
             if Deed.PARTITION in options.deeds:
                 result = verify_partitions(chosen, folder, options.workers, options.quiet)
             elif options.changes:
@@ -397,7 +397,7 @@ def _write_figures(options: argparse.Namespace, result: Result) -> None:
 
 
 @contextmanager
-def _workplace(keep: Path | None, case: str) -> Iterator[Path]:
+def _working_folder(keep: Path | None, case: str) -> Iterator[Path]:
     if keep is None:
         folder = Path(tempfile.mkdtemp(prefix=f"wallaroo-verify-{case}-"))
     else:

@@ -175,10 +175,10 @@ class Changes:
 
     def _status(self) -> dict[str, Any]:
         """Return what the run answers to /status; nothing while it cannot be asked."""
-        presence = run_of(self._course.folder / "checkpoint")
-        if presence is None or not presence.is_alive:
+        record = run_of(self._course.folder / "checkpoint")
+        if record is None or not record.is_alive:
             return {}
         try:
-            return dict(json.loads(ask(presence.address, STATUS_PATH, ANSWER_S_MAX).body))
+            return dict(json.loads(ask(record.address, STATUS_PATH, ANSWER_S_MAX).body))
         except PeerError:
             return {}
