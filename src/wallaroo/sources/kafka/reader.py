@@ -114,11 +114,18 @@ class PartitionReader:
 
     def _sorted_out(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
         """Part records from notices; return the records, and the offset up to which all is seen."""
-        records = []
+        records = [message for message in messages if message.error() is None]
+        if len(records) < len(messages):
+            position = self._position_after(messages, position)
+        elif records:
+            position = offset_of(records[-1]) + 1
+        return records, position
+
+    def _position_after(self, messages: list[Message], position: int) -> int:
+        """Return the offset up to which all is seen, where notices are among the records."""
         for message in messages:
             error = message.error()
             if error is None:
-                records.append(message)
                 position = offset_of(message) + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = max(position, offset_of(message))
@@ -126,7 +133,7 @@ class PartitionReader:
                 raise self._lost(position)
             elif not is_transient(error):
                 raise self._failed(error)
-        return records, position
+        return position
 
     def _lost(self, position: int) -> CheckpointError:
         return CheckpointError(
