@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli.verify_course import verify_scaling
+from wallaroo.cli.verify.course import verify_scaling
 from wallaroo.verify.disturbances.scaling import every_pair
 from wallaroo.verify.options import VerifyOptions
 

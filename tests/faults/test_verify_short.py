@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli.verify import IN_PROCESS_KINDS, IN_PROCESS_OPTIONS, IN_PROCESS_PROGRAM
-from wallaroo.cli.verify_course import verify
+from wallaroo.cli.verify.command import IN_PROCESS_KINDS, IN_PROCESS_OPTIONS, IN_PROCESS_PROGRAM
+from wallaroo.cli.verify.course import verify
 from wallaroo.verify.disturbances.schedule import Deed, schedule
 from wallaroo.verify.options import VerifyOptions
 from wallaroo.verify.processes import Kind

@@ -29,7 +29,6 @@ from wallaroo.cli import (
     show,
     sink,
     status,
-    verify,
 )
 from wallaroo.cli.application.hints import call_chain
 from wallaroo.cli.doctor import command as doctor
@@ -38,6 +37,7 @@ from wallaroo.cli.receive import command as receive
 from wallaroo.cli.run import command as run
 from wallaroo.cli.send import command as send
 from wallaroo.cli.state import command as state
+from wallaroo.cli.verify import command as verify
 from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
 
 EXIT_FAILED = 1
