@@ -183,9 +183,9 @@ FROM_STATUS: dict[str, Callable[[Plan, RunStatus], Answer]] = {
     "stateless-partition": lambda plan, status: dict(stateless_partitions(plan, status)),
     "stateless-partition-count": stateless_partition_count,
 }
+# these need a look into the state: status_api.entities
 KEYS = "state-entity"
 COUNTS = ("state-entity-count", "cluster-state-entity-count")
-FROM_STATE = (KEYS, *COUNTS)  # need a look into the state: status_api.entities
 # of the dashboard's state explorer
 SEARCH = "state-search"
 OBJECT = "state-object"
