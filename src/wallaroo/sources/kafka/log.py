@@ -210,6 +210,12 @@ class KafkaLog(SourceLog):
             drop_reader(partition)
             raise
 
+    def prefetch(self, part: Range) -> None:
+        """Let the client fetch while another range is read; what fails then fails in `read`."""
+        topic, number, start = part.start
+        with contextlib.suppress(KafkaException, PeerError):
+            reader_of(self._partition(topic, number)).prepare(start)
+
     def _times(self, messages: list[Any]) -> list[int]:
         """When the records were made, as their producer or the broker says."""
         if self._subscription.with_metadata:

@@ -68,12 +68,18 @@ class PartitionReader:
         self._continues: tuple[int, int] | None = None
         self._ahead: list[Message] = []  # taken from the client, after the last range
 
+    def prepare(self, start: int) -> None:
+        """Let the client fetch what comes from ``start`` on, unless it does."""
+        if self._continues is None or not self._continues[0] <= start <= self._continues[1]:
+            self._continues = None
+            self._seek(start)
+            self._continues = (start, start)
+
     def read(self, start: int, end: int) -> Iterator[list[Message]]:
         """Yield the records of a range in order.  Raises CheckpointError where they are gone,
         PeerError where the brokers stay silent for SILENCE_S_MAX.
         """
-        if self._continues is None or not self._continues[0] <= start <= self._continues[1]:
-            self._seek(start)
+        self.prepare(start)
         self._continues = None  # until this range has been read to its end
         received_at = time.monotonic()
         position = start
