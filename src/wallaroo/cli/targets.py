@@ -17,10 +17,10 @@ from pathlib import Path
 from wallaroo.cli.tables import print_table
 from wallaroo.errors import PeerError
 from wallaroo.inspection.reader import CheckpointReader
-from wallaroo.status_api.client import Address, Answer, ask
+from wallaroo.status_api.client import Answer, ask
 from wallaroo.status_api.discovery import RunRecord, run_of, running
 from wallaroo.tls import TLS
-from wallaroo.tls_sockets import client_context, pinned_context
+from wallaroo.tls_sockets import Address, client_context, pinned_context
 
 _ADDRESS = re.compile(r"(?P<tls>https://)?(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
 

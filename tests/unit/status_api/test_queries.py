@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import wallaroo
 from tests.unit.check.checked_steps import SINK, count, first_letter, last_letter, shout, tcp
 from tests.unit.status_api.fakes import COUNTER, RUNNING, WORKERS, word_count
+from wallaroo.engine.shares import shares
 from wallaroo.metrics.status import WorkerStatus
 from wallaroo.plan.model import Plan
 from wallaroo.status_api.queries import (
@@ -21,7 +22,6 @@ from wallaroo.status_api.queries import (
     QUERIES,
     answer,
     query_of,
-    shares,
     status_json,
     status_of,
 )

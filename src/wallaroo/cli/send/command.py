@@ -19,7 +19,6 @@ from wallaroo.cli.kafka_address import (
 from wallaroo.cli.send.acknowledged import send_acknowledged
 from wallaroo.cli.send.sending import (
     PAYLOAD_BYTES_MAX,
-    Address,
     Blocks,
     Messages,
     SendOptions,
@@ -32,6 +31,7 @@ from wallaroo.cli.send.sending import (
 )
 from wallaroo.errors import PeerError, WallarooError, optional_library
 from wallaroo.framing import Framing, line_framing
+from wallaroo.tls_sockets import Address
 
 RATE_S_MIN = 0.01  # a shorter time gives no rate worth printing
 FORMS = ("lines", "frames", "raw")

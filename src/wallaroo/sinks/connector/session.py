@@ -48,6 +48,7 @@ from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.staging import Staged
 from wallaroo.sinks.system import Session, System
+from wallaroo.tls_sockets import Address
 
 VERSION = b"v0.0.1"  # what sink programs ask for
 PROGRAM = b"wallaroo"
@@ -56,8 +57,6 @@ WAYS_ON = (
     "Go on with the checkpoint that wrote the output; or begin with another --checkpoint folder, "
     "which is another instance to the sink program."
 )
-
-Address = tuple[str, int]
 
 
 class ConnectorSystem(System):
