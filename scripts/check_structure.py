@@ -35,7 +35,7 @@ NAMED = re.compile(r"`(\w[\w/.]*/[\w/.]*)(?:`| )")  # a path on a page
 CONSTANT = re.compile(r"([\w.]+\.)?[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|([\w.]+\.)?[A-Z]{3,}")
 # Classes that may have more attributes: why.
 LARGE = {
-    "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's class, attributes and all",
+    "experimental.client.AtLeastOnceSourceConnector": "Wallaroo's API: programs use its attributes",
 }
 # Modules that read and write a format of others, whose least byte comes first: which.
 LITTLE = {"engine.expiring_state": "pickles"}
