@@ -401,7 +401,8 @@ class Decoder(Step, Generic[Out]):
     payload's length from them.  ``is_pure`` says that decoding a payload again gives the same event
     and does nothing else: then the undecoded payload may travel to the event's key and be decoded
     there.  ``key_place`` says that the event's key is these bytes of the payload (from, up to but
-    not including): then it is not decoded before it travels.
+    not including), ``key_of`` is a function that reads it from the payload: with one of them it is
+    not decoded before it travels.
     """
 
     kind = "decoder"
@@ -416,12 +417,19 @@ class Decoder(Step, Generic[Out]):
         on_error: str = STOP,
         is_pure: bool = False,
         key_place: tuple[int, int] | None = None,
+        key_of: Callable[[bytes], Any] | None = None,
     ):
         super().__init__(function, name, on_error)
         self._header_length = header_length
         self._length_fmt = length_fmt
         self.is_pure = is_pure
         self.key_place = key_place
+        self.key_of = key_of
+
+    @property
+    def has_key_place(self) -> bool:
+        """Whether the key of an event is known before it is decoded."""
+        return self.key_place is not None or self.key_of is not None
 
     @property
     def length_fmt(self) -> str:

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from wallaroo.faults import TAKEN
-from wallaroo.verify.killer import Deed, Kill
-from wallaroo.verify.nemesis import POINTS, Nemesis
-from wallaroo.verify.orders import Orders
+from wallaroo.verify.disturbances.damage import Flips
+from wallaroo.verify.disturbances.nemesis import POINTS, Nemesis
+from wallaroo.verify.disturbances.orders import Orders
+from wallaroo.verify.disturbances.schedule import Deed, Kill
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
@@ -55,7 +56,9 @@ def passing(orders: Path, point: str) -> Iterator[None]:
 def doer(folder: Path, **seconds: float) -> Nemesis:
     run = Supervised([], folder / "run.log")
     orders = Orders(folder / "orders", **seconds)
-    return Nemesis(run, folder, 1, Scene(), Result("case", 1), lambda line: None, orders)
+    result = Result("case", 1)
+    flips = Flips(folder, result, print)
+    return Nemesis(run, 1, Scene(), result, lambda line: None, orders, flips)
 
 
 def deed(kind: Deed) -> Kill:

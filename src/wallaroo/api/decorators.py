@@ -188,7 +188,7 @@ def decoder(
     *,
     on_error: str = STOP,
     pure: bool = False,
-    key_at: slice | None = None,
+    key_at: slice | Callable[[bytes], object] | None = None,
 ) -> Callable[[Callable[[bytes], B | None]], Decoder[B]]: ...
 def decoder(
     header_length: Any = 4,
@@ -197,7 +197,7 @@ def decoder(
     *,
     on_error: str = STOP,
     pure: bool = False,
-    key_at: slice | None = None,
+    key_at: slice | Callable[[bytes], object] | None = None,
 ) -> Any:
     """Make a decoder of a function of a payload (bytes); ``None`` drops the message.
 
@@ -210,41 +210,51 @@ def decoder(
     once for an event in every attempt of its batch.
 
     ``key_at=slice(12, 16)`` promises, of a pure decoder, that the key of its event is
-    ``payload[12:16]``: bytes, and what the extractor of ``key_by`` returns.  Directly before
-    ``key_by`` the decoder then runs once for an event, where the key is.  In each batch and task
-    the first event of every key is decoded to compare; what differs stops the run.
+    ``payload[12:16]``: bytes, and what the extractor of ``key_by`` returns.  ``key_at`` may be a
+    pure function of the payload instead that returns the key, where it is not always at the same
+    place.  Directly before ``key_by`` the decoder then runs once for an event, where the key is.
+    In each batch and task the first event of every key is decoded to compare; what differs stops
+    the run.
     """
     if callable(header_length):
         return Decoder(header_length, name)
-    place = _key_place(pure, key_at)
+    place, read = _declared_key(pure, key_at)
     return _decorate(
         "decoder",
         name,
         on_error,
         lambda function, label: Decoder(
-            function, label, header_length, length_fmt, on_error, pure, place
+            function, label, header_length, length_fmt, on_error, pure, place, read
         ),
     )
 
 
-def _key_place(is_pure: bool, key_at: Any) -> tuple[int, int] | None:
-    """Return where in a payload its event's key is; raise WallarooParameterError for what is no
-    such place.
+def _declared_key(
+    is_pure: bool, key_at: Any
+) -> tuple[tuple[int, int] | None, Callable[[bytes], object] | None]:
+    """Return where in a payload its event's key is, or what reads it there; raise
+    WallarooParameterError for what says neither.
     """
     if key_at is None:
-        return None
+        return None, None
+    if callable(key_at) and is_pure:
+        return None, key_at
     begin, end = (key_at.start or 0, key_at.stop) if isinstance(key_at, slice) else (0, 0)
     is_whole = isinstance(begin, int) and isinstance(end, int)
-    if not is_whole or not 0 <= begin < end or key_at.step not in (None, 1):
+    is_place = is_whole and 0 <= begin < end and key_at.step in (None, 1)
+    if not is_place and not callable(key_at):
         what = f"key_at={key_at!r} is no place in a payload."
-        fix = "Give the key's first byte and the one after its last: key_at=slice(12, 16)."
+        fix = (
+            "Give the key's first byte and the one after its last: key_at=slice(12, 16), or a "
+            "function of the payload that returns the key."
+        )
     elif not is_pure:
         what = "key_at is for pure decoders, and this one is not declared pure."
         fix = (
             "Add pure=True if decoding a payload again gives an equal event and does nothing else."
         )
     else:
-        return int(begin), int(end)
+        return (int(begin), int(end)), None
     raise WallarooParameterError(Problem("@decoder", user_place(), what, fix))
 
 

@@ -94,22 +94,24 @@ def decode_and_ship_raw(
     return run
 
 
-def ship_by_place(
+def ship_by_declared_key(
     decoder: Decoder[Any],
     extractor: KeyExtractor[Any, Any],
     exchange: Exchange,
     ship_decoded: Callable[[Payloads], None],
 ) -> Callable[[Payloads], None]:
-    """Head of such a stage whose decoder says where in the payload the key is.
+    """Head of such a stage whose decoder says what the key is without decoding.
 
     A payload whose key has not been seen goes through ``ship_decoded``, the head that decodes: so
     the key of the first event of each key is compared with what the extractor returns for it, and a
     payload that is too short to have a key is found.
     """
+    check = _key_check(decoder, extractor, ship_decoded)
+    if decoder.key_of is not None:
+        return _ship_by_function(decoder.key_of, exchange, check)
     assert decoder.key_place is not None
     begin, end = decoder.key_place
     routes = exchange.routes
-    check = _key_check(decoder, extractor, ship_decoded)
 
     def run(payloads: Payloads) -> None:
         for payload in payloads:
@@ -124,13 +126,36 @@ def ship_by_place(
     return run
 
 
+def _ship_by_function(
+    key_of: Callable[[bytes], Any], exchange: Exchange, check: Callable[[bytes], None]
+) -> Callable[[Payloads], None]:
+    routes = exchange.routes
+
+    def run(payloads: Payloads) -> None:
+        for payload in payloads:
+            try:
+                key = key_of(payload)
+                own, keys, values, _ = routes[key]
+            except Exception:  # a new key, or none: decoding shows which
+                check(payload)
+                continue
+            if own is None:  # a number: others are equal to it
+                if type(key) is not int:
+                    check(payload)
+                    continue
+                own = key
+            keys.append(own)
+            values.append(payload)
+
+    return run
+
+
 def _key_check(
     decoder: Decoder[Any],
     extractor: KeyExtractor[Any, Any],
     ship_decoded: Callable[[Payloads], None],
 ) -> Callable[[bytes], None]:
-    assert decoder.key_place is not None
-    begin, end = decoder.key_place
+    read, declared = _declared_key(decoder)
 
     def check(payload: bytes) -> None:
         ship_decoded([payload])
@@ -141,15 +166,27 @@ def _key_check(
             key = extractor.function(event)
         except BaseException:  # the head that decodes has dealt with it
             return
-        there = payload[begin:end]
-        if type(key) is not bytes or key != there:
+        try:
+            there = read(payload)
+        except Exception as error:
+            blame(decoder, show_frame(payload), error)
+        if type(key) is not type(there) or key != there:
             wrong = ValueError(
-                f"it is declared with key_at=slice({begin}, {end}), where this payload has "
+                f"it is declared with key_at={declared}, where this payload has "
                 f"{there!r}, but the key extractor '{extractor.step_name}' returned {key!r}"
             )
             blame(decoder, show_frame(payload), wrong)
 
     return check
+
+
+def _declared_key(decoder: Decoder[Any]) -> tuple[Callable[[bytes], Any], str]:
+    """Return what reads the key from a payload, and how it is declared."""
+    if decoder.key_of is not None:
+        return decoder.key_of, getattr(decoder.key_of, "__name__", "a function")
+    assert decoder.key_place is not None
+    begin, end = decoder.key_place
+    return lambda payload: payload[begin:end], f"slice({begin}, {end})"
 
 
 Keyed = Callable[[list[Any], list[Any]], None]

@@ -92,7 +92,7 @@ def _stages(numbers: tuple[int, ...]) -> str:
 def _decoded(plan: Plan, stage: Stage) -> str:
     """When frames that travel undecoded are decoded."""
     assert isinstance(stage.entry, SourceEntry)
-    if plan.sources[stage.entry.source].decoder.key_place is None:
+    if not plan.sources[stage.entry.source].decoder.has_key_place:
         return "decoded again after the shuffle"
     return "decoded after the shuffle: their keys are read where the decoder says"
 

@@ -3,9 +3,9 @@ ending them.
 
 Where it runs: a terminal, a driver, a test.
 
-A signal goes only to a process that is ours.  A pid alone is no proof, the system gives it to
-another one later; pid, boot and time of start together are, and so is a mark in the environment,
-which children inherit.
+The invariant: a signal goes only to a process that is ours.  A pid alone is no proof, the system
+gives it to another one later; pid, boot and time of start together are, and so is a mark in the
+environment, which children inherit.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ POLL_S = 0.02
 # between two readings of one process's time of start: it is counted from the boot, and a clock that
 # was set meanwhile moves it
 CLOCK_S = 2.0
+EXECUTES_S = 0.05  # how long the execution of another program may hide an environment
+NO_PROGRAMS = (0, 2)  # parents of the system's own threads, which have no environment
 GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
@@ -74,11 +76,23 @@ def marked(*marks: str) -> list[Process]:
     found: list[Process] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # another user's, or just ended
-            environment = process.environ()
+            environment = _environment(process)
             described = _described(process)
             if described and all(environment.get(name) == text for name, text in wanted.items()):
                 found.append(described)
     return [process for process in found if process.pid != os.getpid()]
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    """Read a process's environment; while it executes another program there is none to be seen."""
+    environment: dict[str, str] = process.environ()
+    if environment or process.ppid() in NO_PROGRAMS or process.status() == psutil.STATUS_ZOMBIE:
+        return environment
+    until = time.monotonic() + EXECUTES_S
+    while not environment and time.monotonic() < until:
+        time.sleep(POLL_S / 10)
+        environment = process.environ()
+    return environment
 
 
 def with_descendants(roots: Iterable[Process]) -> list[Process]:

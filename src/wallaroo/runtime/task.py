@@ -175,10 +175,15 @@ class Task:
         pieces = self._job.pieces[self._index] if self._index < len(self._job.pieces) else ()
         expected = sum(piece.range.events for piece in pieces)
         feed = self._tally.records_feeder(self._level, expected)
-        for piece in pieces:
+        logs = self._job.deployment.logs
+        for piece in pieces[:1]:
+            logs[piece.source].prefetch(piece.range)
+        for number, piece in enumerate(pieces):
+            for following in pieces[number + 1 : number + 2]:
+                logs[following.source].prefetch(following.range)
             receipts = self._counts.receipts.setdefault(piece.source, {})
             events = 0
-            for part in self._job.deployment.logs[piece.source].read(piece.range):
+            for part in logs[piece.source].read(piece.range):
                 receipt_ms = part.receipt_ns // 1_000_000
                 count = feed(piece.source, part, receipt_ms)
                 receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count

@@ -153,6 +153,9 @@ class SourceLog(ABC):
         there.
         """
 
+    def prefetch(self, part: Range) -> None:  # noqa: B027  # a log may have everything at hand
+        """`read` of a range is about to come: begin to get it, without waiting."""
+
     def partitions(self, position: Position) -> frozenset[str] | None:
         """Return the partitions that may have events after a position, as `read` names them; None
         where only reading shows them, in an order that all of the log's events have.

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
+# how much larger than the others a piece may be so that no partition is cut
+UNEVEN_MAX = 1.2
 Partition = TypeVar("Partition", bound=Hashable)
 
 
@@ -43,13 +45,41 @@ def cut(
     """Cut everything between two positions into at most ``pieces`` lists of ``(partition, low,
     high)`` of about the same size; parts of one partition go to pieces in order.
 
+    Where partitions are about equally full, each goes to one piece, and always to the same one: who
+    has read a partition goes on with it.
+
     >>> cut({"a": 0, "b": 0}, {"a": 6, "b": 2}, 2)
     [[('a', 0, 4)], [('a', 4, 6), ('b', 0, 2)]]
+    >>> cut({"a": 0, "b": 0, "c": 0, "d": 0}, {"a": 6, "b": 5, "c": 5, "d": 4}, 2)
+    [[('a', 0, 6), ('b', 0, 5)], [('c', 0, 5), ('d', 0, 4)]]
     """
     total = sum(max(0, end[partition] - offset) for partition, offset in start.items())
     if total == 0:
         return []
     size = -(-total // pieces)
+    return _in_wholes(start, end, pieces, size) or _exactly(start, end, size)
+
+
+def _in_wholes(
+    start: Mapping[Partition, int], end: Mapping[Partition, int], pieces: int, size: int
+) -> list[list[tuple[Partition, int, int]]]:
+    """Give whole partitions to pieces by their number; return nothing where a piece would be too
+    large.
+    """
+    if len(start) < pieces:
+        return []
+    found: list[list[tuple[Partition, int, int]]] = [[] for _ in range(pieces)]
+    for number, (partition, low) in enumerate(start.items()):
+        if low < end[partition]:
+            found[number * pieces // len(start)].append((partition, low, end[partition]))
+    largest = max(sum(high - low for _, low, high in piece) for piece in found)
+    return [piece for piece in found if piece] if largest <= size * UNEVEN_MAX else []
+
+
+def _exactly(
+    start: Mapping[Partition, int], end: Mapping[Partition, int], size: int
+) -> list[list[tuple[Partition, int, int]]]:
+    """Cut into pieces of ``size``, the last one smaller."""
     found: list[list[tuple[Partition, int, int]]] = [[]]
     room = size
     for partition, low in start.items():

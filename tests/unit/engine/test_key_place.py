@@ -40,6 +40,11 @@ def as_text(event: tuple[bytes, int]) -> str:
     return event[0].decode()
 
 
+@wallaroo.key_extractor
+def as_number(event: tuple[bytes, int]) -> int:
+    return event[0][0]
+
+
 @wallaroo.state_computation("sum", state=Total)
 def add(event: tuple[bytes, int], total: Total) -> tuple[bytes, int]:
     total.value += event[1]
@@ -54,6 +59,12 @@ def line(event: tuple[bytes, int]) -> bytes:
 declared = wallaroo.decoder(4, ">I", pure=True, key_at=slice(0, 2))(read)
 plain = wallaroo.decoder(4, ">I", pure=True)(read)
 tolerant = wallaroo.decoder(4, ">I", pure=True, key_at=slice(0, 2), on_error="skip")(read)
+
+
+by_function = wallaroo.decoder(4, ">I", pure=True, key_at=lambda payload: payload[:2])(read)
+tolerant_by_function = wallaroo.decoder(
+    4, ">I", pure=True, key_at=lambda payload: payload[:2], on_error="skip"
+)(read)
 
 
 def plan_of(decoder: Any, extractor: Any = first) -> Plan:
@@ -72,12 +83,25 @@ def outputs(plan: Plan, payloads: list[bytes]) -> tuple[list[bytes], dict[tuple[
 EVENTS = [EVENT.pack(b"ab", 1), EVENT.pack(b"cd", 2), EVENT.pack(b"ab", 3), EVENT.pack(b"ab", 0)]
 
 
-def test_results_are_those_of_a_decoder_that_does_not_say_it() -> None:
-    assert outputs(plan_of(declared), EVENTS) == outputs(plan_of(plain), EVENTS)
+@pytest.mark.parametrize("decoder", [declared, by_function])
+def test_results_are_those_of_a_decoder_that_does_not_say_it(decoder: Any) -> None:
+    assert outputs(plan_of(decoder), EVENTS) == outputs(plan_of(plain), EVENTS)
 
 
-def test_a_payload_is_decoded_where_its_key_is_and_nowhere_else() -> None:
-    level = Level(plan_of(declared), 0, 0, 1)
+@pytest.mark.parametrize("extractor", [as_number, as_text])
+def test_a_function_reads_keys_of_any_type(extractor: Any) -> None:
+    def key_of(payload: bytes) -> Any:
+        return extractor.function(EVENT.unpack(payload))
+
+    decoder = wallaroo.decoder(4, ">I", pure=True, key_at=key_of)(read)
+    assert outputs(plan_of(decoder, extractor), EVENTS) == outputs(
+        plan_of(plain, extractor), EVENTS
+    )
+
+
+@pytest.mark.parametrize("decoder", [declared, by_function])
+def test_a_payload_is_decoded_where_its_key_is_and_nowhere_else(decoder: Any) -> None:
+    level = Level(plan_of(decoder), 0, 0, 1)
     level.feed_frames(0, b"".join(map(frame, EVENTS)))
     decoded.clear()
 
@@ -94,15 +118,36 @@ def test_a_key_that_is_not_there_stops_the_run() -> None:
         outputs(plan_of(wrong), EVENTS)
 
 
+def test_a_function_that_reads_another_key_stops_the_run() -> None:
+    def second(payload: bytes) -> bytes:
+        return payload[1:3]
+
+    wrong = wallaroo.decoder(4, ">I", pure=True, key_at=second)(read)
+    with pytest.raises(UserCodeError, match=r"key_at=second.*b'b\\x00'.*returned b'ab'"):
+        outputs(plan_of(wrong), EVENTS)
+
+
+def test_a_function_that_fails_where_decoding_does_not_stops_the_run() -> None:
+    def none(payload: bytes) -> bytes:
+        raise ValueError("no key here")
+
+    wrong = wallaroo.decoder(4, ">I", pure=True, key_at=none)(read)
+    with pytest.raises(UserCodeError, match="no key here"):
+        outputs(plan_of(wrong), EVENTS)
+
+
 def test_a_key_of_another_type_stops_the_run() -> None:
     with pytest.raises(UserCodeError, match="returned 'ab'"):
         outputs(plan_of(declared, as_text), EVENTS)
 
 
 @pytest.mark.parametrize("bad", [b"", b"a", b"ab", EVENT.pack(b"ab", 1) + b"x"])
-def test_a_payload_that_cannot_be_decoded_meets_the_decoders_policy(bad: bytes) -> None:
+@pytest.mark.parametrize("decoder", [tolerant, tolerant_by_function])
+def test_a_payload_that_cannot_be_decoded_meets_the_decoders_policy(
+    decoder: Any, bad: bytes
+) -> None:
     """Too short for a key, or with one that is known."""
-    found, errors = outputs(plan_of(tolerant), [*EVENTS, bad, *EVENTS])
+    found, errors = outputs(plan_of(decoder), [*EVENTS, bad, *EVENTS])
 
     assert len(found) == 6
     assert errors == {("read", "skip"): 1}

@@ -89,6 +89,19 @@ def test_marks_find_a_child_that_lost_its_parent(spawn: Spawn, tmp_path: Path) -
     assert processes.marked(f"MARK={tmp_path}") == []
 
 
+def test_marks_find_a_process_that_executes_one_program_after_the_other(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text('exec sh "$0"\n')
+    child = subprocess.Popen(["sh", script], env={**os.environ, "MARK": str(tmp_path)})
+    try:
+        for _ in range(30):
+            found = processes.marked(f"MARK={tmp_path}")
+            assert [process.pid for process in found] == [child.pid]
+    finally:
+        child.kill()
+        child.wait()
+
+
 def test_a_process_is_the_same_after_the_clock_was_set(spawn: Spawn) -> None:
     process = identified(spawn())
     boot, _, at = process.started.rpartition(" ")

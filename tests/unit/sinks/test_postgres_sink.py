@@ -259,7 +259,8 @@ def test_closing_does_not_wait_for_a_locked_table_and_the_next_run_goes_on(
         began = time.monotonic()
         committer.close(0.2)
         assert time.monotonic() - began < 30
-    assert place.rows() == []
+    # the server may have gone on with what it was asked for before
+    assert place.rows() in ([], expected(1))
     place.opened(0, tokens).close(DRAIN_SECONDS)
     assert place.rows() == expected(1)
 

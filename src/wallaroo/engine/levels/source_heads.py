@@ -14,7 +14,7 @@ from wallaroo.engine.heads import (
     decode_and_emit,
     decode_and_keep,
     decode_and_ship_raw,
-    ship_by_place,
+    ship_by_declared_key,
 )
 from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.operators.event_time import CarriedTimes, Times
@@ -125,9 +125,9 @@ def payloads_head(
         exchange = stages.exchanges[stage.id]
         key_failed = policy(leave.extractor)
         head = decode_and_ship_raw(decode, leave.extractor, exchange, failed, key_failed)
-        if decoder.key_place is None or carried is not None:
+        if not decoder.has_key_place or carried is not None:
             return head
-        return ship_by_place(decoder, leave.extractor, exchange, head)
+        return ship_by_declared_key(decoder, leave.extractor, exchange, head)
     return decode_and_emit(decode, emit, failed)
 
 

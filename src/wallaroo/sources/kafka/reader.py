@@ -20,14 +20,14 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.kafka_clients import (
+from wallaroo.clients.kafka import (
     error_of,
     is_transient,
     open_consumer,
     sentence,
     topic_partition,
 )
+from wallaroo.errors import CheckpointError, PeerError
 
 MESSAGES_MAX = 8192  # taken from the client at a time
 POLL_S = 0.5  # how long one look at the client's queue waits
@@ -68,12 +68,18 @@ class PartitionReader:
         self._continues: tuple[int, int] | None = None
         self._ahead: list[Message] = []  # taken from the client, after the last range
 
+    def prepare(self, start: int) -> None:
+        """Let the client fetch what comes from ``start`` on, unless it does."""
+        if self._continues is None or not self._continues[0] <= start <= self._continues[1]:
+            self._continues = None
+            self._seek(start)
+            self._continues = (start, start)
+
     def read(self, start: int, end: int) -> Iterator[list[Message]]:
         """Yield the records of a range in order.  Raises CheckpointError where they are gone,
         PeerError where the brokers stay silent for SILENCE_S_MAX.
         """
-        if self._continues is None or not self._continues[0] <= start <= self._continues[1]:
-            self._seek(start)
+        self.prepare(start)
         self._continues = None  # until this range has been read to its end
         received_at = time.monotonic()
         position = start
@@ -114,11 +120,18 @@ class PartitionReader:
 
     def _sorted_out(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
         """Part records from notices; return the records, and the offset up to which all is seen."""
-        records = []
+        records = [message for message in messages if message.error() is None]
+        if len(records) < len(messages):
+            position = self._position_after(messages, position)
+        elif records:
+            position = offset_of(records[-1]) + 1
+        return records, position
+
+    def _position_after(self, messages: list[Message], position: int) -> int:
+        """Return the offset up to which all is seen, where notices are among the records."""
         for message in messages:
             error = message.error()
             if error is None:
-                records.append(message)
                 position = offset_of(message) + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = max(position, offset_of(message))
@@ -126,7 +139,7 @@ class PartitionReader:
                 raise self._lost(position)
             elif not is_transient(error):
                 raise self._failed(error)
-        return records, position
+        return position
 
     def _lost(self, position: int) -> CheckpointError:
         return CheckpointError(
