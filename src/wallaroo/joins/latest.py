@@ -61,6 +61,14 @@ class Entries(Protocol):
         """Return the subs of a key, in order."""
 
 
+class Stored(NamedTuple):
+    """What a task has stored of a join."""
+
+    entries: Entries
+    due: Rows
+    home: Callable[[Any], Any]  # names the key under which rows of a key wait
+
+
 class _Piece(NamedTuple):
     """A stored piece of which rows may be joined now."""
 
@@ -78,27 +86,22 @@ class LatestMachine:
     passed is found by walking along both sides in the order of time, once.
 
     ``sided``: what takes the events of each side; ``too_late`` takes those that are.  ``walk``: see
-    ``walking``.  ``home`` names the key under which rows of a key wait.  ``began``: the watermark
-    when the batch began.
+    ``walking``.  ``began``: the watermark when the batch began.
     """
 
     def __init__(
         self,
         spec: JoinSpec,
-        entries: Entries,
-        due: Rows,
+        stored: Stored,
         now: Now,
         walk: Walk,
         too_late: Callable[[Any, Any], None],
-        home: Callable[[Any], Any],
         batch: int,
         began: int,
     ):
         self._within = spec.within_ns
-        self._entries = entries
-        self._due = due
+        self._stored = stored
         self._walk = walk
-        self._home = home
         self._batch = batch
         self._span = began, began  # the watermark when the batch began, and now
         self._rows: Sides = ([], [])  # not joined, nor stored
@@ -151,7 +154,7 @@ class LatestMachine:
             rows[:0] = before
 
     def _due_keys(self, watermark: int) -> Iterable[Any]:
-        return dict.fromkeys(row.key for row in self._due.take(watermark))
+        return dict.fromkeys(row.key for row in self._stored.due.take(watermark))
 
     def _read(self, key: Any) -> list[_Piece]:
         """Return the pieces of a home of which something is due; say when the others are."""
@@ -159,21 +162,21 @@ class LatestMachine:
         if key not in self._known:
             self._know(key)
         pieces = []
-        for sub in self._entries.subs(key):
+        for sub in self._stored.entries.subs(key):
             slot = unpack_slot(sub)
             if slot.kind != PIECE:
                 continue
             if slot.when <= self._span[1]:
-                found = self._entries.peek(key, sub)
+                found = self._stored.entries.peek(key, sub)
                 pieces.append(_Piece(slot.first, slot.when, sub, found))
             else:
-                self._due.add(slot.when, key, ROW)
+                self._stored.due.add(slot.when, key, ROW)
                 self._later.add(key)
         return pieces
 
     def _know(self, key: Any) -> None:
         """Read the newest row of a key."""
-        found = self._entries.peek(key, NEWEST)
+        found = self._stored.entries.peek(key, NEWEST)
         row = None if found is None else (found[0], key, found[1])
         self._known[key] = row
         if row is not None:
@@ -197,9 +200,9 @@ class LatestMachine:
             waiting = sum(map(len, left))
             count += waiting
             if waiting and count > PIECE_ROWS:
-                self._due.add(min(rows[0][0] for rows in left if rows) + 1, key, ROW)
+                self._stored.due.add(min(rows[0][0] for rows in left if rows) + 1, key, ROW)
                 continue
-            self._entries.delete(key, piece.sub)
+            self._stored.entries.delete(key, piece.sub)
             if waiting:
                 small.append(piece)
         return small[::-1]
@@ -216,7 +219,7 @@ class LatestMachine:
             for row in rows:
                 sides = of_key.get(row[1])
                 if sides is None:
-                    home = self._home(row[1])
+                    home = self._stored.home(row[1])
                     sides = of_key[row[1]] = by_home.setdefault(home, ([], []))
                 sides[side].append(row)
         for home, sides in by_home.items():
@@ -245,8 +248,8 @@ class LatestMachine:
 
     def _store_piece(self, home: Any, end: int, sides: Sides) -> None:
         when = min(rows[0][0] for rows in sides if rows) + 1
-        self._entries.put(home, pack_slot(Slot(when, PIECE, end, self._batch)), sides)
-        self._due.add(when, home, ROW)
+        self._stored.entries.put(home, pack_slot(Slot(when, PIECE, end, self._batch)), sides)
+        self._stored.due.add(when, home, ROW)
 
     def _store_newest(self, key: Any, known: Row | None) -> None:
         newest = self._newest.get(key)
@@ -254,12 +257,12 @@ class LatestMachine:
             newest = None
         if newest is None:
             if known is not None:
-                self._entries.delete(key, NEWEST)
+                self._stored.entries.delete(key, NEWEST)
             return
         if newest is not known:
-            self._entries.put(key, NEWEST, newest[::2])
+            self._stored.entries.put(key, NEWEST, newest[::2])
         if known is None or key in self._taken:  # otherwise there is one, which comes before
-            self._due.add(self._expires(newest), key, ROW)
+            self._stored.due.add(self._expires(newest), key, ROW)
 
     def _expires(self, newest: Row) -> int:
         """The watermark at which no event can meet a row any more."""

@@ -13,7 +13,7 @@ from typing import Any
 from wallaroo.engine.fusing import fused
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.windows import emit_at, late_of
-from wallaroo.joins.latest import LatestMachine, Row, Walk, walking
+from wallaroo.joins.latest import LatestMachine, Row, Stored, Walk, walking
 from wallaroo.joins.machines import DedupeMachine, IntervalMachine, late_by
 from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, WindowJoin
 from wallaroo.joins.windows import SIDES, Pairs
@@ -48,17 +48,14 @@ def _latest(step: LatestJoin[Any], site: Site, late: Late | None) -> Operator:
     store = site.store_of(step)
     walk: Walk = fused(walking(step.spec, _emit_joined(step, site)))
     time = site.time
-    too_late = late_by(time, late)
     machine = LatestMachine(
         step.spec,
-        store.entries,
-        store.due,
+        Stored(store.entries, store.due, store.groups.home),
         time,
         walk,
-        too_late,
-        store.groups.home,
-        time.batch,
-        site.began_ns,
+        late_by(time, late),
+        batch=time.batch,
+        began=site.began_ns,
     )
     return Operator(machine.process, machine.advance, machine.store, sided=machine.sided)
 

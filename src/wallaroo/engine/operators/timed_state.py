@@ -33,6 +33,15 @@ EXPIRED_MIN = 5_000  # in a batch, however soon it comes: nothing else may be le
 EXPIRED_MAX = 50_000
 
 
+def expiring_at_once(elapsed_ns: int) -> int:
+    """Return how many keys may expire in a batch, so long after the one before.
+
+    >>> [expiring_at_once(seconds * 10**9) for seconds in (0, 1, 60)]
+    [5000, 20000, 50000]
+    """
+    return min(max(EXPIRED_PER_S * elapsed_ns // 10**9, EXPIRED_MIN), EXPIRED_MAX)
+
+
 def build(step: Any, site: Site) -> Operator:
     """Build the operator of a step with ``timing``."""
     work = _Work(step, site)
@@ -271,8 +280,7 @@ class _Timed:
                 expiry.add(used + ttl_ns, key)
         if passed == TIME_MAX:
             return  # all input has ended: state stays for who looks at it
-        elapsed_s = self._site.time.elapsed_ns / 1e9
-        most = min(max(int(EXPIRED_PER_S * elapsed_s), EXPIRED_MIN), EXPIRED_MAX)
+        most = expiring_at_once(self._site.time.elapsed_ns)
         for _, key in islice(expiry.take(passed), most):
             used_ns = state.used_ns(key)
             if used_ns is None:
