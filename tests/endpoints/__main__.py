@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import pickle
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -78,6 +79,22 @@ def verify(ends: str, options: argparse.Namespace, folder: Path) -> Result:
     )
 
 
+def _tried(ends: str, options: argparse.Namespace) -> Result:
+    """Disturb one pair of ends, and say what was found; what a failure left stays in its folder."""
+    folder = Path(tempfile.mkdtemp(prefix="wallaroo-endpoints-"))
+    is_clean = False
+    try:
+        result = verify(ends, options, folder)
+        is_clean = result.is_clean
+        print(result, flush=True)
+    finally:
+        if is_clean:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            print(f"everything is in {folder}", file=sys.stderr, flush=True)
+    return result
+
+
 def _count(sink: Output) -> int:
     return sum(1 for _ in sink.lines())
 
@@ -102,9 +119,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     is_clean = True
     for ends in options.ends.split(","):
-        with tempfile.TemporaryDirectory(prefix="wallaroo-endpoints-") as folder:
-            result = verify(ends, options, Path(folder))
-        print(result, flush=True)
+        result = _tried(ends, options)
         if options.record and result.faults:
             record(result)
         is_clean &= result.is_clean

@@ -108,6 +108,8 @@ class Proxy:
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(self._target)
+                for sock in (client, server):  # else small pieces wait for an acknowledgement
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.connections += 1
                 self._open += [client, server]
                 cut = self._cuts.pop(0) if self._cuts else self._cuts_all_at
