@@ -29,10 +29,9 @@ from wallaroo.framing import FrameError, text_hint
 from wallaroo.ingress.connection import Connection, ReadBuffer
 from wallaroo.local.runner import Wire
 from wallaroo.sources.feed import Feed
-from wallaroo.sources.file.config import FileSourceConfig
 from wallaroo.sources.interface import FedBy, SourceConfig
+from wallaroo.sources.listening import Listening
 from wallaroo.sources.log import LogContext, SourceLog
-from wallaroo.sources.tcp import TCPSourceConfig
 from wallaroo.testing import LocalApplication
 
 POLL_S = 0.3  # how often files are looked at
@@ -152,9 +151,10 @@ class DevRun:
     def serve(self, watch: Watch, is_once: bool) -> None:
         """Process input as it comes, until a file changes, or nothing more can come."""
         while not watch.has_changed():
-            self._feed()
+            has_more = self._feed()
             is_open = bool(self._selector.get_map())
-            for key, _ in self._selector.select(0 if self._feeds or not is_open else POLL_S):
+            is_idle = not has_more and (self._feeds or is_open)
+            for key, _ in self._selector.select(POLL_S if is_idle else 0):
                 key.data()
             self._print(self._running.batch())
             if not self._feeds and (is_once or not is_open):
@@ -163,47 +163,54 @@ class DevRun:
     def _open(self, config: SourceConfig[Any]) -> None:
         if config.fed_by is FedBy.FEEDER:
             self._feeds[config.name] = _of_feed(config.open_feed(b""))
-        elif isinstance(config, FileSourceConfig):
-            log = config.open_log(LogContext(Path()))
-            self._closing.callback(log.close)
-            self._feeds[config.name] = _of_log(log)
-        elif not isinstance(config, TCPSourceConfig):
+        elif config.carries_times or not config.has_plain_payloads:
             raise PeerError(
                 f"source '{config.name}' ({config.label}): `wallaroo dev` reads TCP ports, files "
                 "and generators only. Run the application with `wallaroo run`, or test it with "
                 "wallaroo.testing.run_local on values of your own."
             )
-        elif config.valid:
-            try:
-                server = socket.create_server((config.host or "127.0.0.1", int(config.port)))
-            except OSError as error:
-                raise PeerError(
-                    f"source '{config.name}' cannot listen on {config.host}:{config.port}: "
-                    f"{os.strerror(error.errno or 0)}. Stop what listens there, "
-                    "or choose another port."
-                ) from error
-            self._closing.enter_context(server)
-            accept = partial(self._accept, server, config)
-            self._selector.register(server, selectors.EVENT_READ, accept)
-            host, port = server.getsockname()[:2]
-            _say(f"source '{config.name}' listens on {host}:{port}")
+        elif config.fed_by is FedBy.ITSELF:
+            log = config.open_log(LogContext(Path()))
+            self._closing.callback(log.close)
+            self._feeds[config.name] = _of_log(log)
+        elif config.listening is not None:
+            self._listen(config, config.listening)
 
-    def _feed(self) -> None:
+    def _listen(self, config: SourceConfig[Any], listening: Listening) -> None:
+        try:
+            server = socket.create_server((listening.host or "127.0.0.1", listening.port))
+        except OSError as error:
+            raise PeerError(
+                f"source '{config.name}' cannot listen on {listening.host}:{listening.port}: "
+                f"{os.strerror(error.errno or 0)}. Stop what listens there, "
+                "or choose another port."
+            ) from error
+        self._closing.enter_context(server)
+        accept = partial(self._accept, server, config)
+        self._selector.register(server, selectors.EVENT_READ, accept)
+        host, port = server.getsockname()[:2]
+        _say(f"source '{config.name}' listens on {host}:{port}")
+
+    def _feed(self) -> bool:
+        """Take what feeds and logs have; return whether there was something."""
+        has_more = False
         for name, feed in list(self._feeds.items()):
             more = next(feed, None)
             if more is None:
                 del self._feeds[name]
             else:
                 self._running.send(name, *more)
+                has_more = has_more or bool(more)
+        return has_more
 
-    def _accept(self, server: socket.socket, config: TCPSourceConfig[Any]) -> None:
+    def _accept(self, server: socket.socket, config: SourceConfig[Any]) -> None:
         accepted, (host, port) = server.accept()
         self._closing.enter_context(accepted)
         connection = Connection(accepted, f"{host}:{port}", 0, config.wire_framing)
         receive = partial(self._receive, connection, config)
         self._selector.register(accepted, selectors.EVENT_READ, receive)
 
-    def _receive(self, connection: Connection, config: TCPSourceConfig[Any]) -> None:
+    def _receive(self, connection: Connection, config: SourceConfig[Any]) -> None:
         def store(frames: memoryview, _events: int) -> None:
             self._running.send(config.name, Wire(bytes(frames)))
 
@@ -233,16 +240,19 @@ def _of_feed(feed: Feed) -> Iterator[list[bytes]]:
 
 
 def _of_log(log: SourceLog) -> Iterator[list[bytes]]:
-    """Yield what a log holds, from its beginning to its end."""
+    """Yield what a log holds, from its beginning to its end; nothing where more may come."""
     position = log.beginning()
-    while log.backlog(position):
-        end = log.advance(position, EVENTS_MAX)
-        for part in chain.from_iterable(log.split(position, end, 1)):
-            for records in log.read(part):
-                yield [Wire(records.frames)] if records.frames else records.payloads
-        log.committed(end, None)
-        position = end
-    log.head()  # raises what is wrong after the last event
+    while True:
+        while log.backlog(position):
+            end = log.advance(position, EVENTS_MAX)
+            for part in chain.from_iterable(log.split(position, end, 1)):
+                for records in log.read(part):
+                    yield [Wire(records.frames)] if records.frames else records.payloads
+            log.committed(end, None)
+            position = end
+        if log.head().is_ended:  # raises what is wrong after the last event
+            return
+        yield []
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -13,10 +14,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+import wallaroo
+from wallaroo.cli.dev import DevRun, Watch
 from wallaroo.cli.main import main
+from wallaroo.sources import FilesSourceConfig
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 400.0
@@ -208,3 +213,45 @@ def test_dev_takes_what_came_before_a_broken_frame_and_says_what_is_wrong_with_i
             message = process.stderr.readline()
         assert "source 'lines' closed a connection: a frame of" in message
         assert "use framing='lines'" in message
+
+
+class Unsaved:
+    """An application's files, which are saved once the output is as long as expected."""
+
+    def __init__(self, output: Callable[[], list[str]], lines: int):
+        self._output = output
+        self._lines = lines
+
+    def has_changed(self) -> bool:
+        return len(self._output()) >= self._lines
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_dev_reads_files_in_place_to_their_end_or_for_as_long_as_more_may_come(
+    is_watched: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1.txt").write_text("a\nb\n")
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stdout", out)
+    lines = FilesSourceConfig("lines", str(tmp_path), form="lines", watch=is_watched)
+    application = wallaroo.build_application(
+        "Lines", wallaroo.source("lines", lines).to_sink(wallaroo.StdoutSinkConfig(as_text))
+    )
+
+    def output() -> list[str]:
+        seen = out.getvalue().splitlines()
+        if len(seen) == 2 and is_watched and not (tmp_path / "2.txt").exists():
+            (tmp_path / ".2").write_text("c\n")
+            (tmp_path / ".2").rename(tmp_path / "2.txt")
+        return seen
+
+    expected = ["a", "b", "c"] if is_watched else ["a", "b"]
+    with DevRun(application) as run:
+        run.serve(cast("Watch", Unsaved(output, len(expected))), is_once=True)
+
+    assert out.getvalue().splitlines() == expected
+
+
+@wallaroo.encoder
+def as_text(number: str) -> str:
+    return f"{number}\n"
