@@ -326,7 +326,7 @@ class Verification:
     def _judge_end(self) -> None:
         now = time.monotonic()
         self._explained = [until for until in self._explained if until > now]
-        is_refused = self._nemesis.after_end()  # of a flipped bit: explains no other end
+        is_refused = self._nemesis.after_end()  # by its own words: explains no other end
         is_explained = is_refused or bool(self._explained)
         code = self._run.code
         is_planned = self._run.starts <= len(self.options.faults)

@@ -36,6 +36,8 @@ POLL_S = 0.02
 CLOCK_STEP_S = 7200.0
 FAILED_S_MAX = 40.0  # from a disk fault to the end of the run that it explains
 LASTING = 0.4  # share of disk faults that last
+GIVEN_UP_AFTER = 3  # deaths of workers at one batch: low latency tries it so often, and then ends
+GIVEN_UP = "ended its worker processes"
 SIGNALS = {Deed.KILL: signal.SIGKILL, Deed.HOLD: signal.SIGSTOP, Deed.STOP: signal.SIGTERM}
 POINTS = {Deed.ENOSPC: WRITES, Deed.EIO: WRITES + SYNCS, Deed.TORN: WRITES}
 
@@ -69,6 +71,7 @@ class Nemesis:
     _flips: list[Flip] = field(default_factory=list)  # that are still in the files
     _flipped: set[str] = field(default_factory=set)  # kinds that had their turn
     _tried: Counter[tuple[Deed, str]] = field(default_factory=Counter)  # points that were chosen
+    _workers: int = 0  # killed since the last progress that was waited for
 
     def __post_init__(self) -> None:
         self._chance = random.Random(f"nemesis {self.seed}")
@@ -76,6 +79,8 @@ class Nemesis:
 
     def do(self, number: int, planned: Kill) -> bool:
         """Do one deed; whether it struck."""
+        if not planned.is_hurried:
+            self._workers = 0
         if planned.deed in SIGNALS:
             return self._signal(number, planned)
         if planned.deed is Deed.CLOCK:
@@ -97,6 +102,7 @@ class Nemesis:
         self.result.note(planned.kind, planned.deed)
         self.say(f"{planned.deed.value} {number}: {planned.kind.value} {pid}")
         if planned.deed is Deed.KILL:
+            self._workers += planned.kind in (Kind.WORKER, Kind.DAEMON)
             await_end(pid)  # else the next one might strike a dead process
             _await_gone(workers, "daemon")  # where nothing finds them: they end with their daemon
         if planned.deed is Deed.HOLD:
@@ -188,8 +194,13 @@ class Nemesis:
         return True
 
     def after_end(self) -> bool:
-        """The run ended: whether flipped bits explain it, which are flipped back then."""
+        """The run ended: whether what it says explains it: flipped bits, which are flipped back
+        then, or a batch that was given up, where workers were killed again and again.
+        """
         said = self.run.said()
+        if self._workers >= GIVEN_UP_AFTER and GIVEN_UP in said:
+            self._workers = 0
+            return True
         named = [one for one in self._flips if _names(said, one.file)]
         for one in named:
             one.undo()
