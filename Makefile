@@ -32,7 +32,7 @@ faults: setup  ## Kill processes under load, 200 times, break disks 100 times, c
 	@$(if $(FAULTS),,$(PYTHON) -m wallaroo verify --app sequence --host in-process --deeds all --kills 100)
 
 partitions: setup  ## Cut the network between hosts (namespaces, as root) under load (PARTITIONS="--kills 2")
-	@reason="$$($(PYTHON) -c 'from wallaroo.verify.namespaces import why_not; print(why_not())')"; \
+	@reason="$$($(PYTHON) -c 'from wallaroo.verify.disturbances.namespaces import why_not; print(why_not())')"; \
 	if [ -n "$$reason" ]; then echo "skipped: $$reason"; exit 0; fi; \
 	$(PYTHON) -m wallaroo verify --app sequence --deeds partition --rate 500 $(or $(PARTITIONS),--kills 20)
 

@@ -69,7 +69,7 @@ class Workload:
 
 def market_spread(events: int = 200_000) -> Workload:
     """Orders and quotes, half of the events each."""
-    import market_spread as example  # type: ignore[import-not-found]  # found by loads.prepare()
+    import market_spread as example  # found by loads.prepare()
 
     orders, quotes = loads.market_frames()
     inputs = tuple(
@@ -92,7 +92,7 @@ def market_spread(events: int = 200_000) -> Workload:
 
 def word_count(repeats: int = REPEATS) -> Workload:
     """The Bill of Rights again and again; an event is a word."""
-    import word_count as example  # type: ignore[import-not-found]  # found by loads.prepare()
+    import word_count as example  # found by loads.prepare()
 
     text = (loads.EXAMPLES / "word_count" / "bill_of_rights.txt").read_bytes()
     lines = [line for line in text.split(b"\n") if line]

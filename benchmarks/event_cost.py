@@ -204,7 +204,7 @@ def _measured(
 def _words_per_line() -> float:
     text = (loads.EXAMPLES / "word_count" / "bill_of_rights.txt").read_bytes()
     lines = [line for line in text.split(b"\n") if line]
-    import word_count as example  # type: ignore[import-not-found]  # found by loads.prepare()
+    import word_count as example  # found by loads.prepare()
 
     return sum(len(example.split.function(line.decode())) for line in lines) / len(lines)
 

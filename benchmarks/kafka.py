@@ -84,7 +84,7 @@ def from_kafka(broker: Broker) -> Make:
     """The pipeline on the topic."""
 
     def make(port: int, session: SparkSession) -> Any:
-        import word_count as example  # type: ignore[import-not-found]  # found by loads.prepare()
+        import word_count as example  # found by loads.prepare()
 
         decode = example.decode_lines
         source = wallaroo.KafkaSourceConfig(SOURCE, TOPIC, broker.address, decode, group="")

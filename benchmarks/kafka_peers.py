@@ -210,7 +210,7 @@ def wallaroo_on(session: SparkSession, broker: Broker, topic: Topic) -> Took:
 def application_on(topic: Topic, brokers: str, port: int) -> Any:
     """The example, on a topic."""
     if topic.application == WORD_COUNT:
-        import word_count as words  # type: ignore[import-not-found]  # found by loads.prepare()
+        import word_count as words  # found by loads.prepare()
 
         source = wallaroo.KafkaSourceConfig(
             "lines", topic.name, brokers, words.decode_lines, group=""
@@ -223,12 +223,12 @@ def application_on(topic: Topic, brokers: str, port: int) -> Any:
         )
         sink = wallaroo.TCPSinkConfig(loads.HOST, port, words.encode_word_count)
         return wallaroo.build_application(topic.application, counted.to_sink(sink))
-    import market_spread as market  # type: ignore[import-not-found]
+    import market_spread as market
     from market_spread_both import decode_both  # type: ignore[import-not-found]
 
-    source = wallaroo.KafkaSourceConfig("market", topic.name, brokers, decode_both, group="")
+    both = wallaroo.KafkaSourceConfig("market", topic.name, brokers, decode_both, group="")
     checked = (
-        wallaroo.source("market", source).key_by(market.extract_symbol).to(market.check_market_data)
+        wallaroo.source("market", both).key_by(market.extract_symbol).to(market.check_market_data)
     )
     sink = wallaroo.TCPSinkConfig(loads.HOST, port, market.encode_rejection)
     return wallaroo.build_application(topic.application, checked.to_sink(sink))

@@ -104,7 +104,7 @@ def fill_spool(root: Path, source: str, frames: Frames, events: int) -> None:
 
 def market_frames() -> tuple[bytes, bytes]:
     """A block of orders and a block of quotes, made as the demo makes them; to be repeated."""
-    from market_spread_data import Market  # type: ignore[import-not-found]  # found by prepare()
+    from market_spread_data import Market  # found by prepare()
 
     opening = (EXAMPLES / "market_spread" / "350_symbols_initial_nbbo.msg").read_bytes()
     market = Market.of(opening)

@@ -50,6 +50,12 @@ class SteppedHost(InProcessHost):
     def _work(self) -> None:
         """Nothing by itself."""
 
+    @property
+    def is_due(self) -> bool:
+        """Whether something waits for a batch."""
+        assert self._batches is not None
+        return self._batches.is_due
+
     def step(self, events_max: int, *sources: str) -> tuple[float, int]:
         """Run a batch of at most so many events of some sources; return its seconds and events."""
         assert self._batches is not None
@@ -74,7 +80,7 @@ def main() -> int:
     )
     args = parser.parse_args()
     loads.prepare()
-    report = Report("pending", settings_of(args))
+    report = Report(" ".join(("pending", *args.parts)), settings_of(args))
     with loads.scratch(args.scratch) as folder, loads.receiver() as port:
         for part in args.parts or PARTS:
             MEASURES[part](report, folder, port, args)
@@ -142,7 +148,8 @@ def _expiry(report: Report, folder: Path, port: int, args: argparse.Namespace) -
         loaded = _bytes(root)
         time.sleep(max(0.0, began + TTL_S - time.monotonic()))
         meanwhile = _rate(host, args.seconds)
-        _rate(host, 8.0)  # the last keys
+        while host.is_due:  # the last keys
+            host.step(1_000, "Staying")
         after = _rate(host, 12.0)
         for _ in range(SETTLED):
             host.step(1_000, "Staying")

@@ -2,7 +2,7 @@
 
     python -m benchmarks [--full] [NAME ...]
 
-The short form takes about twenty minutes; ``--full`` runs everything as long as its claims say.
+The short form takes about half an hour; ``--full`` runs everything as long as its claims say.
 Reports go to ``benchmarks/results/`` (of this form only: a short run never replaces the results of
 a full one), and from there into the tables of README.md and docs/scaling.md.
 
@@ -39,6 +39,10 @@ SHORT: dict[str, tuple[str, ...]] = {
     "placement": ("--batches", "40"),
     "moving": (),
     "scale_out": ("--batches", "4"),
+    "timed_runs": ("--rounds", "2", "--events", "2000000"),
+    "pending_timers": ("--batches", "20"),
+    "pending_expiry": (),
+    "pending_idle": (),
 }
 FULL: dict[str, tuple[str, ...]] = dict.fromkeys(SHORT, ()) | {
     "latency_outside": (
@@ -48,6 +52,9 @@ FULL: dict[str, tuple[str, ...]] = dict.fromkeys(SHORT, ()) | {
 # programs that run in another form, too, and what makes that of them
 FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "vectorized_word_count": ("vectorized", ("--application", "word_count")),
+    "pending_timers": ("pending", ("timers",)),
+    "pending_expiry": ("pending", ("expiry",)),
+    "pending_idle": ("pending", ("idle",)),
     "live_tcp_vectorized": ("live_tcp", ("--vectorized", "--rate", "1000000")),
 }
 WAIT_S = 2.0  # between two benchmarks: the first one's processes are gone by then

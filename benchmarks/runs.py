@@ -76,7 +76,7 @@ def market_spread(out_port: int, module: str = "market_spread") -> Any:
 
 def word_count(out_port: int) -> Any:
     """The example application, on free ports."""
-    import word_count as example  # type: ignore[import-not-found]  # found by loads.prepare()
+    import word_count as example  # found by loads.prepare()
 
     return example.application_setup(
         ["--in", f"Split and Count@{HOST}:0", "--out", f"{HOST}:{out_port}"]

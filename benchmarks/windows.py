@@ -25,7 +25,8 @@ from wallaroo.engine.failures import stop_on_error
 from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.operators.interface import Site, StageTime
 from wallaroo.engine.operators.windows import build
-from wallaroo.engine.ordered_entries import Groups, StepStore
+from wallaroo.engine.ordered_entries import Groups
+from wallaroo.engine.step_store import StepStore
 from wallaroo.local.entries import MemoryEntries
 from wallaroo.steps import Step
 from wallaroo.windows.spec import NO_WATERMARK

@@ -86,7 +86,7 @@ def _round(
 
 
 def _application(out_port: int) -> Any:
-    import word_count as example  # type: ignore[import-not-found]  # found by loads.prepare()
+    import word_count as example  # found by loads.prepare()
 
     return example.application_setup(
         ["--in", f"{SOURCE}@{loads.HOST}:0", "--out", f"{loads.HOST}:{out_port}"]

@@ -77,7 +77,7 @@ def complaints(name: str, text: str) -> Iterator[str]:
 
 def main() -> int:
     """Print what is wrong; return 1 if anything is."""
-    wrong = []
+    wrong: list[str] = []
     for path in files(ROOT):
         try:
             wrong += complaints(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))

@@ -324,7 +324,8 @@ def _backlog(port: int) -> int | None:
     """Messages that wait in the application, by its status; None where it does not answer."""
     try:
         with urlopen(f"http://{HOST}:{port}/status", timeout=STATUS_SECONDS_MAX) as answer:
-            return sum(source["backlog_events"] for source in json.load(answer)["sources"])
+            sources = json.load(answer)["sources"]
+            return sum(int(source["backlog_events"]) for source in sources)
     except (OSError, ValueError, KeyError):
         return None
 

@@ -5,7 +5,7 @@ Where it runs: workers.
 
 from __future__ import annotations
 
-import market_spread  # type: ignore[import-not-found]  # on the path of all processes
+import market_spread  # on the path of all processes
 
 import wallaroo
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import market_spread as example  # type: ignore[import-not-found]  # beside the examples, on the path of all processes
+import market_spread as example  # beside the examples, on the path of all processes
 import pyarrow as pa
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition

@@ -37,7 +37,7 @@ def functions_of(name: str) -> Functions:
     """Return an example's functions."""
     loads.prepare()
     if name == WORD_COUNT:
-        import word_count as words  # type: ignore[import-not-found]  # found by loads.prepare()
+        import word_count as words  # found by loads.prepare()
 
         decode, split = words.decode_lines.function, words.split.function
         return Functions(
@@ -48,7 +48,7 @@ def functions_of(name: str) -> Functions:
             words.count_word.function,
             words.encode_word_count.function,
         )
-    import market_spread as market  # type: ignore[import-not-found]
+    import market_spread as market
 
     decode = decoding_both(market)
     return Functions(

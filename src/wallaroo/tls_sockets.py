@@ -1,4 +1,4 @@
-"""TLS contexts, and a server's TLS socket that never blocks.
+"""Sockets with and without TLS: addresses, contexts, and a server's TLS socket that never blocks.
 
 Where it runs: ingress, range server and their clients; egress.
 """
@@ -14,6 +14,7 @@ from typing import Any
 from wallaroo.errors import PeerError
 from wallaroo.tls import TLS
 
+Address = tuple[str, int]  # host and port
 RECORD_BYTES_MAX = 1 << 14  # of plaintext in a TLS record (RFC 8446, 5.1)
 
 

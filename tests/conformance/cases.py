@@ -426,6 +426,12 @@ CASES = (
         in_any_order(*windowed.in_joined(TIMED_LINES[:90], TIMED_LINES[7:120:2])),
     ),
     Case(
+        "as-of join",
+        windowed.latest,
+        {"left": TIMED_LINES[:90], "right": TIMED_LINES[7:120:2]},
+        in_any_order(*windowed.in_latest(TIMED_LINES[:90], TIMED_LINES[7:120:2])),
+    ),
+    Case(
         "state survives batches",
         values.state_survives,
         {"in": LINES},

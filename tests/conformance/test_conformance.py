@@ -4,6 +4,8 @@ every runner.
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,8 +20,12 @@ from tests.conformance.cases import (
     topology_case,
 )
 from tests.conformance.runners import LocalRunner, SparkRunner
+from wallaroo.options import Latency
 
-SAMPLE = topology.TOPOLOGIES[4::16]  # of the topologies, for Spark
+# what Spark runs of the topologies, and how
+IS_ALL = bool(os.environ.get("WALLAROO_ALL_RUNNERS"))
+ON_SPARK = topology.TOPOLOGIES if IS_ALL else topology.TOPOLOGIES[4::16]
+LATENCIES: tuple[Latency, ...] = ("normal", "low") if IS_ALL else ("normal",)
 TWO_WAYS = (LocalRunner(1, 1), LocalRunner(3, 4))
 
 
@@ -51,12 +57,13 @@ def test_every_message_went_through_all_stages_in_order(
 
 @pytest.mark.spark
 @pytest.mark.java
-@pytest.mark.parametrize("stages", SAMPLE, ids=" ".join)
+@pytest.mark.parametrize("latency", LATENCIES)
+@pytest.mark.parametrize("stages", ON_SPARK, ids=" ".join)
 def test_every_message_went_through_all_stages_on_spark(
-    stages: tuple[str, ...], spark_runner: SparkRunner
+    stages: tuple[str, ...], latency: Latency, spark_runner: SparkRunner
 ) -> None:
     case = topology_case(stages)
-    case.check(outputs_of(case, spark_runner))
+    case.check(outputs_of(case, replace(spark_runner, latency=latency)))
 
 
 @pytest.mark.spark

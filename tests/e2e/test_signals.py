@@ -62,10 +62,10 @@ class Started:
         """Return when the run is in this phase of its start, or beyond it."""
         end_s = time.monotonic() + START_S_MAX
         while self.process.poll() is None and time.monotonic() < end_s:
-            for presence in running():
+            for record in running():
                 with suppress(PeerError):
-                    if presence.pid == self.process.pid:
-                        status = json.loads(as_target(presence).ask("/status").body)
+                    if record.pid == self.process.pid:
+                        status = json.loads(as_target(record).ask("/status").body)
                         if status["state"] == "running" or status["doing"] == phase != "":
                             return
             time.sleep(0.02)

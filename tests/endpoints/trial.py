@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tests.endpoints.interface import Disturbed
 from tests.endpoints.systems import Feeding
-from wallaroo.cli.verify import IN_PROCESS_PROGRAM
+from wallaroo.cli.verify.command import IN_PROCESS_PROGRAM
 from wallaroo.state.commits import CommitLog
 from wallaroo.verify.processes import find, kill
 from wallaroo.verify.supervised import Supervised

@@ -21,9 +21,9 @@ from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import InternalError, PeerError
 from wallaroo.spark.query import failure_of
 from wallaroo.spool import Boundary, write_tail
-from wallaroo.verify.damage import KINDS, flip
-from wallaroo.verify.killer import Deed
-from wallaroo.verify.orders import SYNCS, WRITES, Orders
+from wallaroo.verify.disturbances.damage import KINDS, flip
+from wallaroo.verify.disturbances.orders import SYNCS, WRITES, Orders
+from wallaroo.verify.disturbances.schedule import Deed
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
 

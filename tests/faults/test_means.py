@@ -18,7 +18,7 @@ from wallaroo.cli.main import build_parser
 from wallaroo.cli.run.command import parse
 from wallaroo.cli.send.acknowledged import send_acknowledged
 from wallaroo.cli.send.sending import of_payloads
-from wallaroo.cli.verify import kinds_of
+from wallaroo.cli.verify.arguments import kinds_of
 from wallaroo.errors import PeerError
 from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.local_cluster.hosts import free_ports

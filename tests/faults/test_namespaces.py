@@ -9,10 +9,11 @@ import sys
 import pytest
 
 from wallaroo.cli.main import build_parser
-from wallaroo.cli.verify import deeds_of, verify_command
+from wallaroo.cli.verify.arguments import deeds_of
+from wallaroo.cli.verify.command import verify_command
 from wallaroo.errors import WallarooParameterError
-from wallaroo.verify.killer import Deed
-from wallaroo.verify.namespaces import CLIENTS, Hosts, why_not
+from wallaroo.verify.disturbances.namespaces import CLIENTS, Hosts, why_not
+from wallaroo.verify.disturbances.schedule import Deed
 
 REASON = why_not()
 KNOCK = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 0.5)"
@@ -55,7 +56,9 @@ def test_partitions_go_alone_and_are_refused_with_the_reason_where_they_cannot_b
     options = build_parser().parse_args(["verify", "--deeds", "partition,kill"])
     with pytest.raises(WallarooParameterError, match="without other deeds"):
         verify_command(options)
-    monkeypatch.setattr("wallaroo.cli.verify.why_not", lambda: "network namespaces need root")
+    monkeypatch.setattr(
+        "wallaroo.cli.verify.command.why_not", lambda: "network namespaces need root"
+    )
     options = build_parser().parse_args(["verify", "--deeds", "partition"])
     with pytest.raises(WallarooParameterError, match="need root"):
         verify_command(options)

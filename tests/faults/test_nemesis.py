@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from wallaroo.cli.main import build_parser
-from wallaroo.cli.verify import Enough, verify_command
+from wallaroo.cli.verify.command import Enough, verify_command
 from wallaroo.errors import WallarooParameterError
-from wallaroo.verify.killer import HELD_S, Deed, schedule
+from wallaroo.verify.disturbances.schedule import HELD_S, Deed, schedule
 from wallaroo.verify.ledger import Faults
 from wallaroo.verify.plain_receiver import BEHAVIOURS, PlainReceiver
 from wallaroo.verify.processes import Kind

@@ -27,7 +27,7 @@ from wallaroo.verify.applications import (
     word_count,
 )
 from wallaroo.verify.cases import CASES, Case
-from wallaroo.verify.killer import schedule
+from wallaroo.verify.disturbances.schedule import schedule
 from wallaroo.verify.ledger import Faults
 from wallaroo.verify.processes import Kind, Process, find, kill, kind_of
 

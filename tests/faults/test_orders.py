@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from wallaroo.faults import TAKEN
-from wallaroo.verify.killer import Deed, Kill
-from wallaroo.verify.nemesis import GIVEN_UP, POINTS, Nemesis
-from wallaroo.verify.orders import Orders
+from wallaroo.verify.disturbances.damage import Flips
+from wallaroo.verify.disturbances.nemesis import POINTS, Nemesis
+from wallaroo.verify.disturbances.orders import Orders
+from wallaroo.verify.disturbances.schedule import Deed, Kill
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
@@ -58,7 +56,9 @@ def passing(orders: Path, point: str) -> Iterator[None]:
 def doer(folder: Path, **seconds: float) -> Nemesis:
     run = Supervised([], folder / "run.log")
     orders = Orders(folder / "orders", **seconds)
-    return Nemesis(run, folder, 1, Scene(), Result("case", 1), lambda line: None, orders)
+    result = Result("case", 1)
+    flips = Flips(folder, result, print)
+    return Nemesis(run, 1, Scene(), result, lambda line: None, orders, flips)
 
 
 def deed(kind: Deed) -> Kill:
@@ -89,19 +89,3 @@ def test_every_point_gets_its_turn(tmp_path: Path) -> None:
     nemesis_ = doer(tmp_path)
     points = [nemesis_._point(Deed.TORN) for _ in range(2 * len(POINTS[Deed.TORN]))]
     assert all(points.count(point) == 2 for point in POINTS[Deed.TORN])
-
-
-@pytest.mark.parametrize(("killed", "words"), [(3, GIVEN_UP), (2, GIVEN_UP), (3, "no such file")])
-def test_a_batch_is_given_up_where_its_workers_were_killed_again_and_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: int, words: str
-) -> None:
-    """An end of the run is explained by that only, and once."""
-    nemesis_ = doer(tmp_path)
-    nemesis_.result.kills[Kind.WORKER] = 0
-    with subprocess.Popen(["sleep", "60"]) as process:
-        monkeypatch.setattr(Nemesis, "_target", lambda self, planned: process.pid)
-        for number in range(killed):
-            assert nemesis_.do(number, Kill(Kind.WORKER, 0.0, number > 0, 0.5))
-    nemesis_.run.log.write_text(f"batch 7 {words} 3 times\n")
-    assert nemesis_.after_end() == (killed == 3 and words == GIVEN_UP)
-    assert not nemesis_.after_end()

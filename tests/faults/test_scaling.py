@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli.verify_course import verify_scaling
-from wallaroo.verify.harness import VerifyOptions
-from wallaroo.verify.scaling import every_pair
+from wallaroo.cli.verify.course import verify_scaling
+from wallaroo.verify.disturbances.scaling import every_pair
+from wallaroo.verify.options import VerifyOptions
 
 # `make scaling` does the rest: all pairs, SIGKILL of workers, master and driver
 CHANGES = ("grow1", "shrink1")

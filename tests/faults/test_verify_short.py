@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.cli.verify import IN_PROCESS_KINDS, IN_PROCESS_OPTIONS, IN_PROCESS_PROGRAM
-from wallaroo.cli.verify_course import verify
-from wallaroo.verify.harness import VerifyOptions
-from wallaroo.verify.killer import Deed, schedule
+from wallaroo.cli.verify.command import IN_PROCESS_KINDS, IN_PROCESS_OPTIONS, IN_PROCESS_PROGRAM
+from wallaroo.cli.verify.course import verify
+from wallaroo.verify.disturbances.schedule import Deed, schedule
+from wallaroo.verify.options import VerifyOptions
 from wallaroo.verify.processes import Kind
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]

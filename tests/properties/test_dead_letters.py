@@ -8,10 +8,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import wallaroo
 from tests.conformance.apps.tolerant import every_kind
+from tests.timed_events import Event, decode, key_of, pack, time_of
 from wallaroo.testing import LocalApplication, run_local
 
 STEPS = ("decode", "compute", "compute multi", "extract", "state", "state multi", "encode")
@@ -54,3 +57,88 @@ def test_a_batch_that_is_tried_again_writes_the_same_bytes(events: list[str], ta
     committed = running.batch()
 
     assert lost.outputs == dict(enumerate(committed.values()))
+
+
+class Numbers(wallaroo.Aggregation[Event, list[int], str]):
+    """Refuses an event in three when it comes, and a window in two when it is due."""
+
+    def initial_accumulator(self) -> list[int]:
+        return []
+
+    def update(self, event: Event, numbers: list[int], /) -> None:
+        if event[1] % 3 == 0:
+            raise ValueError(f"no number {event[1]}")
+        numbers.append(event[1])
+
+    def combine(self, left: list[int], right: list[int], /) -> list[int]:
+        return sorted(left + right)
+
+    def output(self, key: str, numbers: list[int]) -> str:
+        if len(numbers) % 2 == 0:
+            raise ValueError(f"no windows of {sorted(numbers)}")
+        return f"{key} {sorted(numbers)}"
+
+
+class Kept:
+    """The numbers of a key."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+
+@wallaroo.state_computation(name="remind", state=Kept, on_error="dead-letter")
+def remind(event: Event, kept: Kept, context: wallaroo.Context) -> None:
+    kept.numbers.append(event[1])
+    context.set_timer("due", context.event_time + 4)
+
+
+@remind.on_timer
+def is_due(kept: Kept, context: wallaroo.Context, name: str) -> str:
+    if kept.numbers[-1] % 2:
+        raise ValueError(f"no timer after {kept.numbers[-1]}")
+    return f"{context.key} {kept.numbers[-1]}"
+
+
+def paired(left: Event, right: Event | None) -> str:
+    if left[1] % 2:
+        raise ValueError(f"no pair of {left[1]}")
+    return f"{left[1]} {right and right[1]}"
+
+
+PORTS = {"left": "7010", "right": "7012"}
+
+
+def timed(name: str) -> wallaroo.KeyedPipeline[str, Event]:
+    config = wallaroo.TCPSourceConfig(name, "127.0.0.1", PORTS[name], decode)
+    return wallaroo.source(name, config).with_event_time(time_of, delay=3).key_by(key_of)
+
+
+WINDOWS = wallaroo.range_windows(6).with_slide(3).with_late_data_policy("dead-letter")
+TIMED = {
+    "windows": lambda: timed("left").to(WINDOWS.over(Numbers(), on_error="dead-letter")),
+    "timers": lambda: timed("left").to(remind),
+    "as-of join": lambda: timed("left").join_latest(timed("right"), paired, on_error="dead-letter"),
+}
+MOMENTS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 30)), max_size=30)
+
+
+@pytest.mark.parametrize("step", TIMED)
+@settings(max_examples=15)
+@given(moments=MOMENTS, batches=st.integers(2, 8), tasks=st.integers(1, 4))
+def test_letters_of_windows_timers_and_joins_do_not_depend_on_batches_and_tasks(
+    step: str, moments: list[tuple[str, int]], batches: int, tasks: int
+) -> None:
+    """Of events that come late, and of what fails when it is due."""
+    application = wallaroo.build_application(
+        "timed",
+        TIMED[step]().to_sink(wallaroo.StdoutSinkConfig()),
+        dead_letters=wallaroo.FileSinkConfig("dead.jsonl"),
+    )
+    events = [pack((key, number, at + number)) for number, (key, at) in enumerate(moments)]
+    inputs = {"left": events, "right": events[::2]} if step == "as-of join" else {"left": events}
+    undisturbed = run_local(application, inputs, batches=1, tasks=1)
+    split = run_local(application, inputs, batches=batches, tasks=tasks)
+
+    assert without_batch(split.dead_letters) == without_batch(undisturbed.dead_letters)
+    assert sorted(split.outputs) == sorted(undisturbed.outputs)
+    assert split.errors == undisturbed.errors

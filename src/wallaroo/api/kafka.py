@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from wallaroo.kafka_names import LOG_LEVELS
+from wallaroo.clients.kafka_names import LOG_LEVELS
 from wallaroo.sinks.kafka.config import KafkaSinkConfig
 from wallaroo.sources.kafka.config import KafkaSourceConfig
 from wallaroo.steps import Decoder, Encoder

@@ -95,7 +95,7 @@ def _takes_blocks(node: Node) -> bool:
 def _comes_first(subject: Subject, node: Node) -> bool:
     """Whether blocks come to a step from where they are decoded, through nothing but such steps."""
     return all(
-        (before is node or not subject.is_parted(before))
+        (before is node or not subject.is_branched(before))
         and (
             isinstance(before, MergeNode)
             or _takes_blocks(before)

@@ -1,4 +1,4 @@
-"""Rules about addresses: numbers that are ports, and each port in one hand.
+"""Rules about addresses: numbers that are ports, and each port used once.
 
 Where it runs: pure.
 """

@@ -44,7 +44,7 @@ from wallaroo.check.shape import (
     ends_in_a_sink,
     has_sinks,
     merges_are_alike,
-    nothing_behind_a_sink,
+    nothing_after_a_sink,
     state_is_keyed,
 )
 from wallaroo.check.subject import LATER, Rule, subject_of
@@ -55,7 +55,7 @@ from wallaroo.graph.nodes import Node
 
 RULES: tuple[Rule, ...] = (
     ends_in_a_sink,
-    nothing_behind_a_sink,
+    nothing_after_a_sink,
     has_sinks,
     merges_are_alike,
     state_is_keyed,

@@ -66,7 +66,7 @@ def branches_have_predicates(subject: Subject) -> Iterator[Problem]:
             yield Problem(title_of(node), node.place, what, fix)
 
 
-def nothing_behind_a_sink(subject: Subject) -> Iterator[Problem]:
+def nothing_after_a_sink(subject: Subject) -> Iterator[Problem]:
     """A sink is the end."""
     for node in subject.nodes:
         for upstream in upstreams(node):

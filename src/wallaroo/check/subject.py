@@ -48,7 +48,7 @@ class Subject:
         """The nodes of one kind."""
         return (node for node in self.nodes if isinstance(node, kind))
 
-    def is_parted(self, node: Node) -> bool:
+    def is_branched(self, node: Node) -> bool:
         """Whether the stream goes several ways after a node."""
         return isinstance(node, BranchNode) or len(self.after[node]) > 1
 
@@ -65,7 +65,7 @@ def subject_of(
     serialize: Callable[[Any], bytes] | None,
     dead_letters: Any = LATER,
 ) -> Subject:
-    """Lay a graph out for the rules."""
+    """Prepare a graph for the rules."""
     after = consumers_of(root)
     return Subject(application, root, place, tuple(after), serialize, dead_letters, after)
 

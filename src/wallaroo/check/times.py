@@ -28,7 +28,7 @@ def event_time_comes_first(subject: Subject) -> Iterator[Problem]:
                 "source is lost.",
                 "Call with_event_time() before the first key_by() or collect().",
             )
-        if any(map(subject.is_parted, before)):
+        if any(map(subject.is_branched, before)):
             yield Problem(
                 title_of(node),
                 node.place,

@@ -29,7 +29,6 @@ from wallaroo.cli import (
     show,
     sink,
     status,
-    verify,
 )
 from wallaroo.cli.application.hints import call_chain
 from wallaroo.cli.doctor import command as doctor
@@ -38,6 +37,7 @@ from wallaroo.cli.receive import command as receive
 from wallaroo.cli.run import command as run
 from wallaroo.cli.send import command as send
 from wallaroo.cli.state import command as state
+from wallaroo.cli.verify import command as verify
 from wallaroo.errors import InternalError, PipelineError, UserCodeError, WallarooError
 
 EXIT_FAILED = 1
@@ -73,10 +73,10 @@ def main(arguments: Sequence[str], commands: Sequence[Any] = COMMANDS) -> int:
     """Run ``wallaroo`` with these arguments and return its exit code; only argparse's own exits
     leave as SystemExit.
     """
-    return carry_out(build_parser(commands).parse_args(arguments), arguments)
+    return run_command(build_parser(commands).parse_args(arguments), arguments)
 
 
-def carry_out(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     """Call the handler of a command line; return its exit code, with every error printed."""
     try:
         return int(options.handler(options) or 0)
@@ -89,12 +89,12 @@ def carry_out(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     except WallarooError as error:
         _show_trace_if_asked()
         is_ours = isinstance(error, InternalError)
-        text = our_mistake(error, arguments) if is_ours else str(error) + call_chain(error)
+        text = internal_error_text(error, arguments) if is_ours else str(error) + call_chain(error)
         print(f"wallaroo: error: {text}", file=sys.stderr)
         return exit_code(error)
     except Exception as error:  # noqa: BLE001  # this command's one error boundary
         _show_trace_if_asked()
-        print(f"wallaroo: error: {our_mistake(error, arguments)}", file=sys.stderr)
+        print(f"wallaroo: error: {internal_error_text(error, arguments)}", file=sys.stderr)
         return EXIT_OUR_MISTAKE
 
 
@@ -134,7 +134,7 @@ def exit_code(error: WallarooError) -> int:
     return EXIT_OUR_MISTAKE if isinstance(error, InternalError) else EXIT_FAILED
 
 
-def our_mistake(error: Exception, arguments: Sequence[str]) -> str:
+def internal_error_text(error: Exception, arguments: Sequence[str]) -> str:
     """Write the traceback to a file and return a sentence that asks for a report."""
     what, trace = (
         (error.what, error.trace) if isinstance(error, InternalError) else (_named(error), "")

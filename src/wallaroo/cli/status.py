@@ -19,7 +19,6 @@ from rich.console import Console
 from wallaroo.cli.run.text import live_table
 from wallaroo.cli.targets import is_place, only_one, target_of
 from wallaroo.errors import PeerError, PipelineError, Problem
-from wallaroo.status_api.client import Address
 from wallaroo.status_api.queries import (
     KEYS,
     LIMIT_DEFAULT,
@@ -29,6 +28,7 @@ from wallaroo.status_api.queries import (
     query_of,
     status_of,
 )
+from wallaroo.tls_sockets import Address
 
 WIDTH = 120  # where the output is no terminal
 SEVERAL = 2  # exit code: the command line leaves open which application is meant

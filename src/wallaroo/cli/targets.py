@@ -17,10 +17,10 @@ from pathlib import Path
 from wallaroo.cli.tables import print_table
 from wallaroo.errors import PeerError
 from wallaroo.inspection.reader import CheckpointReader
-from wallaroo.status_api.client import Address, Answer, ask
-from wallaroo.status_api.discovery import Presence, run_of, running
+from wallaroo.status_api.client import Answer, ask
+from wallaroo.status_api.discovery import RunRecord, run_of, running
 from wallaroo.tls import TLS
-from wallaroo.tls_sockets import client_context, pinned_context
+from wallaroo.tls_sockets import Address, client_context, pinned_context
 
 _ADDRESS = re.compile(r"(?P<tls>https://)?(?P<host>\[[0-9a-fA-F:]+\]|[^\[\]:/]+):(?P<port>\d{1,5})")
 
@@ -51,22 +51,22 @@ def target_of(where: str) -> Target:
     found = _ADDRESS.fullmatch(where)
     if found and not Path(where).is_dir():
         address = found["host"].strip("[]"), int(found["port"])
-        known = [presence for presence in running() if presence.address == address]
+        known = [record for record in running() if record.address == address]
         context = client_context(TLS()) if found["tls"] else None
         return as_target(known[0]) if known else Target(address, context=context)
-    presence = run_of(Path(where))
-    if presence is None:
+    record = run_of(Path(where))
+    if record is None:
         CheckpointReader(Path(where))  # says so where the folder is no checkpoint at all
         raise PeerError(
             f"no application runs on checkpoint {where}. Start it with `wallaroo run --checkpoint "
             f"{where}`."
         )
-    if not presence.is_alive:
+    if not record.is_alive:
         raise PeerError(
-            f"{presence.application} no longer runs: process {presence.pid}, which used {where}, "
+            f"{record.application} no longer runs: process {record.pid}, which used {where}, "
             "has ended without a stop. What was committed is there; run it again to go on."
         )
-    return as_target(presence)
+    return as_target(record)
 
 
 def only_one(command: str) -> Target | None:
@@ -83,25 +83,25 @@ def only_one(command: str) -> Target | None:
         print(f"wallaroo: {len(found)} applications run here. Name one: wallaroo {command} WHERE")
         print_table(
             ("WHERE", "application", "process", "since", "checkpoint"),
-            [_line(presence) for presence in found],
+            [_line(record) for record in found],
         )
     return None
 
 
-def _line(presence: Presence) -> tuple[str, ...]:
-    host, port = presence.address
-    since = datetime.datetime.fromtimestamp(presence.started_at, datetime.UTC).strftime(
+def _line(record: RunRecord) -> tuple[str, ...]:
+    host, port = record.address
+    since = datetime.datetime.fromtimestamp(record.started_at, datetime.UTC).strftime(
         "%Y-%m-%d %H:%M:%S UTC"
     )
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return where, presence.application, str(presence.pid), since, presence.checkpoint
+    return where, record.application, str(record.pid), since, record.checkpoint
 
 
-def as_target(presence: Presence) -> Target:
+def as_target(record: RunRecord) -> Target:
     """The application that announced itself so."""
     return Target(
-        presence.address,
-        presence.token,
-        presence.pid if presence.is_here else None,
-        pinned_context(presence.certificate) if presence.certificate else None,
+        record.address,
+        record.token,
+        record.pid if record.is_here else None,
+        pinned_context(record.certificate) if record.certificate else None,
     )

@@ -133,6 +133,18 @@ class Entries:
         value = self.live[place] = self._loads(raw)
         return value
 
+    def peek(self, key: Key, sub: Sub) -> Any:
+        """Return the value as it was committed, to be read only: it is not written again.  None
+        where there is none.
+        """
+        place = key, sub
+        if place not in self._stored:
+            raw = self._read(key, sub)
+            if raw is not None:
+                self._packed[place] = raw
+        packed = self._packed.get(place)
+        return None if packed is None else self._loads(packed)
+
     def put(self, key: Key, sub: Sub, value: Any) -> None:
         """Set the value; ``None`` is no value."""
         if (key, sub) not in self._stored:
@@ -190,13 +202,15 @@ class Entries:
         self._touched.setdefault(key, []).append(sub)
 
     def changes(self) -> Iterator[Change]:
-        """Yield what is to be written."""
+        """Yield what is to be written, once: values are let go as they are packed, so that the end
+        of a task finds none of them.
+        """
         for (key, sub), raw in self._stored.items():
             if (key, sub) in self._packed:
                 continue
             group, encoded = self._groups.locate(key)
             if (key, sub) in self.live:
-                now = self._dumps(self.live[key, sub])
+                now = self._dumps(self.live.pop((key, sub)))
                 if now != raw:
                     yield group, entry_key(encoded, sub), join_key(encoded, now)
             elif raw is not None:

@@ -53,8 +53,8 @@ def text(application: HasGraph) -> str:
     """
     root = application.root
     after = consumers_of(root)
-    is_parted = any(len(consumers) > 1 for consumers in after.values())
-    lines = _runs(root, after) if is_parted or isinstance(root, EndsNode) else _tree(root)
+    is_branched = any(len(consumers) > 1 for consumers in after.values())
+    lines = _runs(root, after) if is_branched or isinstance(root, EndsNode) else _tree(root)
     return "\n".join([application.name, *lines]) + "\n"
 
 

@@ -29,7 +29,7 @@ from wallaroo.spool import SpoolFullError, SpoolWriter
 WAIT_S = 0.005  # between looks at the backlog
 FULL_RETRY_S = 0.25
 GRACE_S = 2.0  # for user code to return after the parent is gone
-TIDY_S = 1.0
+REMOVAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Feeder:
             Path(config.folder), is_durable=config.is_durable, checkpoint=config.checkpoint
         )
         self._feed: Feed = source.open_feed(self._writer.last_resume)
-        self._tidied_at = time.monotonic()
+        self._removed_at = time.monotonic()
 
     def run(self) -> None:
         """Feed until the feed ends or the parent is gone; user and peer errors are in the head,
@@ -112,26 +112,28 @@ class Feeder:
                 return
 
     def _wait(self) -> None:
-        if time.monotonic() - self._tidied_at > TIDY_S:
-            self._tidy()
+        if time.monotonic() - self._removed_at > REMOVAL_S:
+            self._remove_consumed()
         if self._writer.backlog_bytes() <= self._backlog_bytes_max:
             return
         self._writer.publish(is_paused=True)
         while self._writer.backlog_bytes() > self._backlog_bytes_max and not self._parent.look(
             WAIT_S
         ):
-            if time.monotonic() - self._tidied_at > TIDY_S:
-                self._tidy()
+            if time.monotonic() - self._removed_at > REMOVAL_S:
+                self._remove_consumed()
         self._writer.publish()
 
     def _rest(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and not self._parent.look(min(left, TIDY_S)):
-            self._tidy()
+        while (left := until - time.monotonic()) > 0 and not self._parent.look(
+            min(left, REMOVAL_S)
+        ):
+            self._remove_consumed()
 
-    def _tidy(self) -> None:
+    def _remove_consumed(self) -> None:
         self._writer.remove_consumed()
-        self._tidied_at = time.monotonic()
+        self._removed_at = time.monotonic()
 
 
 def _leave_with_parent(parent: Parent) -> None:

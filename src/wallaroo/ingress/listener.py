@@ -15,9 +15,10 @@ from pathlib import Path
 
 from wallaroo.ingress.acks import Streams
 from wallaroo.ingress.config import IngressSource
-from wallaroo.ingress.ports import Address, Ports
+from wallaroo.ingress.ports import Ports
 from wallaroo.ingress.source_store import open_store
 from wallaroo.spool import SpoolWriter
+from wallaroo.tls_sockets import Address
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from functools import partial
 from wallaroo.errors import PeerError
 from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.tls import TLS
-from wallaroo.tls_sockets import Socket, TlsSocket, server_context
+from wallaroo.tls_sockets import Address, Socket, TlsSocket, server_context
 
-Address = tuple[str, int]
 OnClient = Callable[[Socket, str], object]
 
 LISTEN_BACKLOG = 1024

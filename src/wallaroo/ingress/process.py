@@ -44,6 +44,7 @@ from wallaroo.sources.listening import Listening
 from wallaroo.spool import folder_of
 from wallaroo.spool.waking import VARIABLE as WAKE
 from wallaroo.tls import TLS
+from wallaroo.tls_sockets import Address
 
 START_S_MAX = 90.0
 STOP_S_MAX = 5.0
@@ -56,7 +57,6 @@ INGRESS = "wallaroo.ingress"
 FEEDER = "wallaroo.ingress.feeder"
 RANGES = "wallaroo.range_server.server"
 
-Address = tuple[str, int]
 _ERRORS: dict[str, type[WallarooError]] = {
     "user": UserCodeError,
     "checkpoint": CheckpointError,

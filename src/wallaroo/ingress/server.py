@@ -14,9 +14,9 @@ from wallaroo.ingress.config import IngressConfig, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.connector.listener import ConnectorListener
 from wallaroo.ingress.listener import Listener, ListenerContext
-from wallaroo.ingress.ports import Address
 from wallaroo.ingress.source_listener import SourceListener
 from wallaroo.processes.child import Parent
+from wallaroo.tls_sockets import Address
 
 PUBLISH_S = 0.005  # under load: one publish (and fsync) for what came in this time
 PAUSE_S = 0.001  # after a pass that read little, so that many small messages come with one read

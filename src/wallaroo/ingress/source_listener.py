@@ -23,8 +23,7 @@ from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.connection import Connection, ReadBuffer
 from wallaroo.ingress.handshakes import Handshakes
 from wallaroo.ingress.listener import Listener, ListenerContext
-from wallaroo.ingress.ports import Address
-from wallaroo.tls_sockets import Socket
+from wallaroo.tls_sockets import Address, Socket
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 

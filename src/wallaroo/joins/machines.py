@@ -15,29 +15,28 @@ tasks:
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
-from itertools import chain, islice, repeat
-from operator import eq, itemgetter
 from typing import Any
 
 from wallaroo.joins.step import HOW, LEFT, RIGHT, JoinSpec
-from wallaroo.windows.entries import AT_END, Live, Slot, in_order, order_of
+from wallaroo.windows.entries import AT_END, Live, Slot, in_order
 from wallaroo.windows.interface import Now
 from wallaroo.windows.late import Late, LateEvent
-from wallaroo.windows.spec import FINAL_WATERMARK
 
 OPEN = Slot(AT_END, 0)
-LEFT_HOW = "left"
-Row = tuple[int, Any, Any]  # time, key, event
-Walk = Callable[[list[Row], list[Row], dict[Any, Row]], None]
-_time = itemgetter(0)
-_key = itemgetter(1)
-_time_and_key = itemgetter(0, 1)
-END: Row = (FINAL_WATERMARK, None, None)  # later than all events
-NOTHING: Row = (-4 * FINAL_WATERMARK, None, None)  # older than any age
 Emit = Callable[[Any, Any, int, int], None]  # key, result, its time, the watermark before it
 Failed = Callable[[Any, BaseException, Any], None]
+
+
+def late_by(now: Now, late: Late | None) -> Callable[[Any, Any], None]:
+    """Return what takes an event that is behind the watermark, and its key before it."""
+
+    def too_late(key: Any, event: Any) -> None:
+        if late is not None:
+            behind = (now.watermark_ns - now.event_ns) / 1e9
+            late(key, event, LateEvent(f"it came {behind:.3f} s behind the watermark"))
+
+    return too_late
 
 
 class _Machine:
@@ -60,7 +59,7 @@ class _Machine:
         self._now = now
         self._emit = emit
         self._failed = failed
-        self._late = late
+        self._too_late = late_by(now, late)
         self._open = live.slot(OPEN)
 
     def _state(self, key: Any) -> Any:
@@ -76,11 +75,6 @@ class _Machine:
 
     def _empty(self) -> Any:
         return [[], []]
-
-    def _too_late(self, key: Any, event: Any) -> None:
-        if self._late is not None:
-            behind = (self._now.watermark_ns - self._now.event_ns) / 1e9
-            self._late(key, event, LateEvent(f"it came {behind:.3f} s behind the watermark"))
 
     def _result(self, key: Any, left: Any, right: Any, time: int, watermark: int) -> None:
         try:
@@ -142,154 +136,6 @@ class IntervalMachine(_Machine):
     def next_due(self, slot: Slot, state: Any) -> int:
         """When the oldest event of a key goes."""
         return min(int(each[0]) for side in state for each in side) + self._within + 1
-
-
-class LatestMachine(_Machine):
-    """The state of a key: times and events of the left side that wait for the watermark, then those
-    of the right side's newest ones, four lists; each side is in order, of one time as they came.
-
-    While a batch is processed, rows of all keys lie together, by side: so what the watermark has
-    passed is found by walking along both sides in the order of time, once.
-
-    ``sided``: what takes the events of each side.  ``walk``: see ``walking``.
-    """
-
-    def __init__(self, *given: Any, walk: Walk):
-        super().__init__(*given)
-        self._walk = walk
-        self._new: tuple[list[Row], list[Row]] = ([], [])  # by side, as they came
-        self._waiting: tuple[list[Row], list[Row]] = ([], [])  # by side, in the order of time
-        self._newest: dict[Any, Row] = {}  # of the right side, that the watermark has passed
-        self._states: dict[Any, Any] = {}  # of the keys whose rows are here
-        self.sided = (self._taking(LEFT), self._taking(RIGHT))
-
-    def _empty(self) -> Any:
-        return [[], [], [], []]
-
-    def process(self, key: Any, sided: tuple[int, Any]) -> None:
-        """Keep an event of either side."""
-        side, event = sided
-        self.sided[side](key, event)
-
-    def _taking(self, side: int) -> Callable[[Any, Any], None]:
-        """Keep each event: until the watermark passes it, the value at its time is not known."""
-        now = self._now
-        too_late = self._too_late
-        keep = self._new[side].append
-
-        def process(key: Any, event: Any) -> None:
-            if now.event_ns < now.watermark_ns:
-                too_late(key, event)
-            else:
-                keep((now.event_ns, key, event))
-
-        return process
-
-    def advance(self, watermark: int) -> None:
-        """Emit what the watermark has passed, in order of time, and of keys; keep the newest
-        value of each key.
-        """
-        self._live.load_due(OPEN, watermark)
-        self._gather()
-        lefts, values = self._waiting
-        # before all of that time
-        passed = bisect_left(lefts, watermark, key=_time)
-        passed_values = bisect_left(values, watermark, key=_time)
-        self._walk(_in_order(lefts[:passed]), [*values[:passed_values], END], self._newest)
-        del lefts[:passed]
-        del values[:passed_values]
-        self._prune(watermark)
-
-    def _gather(self) -> None:
-        """Put what came in order, with what has waited of its keys and of those that are due."""
-        touched = set(map(_key, chain(*self._new))).union(self._open)
-        for key in touched.difference(self._states):
-            state = self._states[key] = self._state(key)
-            times, events, values_at, values = state
-            self._waiting[LEFT].extend(zip(times, repeat(key), events))
-            self._waiting[RIGHT].extend(zip(values_at, repeat(key), values))
-        for waiting, new in zip(self._waiting, self._new, strict=True):
-            waiting.extend(new)
-            waiting.sort(key=_time)  # stable: of one time as they came
-            new.clear()
-
-    def _prune(self, watermark: int) -> None:
-        """Forget values that no event can meet any more."""
-        if watermark == FINAL_WATERMARK:
-            self._newest.clear()
-        elif self._spec.within_ns is not None:
-            oldest = watermark - self._within
-            for key in [key for key, row in self._newest.items() if row[0] < oldest]:
-                del self._newest[key]
-
-    def store(self) -> None:
-        """Write what waits into the states of its keys."""
-        for state in self._states.values():
-            for part in state:
-                part.clear()
-        newest = sorted(self._newest.values(), key=_time)
-        for side, waiting in enumerate((self._waiting[LEFT], chain(newest, self._waiting[RIGHT]))):
-            of_keys: dict[Any, list[Row]] = {key: [] for key in self._states}
-            for row in waiting:
-                of_keys[row[1]].append(row)
-            for key, rows in of_keys.items():
-                if rows:
-                    times, _, events = zip(*rows, strict=True)
-                    self._states[key][2 * side].extend(times)
-                    self._states[key][2 * side + 1].extend(events)
-        for key, (times, _, values_at, _) in self._states.items():
-            if not times and not values_at:
-                self._live.discard(OPEN, key)
-
-    def next_due(self, slot: Slot, state: Any) -> int:
-        """When the next event of the left side is passed, or the newest value is too old."""
-        times, _, values_at, _ = state
-        if times:
-            return int(times[0]) + 1
-        if values_at and self._spec.within_ns is not None:
-            return int(values_at[0]) + self._within + 1
-        return AT_END
-
-
-def _in_order(rows: list[Row]) -> list[Row]:
-    """Return rows, which are in the order of time, in that of time and key."""
-    times = list(map(_time, rows))
-    if not any(map(eq, times, islice(times, 1, None))):
-        return rows
-    try:
-        return sorted(rows, key=_time_and_key)
-    except TypeError:
-        return sorted(rows, key=lambda row: (row[0], order_of(row[1])))
-
-
-def walking(spec: JoinSpec, emit: Callable[[Row, Row], None]) -> Walk:
-    """Return what takes rows of the left side, then of the right one up to ``END``, both in the
-    order of time, and the newest rows of the right side before them by key, which it keeps.  It
-    emits each row of the left side with that of the right side at its time, or ``NOTHING``.
-    """
-    age_max = FINAL_WATERMARK if spec.within_ns is None else spec.within_ns
-    unwanted = None if spec.how == LEFT_HOW else NOTHING
-
-    def walk(lefts: list[Row], values: list[Row], newest: dict[Any, Row]) -> None:
-        following = iter(values)
-        upcoming = next(following)
-        upcoming_ns = upcoming[0]
-        for left in lefts:
-            event_ns, key, _ = left
-            while upcoming_ns <= event_ns:
-                newest[upcoming[1]] = upcoming
-                upcoming = next(following)
-                upcoming_ns = upcoming[0]
-            value = newest.get(key, NOTHING)
-            if event_ns - value[0] > age_max:
-                value = NOTHING
-            if value is not unwanted:
-                emit(left, value)
-        while upcoming is not END:
-            newest[upcoming[1]] = upcoming
-            upcoming = next(following)
-
-    return walk
 
 
 class DedupeMachine(_Machine):

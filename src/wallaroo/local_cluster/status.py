@@ -51,12 +51,12 @@ def look(folder: Path, record: Record) -> ClusterStatus:
         page=f"http://{record.master_host}:{record.ui_port}",
         pid=record.master.pid if record.master else 0,
         state=state,
-        workers=tuple(_standing(worker, view) for worker in record.workers),
+        workers=tuple(_worker_status(worker, view) for worker in record.workers),
         applications=view.applications if view else (),
     )
 
 
-def _standing(worker: WorkerRecord, view: MasterView | None) -> WorkerStatus:
+def _worker_status(worker: WorkerRecord, view: MasterView | None) -> WorkerStatus:
     state = "dead"
     executors = None
     if is_running(worker.process):

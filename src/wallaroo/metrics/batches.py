@@ -14,7 +14,8 @@ from wallaroo.metrics.histogram import LatencyHistogram
 from wallaroo.metrics.rates import DurationWindow
 
 BATCHES_KEPT = 120  # newest batches with their phases
-# in order: cut the input into tasks; run them; publish the commit; let the sinks go and clean up
+# in order: cut the input into tasks; run them; publish the commit; have sinks commit, and delete
+# what is not needed any more
 PHASES = ("plan", "tasks", "commit", "sinks")
 
 

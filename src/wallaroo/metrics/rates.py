@@ -19,9 +19,9 @@ BATCHES_KEPT = 50
 class RateMeter:
     """The growth of a total per second.
 
-    The total is thought to grow evenly from one sample to the next.  Work that comes in lumps
-    (batches) is therefore sampled where it starts and where it ends.  While the next lump is in the
-    making, the rate stays; a silence longer than recent lumps lowers it.
+    The total is thought to grow evenly from one sample to the next.  Work that comes in
+    batches is therefore sampled where a batch starts and where it ends.  While the next batch runs,
+    the rate stays; a silence longer than recent batches lowers it.
     """
 
     __slots__ = ("_samples",)
@@ -64,13 +64,13 @@ class RateMeter:
         return (self.total - self._total_at(start_s)) / (end_s - start_s)
 
     def _patience_s(self) -> float:
-        """How long the longest recent lump took."""
-        lumps = [
+        """How long the longest recent batch took."""
+        batches = [
             after[0] - before[0]
             for before, after in pairwise(self._samples)
             if after[1] > before[1]
         ]
-        return min(max(lumps, default=0.0), PATIENCE_S)
+        return min(max(batches, default=0.0), PATIENCE_S)
 
     def _total_at(self, at_s: float) -> float:
         for (before_s, before), (after_s, after) in pairwise(self._samples):

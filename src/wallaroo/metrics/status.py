@@ -15,8 +15,8 @@ class TimeStatus:
 
     watermark: float | None  # unix seconds; None: nothing was observed yet
     lag_s: float | None  # how far that is behind the clock
-    # what it goes by, in words: the slowest source, and its partition where it has several; what
-    # says nothing holds it back until it does, or is idle
+    # what it follows, in words: the slowest source, and its partition where it has several; one
+    # that has given nothing yet holds it back until it does, or is idle
     held_by: str = ""
     partitions: int = 0  # of a source, those that may still give events
     idle: int = 0  # of these, those that are left out

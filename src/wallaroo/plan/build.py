@@ -296,8 +296,8 @@ class _Cutter:
     ) -> list[_Stream]:
         """End a stage in branches, and go on in them."""
         stage = stream.stage
-        whys = _whys_of_branches(stage.id, number, split)
-        opened = [self._open(BranchEntry((stage.id,)), stage.level, why) for why in whys]
+        reasons = _reasons_of_branches(stage.id, number, split)
+        opened = [self._open(BranchEntry((stage.id,)), stage.level, why) for why in reasons]
         self._exits[stage.id] = ToBranches(tuple(each.id for each in opened), split)
         return [replace(stream, stage=each) for each in opened]
 
@@ -402,7 +402,7 @@ def _is_side_of_join(node: Node) -> TypeGuard[StepNode]:
     return isinstance(node, StepNode) and isinstance(node.step, Step) and node.step.side is not None
 
 
-def _whys_of_branches(stage: int, number: int, split: Branch[Any] | None) -> list[str]:
+def _reasons_of_branches(stage: int, number: int, split: Branch[Any] | None) -> list[str]:
     if split is None:
         return [f"It gets all events of stage {stage}, as others do."] * number
     return [

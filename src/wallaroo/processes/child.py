@@ -2,6 +2,8 @@
 
 Where it runs: ingress, feeders, range server, reader of state entities.
 
+The invariants:
+
 * Stdin at its end means that the parent is gone, or wants this process to end; it publishes what it
   has and leaves.  SIGINT and SIGTERM are the parent's business: sent to the whole process group,
   they ask the driver to stop, which still needs its children.

@@ -3,9 +3,9 @@ ending them.
 
 Where it runs: a terminal, a driver, a test.
 
-A signal goes only to a process that is ours.  A pid alone is no proof, the system gives it to
-another one later; pid, boot and time of start together are, and so is a mark in the environment,
-which children inherit.
+The invariant: a signal goes only to a process that is ours.  A pid alone is no proof, the system
+gives it to another one later; pid, boot and time of start together are, and so is a mark in the
+environment, which children inherit.
 """
 
 from __future__ import annotations

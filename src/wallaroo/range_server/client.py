@@ -33,9 +33,7 @@ from wallaroo.range_server.wire import (
 )
 from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import Boundary, Chunk, folder_of
-from wallaroo.tls_sockets import pinned_context
-
-Address = tuple[str, int]
+from wallaroo.tls_sockets import Address, pinned_context
 
 RETRY_S_MAX = 15.0  # without a new chunk: starting the server again takes long on a busy machine
 RECEIVE_S_MAX = 30.0  # for the next bytes of a range: the server gives every reader its turn

@@ -46,7 +46,7 @@ from wallaroo.range_server.wire import (
 from wallaroo.spool.format import Segment, corrupt
 from wallaroo.spool.reader import SpoolReader, open_segment
 from wallaroo.tls import TLS
-from wallaroo.tls_sockets import TlsSocket, server_context
+from wallaroo.tls_sockets import Address, TlsSocket, server_context
 
 # one per Python worker of the cluster, with room; a quarter of the files this process may have, if
 # less
@@ -54,7 +54,6 @@ CONNECTIONS_MAX = 4096
 LISTEN_BACKLOG = 512  # all workers of a cluster may come at once
 TICK_S = 1.0  # between looks at clients that do not prove themselves
 
-Address = tuple[str, int]
 Part = tuple[Segment, int, int]
 
 

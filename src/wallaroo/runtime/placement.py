@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from wallaroo.engine.keys import groups_of_task
+from wallaroo.engine.shares import shares
 
 # batches behind which a copy of a key group is no better than none: its snapshot is newer
 # (state.snapshots)
@@ -73,23 +74,6 @@ def tasks_for(requested: int, members: Iterable[Member], tasks_max: int) -> int:
     return min(math.ceil(requested / len(cores)) * len(cores), tasks_max)
 
 
-def shares(tasks: int, members: tuple[Member, ...]) -> list[int]:
-    """Return how many tasks each member gets.
-
-    >>> shares(7, (Member("a", "a", 2), Member("b", "b", 4)))
-    [2, 5]
-    """
-    cores = sum(member.cores for member in members)
-    exact = [tasks * member.cores / cores for member in members]
-    given = [math.floor(share) for share in exact]
-    by_rest = sorted(
-        range(len(members)), key=lambda number: (given[number] - exact[number], number)
-    )
-    for number in by_rest[: tasks - sum(given)]:
-        given[number] += 1
-    return given
-
-
 def spread(
     tasks: int, key_groups: int, members: tuple[Member, ...], copies: Copies, batch: int
 ) -> tuple[str, ...]:
@@ -99,7 +83,7 @@ def spread(
     >>> spread(2, 4, pair, Copies({"b": {0: 9, 1: 9}}), 10), spread(4, 4, pair, Copies({}), 10)
     (('b', 'a'), ('a', 'a', 'b', 'b'))
     """
-    free = shares(tasks, members)
+    free = shares(tasks, [member.cores for member in members])
     warmth = {
         (task, number): sum(
             copies.warmth(member.worker, group, batch)

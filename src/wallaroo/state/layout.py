@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wallaroo.errors import CheckpointError, PeerError
 
-VERSION = 4
+VERSION = 5
 FORMAT = "format.json"
 COMMITS = "commits"
 DELTAS = "deltas"

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from wallaroo.errors import PeerError
 from wallaroo.status_api.access import TOKEN_VARIABLE
 from wallaroo.status_api.queries import TRUNCATED
+from wallaroo.tls_sockets import Address
 
 # a large state takes a while to read, and may have to wait for another reading
 ANSWER_S_MAX = 150.0
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,4 @@
-"""Where running applications announce themselves: a file in the checkpoint, and one in a folder
-of the user.
+"""Where running applications register: a file in the checkpoint, and one in a folder of the user.
 
 Where it runs: driver writes, a terminal reads.
 
@@ -25,12 +24,12 @@ from wallaroo.errors import PeerError
 
 RUN_FILE = "run.json"
 FOLDER = "wallaroo"
-KNOCK_S_MAX = 1.0  # for a connection to a run on this machine
+PROBE_S_MAX = 1.0  # for a connection to a run on this machine
 
 
 @dataclass(frozen=True, slots=True)
-class Presence:
-    """A run that was there when it wrote this."""
+class RunRecord:
+    """A run, as it described itself at its start."""
 
     pid: int
     http: str  # HOST:PORT, as the server was configured
@@ -62,7 +61,7 @@ class Presence:
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
+class Registration:
     """The files of one run."""
 
     files: tuple[Path, ...]
@@ -74,11 +73,11 @@ class Announcement:
                 file.unlink(missing_ok=True)
 
 
-def announce(root: Path, presence: Presence) -> Announcement:
+def register(root: Path, record: RunRecord) -> Registration:
     """Write the run's files.  Raises PeerError where the checkpoint cannot be written; the user's
     folder is a convenience.
     """
-    content = json.dumps(asdict(presence)).encode()
+    content = json.dumps(asdict(record)).encode()
     files = [root / RUN_FILE]
     try:
         _write(files[0], content)
@@ -90,9 +89,9 @@ def announce(root: Path, presence: Presence) -> Announcement:
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _is_private(folder):
-            files.append(folder / f"{presence.pid}-{presence.address[1]}.json")
+            files.append(folder / f"{record.pid}-{record.address[1]}.json")
             _write(files[1], content)
-    return Announcement(tuple(files))
+    return Registration(tuple(files))
 
 
 def folders() -> list[Path]:
@@ -104,7 +103,7 @@ def folders() -> list[Path]:
     return [Path(runtime, FOLDER), shared] if runtime and Path(runtime).is_dir() else [shared]
 
 
-def running() -> list[Presence]:
+def running() -> list[RunRecord]:
     """The runs of this user on this machine, oldest first.  Files of runs that have gone are
     removed.
     """
@@ -113,26 +112,26 @@ def running() -> list[Presence]:
         if not folder.is_dir() or not _is_private(folder):
             continue
         for file in sorted(folder.glob("*.json")):
-            presence = _read(file)
-            if presence is not None and presence.is_alive and _is_listening(presence):
-                found.append(presence)
-            elif presence is None or presence.is_here:
+            record = _read(file)
+            if record is not None and record.is_alive and _is_listening(record):
+                found.append(record)
+            elif record is None or record.is_here:
                 with contextlib.suppress(OSError):
                     file.unlink(missing_ok=True)
-    return sorted(found, key=lambda presence: presence.started_at)
+    return sorted(found, key=lambda record: record.started_at)
 
 
-def run_of(root: Path) -> Presence | None:
+def run_of(root: Path) -> RunRecord | None:
     """What the last run of a checkpoint said of itself; None where none is running and the last one
     ended in order.
     """
     return _read(root / RUN_FILE)
 
 
-def _read(file: Path) -> Presence | None:
+def _read(file: Path) -> RunRecord | None:
     try:
         raw = json.loads(file.read_bytes())
-        presence = Presence(
+        record = RunRecord(
             pid=int(raw["pid"]),
             http=str(raw["http"]),
             application=str(raw["application"]),
@@ -142,7 +141,7 @@ def _read(file: Path) -> Presence | None:
             token=str(raw.get("token", "")),
             certificate=str(raw.get("certificate", "")),
         )
-        return presence if presence.address else None
+        return record if record.address else None
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -182,12 +181,12 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _is_listening(presence: Presence) -> bool:
+def _is_listening(record: RunRecord) -> bool:
     """Whether its port takes connections: a process number may have gone to another process.  No
     answer in time counts as busy.
     """
     try:
-        socket.create_connection(presence.address, KNOCK_S_MAX).close()
+        socket.create_connection(record.address, PROBE_S_MAX).close()
     except ConnectionRefusedError:
         return False
     except OSError:

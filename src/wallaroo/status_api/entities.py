@@ -64,8 +64,9 @@ class EntityReader:
         self._is_closed = False
 
     def read(self, query: str, limit: int, wanted: Mapping[str, str] | None = None) -> Entities:
-        """Answer one of ``queries.FROM_STATE``, a search or a look at one object; ``limit`` keys of
-        each step (commits, for an object) at most.  ``wanted`` holds the query's other parameters.
+        """Answer ``queries.KEYS``, one of ``queries.COUNTS``, a search or a look at one object;
+        ``limit`` keys of each step (commits, for an object) at most.  ``wanted`` holds the query's
+        other parameters.
 
         Raises PeerError where it takes too long or the run ends; CheckpointError where the
         checkpoint cannot be read.

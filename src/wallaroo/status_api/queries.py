@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
+from wallaroo.engine.shares import shares
 from wallaroo.metrics.status import (
     ErrorCount,
     PipelineLatency,
@@ -142,24 +143,6 @@ def stage_name(plan: Plan, stage: Stage) -> str:
     return f"stage {stage.id} ({within})" if within else f"stage {stage.id}"
 
 
-def shares(number: int, weights: Sequence[int]) -> list[int]:
-    """Part a number by weights, in whole shares that add up to it; the largest remainders are
-    rounded up, the first of equals first.
-
-    >>> shares(8, [5, 3]), shares(4, [1, 1, 1]), shares(3, [0, 0])
-    ([5, 3], [2, 1, 1], [2, 1])
-    """
-    if not weights:
-        return []
-    weights = weights if any(weights) else [1] * len(weights)
-    total = sum(weights)
-    parts = [number * weight // total for weight in weights]
-    by_remainder = sorted(range(len(weights)), key=lambda place: -(number * weights[place] % total))
-    for place in by_remainder[: number - sum(parts)]:
-        parts[place] += 1
-    return parts
-
-
 def _weights(workers: Sequence[WorkerStatus]) -> list[int]:
     """What the tasks of a stage are parted by: the tasks of the last batch, the cores before there
     is one.
@@ -183,9 +166,9 @@ FROM_STATUS: dict[str, Callable[[Plan, RunStatus], Answer]] = {
     "stateless-partition": lambda plan, status: dict(stateless_partitions(plan, status)),
     "stateless-partition-count": stateless_partition_count,
 }
+# these need a look into the state: status_api.entities
 KEYS = "state-entity"
 COUNTS = ("state-entity-count", "cluster-state-entity-count")
-FROM_STATE = (KEYS, *COUNTS)  # need a look into the state: status_api.entities
 # of the dashboard's state explorer
 SEARCH = "state-search"
 OBJECT = "state-object"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from wallaroo.errors import PeerError
 from wallaroo.status_api.access import access_for
-from wallaroo.status_api.discovery import Announcement, Presence, announce
+from wallaroo.status_api.discovery import Registration, RunRecord, register
 from wallaroo.status_api.entities import EntityReader
 from wallaroo.status_api.http import HttpServer, Router
 from wallaroo.status_api.routes import Running, routes
@@ -45,7 +45,7 @@ class StatusServer:
         self._token = token
         self._tls = tls
         self._server: HttpServer | None = None
-        self._announcement: Announcement | None = None
+        self._registration: Registration | None = None
         self._entities = EntityReader(handle.root, handle.plan.state_steps)
         self._is_closed = threading.Event()
 
@@ -60,7 +60,7 @@ class StatusServer:
         return self._token
 
     def start(self) -> None:
-        """Listen and announce it.  Raises PeerError where the address or a file of TLS cannot be
+        """Listen and register.  Raises PeerError where the address or a file of TLS cannot be
         had, or the checkpoint cannot be written.
         """
         router = Router(routes(self._handle, self._entities, self._is_closed))
@@ -85,15 +85,15 @@ class StatusServer:
             target=server.serve_forever, args=(CLOSE_S,), name="wallaroo-status", daemon=True
         ).start()
         try:
-            self._announcement = announce(self._handle.root, self._presence())
+            self._registration = register(self._handle.root, self._record())
         except PeerError:
             self.close()
             raise
 
     def close(self) -> None:
         """Stop answering; the files that led here go first.  Safe to repeat."""
-        if self._announcement is not None:
-            self._announcement.withdraw()
+        if self._registration is not None:
+            self._registration.withdraw()
         self._is_closed.set()
         self._entities.close()
         server = self._server
@@ -102,9 +102,9 @@ class StatusServer:
             server.shutdown()
             server.server_close()
 
-    def _presence(self) -> Presence:
+    def _record(self) -> RunRecord:
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return Presence(
+        return RunRecord(
             pid=os.getpid(),
             http=f"{host}:{self._port}",
             application=self._handle.plan.application,

@@ -132,8 +132,8 @@ _attached: LineSender | None = None
 
 
 def attach(output: UserOutput, plan_id: str, steps: Steps) -> None:
-    """Lead stdout, stderr and logging of this worker to where ``output`` says; again for the same
-    run, or in the driver itself, does nothing.
+    """Redirect stdout, stderr and logging of this worker to where ``output`` says; does nothing
+    when called again for the same run, or in the driver itself.
 
     ``steps`` is asked when something is printed; it returns none while the application is imported.
     """
@@ -148,7 +148,7 @@ def attach(output: UserOutput, plan_id: str, steps: Steps) -> None:
         sys.stderr = cast("TextIO", StepOutput(sys.stderr))
     own_stderr = _attached.stderr if _attached is not None else _copy_of_stderr()
     _attached = LineSender(output, plan_id, steps, own_stderr)
-    _lead_descriptors(output.address)
+    _redirect_descriptors(output.address)
     _log_by_default(LEVELS[output.log_level])
     sys.breakpointhook = _no_terminal
     sys.stdin = cast("TextIO", NoInput())
@@ -159,8 +159,8 @@ def _copy_of_stderr() -> TextIO:
     return os.fdopen(os.dup(2), "w", errors="backslashreplace")
 
 
-def _lead_descriptors(address: str) -> None:
-    """Let what is written past Python go to the driver, where there is one on this host."""
+def _redirect_descriptors(address: str) -> None:
+    """Redirect what bypasses Python's streams to the driver, where there is one on this host."""
     if not address:
         return
     with socket.socket(socket.AF_UNIX) as connection:

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from wallaroo.verify.killer import Deed
+from wallaroo.verify.disturbances.schedule import Deed
 from wallaroo.verify.ledger import Faults
 from wallaroo.verify.processes import Kind
 

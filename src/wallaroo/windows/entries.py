@@ -178,7 +178,9 @@ class Live:
         return set().union(*due)
 
     def flush(self, next_due: Callable[[Slot, Any], int]) -> None:
-        """Hand over what was touched, and say when each key has something to do."""
+        """Hand over what was touched, and say when each key has something to do; nothing is kept
+        here.
+        """
         rows: dict[Any, int] = {
             key: min(slot.when for slot in slots) for key, slots in self._unread.items() if slots
         }
@@ -189,6 +191,7 @@ class Live:
                 due = next_due(slot, value)
                 if due < rows.get(key, FINAL_WATERMARK):
                     rows[key] = due
+            objects.clear()
         for key, due in rows.items():
             self._rows.add(due, key, ROW)
 

@@ -128,3 +128,18 @@ def in_windows(lefts: list[str], rights: list[str]) -> tuple[list[str], list[str
         ]
         pairs += [numbers_of(a, b) for b in others or (None,)]
     return pairs, late
+
+
+def latest(inputs: Path, outputs: Path) -> Application:
+    pairs = _clicks(inputs, "left").join_latest(_clicks(inputs, "right"), numbers_of)
+    return build("latest", pairs.to_sink(sink(outputs)))
+
+
+def in_latest(lefts: list[str], rights: list[str]) -> list[str]:
+    found = []
+    values = list(map(parse.function, rights))
+    for left in map(parse.function, lefts):
+        older = [each for each in values if each.key == left.key and each.at_s <= left.at_s]
+        newest = max(older, key=lambda each: (each.at_s, values.index(each)), default=None)
+        found.append(numbers_of(left, newest))
+    return found

@@ -20,6 +20,7 @@ from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.table import OPERATORS
 from wallaroo.engine.packing import PICKLED, Kind, ValueColumn, pack
 from wallaroo.engine.stage import build_stage
+from wallaroo.engine.watermarks import Watermarks
 from wallaroo.local.runner import LocalRunner
 from wallaroo.steps import Computation, StateComputation
 
@@ -75,6 +76,12 @@ def add_one(event: str, own: Count) -> None:
 
 def show(event: str) -> str:
     return f"{event}!"
+
+
+@wallaroo.state_computation(name="add up", state=Count)
+def add_up(event: str, own: Count) -> str:
+    own.count += 1
+    return f"{event} {own.count}"
 
 
 held = Held(add_one, "held", Count)
@@ -143,6 +150,23 @@ def test_a_block_with_times_gives_each_event_its_own() -> None:
     assert seen == [("a", 10), ("b", 20)]
     assert Marker(0, 0, "x", ()).observed == {}
     assert PICKLED.unpack(packed) == (["a", "b"], ["a", "b"])
+
+
+def test_without_time_none_is_carried_or_kept() -> None:
+    runner = runner_of(source(Path()).key_by(by_itself).to(add_up))
+    level = Level(runner.plan, 0, 0, 2)
+    level.feed_payloads(0, [b"a", b"b"] * 10, 1)
+
+    blocks = [block for _, block in level.finish()]
+
+    assert sum(block.events for block in blocks) == 20
+    assert {(block.times, block.watermarks, block.partitions) for block in blocks} == {
+        (None, b"", ())
+    }
+    assert level.observed == {}
+    done = runner.run_batch([[(0, runner.frames(0, b"a"), 1)]], 1, clock_ns=wallaroo.seconds(1))
+    runner.commit(done)
+    assert runner.time == Watermarks()
 
 
 def test_what_measures_a_stage_is_put_around_each_operator_and_the_output() -> None:

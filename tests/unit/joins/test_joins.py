@@ -8,6 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 import wallaroo
 from tests.timed_events import Event, decode, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count
+from wallaroo.joins import latest as joins_latest
 from wallaroo.local.runner import LocalRunner
 from wallaroo.plan.json import Verdict, compare, dumps
 from wallaroo.plan.model import Plan
@@ -28,9 +30,9 @@ def parity_of(event: Event) -> int:
     return event[1] % 2
 
 
-def keyed(name: str) -> Any:
+def keyed(name: str, delay: int = 0) -> Any:
     config = wallaroo.TCPSourceConfig(name, "127.0.0.1", str(7100 + len(name)), decode)
-    return wallaroo.source(name, config).with_event_time(time_of).key_by(key_of)
+    return wallaroo.source(name, config).with_event_time(time_of, delay=delay).key_by(key_of)
 
 
 def run(
@@ -76,6 +78,12 @@ def in_time(events: list[Event], slack: int = 0) -> list[Event]:
     return kept
 
 
+def behind(events: list[Event], delay: int) -> list[Event]:
+    """The events that are at most so far behind the newest one before them."""
+    newest = itertools.accumulate((event[2] for event in events), max, initial=-1000)
+    return [each for each, at in zip(events, newest, strict=False) if each[2] >= at - delay]
+
+
 def intervals(how: str) -> Callable[[list[Event], list[Event]], list[Any]]:
     def plain(lefts: list[Event], rights: list[Event]) -> list[Any]:
         found: list[Any] = [
@@ -115,7 +123,7 @@ def numbered(times: list[tuple[str, int]], begin: int) -> list[Event]:
 
 
 DEDUPED = keyed("l").dedupe(parity_of, within=4)
-LATEST = keyed("l").join_latest(keyed("rr"))
+LATEST_BY_DELAY = {delay: keyed("l", delay).join_latest(keyed("rr", delay)) for delay in (0, 9, 30)}
 moments = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40)), max_size=14)
 CASES: list[Any] = [
     *(
@@ -317,12 +325,30 @@ def test_steps_may_come_between_a_key_by_and_a_join() -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(moments, moments, st.lists(st.integers(0, 6), max_size=4))
+@given(
+    moments,
+    moments,
+    st.lists(st.integers(0, 6), max_size=9),
+    st.sampled_from([0, 9, 30]),
+    st.sampled_from([1, 2, 64]),
+)
 def test_results_of_the_latest_come_in_the_order_of_time_then_of_keys(
-    left: list[tuple[str, int]], right: list[tuple[str, int]], cuts: list[int]
+    left: list[tuple[str, int]],
+    right: list[tuple[str, int]],
+    cuts: list[int],
+    delay: int,
+    piece_rows: int,
+) -> None:
+    """However few rows are stored as a piece of their own."""
+    with mock.patch.object(joins_latest, "PIECE_ROWS", piece_rows):
+        join_latest_in_order(left, right, cuts, delay)
+
+
+def join_latest_in_order(
+    left: list[tuple[str, int]], right: list[tuple[str, int]], cuts: list[int], delay: int
 ) -> None:
     lefts, rights = numbered(left, 0), numbered(right, 100)
-    runner = LocalRunner(plan_of(LATEST))
+    runner = LocalRunner(plan_of(LATEST_BY_DELAY[delay]))
     found: list[bytes] = []
     for begin, end in itertools.pairwise([0, *itertools.accumulate(cuts), 20]):
         pieces = [
@@ -333,6 +359,23 @@ def test_results_of_the_latest_come_in_the_order_of_time_then_of_keys(
         runner.commit(done)
         found += done.outputs[0]
     found += runner.run_batch([[], []], 1, is_final=True).outputs[0]
-    expected = latest("left")(in_time(lefts), in_time(rights))
+    expected = latest("left")(behind(lefts, delay), behind(rights, delay))
     expected.sort(key=lambda pair: (pair[0][2], pair[0][0]))
     assert [eval(each) for each in found] == expected
+
+
+def test_a_batch_of_an_as_of_join_writes_what_came_and_not_all_that_waits() -> None:
+    runner = LocalRunner(plan_of(keyed("l", 1_000).join_latest(keyed("rr", 1_000))))
+    written = []
+    for at in range(0, 2_000, 40):
+        events = [(key, at, at + step) for step in range(40) for key in "ab"]
+        pieces = [
+            [(source, runner.frames(source, pack(event)), 0) for event in events]
+            for source in (0, 1)
+        ]
+        done = runner.run_batch(pieces, 2)
+        runner.commit(done)
+        changes = itertools.chain.from_iterable(done.entries.values())
+        written.append(sum(len(value) for _, _, value in changes if value is not None))
+
+    assert max(written) < 3 * min(written)

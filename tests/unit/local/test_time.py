@@ -14,6 +14,7 @@ import wallaroo
 from tests.conformance.apps.shapes import Count, build
 from tests.conformance.apps.steps import by_first_word, pass_on, sink, source
 from wallaroo.aggregations import Count as Counted
+from wallaroo.engine.operators import timed_state
 from wallaroo.engine.operators.event_time import as_nanoseconds
 from wallaroo.testing import LocalApplication, VirtualClock, run_local
 
@@ -171,6 +172,25 @@ def test_a_span_is_a_span(option: str) -> None:
 def test_expiry_is_declared_in_full(options: Any, what: str) -> None:
     with pytest.raises(wallaroo.PipelineError, match=what):
         wallaroo.state_computation("x", state=Count, **options)
+
+
+def test_as_many_keys_expire_as_there_was_time_for_since_the_batch_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timed_state, "EXPIRED_PER_S", 10)
+    monkeypatch.setattr(timed_state, "EXPIRED_MIN", 3)
+    monkeypatch.setattr(timed_state, "EXPIRED_MAX", 15)
+    running = LocalApplication(application(kept_by_clock), tasks=1)
+    running.clock.now_ns = wallaroo.seconds(100)
+    running.send("in", *(f"k{number} {number}".encode() for number in range(40)))
+    running.batch()
+
+    left = []
+    for seconds in (60.0, 0.0, 1.0, 0.5):
+        running.idle(seconds)
+        left.append(len(running.result().state("kept by the clock")))
+
+    assert left == [25, 22, 12, 7]
 
 
 def kafka(**time: Any) -> LocalApplication:

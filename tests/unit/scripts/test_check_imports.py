@@ -50,8 +50,16 @@ def wrong(root: Path, files: dict[str, str]) -> list[str]:
         ),
         ({"wallaroo/state/a.py": "import pyspark.sql\n"}, "pyspark belongs into wallaroo.spark"),
         (
-            {"wallaroo/spark/a.py": "from wallaroo.cli import main\n"},
+            {"wallaroo/spark/a.py": "import py4j\nfrom wallaroo.cli import main\n"},
             "the command line is imported by no module",
+        ),
+        (
+            {
+                "wallaroo/spark/a.py": "import pyspark\n",
+                "wallaroo/spark/b.py": "from wallaroo.spark import a\n",
+                "wallaroo/spark/c.py": "import json\n",
+            },
+            "wallaroo.spark.c needs nothing that wallaroo.spark is the home of; move it",
         ),
         (
             {"wallaroo/state/a.py": "def f():\n    import json\n"},

@@ -23,6 +23,7 @@ MANY = "".join(f"        self.a{number} = 0\n" for number in range(13))
             "A() takes 11 arguments",
         ),
         ("f(1, 2, 3, 4, 5, 6, 7, 8, 9)", "9 positional arguments for f"),
+        ("def f():\n" + "    g()\n" * 60, "f has 61 lines"),
         ("a, b = 1, 2", "several assignments"),
         ("a = b = 0", "several assignments"),
         ('SIZE = struct.Struct("<I")', "little endian"),

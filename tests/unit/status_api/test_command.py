@@ -21,7 +21,7 @@ from tests.unit.status_api.fakes import COUNTER, MOVED, RUNNING, word_count
 from wallaroo.errors import PeerError
 from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.status_api.client import ask
-from wallaroo.status_api.discovery import Presence, announce
+from wallaroo.status_api.discovery import RunRecord, register
 from wallaroo.status_api.queries import answer, status_json
 
 Command = Callable[..., tuple[int, str, str]]
@@ -130,8 +130,8 @@ def test_where_nothing_runs_it_says_so(wallaroo: Command) -> None:
 def test_what_a_killed_run_left_behind_is_ignored_and_removed(
     start: Start, registry: Path, tmp_path: Path, gone: int, wallaroo: Command
 ) -> None:
-    dead = Presence(gone, "127.0.0.1:1", "Word Count", 1.0, socket.gethostname(), "")
-    announce(tmp_path, dead)
+    dead = RunRecord(gone, "127.0.0.1:1", "Word Count", 1.0, socket.gethostname(), "")
+    register(tmp_path, dead)
     (registry / "1-1.json").write_text("{")
     start()
     assert "Word Count running" in wallaroo("status")[1]
@@ -142,9 +142,9 @@ def test_a_process_number_that_went_to_another_process_is_seen_by_the_port(
     registry: Path, tmp_path: Path, wallaroo: Command
 ) -> None:
     (port,) = free_ports(1)
-    announce(
+    register(
         tmp_path,
-        Presence(os.getpid(), f"127.0.0.1:{port}", "Word Count", 1.0, socket.gethostname(), ""),
+        RunRecord(os.getpid(), f"127.0.0.1:{port}", "Word Count", 1.0, socket.gethostname(), ""),
     )
     assert wallaroo("status")[0] == 1
     assert list(registry.iterdir()) == []
@@ -161,9 +161,9 @@ def test_a_registry_that_belongs_to_everybody_is_not_believed(
 def test_a_checkpoint_whose_run_was_killed_says_so_in_a_sentence(
     book: Book, gone: int, wallaroo: Command
 ) -> None:
-    announce(
+    register(
         book.root,
-        Presence(gone, "127.0.0.1:1", "Word Count", 1.0, socket.gethostname(), str(book.root)),
+        RunRecord(gone, "127.0.0.1:1", "Word Count", 1.0, socket.gethostname(), str(book.root)),
     )
     code, _, err = wallaroo("status", book.root)
     assert code == 1
@@ -303,7 +303,7 @@ def test_help_lists_the_queries(wallaroo: Command, capsys: pytest.CaptureFixture
 def test_a_run_that_listens_everywhere_is_asked_where_it_runs(
     http: str, host: str, address: tuple[str, int]
 ) -> None:
-    presence = Presence(0, http, "Word Count", 1.0, host)
-    assert presence.address == address
+    record = RunRecord(0, http, "Word Count", 1.0, host)
+    assert record.address == address
     # of another machine it cannot be known
-    assert presence.is_alive is (host == "elsewhere.example")
+    assert record.is_alive is (host == "elsewhere.example")

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 import wallaroo
 from tests.unit.check.checked_steps import SINK, count, first_letter, last_letter, shout, tcp
 from tests.unit.status_api.fakes import COUNTER, RUNNING, WORKERS, word_count
+from wallaroo.engine.shares import shares
 from wallaroo.metrics.status import WorkerStatus
 from wallaroo.plan.model import Plan
 from wallaroo.status_api.queries import (
-    FROM_STATE,
+    COUNTS,
     FROM_STATUS,
+    KEYS,
     QUERIES,
     answer,
     query_of,
-    shares,
     status_json,
     status_of,
 )
@@ -123,7 +124,7 @@ def merged() -> Plan:
 @pytest.mark.parametrize("query", QUERIES)
 def test_every_query_is_known_by_its_own_name_and_by_wallaroos(query: str) -> None:
     assert query_of(query) == query_of(f"{query}-query") == query
-    assert (query in FROM_STATUS) != (query in FROM_STATE)
+    assert (query in FROM_STATUS) != (query in (KEYS, *COUNTS))
 
 
 @pytest.mark.parametrize("name", ["", "-query", "partitions", "weather", "partition-query-query"])

@@ -170,10 +170,10 @@ def _started(run: subprocess.Popen[bytes]) -> Target:
                 "the application ended before it could be looked at. Give it more input, or "
                 "profile it while it runs."
             )
-        for presence in running():
-            target = as_target(presence)
+        for record in running():
+            target = as_target(record)
             with contextlib.suppress(PeerError):
-                if presence.pid == run.pid and _is_running(target):
+                if record.pid == run.pid and _is_running(target):
                     return target
         time.sleep(POLL_S)
     raise PeerError(f"the application did not start within {START_S_MAX:.0f} s.")

@@ -33,6 +33,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "receive", help="print, save or count output: over TCP, or of a Kafka topic"
     )
+    _add_origin(parser)
+    _add_form(parser)
+    _add_results(parser)
+    parser.set_defaults(handler=main)
+
+
+def _add_origin(parser: argparse.ArgumentParser) -> None:
+    """Where output comes from."""
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument(
         "--listen", "-l", metavar="HOST:PORT", help="where to listen; port 0 picks a free one"
@@ -50,6 +58,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--until-now", action="store_true", help="Kafka: end where the topic ends now"
     )
     add_kafka_options(parser)
+
+
+def _add_form(parser: argparse.ArgumentParser) -> None:
+    """How messages are separated."""
     parser.add_argument(
         "--form",
         choices=FORMS,
@@ -69,6 +81,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FMT",
         help="frames: struct format of the header (default '>I')",
     )
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    """What becomes of it, and when it ends."""
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write to FILE instead of standard output"
     )
@@ -93,7 +109,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "continue; exactly once"
         ),
     )
-    parser.set_defaults(handler=main)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -13,14 +13,14 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 
 from wallaroo.cli.kafka_address import KafkaAddress
 from wallaroo.cli.receive.receiver import Totals
-from wallaroo.errors import PeerError
-from wallaroo.kafka_clients import (
+from wallaroo.clients.kafka import (
     error_of,
     is_transient,
     open_consumer,
     sentence,
     topic_partition,
 )
+from wallaroo.errors import PeerError
 
 RECORDS_MAX = 1000  # taken at once
 CONNECT_S = 10.0

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.options import RunOptions
@@ -19,7 +20,17 @@ from wallaroo.tls import TLS
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+    """Add what all commands that run an application take."""
+    _add_spark(parser.add_argument)
+    _add_checkpoint(parser.add_argument)
+    _add_batches(parser.add_argument)
+    _add_logs(parser.add_argument)
+    _add_access(parser.add_argument)
+    _add_output(parser.add_argument)
+
+
+def _add_spark(add: Callable[..., Any]) -> None:
+    """Where it runs."""
     add("--master", default="local[*]",
         help=(
             "Spark's master: local[N], spark://HOST:PORT, yarn, k8s://... (default: %(default)s, "
@@ -33,6 +44,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a setting of Spark; may be repeated",
     )
+
+
+def _add_checkpoint(add: Callable[..., Any]) -> None:
+    """What is kept, and what becomes of it."""
     add(
         "--checkpoint",
         type=Path,
@@ -53,6 +68,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="newest commits kept as starting points (default: %(default)s)",
     )
     add("--yes", action="store_true", help="with --fresh: do not ask")
+
+
+def _add_batches(add: Callable[..., Any]) -> None:
+    """What batches take, and how they are cut."""
     add("--acknowledged", type=_source_port, action="append", default=[], metavar="NAME=PORT",
         help=(
             "TCP source NAME listens at PORT too, for senders that want acknowledgements; may be "
@@ -91,6 +110,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="shares of state (default: %(default)s)",
     )
+
+
+def _add_logs(add: Callable[..., Any]) -> None:
+    """What is logged."""
     levels = ("debug", "info", "warning", "error", "off")
     add("--log-level", choices=levels, default="error", help="of Spark (default: %(default)s)")
     add(
@@ -99,6 +122,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="info",
         help="of the application's own logging, where it configures none (default: %(default)s)",
     )
+
+
+def _add_access(add: Callable[..., Any]) -> None:
+    """Who may ask, and read input."""
     add("--status", type=_status_address, default=("127.0.0.1", 0), metavar="HOST:PORT",
         help=(
             "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "
@@ -127,6 +154,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "on other hosts read; with --tls-key",
     )
     add("--tls-key", metavar="FILE", help="the key of --tls-cert, PEM")
+
+
+def _add_output(add: Callable[..., Any]) -> None:
+    """Where events that failed go, and what is shown."""
     add(
         "--dead-letters",
         type=Path,

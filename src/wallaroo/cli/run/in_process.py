@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from wallaroo.api.application import Application
-from wallaroo.cli.main import build_parser, carry_out
+from wallaroo.cli.main import build_parser, run_command
 from wallaroo.cli.run.arguments import run_options
 from wallaroo.cli.run.command import run_with
 from wallaroo.options import RunHandle
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run with these arguments of ``wallaroo run``; return the exit code."""
     options = build_parser().parse_args(["run", *arguments])
     options.handler = _run
-    return carry_out(options, arguments)
+    return run_command(options, arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -13,9 +13,10 @@ import socket
 import time
 from collections.abc import Callable
 
-from wallaroo.cli.send.sending import SLICE_BYTES, Address, Messages, Sent, connect
+from wallaroo.cli.send.sending import SLICE_BYTES, Messages, Sent, connect
 from wallaroo.errors import PeerError
 from wallaroo.ingress.acks import COUNT, hello
+from wallaroo.tls_sockets import Address
 
 ACK_WAIT_S = 0.1
 FRUITLESS_MAX = 8  # connections in a row that were closed before anything was acknowledged

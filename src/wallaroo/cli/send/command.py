@@ -19,7 +19,6 @@ from wallaroo.cli.kafka_address import (
 from wallaroo.cli.send.acknowledged import send_acknowledged
 from wallaroo.cli.send.sending import (
     PAYLOAD_BYTES_MAX,
-    Address,
     Blocks,
     Messages,
     SendOptions,
@@ -32,6 +31,7 @@ from wallaroo.cli.send.sending import (
 )
 from wallaroo.errors import PeerError, WallarooError, optional_library
 from wallaroo.framing import Framing, line_framing
+from wallaroo.tls_sockets import Address
 
 RATE_S_MIN = 0.01  # a shorter time gives no rate worth printing
 FORMS = ("lines", "frames", "raw")
@@ -42,6 +42,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "send", help="send frames, lines or numbers to an application over TCP, or to Kafka"
     )
+    _add_messages(parser)
+    _add_form(parser)
+    _add_course(parser)
+    add_kafka_options(parser)
+    parser.add_argument("--quiet", "-q", action="store_true", help="print no summary")
+    parser.set_defaults(handler=main)
+
+
+def _add_messages(parser: argparse.ArgumentParser) -> None:
+    """What is sent, and where to."""
     parser.add_argument(
         "--to",
         "-t",
@@ -56,6 +66,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--file", "-f", metavar="FILE[,FILE]", help="files to send, one after the other"
     )
     what.add_argument("--numbers", type=int, metavar="N", help="send the numbers 1 to N as text")
+
+
+def _add_form(parser: argparse.ArgumentParser) -> None:
+    """How messages are separated."""
     parser.add_argument(
         "--form",
         choices=FORMS,
@@ -88,6 +102,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FMT",
         help="struct format of the header (default '>I')",
     )
+
+
+def _add_course(parser: argparse.ArgumentParser) -> None:
+    """How fast, how many and for how long."""
     parser.add_argument(
         "--rate",
         "-r",
@@ -120,9 +138,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "NAME stopped"
         ),
     )
-    add_kafka_options(parser)
-    parser.add_argument("--quiet", "-q", action="store_true", help="print no summary")
-    parser.set_defaults(handler=main)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaException, Producer
 
 from wallaroo.cli.kafka_address import KafkaAddress
 from wallaroo.cli.send.sending import Blocks, SendOptions, Sent
+from wallaroo.clients.kafka import error_of, sentence, settings
 from wallaroo.errors import PeerError
-from wallaroo.kafka_clients import error_of, sentence, settings
 
 POLL_EVERY = 1000  # records between two looks at what was delivered
 FULL_S = 0.1  # to wait where the client's queue is full

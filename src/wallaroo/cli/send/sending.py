@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from wallaroo.errors import PeerError
 from wallaroo.framing import FrameError, Framing, frame_splitter, framer
 from wallaroo.lines import split_lines
+from wallaroo.tls_sockets import Address
 
 SLICE_BYTES = 256 * 1024  # per send, where no batch size is asked for
 TICK_S = 0.01  # between sends, where a rate and no batch size is asked for
@@ -27,8 +28,6 @@ NUMBERS_PER_BLOCK = 100_000
 CONNECT_RETRY_S = 0.1
 PAYLOAD_BYTES_MAX = 1 << 30
 U32 = Framing(max_size=PAYLOAD_BYTES_MAX)
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

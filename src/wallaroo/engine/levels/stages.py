@@ -69,7 +69,7 @@ class LevelStages:
         self.built: dict[int, BuiltStage] = {}
         self._keys_of = _own_keys(committed, groups)
         owners = tasks_by_group(tasks, plan.key_groups)
-        moments = self._moments(time)
+        moments = self._moments(time, batch)
         for stage in reversed(self.stages):  # branches before the stages that they belong to
             moment = moments[stage.id]
             if isinstance(stage.exit, ToExchange):
@@ -84,15 +84,19 @@ class LevelStages:
         self.built = dict(sorted(self.built.items()))
         self.exchanges = dict(sorted(self.exchanges.items()))
 
-    def _moments(self, time: BatchTime) -> dict[int, StageTime]:
+    def _moments(self, time: BatchTime, batch: int) -> dict[int, StageTime]:
         """Return the time of each stage that is fed; its branches share it."""
         moments: dict[int, StageTime] = {}
+        before = time.before
+        elapsed_ns = time.clock_ns - before.clock_ns if before.clock_ns else 0
         for stage in self.stages:
             if isinstance(stage.entry, BranchEntry):
                 moments[stage.id] = moments[stage.entry.stages[0]]
             else:
-                began_ns = behind(time.before.watermark_ns, self.plan.holds_ns[stage.id])
-                moments[stage.id] = StageTime(time.clock_ns, began_ns)
+                began_ns = behind(before.watermark_ns, self.plan.holds_ns[stage.id])
+                moments[stage.id] = StageTime(
+                    time.clock_ns, began_ns, batch, elapsed_ns
+                )
         return moments
 
     def _effects(self, level: int, committed: Committed, batch: int, groups: Groups) -> Effects:

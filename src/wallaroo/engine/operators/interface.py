@@ -35,12 +35,15 @@ class StageTime:
     While ``Operator.advance`` runs, ``watermark_ns`` is the stage's watermark.  An operator calls
     ``fire_at`` before it emits what was due.
 
-    ``clock_ns`` is the batch's one reading of the clock; a repeated batch has the same one.
+    ``clock_ns`` is the batch's one reading of the clock; a repeated batch has the same one, and the
+    same number, ``batch``.
     """
 
     __slots__ = (
+        "batch",
         "began_ns",
         "clock_ns",
+        "elapsed_ns",
         "event_ns",
         "latest_ns",
         "passed_ns",
@@ -50,7 +53,15 @@ class StageTime:
         "watermark_ns",
     )
 
-    def __init__(self, clock_ns: int = 0, began_ns: int = TIME_MIN) -> None:
+    def __init__(
+        self,
+        clock_ns: int = 0,
+        began_ns: int = TIME_MIN,
+        batch: int = -1,
+        elapsed_ns: int = 0,
+    ) -> None:
+        self.batch = batch
+        self.elapsed_ns = elapsed_ns  # by the clock, since the batch before
         self.began_ns = began_ns  # the stage's watermark when the batch began
         self.reached_ns = TIME_MIN  # the watermark that the batch's input gives; once it has ended
         self.event_ns: int = TIME_MIN

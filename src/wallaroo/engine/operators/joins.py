@@ -13,14 +13,8 @@ from typing import Any
 from wallaroo.engine.fusing import fused
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.windows import emit_at, late_of
-from wallaroo.joins.machines import (
-    DedupeMachine,
-    IntervalMachine,
-    LatestMachine,
-    Row,
-    Walk,
-    walking,
-)
+from wallaroo.joins.latest import LatestMachine, Row, Walk, walking
+from wallaroo.joins.machines import DedupeMachine, IntervalMachine, late_by
 from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, WindowJoin
 from wallaroo.joins.windows import SIDES, Pairs
 from wallaroo.steps import STOP
@@ -37,12 +31,12 @@ MACHINES: dict[type[Any], Callable[..., Any]] = {
 
 def build(step: Any, site: Site) -> Operator:
     """Keep what may still meet something; write what was touched at the end of the batch."""
+    late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
+    if isinstance(step, LatestJoin):
+        return _latest(step, site, late)
     store = site.store_of(step)
     live = Live(store.entries, store.due)
-    late = late_of(step, site) or (None if step.on_error == STOP else _failing(site))
     given = step.function, step.spec, live, site.time, emit_at(site), site.failed, late
-    if isinstance(step, LatestJoin):
-        return _latest(LatestMachine(*given, walk=_walk(step, site)), live)
     return _operator(MACHINES[type(step)](*given), live)
 
 
@@ -50,16 +44,15 @@ def _operator(machine: Any, live: Live) -> Operator:
     return Operator(machine.process, machine.advance, partial(live.flush, machine.next_due))
 
 
-def _latest(machine: LatestMachine, live: Live) -> Operator:
-    def flush() -> None:
-        machine.store()
-        live.flush(machine.next_due)
-
-    return Operator(machine.process, machine.advance, flush, sided=machine.sided)
-
-
-def _walk(step: LatestJoin[Any], site: Site) -> Walk:
-    return fused(walking(step.spec, _emit_joined(step, site)))
+def _latest(step: LatestJoin[Any], site: Site, late: Late | None) -> Operator:
+    store = site.store_of(step)
+    walk: Walk = fused(walking(step.spec, _emit_joined(step, site)))
+    time = site.time
+    too_late = late_by(time, late)
+    machine = LatestMachine(
+        step.spec, store.entries, store.due, time, walk, too_late, time.batch, site.began_ns
+    )
+    return Operator(machine.process, machine.advance, machine.store, sided=machine.sided)
 
 
 def _emit_joined(step: LatestJoin[Any], site: Site) -> Callable[[Row, Row], None]:

@@ -26,8 +26,11 @@ from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.timers import Timers
 from wallaroo.steps import StateComputationMulti
 
-# keys that a task lets expire per batch and step, some 0.15 s of work; the next batch goes on
-EXPIRED_MAX = 5_000
+# keys that a task lets expire per step and second since the batch before: some 10 us of work each,
+# so that most of a core is left for events; the next batch goes on
+EXPIRED_PER_S = 20_000
+EXPIRED_MIN = 5_000  # in a batch, however soon it comes: nothing else may be left to do
+EXPIRED_MAX = 50_000
 
 
 def build(step: Any, site: Site) -> Operator:
@@ -268,7 +271,9 @@ class _Timed:
                 expiry.add(used + ttl_ns, key)
         if passed == TIME_MAX:
             return  # all input has ended: state stays for who looks at it
-        for _, key in islice(expiry.take(passed), EXPIRED_MAX):
+        elapsed_s = self._site.time.elapsed_ns / 1e9
+        most = min(max(int(EXPIRED_PER_S * elapsed_s), EXPIRED_MIN), EXPIRED_MAX)
+        for _, key in islice(expiry.take(passed), most):
             used_ns = state.used_ns(key)
             if used_ns is None:
                 continue

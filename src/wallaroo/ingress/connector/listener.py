@@ -37,10 +37,9 @@ from wallaroo.ingress.acks import Streams as StoredStreams
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.listener import Listener, ListenerContext
-from wallaroo.ingress.ports import Address
 from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.sources.listening import ConnectorOptions
-from wallaroo.tls_sockets import TlsSocket
+from wallaroo.tls_sockets import Address, TlsSocket
 
 READ_BYTES = 64 * 1024
 UNSENT_BYTES_MAX = 1024 * 1024  # of answers that a client does not read

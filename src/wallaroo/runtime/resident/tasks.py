@@ -66,7 +66,7 @@ class ResidentTasks:
             except TimeoutError:
                 continue
             if connection is not None:
-                hello = _greeting(connection)
+                hello = _hello(connection)
                 if hello.address == LOST:
                     connection.close()
                     raise LostTaskError(f"task {hello.index} has gone while it started")
@@ -138,7 +138,7 @@ class ResidentTasks:
             connection.close()
 
 
-def _greeting(connection: socket.socket) -> Hello:
+def _hello(connection: socket.socket) -> Hello:
     try:
         hello: Hello = pickle.loads(receive(connection))
     except (EOFError, OSError) as error:

@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Frame)
 I = TypeVar("I", bound=Inner)  # noqa: E741  # an inner message
 
 
-class SinkAwayError(Exception):
+class SinkUnavailableError(Exception):
     """The program cannot be reached, has gone, or does not say what it should."""
 
 
@@ -48,11 +48,11 @@ class Link:
     """A socket, what is to be sent, and the frames that have come."""
 
     def __init__(self, address: tuple[str, int]):
-        """Connect.  Raises SinkAwayError."""
+        """Connect.  Raises SinkUnavailableError."""
         try:
             self._socket = socket.create_connection(address, CONNECT_S_MAX)
         except OSError as error:
-            raise SinkAwayError(_words(error)) from error
+            raise SinkUnavailableError(_words(error)) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
         self._splitter = FrameSplitter()
@@ -98,12 +98,12 @@ class Link:
             try:
                 inner = unpack(frame.payload)
             except MalformedFrameError as error:
-                raise SinkAwayError(f"it sent {error}") from error
+                raise SinkUnavailableError(f"it sent {error}") from error
             if frame.stream == CONTROL_STREAM and isinstance(inner, kind):
                 return inner
 
     def break_off(self) -> None:
-        """Let what another thread does here end with SinkAwayError."""
+        """Let what another thread does here end with SinkUnavailableError."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -124,12 +124,12 @@ class Link:
             if ready:
                 self._read()
             if not ready and not can_send:
-                raise SinkAwayError(f"silent for {SILENT_S_MAX:g} s")
+                raise SinkUnavailableError(f"silent for {SILENT_S_MAX:g} s")
             return self._socket.send(rest[:SEND_BYTES]) if can_send else 0
         except BlockingIOError:
             return 0
         except (OSError, ValueError) as error:
-            raise SinkAwayError(_words(error)) from error
+            raise SinkUnavailableError(_words(error)) from error
 
     def _read(self) -> None:
         data = self._socket.recv(READ_BYTES)
@@ -137,20 +137,20 @@ class Link:
             for frame in self._came:  # the reason, where it was sent
                 if isinstance(frame, Error | Restart):
                     _check(frame, "")
-            raise SinkAwayError("it closed the connection")
+            raise SinkUnavailableError("it closed the connection")
         try:
             self._came.extend(map(decode, self._splitter.feed(data)))
         except MalformedFrameError as error:
-            raise SinkAwayError(f"it sent {error}") from error
+            raise SinkUnavailableError(f"it sent {error}") from error
 
 
 def _check(frame: Frame, what: str) -> None:
     if isinstance(frame, Error):
-        raise SinkAwayError(f"it reports: {frame.reason.decode('utf-8', 'replace')}")
+        raise SinkUnavailableError(f"it reports: {frame.reason.decode('utf-8', 'replace')}")
     if isinstance(frame, Restart):
-        raise SinkAwayError("it asks for a new connection")
+        raise SinkUnavailableError("it asks for a new connection")
     if not isinstance(frame, Ack | Ok | Message):
-        raise SinkAwayError(f"it sent {type(frame).__name__} instead of {what}")
+        raise SinkUnavailableError(f"it sent {type(frame).__name__} instead of {what}")
 
 
 def _words(error: Exception) -> str:

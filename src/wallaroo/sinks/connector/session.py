@@ -43,11 +43,12 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
 from wallaroo.sinks.connector.ledger import read_ledger, write_ledger
-from wallaroo.sinks.connector.link import Link, SinkAwayError
+from wallaroo.sinks.connector.link import Link, SinkUnavailableError
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.staging import Staged
 from wallaroo.sinks.system import Session, System
+from wallaroo.tls_sockets import Address
 
 VERSION = b"v0.0.1"  # what sink programs ask for
 PROGRAM = b"wallaroo"
@@ -57,13 +58,11 @@ WAYS_ON = (
     "which is another instance to the sink program."
 )
 
-Address = tuple[str, int]
-
 
 class ConnectorSystem(System):
     """One sink program."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (SinkAwayError,)
+    errors: ClassVar[tuple[type[Exception], ...]] = (SinkUnavailableError,)
     ways_on: ClassVar[str] = WAYS_ON
 
     def __init__(
@@ -125,7 +124,7 @@ class TwoPhaseSession(Session):
         self._link.send(Notify(OUTPUT_STREAM, self._hello.instance, self._ledger.offset))
         opened = self._link.await_frame(NotifyAck, "NOTIFY_ACK")
         if not opened.is_open:
-            raise SinkAwayError("it does not open the stream of output")
+            raise SinkUnavailableError("it does not open the stream of output")
         self._resolve()
 
     def last(self) -> CommitId:
@@ -138,7 +137,7 @@ class TwoPhaseSession(Session):
         for _ in range(ABORTS_MAX):
             if self._transact(batch, staged):
                 return True
-        raise SinkAwayError(f"it votes against batch {batch.batch}")
+        raise SinkUnavailableError(f"it votes against batch {batch.batch}")
 
     def cancel(self) -> None:
         self._link.break_off()

@@ -31,10 +31,10 @@ from typing import Any, ClassVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from wallaroo.clients.kafka import Inquiry, error_of, is_transient, sentence, settings
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
-from wallaroo.kafka_clients import Inquiry, error_of, is_transient, sentence, settings
 from wallaroo.sinks.kafka.records import records_in, unpack
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter

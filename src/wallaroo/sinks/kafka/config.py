@@ -11,8 +11,8 @@ from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from wallaroo.clients.kafka_names import LOG_LEVELS, brokers_text
 from wallaroo.errors import Problem, WallarooParameterError, optional_library
-from wallaroo.kafka_names import LOG_LEVELS, brokers_text
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.kafka.records import AS_IT_IS, RecordEncoder
 from wallaroo.sinks.staging import StagedWriter

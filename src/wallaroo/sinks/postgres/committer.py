@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import psycopg
 
+from wallaroo.clients.postgres import complete_dsn, first_line, is_transient
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.postgres_clients import complete_dsn, first_line, is_transient
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.postgres.table import WAYS_ON, Table

@@ -20,10 +20,10 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from wallaroo.clients.postgres import complete_dsn, identifier
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
-from wallaroo.postgres_clients import complete_dsn, identifier
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.postgres.rows import Target
 from wallaroo.sinks.staging import Staged

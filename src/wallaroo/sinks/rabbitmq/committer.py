@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from wallaroo.clients.rabbitmq import ERRORS, is_transient, parameters_of, place_of, sentence
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.faults import fault_point
-from wallaroo.rabbitmq_clients import ERRORS, is_transient, parameters_of, place_of, sentence
 from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter

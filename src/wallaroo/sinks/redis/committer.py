@@ -15,10 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
+from wallaroo.clients.redis import ERRORS, connected, is_transient, place_of, sentence
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
-from wallaroo.redis_clients import ERRORS, connected, is_transient, place_of, sentence
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.redis.entries import unpacked

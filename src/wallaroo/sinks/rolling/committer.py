@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from wallaroo.clients.storage import Storage
 from wallaroo.durable.whole_file import USER_FILE, write_whole
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.faults import fault_point
@@ -34,7 +35,6 @@ from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.rolling.files import Content, as_gzip, as_lines, as_parquet
 from wallaroo.sinks.staging import Staged
 from wallaroo.sinks.system import DeliveryError, Session, System
-from wallaroo.storage import Storage
 
 ROLL = "roll.json"
 PART = re.compile(r"part-(\d{12,})-(\d{12,})-([0-9a-f]{12})-([^.]+)(\..*)")

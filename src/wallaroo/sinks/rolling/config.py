@@ -89,8 +89,8 @@ class RollingSinkConfig(SinkConfig):
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
         # it imports Arrow, which takes long
+        from wallaroo.clients.storage import Storage
         from wallaroo.sinks.rolling.committer import Parts, RollingCommitter, content_of
-        from wallaroo.storage import Storage
 
         columns = dict(self.columns) if self.columns is not None else None
         suffix, content = content_of(columns, is_compressed=self.compress)

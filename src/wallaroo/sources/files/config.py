@@ -73,8 +73,8 @@ class FilesSourceConfig(SourceConfig[Event]):
 
     def open_log(self, context: LogContext) -> SourceLog:
         # it imports Arrow, which takes long
+        from wallaroo.clients.storage import Storage
         from wallaroo.sources.files.log import FilesLog
-        from wallaroo.storage import Storage
 
         storage = Storage(self.path, tuple(sorted(self.options.items())))
         return FilesLog(self.name, storage, self.form, self.watch)

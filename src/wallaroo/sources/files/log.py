@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from wallaroo.clients.storage import Storage
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.files.reading import is_whole, records
 from wallaroo.sources.log import Head, Position, Range, Records, SourceLog
-from wallaroo.storage import Storage
 
 LOOK_S = 1.0  # how long a list of the files is good for
 EVENT_BYTES = 100  # how many bytes an event is taken for, to say how many are waiting
@@ -79,7 +79,7 @@ class FilesLog(SourceLog):
     def require(self, position: Position) -> None:
         """Raise PeerError where the place cannot be listed, or a file has changed."""
         self._find_bound()
-        self._judged(position, self._sizes())
+        self._checked(position, self._sizes())
         self._gone = int(position.place["gone"])
 
     def head(self) -> Head:
@@ -93,7 +93,7 @@ class FilesLog(SourceLog):
 
     def advance(self, start: Position, events_max: int) -> Position:
         """Go on file by file, in the order of their names."""
-        files = self._judged(start, self._sizes())
+        files = self._checked(start, self._sizes())
         gone = int(start.place["gone"]) + sum(
             _events(*state) for name, state in start.place["files"].items() if name not in files
         )
@@ -214,7 +214,7 @@ class FilesLog(SourceLog):
         self._seen = found
         return found.sizes
 
-    def _judged(self, position: Position, sizes: dict[str, int]) -> Files:
+    def _checked(self, position: Position, sizes: dict[str, int]) -> Files:
         """Return what there is to read, with how far it was read.  Raises PeerError where a file
         has changed or is gone too early.
         """

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from wallaroo.clients.storage import Storage
 from wallaroo.lines import read_lines
 from wallaroo.serdes.csv import CsvLine
 from wallaroo.sources.files.forms import CSV, LINES, PARQUET
-from wallaroo.storage import Storage
 
 ROWS_MAX = 1024  # given on at a time
 GZ = ".gz"

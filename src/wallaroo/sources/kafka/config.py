@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
+from wallaroo.clients.kafka_names import LOG_LEVELS, brokers_text
 from wallaroo.errors import optional_library
-from wallaroo.kafka_names import LOG_LEVELS, brokers_text
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
 from wallaroo.steps import Decoder

@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
-from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.kafka_clients import (
+from wallaroo.clients.kafka import (
     FIRST,
     NEXT,
     REQUEST_S_MAX,
@@ -31,6 +30,7 @@ from wallaroo.kafka_clients import (
     is_transient,
     sentence,
 )
+from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.kafka.offsets import Flat, flat, missing, position_of, split
 from wallaroo.sources.kafka.reader import (
     Partition,
@@ -104,11 +104,11 @@ class KafkaLog(SourceLog):
         answer or a topic is missing.
         """
         self._find_bound()
-        return self._patiently(self._beginning)
+        return self._with_retries(self._beginning)
 
     def _find_bound(self) -> None:
         if self._subscription.is_bounded and self._bound is None:
-            self._patiently(self._look)
+            self._with_retries(self._look)
 
     def _beginning(self) -> Position:
         start = self._subscription.start
@@ -157,7 +157,7 @@ class KafkaLog(SourceLog):
         self._find_bound()
         if self._subscription.on_data_loss != "stop" or not position.place:
             return
-        first = self._patiently(lambda: self._list(FIRST))
+        first = self._with_retries(lambda: self._list(FIRST))
         wanted = {p: o for p, o in flat(position.place).items() if p in first}
         lost = list(missing(wanted, first))
         gone = sorted(set(flat(position.place)) - set(first))
@@ -255,7 +255,7 @@ class KafkaLog(SourceLog):
         self._bound = latest
         return Head(latest, is_ended=True)
 
-    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+    def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
         """Ask until there is an answer, an error that is not transient, or PATIENCE_S are over."""
         deadline = time.monotonic() + PATIENCE_S
         while True:

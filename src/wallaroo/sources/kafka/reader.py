@@ -20,14 +20,14 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.kafka_clients import (
+from wallaroo.clients.kafka import (
     error_of,
     is_transient,
     open_consumer,
     sentence,
     topic_partition,
 )
+from wallaroo.errors import CheckpointError, PeerError
 
 MESSAGES_MAX = 8192  # taken from the client at a time
 POLL_S = 0.5  # how long one look at the client's queue waits

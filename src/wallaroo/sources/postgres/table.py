@@ -23,8 +23,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
+from wallaroo.clients.postgres import complete_dsn, first_line, identifier, is_transient
 from wallaroo.errors import PeerError
-from wallaroo.postgres_clients import complete_dsn, first_line, identifier, is_transient
 from wallaroo.sources.log import Head
 from wallaroo.sources.replayable import OwnLog, ReplayableSource
 
@@ -138,7 +138,7 @@ class TableSource(ReplayableSource[Any]):
             try:
                 with _connection(self._rows) as connection:
                     found = self._page(connection, at, end)
-            except AwayError:
+            except UnavailableError:
                 if time.monotonic() > until:
                     raise
                 time.sleep(RETRY_S)
@@ -245,14 +245,14 @@ class TableLog(OwnLog):
         return head if head.error else replace(head, error=self._table.held_up())
 
 
-class AwayError(PeerError):
+class UnavailableError(PeerError):
     """The server cannot be reached at the moment."""
 
 
 @contextmanager
 def _connection(rows: Rows) -> Iterator[psycopg.Connection[Any]]:
-    """Lend a connection of this process.  Raises AwayError where the server is away, PeerError for
-    what is not transient.
+    """Lend a connection of this process.  Raises UnavailableError where the server is away,
+    PeerError for what is not transient.
     """
     idle = _idle.setdefault(rows.dsn, [])
     with _in_words(rows, idle):
@@ -274,7 +274,7 @@ def _in_words(rows: Rows, idle: list[psycopg.Connection[Any]]) -> Iterator[None]
             idle.pop().close()
         words = f"{rows.place}: {first_line(error)}"
         if is_transient(error):
-            raise AwayError(words) from error
+            raise UnavailableError(words) from error
         raise PeerError(
             f"Source '{rows.source}' cannot read table '{rows.table}' of {words}. Correct the "
             f"names or the rights, then run again."

@@ -23,8 +23,8 @@ from typing import Any
 import pika
 from pika.exceptions import ConnectionWrongStateError, ConsumerCancelled
 
+from wallaroo.clients.rabbitmq import ERRORS, is_transient, parameters_of, place_of, sentence
 from wallaroo.errors import PeerError
-from wallaroo.rabbitmq_clients import ERRORS, is_transient, parameters_of, place_of, sentence
 from wallaroo.sources.feed import framed
 from wallaroo.sources.inbox import Inbox, Pushed
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from wallaroo.clients.redis import ERRORS, connected, is_transient, place_of, sentence
 from wallaroo.errors import PeerError
-from wallaroo.redis_clients import ERRORS, connected, is_transient, place_of, sentence
 from wallaroo.sources.feed import Run, framed, framed_event
 from wallaroo.sources.redis.entry import RedisEntry
 

@@ -1,6 +1,6 @@
 """What a host does before it owns anything: say which it is, import the application, fill its view.
 
-Where it runs: worker.  Nothing escapes from here but values, as in ``spark.worker``.
+Where it runs: worker.  Nothing escapes from here but values, as in ``runtime.task``.
 """
 
 from __future__ import annotations

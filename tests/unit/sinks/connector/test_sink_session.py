@@ -32,7 +32,7 @@ from wallaroo.connector_protocol.two_phase import ReplyUncommitted, Vote, Worker
 from wallaroo.experimental.sink_server import SinkServer
 from wallaroo.identity import CommitHistory, CommitId
 from wallaroo.sinks.connector.config import SinkConnectorConfig
-from wallaroo.sinks.connector.link import Link, SinkAwayError
+from wallaroo.sinks.connector.link import Link, SinkUnavailableError
 from wallaroo.sinks.connector.session import TwoPhaseSession
 from wallaroo.sinks.interface import WriteContext
 from wallaroo.sinks.pending import PendingBatch
@@ -65,7 +65,7 @@ def saying(content: bytes) -> Iterator[int]:
 
 
 def run_session(folder: Path, content: bytes) -> bool:
-    """Begin a session and put a batch; raises SinkAwayError."""
+    """Begin a session and put a batch; raises SinkUnavailableError."""
     staging = folder / str(next(NUMBERS))
     staging.mkdir()
     writer = StagedWriter(WriteContext("out", 0, 0, "a", staging, False))
@@ -110,7 +110,7 @@ def test_every_frame_at_every_point(tmp_path: Path, after: str, said: str) -> No
     frame, reason = SAID[said]
     content = b"".join(map(encode, [*BEFORE[after], frame]))
 
-    with pytest.raises(SinkAwayError) as caught:
+    with pytest.raises(SinkUnavailableError) as caught:
         run_session(tmp_path, content)
 
     assert reason in str(caught.value)
@@ -130,7 +130,7 @@ def test_every_frame_at_every_point(tmp_path: Path, after: str, said: str) -> No
     ],
 )
 def test_what_is_no_answer_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
-    with pytest.raises(SinkAwayError) as caught:
+    with pytest.raises(SinkUnavailableError) as caught:
         run_session(tmp_path, content)
     assert reason in str(caught.value)
 
@@ -153,7 +153,7 @@ def test_whatever_a_program_sends_it_is_a_vote_or_it_is_away(
     tmp_path: Path, frames: list[bytes]
 ) -> None:
     """A vote names the transaction, whose name nothing here can know."""
-    with pytest.raises(SinkAwayError):
+    with pytest.raises(SinkUnavailableError):
         run_session(tmp_path, b"".join(frames))
 
 

@@ -19,7 +19,6 @@ import pytest
 from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.ingress.process import Feeders, Feeding
-from wallaroo.range_server import client as remote_module
 from wallaroo.range_server.client import RemoteSpool
 from wallaroo.range_server.server import RangeConfig, RangeServer, write_range_config
 from wallaroo.range_server.wire import (
@@ -38,13 +37,6 @@ from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of
 
 SECRET = b"s" * 32
 CHUNK = b"x" * 100_000
-
-
-@pytest.fixture(autouse=True)
-def no_connection_is_left() -> Iterator[None]:
-    yield
-    while remote_module._idle:
-        remote_module._idle.popitem()[1].close()
 
 
 class Thread:

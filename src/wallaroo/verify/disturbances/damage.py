@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from wallaroo.verify.result import Result
 
 # kind -> where its files are, below the checkpoint; the order is that of the first turn
 KINDS: dict[str, tuple[str, ...]] = {
@@ -63,6 +66,42 @@ def flip(root: Path, chance: random.Random, seen: set[str]) -> Flip | None:
     with file.open("r+b") as opened:
         _flip(opened.fileno(), chosen.byte, chosen.mask)
     return chosen
+
+
+class Flips:
+    """Bits flipped in the checkpoint in ``folder``, until a start of the run names their files."""
+
+    def __init__(self, folder: Path, result: Result, say: Callable[[str], None]):
+        self._folder = folder
+        self._result = result
+        self._say = say
+        self._there: list[Flip] = []  # that are still in the files
+        self._flipped: set[str] = set()  # kinds that had their turn
+
+    def add(self, chance: random.Random) -> Flip | None:
+        """Flip another bit; None where there is no file."""
+        flipped = flip(self._folder / "checkpoint", chance, self._flipped)
+        if flipped is not None:
+            self._there.append(flipped)
+            self._flipped.add(flipped.kind)
+        return flipped
+
+    def undo_named(self, said: str) -> bool:
+        """The run ended, and printed this: whether flipped bits explain it, which are flipped back
+        then.
+        """
+        named = [one for one in self._there if _names(said, one.file)]
+        for one in named:
+            one.undo()
+            self._there.remove(one)
+            self._result.refused[one.kind] += 1
+            self._say(f"refused, and named {one.file.relative_to(self._folder)}: flipped back")
+        return bool(named)
+
+
+def _names(said: str, file: Path) -> bool:
+    """Whether a text names a file: by its path, or by a name that no other file has."""
+    return str(file) in said or f"{file.parent.name}/{file.name}" in said
 
 
 def _files(root: Path, patterns: tuple[str, ...]) -> list[Path]:

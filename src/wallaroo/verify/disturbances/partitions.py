@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, field
 
-from wallaroo.verify.harness import PROGRESS_S_MAX, Verification
-from wallaroo.verify.killer import Deed
-from wallaroo.verify.namespaces import CLIENTS, Hosts
+from wallaroo.verify.disturbances.course import Course
+from wallaroo.verify.disturbances.namespaces import CLIENTS, Hosts
+from wallaroo.verify.disturbances.schedule import Deed
 
 KINDS = ("worker", "between", "clients", "workers", "flapping")
 CUT_S = (2.0, 25.0)
@@ -29,52 +28,58 @@ FLAP_S = (0.05, 0.5)  # how long a flapping cable is out, or in
 MID_BATCH_S = 1.0
 
 
-@dataclass(slots=True)
-class PartitionVerification(Verification):
-    """Verification with partitions in place of kills."""
+class Partitions:
+    """Partitions of the network between hosts, each for a time between two ``seconds``."""
 
-    hosts: Hosts = field(kw_only=True)
-    seconds: tuple[float, float] = field(default=CUT_S, kw_only=True)
+    def __init__(self, course: Course, hosts: Hosts, seconds: tuple[float, float] = CUT_S):
+        self._course = course
+        self._hosts = hosts
+        self._seconds = seconds
 
-    def _disturb(self, began: float) -> None:
-        chance = random.Random(f"partitions {self.options.seed}")
-        workers = [name for name in self.hosts.names if name != CLIENTS]
+    def disturb(self, began: float) -> None:
+        """Do what the options say, one after the other."""
+        options = self._course.options
+        chance = random.Random(f"partitions {options.seed}")
+        workers = [name for name in self._hosts.names if name != CLIENTS]
         kinds = [kind for kind in KINDS if kind != "between" or len(workers) > 1]
-        for number in range(self.options.kills):
-            if time.monotonic() - began > self.options.seconds:
+        for number in range(options.kills):
+            if time.monotonic() - began > options.seconds:
                 break
             kind = kinds[number] if number < len(kinds) else chance.choice(kinds)
-            self.await_(self._has_progressed, PROGRESS_S_MAX, "output after a partition")
-            self.pause(chance.uniform(0, MID_BATCH_S))
+            self._course.await_progress("output after a partition")
+            self._course.watch.pause(chance.uniform(0, MID_BATCH_S))
             self._partition(number + 1, kind, chance.sample(workers, len(workers)), chance)
 
     def _partition(self, number: int, kind: str, workers: list[str], chance: random.Random) -> None:
-        held_s = chance.uniform(*self.seconds)
-        self.expect_end(held_s + EXPLAINED_S)
+        held_s = chance.uniform(*self._seconds)
+        course = self._course
+        course.watch.expect_end(held_s + EXPLAINED_S)
         try:
             self._cut(kind, workers)
-            self._mark = self._position()
-            self._result.note_deed(Deed.PARTITION, kind)
-            self.say(f"partition {number}: {kind}, {held_s:.0f} s, after batch {self._mark[0]}")
+            course.progress.mark()
+            course.result.note_deed(Deed.PARTITION, kind)
+            course.say(
+                f"partition {number}: {kind}, {held_s:.0f} s, after batch {course.progress.batch}"
+            )
             if kind == "flapping":
                 self._flap(workers[0], held_s, chance)
             else:
-                self.pause(held_s)
+                course.watch.pause(held_s)
         finally:
-            self.hosts.heal()
+            self._hosts.heal()
 
     def _cut(self, kind: str, workers: list[str]) -> None:
         if kind == "between":
-            self.hosts.cut_between(workers[0], workers[1])
+            self._hosts.cut_between(workers[0], workers[1])
             return
         cut = {"workers": workers, "clients": [CLIENTS]}.get(kind, workers[:1])
         for name in cut:
-            self.hosts.cut(name)
+            self._hosts.cut(name)
 
     def _flap(self, name: str, seconds: float, chance: random.Random) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self.hosts.heal()
-            self.pause(chance.uniform(*FLAP_S))
-            self.hosts.cut(name)
-            self.pause(chance.uniform(*FLAP_S))
+            self._hosts.heal()
+            self._course.watch.pause(chance.uniform(*FLAP_S))
+            self._hosts.cut(name)
+            self._course.watch.pause(chance.uniform(*FLAP_S))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.ingress.conftest import running as running  # a fixture
 from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.range_server import client as remote_module
 from wallaroo.range_server.client import RemoteSpool

@@ -16,15 +16,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 import psutil
 
 from wallaroo.errors import PeerError
-from wallaroo.verify.damage import Flip, flip
-from wallaroo.verify.killer import CAUSES, Deed, Kill
-from wallaroo.verify.orders import LOW_LATENCY, SYNCS, WRITES, Orders
+from wallaroo.verify.disturbances.damage import Flips
+from wallaroo.verify.disturbances.orders import LOW_LATENCY, SYNCS, WRITES, Orders
+from wallaroo.verify.disturbances.schedule import CAUSES, Deed, Kill
 from wallaroo.verify.processes import Kind, await_end, find, kill, table
 from wallaroo.verify.result import Result
 from wallaroo.verify.supervised import Supervised
@@ -36,8 +35,6 @@ POLL_S = 0.02
 CLOCK_STEP_S = 7200.0
 FAILED_S_MAX = 40.0  # from a disk fault to the end of the run that it explains
 LASTING = 0.4  # share of disk faults that last
-GIVEN_UP_AFTER = 3  # deaths of workers at one batch: low latency tries it so often, and then ends
-GIVEN_UP = "ended its worker processes"
 SIGNALS = {Deed.KILL: signal.SIGKILL, Deed.HOLD: signal.SIGSTOP, Deed.STOP: signal.SIGTERM}
 POINTS = {Deed.ENOSPC: WRITES, Deed.EIO: WRITES + SYNCS, Deed.TORN: WRITES}
 
@@ -57,21 +54,18 @@ class Scene(Protocol):
 
 @dataclass(slots=True)
 class Nemesis:
-    """Does the deeds to ``run``, whose checkpoint and orders are in ``folder``."""
+    """Does the deeds to ``run``."""
 
     run: Supervised
-    folder: Path
     seed: int
     scene: Scene
     result: Result
     say: Callable[[str], None]
     orders: Orders
+    flips: Flips
     is_low_latency: bool = False
     _chance: random.Random = field(init=False)
-    _flips: list[Flip] = field(default_factory=list)  # that are still in the files
-    _flipped: set[str] = field(default_factory=set)  # kinds that had their turn
     _tried: Counter[tuple[Deed, str]] = field(default_factory=Counter)  # points that were chosen
-    _workers: int = 0  # killed since the last progress that was waited for
 
     def __post_init__(self) -> None:
         self._chance = random.Random(f"nemesis {self.seed}")
@@ -79,8 +73,6 @@ class Nemesis:
 
     def do(self, number: int, planned: Kill) -> bool:
         """Do one deed; whether it struck."""
-        if not planned.is_hurried:
-            self._workers = 0
         if planned.deed in SIGNALS:
             return self._signal(number, planned)
         if planned.deed is Deed.CLOCK:
@@ -102,7 +94,6 @@ class Nemesis:
         self.result.note(planned.kind, planned.deed)
         self.say(f"{planned.deed.value} {number}: {planned.kind.value} {pid}")
         if planned.deed is Deed.KILL:
-            self._workers += planned.kind in (Kind.WORKER, Kind.DAEMON)
             await_end(pid)  # else the next one might strike a dead process
             _await_gone(workers, "daemon")  # where nothing finds them: they end with their daemon
         if planned.deed is Deed.HOLD:
@@ -181,38 +172,15 @@ class Nemesis:
         if self.run.wait_for_end(GONE_S_MAX) is None:
             raise PeerError(f"The run did not end within {GONE_S_MAX:.0f} s: {self.run.tail()}")
         _await_gone(processes, "run")
-        flipped = flip(self.folder / "checkpoint", self._chance, self._flipped)
+        flipped = self.flips.add(self._chance)
         if flipped is None:
             return False
-        self._flips.append(flipped)
-        self._flipped.add(flipped.kind)
         self.result.note_deed(Deed.FLIP, flipped.kind)
         self.say(
             f"flip {number}: bit {flipped.mask:#x} of byte {flipped.byte} in {flipped.kind} "
-            f"{flipped.file.relative_to(self.folder)}"
+            f"{flipped.file.name}"
         )
         return True
-
-    def after_end(self) -> bool:
-        """The run ended: whether what it says explains it: flipped bits, which are flipped back
-        then, or a batch that was given up, where workers were killed again and again.
-        """
-        said = self.run.said()
-        if self._workers >= GIVEN_UP_AFTER and GIVEN_UP in said:
-            self._workers = 0
-            return True
-        named = [one for one in self._flips if _names(said, one.file)]
-        for one in named:
-            one.undo()
-            self._flips.remove(one)
-            self.result.refused[one.kind] += 1
-            self.say(f"refused, and named {one.file.relative_to(self.folder)}: flipped back")
-        return bool(named)
-
-
-def _names(said: str, file: Path) -> bool:
-    """Whether a text names a file: by its path, or by a name that no other file has."""
-    return str(file) in said or f"{file.parent.name}/{file.name}" in said
 
 
 def _family(pid: int) -> list[psutil.Process]:

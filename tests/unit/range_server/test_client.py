@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.spool.conftest import Impostor, Proxy, Served
+from tests.unit.range_server.conftest import Impostor, Proxy, Served
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.range_server import client as remote_module
 from wallaroo.range_server.client import WINDOW_BYTES, RemoteSpool

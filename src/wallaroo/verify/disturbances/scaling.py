@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
-from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.errors import PeerError
@@ -32,8 +30,8 @@ from wallaroo.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.status_api.client import ask
 from wallaroo.status_api.discovery import run_of
 from wallaroo.status_api.queries import STATUS_PATH
-from wallaroo.verify.harness import PROGRESS_S_MAX, Verification
-from wallaroo.verify.nemesis import END_S_MAX
+from wallaroo.verify.disturbances.course import Course
+from wallaroo.verify.disturbances.nemesis import END_S_MAX
 from wallaroo.verify.processes import Kind, kill
 
 SIZES = {"grow1": 1, "grow2": 2, "shrink1": -1, "shrink2": -2}
@@ -72,67 +70,70 @@ def every_pair(smallest: int, largest: int, start: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-@dataclass(slots=True)
-class ScalingVerification(Verification):
-    """Verification with changes of a cluster in place of kills of single processes."""
+class Changes:
+    """Changes of a cluster."""
 
-    cluster: LocalCluster = field(kw_only=True)
-    changes: tuple[str, ...] = field(kw_only=True)
-    moves: list[str] = field(default_factory=list)  # what the run said of each change
+    def __init__(self, course: Course, cluster: LocalCluster, changes: tuple[str, ...]):
+        self._course = course
+        self._cluster = cluster
+        self._changes = changes
+        self._moves: list[str] = []  # what the run said of each change
 
-    def _disturb(self, began: float) -> None:
-        chance = random.Random(f"changes {self.options.seed}")
+    def disturb(self, began: float) -> None:
+        """Make all changes, one after the other."""
+        chance = random.Random(f"changes {self._course.options.seed}")
         self._await_members("at the start")
-        for number, change in enumerate(self.changes, 1):
-            self._mark = self._position()
-            self.await_(self._has_progressed, PROGRESS_S_MAX, f"output before change {number}")
-            self.pause(chance.uniform(0, MID_BATCH_S))
-            self._mark = self._position()
-            self.say(
-                f"change {number}: {change}, {len(self._living())} workers, behind batch "
-                f"{self._mark[0]}"
-            )
-            self._apply(change)
-            self._result.disturbances += 1
-            self._await_members(f"after change {number}, {change}")
-            self.await_(
-                self._has_progressed, PROGRESS_S_MAX, f"output after change {number}, {change}"
-            )
-            if change not in ("master", "driver"):
-                self.await_(
-                    self._has_reported, MEMBERS_S_MAX, f"what change {number}, {change}, moved"
-                )
-                self.say(f"  {self.moves[-1]}")
+        for number, change in enumerate(self._changes, 1):
+            self._make(number, change, chance)
+
+    def _make(self, number: int, change: str, chance: random.Random) -> None:
+        course = self._course
+        course.progress.mark()
+        course.await_progress(f"output before change {number}")
+        course.watch.pause(chance.uniform(0, MID_BATCH_S))
+        course.progress.mark()
+        course.say(
+            f"change {number}: {change}, {len(self._living())} workers, after batch "
+            f"{course.progress.batch}"
+        )
+        self._apply(change)
+        course.result.disturbances += 1
+        self._await_members(f"after change {number}, {change}")
+        course.await_progress(f"output after change {number}, {change}")
+        if change not in ("master", "driver"):
+            what = f"what change {number}, {change}, moved"
+            course.watch.await_(self._has_reported, MEMBERS_S_MAX, what)
+            course.say(f"  {self._moves[-1]}")
 
     def _apply(self, change: str) -> None:
         if change in SIZES:
             for _ in range(SIZES[change]):
-                self.cluster.add_worker()
+                self._cluster.add_worker()
             for _ in range(-SIZES[change]):
-                self.cluster.remove_worker()
+                self._cluster.remove_worker()
         elif change == "revive":
-            for name in [name for name in self.cluster.workers() if name not in self._living()]:
-                self.cluster.add_worker(name)
+            for name in [name for name in self._cluster.workers() if name not in self._living()]:
+                self._cluster.add_worker(name)
         elif change == "master":
-            self.cluster.kill_master()
-            self.await_(self._has_progressed, PROGRESS_S_MAX, "output without a master")
-            self.cluster.restart_master()
-            self._mark = self._position()
+            self._cluster.kill_master()
+            self._course.await_progress("output without a master")
+            self._cluster.restart_master()
+            self._course.progress.mark()
         elif change == "driver":
-            self.expect_end(END_S_MAX)
-            kill(self._run.pid)
+            self._course.watch.expect_end(END_S_MAX)
+            kill(self._course.run.pid)
             self._count(Kind.DRIVER)
         else:
             for _ in range(2 if change == "kill2" else 1):
-                self.cluster.kill_worker(self._living()[-1])
+                self._cluster.kill_worker(self._living()[-1])
                 self._count(Kind.WORKER)
 
     def _count(self, kind: Kind) -> None:
-        self._killed_at.setdefault(kind, time.monotonic())
-        self._result.kills[kind] += 1
+        self._course.progress.note_kill(kind)
+        self._course.result.kills[kind] += 1
 
     def _living(self) -> list[str]:
-        return [worker.name for worker in self.cluster.status().workers if worker.state != "dead"]
+        return [worker.name for worker in self._cluster.status().workers if worker.state != "dead"]
 
     # -- what the run says of itself
     # ---------------------------------------------------------------------------------------------
@@ -157,25 +158,27 @@ class ScalingVerification(Verification):
             )
 
         try:
-            self.await_(are_right, MEMBERS_S_MAX, f"key groups on {', '.join(expected)} {when}")
+            self._course.watch.await_(
+                are_right, MEMBERS_S_MAX, f"key groups on {', '.join(expected)} {when}"
+            )
         except PeerError as error:
             raise PeerError(f"{error}\nThe run's status shows: {seen or 'nothing'}") from error
-        self.say(f"  {seen}")
+        self._course.say(f"  {seen}")
 
     def _has_reported(self) -> bool:
         """Whether the run says of a new change what it moved."""
         moved = str(self._status().get("moved", ""))
-        if not moved or moved == (self.moves[-1] if self.moves else ""):
+        if not moved or moved == (self._moves[-1] if self._moves else ""):
             return False
-        self.moves.append(moved)
+        self._moves.append(moved)
         return True
 
     def _status(self) -> dict[str, Any]:
         """Return what the run answers to /status; nothing while it cannot be asked."""
-        presence = run_of(self.folder / "checkpoint")
-        if presence is None or not presence.is_alive:
+        record = run_of(self._course.folder / "checkpoint")
+        if record is None or not record.is_alive:
             return {}
         try:
-            return dict(json.loads(ask(presence.address, STATUS_PATH, ANSWER_S_MAX).body))
+            return dict(json.loads(ask(record.address, STATUS_PATH, ANSWER_S_MAX).body))
         except PeerError:
             return {}

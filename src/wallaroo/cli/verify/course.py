@@ -13,14 +13,15 @@ from wallaroo.cli.receive.receiver import Receiver
 from wallaroo.cli.send.acknowledged import send_acknowledged
 from wallaroo.cli.send.sending import of_payloads
 from wallaroo.local_cluster import LocalCluster
-from wallaroo.verify.harness import Verification, VerifyOptions
+from wallaroo.verify.disturbances.namespaces import CLIENTS, Hosts
+from wallaroo.verify.disturbances.partitions import CUT_S, Partitions
+from wallaroo.verify.disturbances.scaling import Changes
+from wallaroo.verify.harness import Verification
 from wallaroo.verify.ledger import Faults
-from wallaroo.verify.namespaces import CLIENTS, Hosts
-from wallaroo.verify.partitions import CUT_S, PartitionVerification
+from wallaroo.verify.options import VerifyOptions
 from wallaroo.verify.plain_receiver import PlainReceiver
 from wallaroo.verify.processes import Kind
 from wallaroo.verify.result import Result
-from wallaroo.verify.scaling import ScalingVerification
 from wallaroo.verify.undisturbed import Observed, compare
 
 ON_CLUSTER = ("--conf", "spark.executor.memory=512m")  # several executors on one machine
@@ -108,8 +109,14 @@ def verify_scaling(
     ):
         on_cluster = ("--master", cluster.url, *ON_CLUSTER, "--batch-time", "0.5")
         chosen = replace(options, kinds=(Kind.WORKER, Kind.DRIVER), run_options=on_cluster)
-        verification = ScalingVerification(
-            chosen, folder, receiver, output, _send, say, cluster=cluster, changes=changes
+        verification = Verification(
+            chosen,
+            folder,
+            receiver,
+            output,
+            _send,
+            say,
+            lambda course: Changes(course, cluster, changes),
         )
         result = verification.run()
         out.flush()
@@ -148,8 +155,14 @@ def verify_partitions(
             on_hosts = tuple(part for name in addresses for part in ("--conf", f"{name}={here}"))
             on_cluster = ("--master", cluster.url, *ON_CLUSTER, *on_hosts, "--batch-time", "0.5")
             chosen = replace(options, host=here, run_options=on_cluster)
-            verification = PartitionVerification(
-                chosen, folder, inbox, output, send, say, hosts=hosts, seconds=seconds
+            verification = Verification(
+                chosen,
+                folder,
+                inbox,
+                output,
+                send,
+                say,
+                lambda course: Partitions(course, hosts, seconds),
             )
             result = verification.run()
             out.flush()

@@ -1,0 +1,1 @@
+"""``wallaroo verify``: disturb an application and compare it with an oracle."""

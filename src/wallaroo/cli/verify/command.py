@@ -1,0 +1,210 @@
+"""``wallaroo verify``: run an application under load, kill its processes, and prove that nothing is
+lost or doubled.
+
+Where it runs: a terminal; the application's processes are its children.
+
+The exit code is 0 where input, output and state agree, 1 otherwise.  The seed decides the input and
+the kills; the moments at which they meet depend on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from wallaroo.cli.verify.arguments import IN_PROCESS, ON_SPARK, add_options, wrong
+from wallaroo.cli.verify.course import verify, verify_partitions, verify_scaling
+from wallaroo.cli.verify.own_case import own_case
+from wallaroo.errors import PeerError
+from wallaroo.verify.cases import CASES, Case
+from wallaroo.verify.disturbances.namespaces import why_not
+from wallaroo.verify.disturbances.schedule import Deed
+from wallaroo.verify.options import VerifyOptions
+from wallaroo.verify.processes import Kind
+from wallaroo.verify.result import Result
+
+# of a run without Spark: commits are few, so that output that waits is listed
+IN_PROCESS_OPTIONS = ("--batch-time", "0.5", "--retain-commits", "2")
+IN_PROCESS_PROGRAM = ("wallaroo.cli.run.in_process",)
+IN_PROCESS_KINDS = (Kind.DRIVER, Kind.INGRESS, Kind.EGRESS)
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``verify`` to the commands."""
+    parser = subparsers.add_parser(
+        "verify",
+        allow_abbrev=False,
+        help="kill an application's processes under load and compare with an oracle",
+        description="Run an application under load, kill its processes at random moments, start "
+        "it again with the same command, and hold input, output and state against an oracle.",
+    )
+    add_options(parser)
+    parser.set_defaults(handler=verify_command)
+
+
+def verify_command(options: argparse.Namespace) -> int:
+    """Verify each application; return the exit code."""
+    signal.signal(signal.SIGTERM, _leave)
+    own = own_case(options)
+    if options.receiver and own is None and options.app != "sequence":
+        raise wrong(
+            "--receiver goes with --app sequence and with applications of your own.",
+            "Add --app sequence, or leave --receiver out.",
+        )
+    if options.latency == "low" and options.changes:
+        raise wrong(
+            "--latency low takes one machine, and --changes a cluster.", "Leave one of them away."
+        )
+    on_spark = options.latency == "low" or options.changes or Deed.PARTITION in options.deeds
+    if options.host == IN_PROCESS and on_spark:
+        raise wrong(
+            "--host in-process has no --latency low, --changes and partitions: they take Spark.",
+            "Leave --host away.",
+        )
+    if Deed.PARTITION in options.deeds:
+        _refuse_with_partitions(options)
+    enough = Enough()
+    before = signal.signal(signal.SIGINT, enough.handle)
+    try:
+        return _verify_all(options, own, enough)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _verify_all(options: argparse.Namespace, own: type[Case] | None, enough: Enough) -> int:
+    cases = list(CASES) if options.app == "all" else [Path(options.app).stem]
+    is_clean = True
+    for number, case in enumerate(cases):
+        kills = options.kills // len(cases) + (number < options.kills % len(cases))
+        chosen = VerifyOptions(
+            case=case,
+            kills=kills,
+            seed=options.seed,
+            seconds=options.seconds,
+            rate=options.rate,
+            kinds=_kinds(options),
+            deeds=options.deeds,
+            together=max(1, options.together),
+            is_enough=enough.is_set,
+            own=own,
+            is_plain=options.receiver is not None,
+        )
+        if options.host == IN_PROCESS:
+            chosen = replace(chosen, run_options=IN_PROCESS_OPTIONS, program=IN_PROCESS_PROGRAM)
+        elif options.latency != "normal":
+            on_host = (*chosen.run_options, "--latency", options.latency)
+            chosen = replace(chosen, run_options=on_host)
+        with _working_folder(options.keep, case) as folder:
+            if Deed.PARTITION in options.deeds:
+                result = verify_partitions(chosen, folder, options.workers, options.quiet)
+            elif options.changes:
+                result = verify_scaling(
+                    chosen, folder, options.changes, options.workers, options.quiet
+                )
+            else:
+                result = verify(chosen, folder, options.quiet, options.receiver or "")
+            print(result.text(), flush=True)
+            if options.json is not None:
+                _write_figures(options, result)
+            if not result.is_clean:
+                print(f"  everything is in {folder}", flush=True)
+            elif options.keep is None:
+                shutil.rmtree(folder, ignore_errors=True)
+        is_clean = is_clean and result.is_clean
+    return 0 if is_clean else 1
+
+
+def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
+    """Return what can be killed on the host."""
+    there: tuple[Kind, ...] = IN_PROCESS_KINDS
+    if options.host == ON_SPARK:
+        is_low = options.latency == "low"
+        there = tuple(kind for kind in Kind if not (is_low and kind is Kind.PLANNER))
+    kinds = tuple(kind for kind in options.only if kind in there)
+    if not kinds:
+        named = ", ".join(kind.value for kind in options.only)
+        raise wrong(
+            f"--only {named}: such a run has no process of these kinds.",
+            f"Name some of {', '.join(kind.value for kind in there)}.",
+        )
+    return kinds
+
+
+def _refuse_with_partitions(options: argparse.Namespace) -> None:
+    if options.deeds != (Deed.PARTITION,) or options.changes or options.receiver:
+        raise wrong(
+            "--deeds partition runs on hosts of its own, without other deeds, --changes and "
+            "--receiver.",
+            "Leave the others out.",
+        )
+    reason = why_not()
+    if reason:
+        raise wrong(f"--deeds partition: {reason}.", "Run it as root on Linux.")
+
+
+def _write_figures(options: argparse.Namespace, result: Result) -> None:
+    how = {
+        "host": options.host if options.host == IN_PROCESS else f"{options.latency} latency",
+        "receiver": options.receiver or "resuming",
+        "app": options.app,
+    }
+    line = json.dumps({**how, **result.figures()})
+    try:
+        with options.json.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+    except OSError as error:
+        raise PeerError(
+            f"--json {options.json} cannot be written: {error.strerror}. Name another file."
+        ) from error
+
+
+@contextmanager
+def _working_folder(keep: Path | None, case: str) -> Iterator[Path]:
+    if keep is None:
+        folder = Path(tempfile.mkdtemp(prefix=f"wallaroo-verify-{case}-"))
+    else:
+        folder = keep / case
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise PeerError(
+                f"--keep {keep}: {folder} cannot be made: {error.strerror}. Name a new folder."
+            ) from error
+    try:
+        yield folder
+    except BaseException:
+        print(f"everything is in {folder}", file=sys.stderr, flush=True)
+        raise
+
+
+class Enough:
+    """The first Ctrl-C ends the disturbances: what was done so far gets its verdict."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Whether it was pressed."""
+        return self._is_set
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal; the second one ends this process."""
+        if self._is_set:
+            raise KeyboardInterrupt
+        self._is_set = True
+        print("no more disturbances; once more to end at once", file=sys.stderr, flush=True)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End in an orderly way, so that the run under test does not outlive this process."""
+    sys.exit(128 + number)

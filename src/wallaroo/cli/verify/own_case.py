@@ -1,0 +1,55 @@
+"""The case of an application of a user's own: with an oracle, or with its input.
+
+Where it runs: a terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from wallaroo.cli.verify.arguments import wrong
+from wallaroo.verify.cases import CASES, Case
+from wallaroo.verify.undisturbed import Observed
+
+
+def own_case(options: argparse.Namespace) -> type[Case] | None:
+    """Make the case of a user's application, with an oracle or with input; None for one of ours."""
+    if options.app == "all" or options.app in CASES:
+        return None
+    if not Path(options.app).is_file() or not (options.oracle or options.input):
+        raise wrong(
+            f"--app {options.app}: it is none of {', '.join(CASES)}, all, and not a file with an "
+            f"--oracle FILE:CLASS or --input SOURCE=FILE.",
+            "Name one of these, or give the application's file and --oracle or --input.",
+        )
+    sys.path.insert(0, str(Path(options.app).resolve().parent))
+    own = _oracle(options.oracle) if options.oracle else _observed(options.input, options.key)
+    return type(own.__name__, (own,), {"module": options.app})
+
+
+def _oracle(named: str) -> type[Case]:
+    file, _, name = named.rpartition(":")
+    sys.path.insert(0, str(Path(file).resolve().parent))
+    found = None
+    if Path(file).is_file():
+        found = getattr(importlib.import_module(Path(file).stem), name, None)
+    if not (isinstance(found, type) and issubclass(found, Case)):
+        raise wrong(
+            f"--oracle {named}: there is no subclass of wallaroo.verify.cases.Case of that name.",
+            "Name the class that makes the input and judges the output.",
+        )
+    return found
+
+
+def _observed(inputs: list[tuple[str, Path]], key: str) -> type[Case]:
+    for source, file in inputs:
+        if not file.is_file():
+            raise wrong(f"--input {source}={file}: there is no such file.", "Name one.")
+    lines = {source: file.read_bytes().splitlines() for source, file in inputs}
+    for source, file in inputs:
+        if not lines[source]:
+            raise wrong(f"--input {source}={file}: it has no lines.", "A line is a message.")
+    return type("Observed", (Observed,), {"sources": tuple(lines), "lines": lines, "key": key})

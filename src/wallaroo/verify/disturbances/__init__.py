@@ -1,0 +1,5 @@
+"""What disturbs a verified run: deaths, pauses, failing disks, damaged files, wrong clocks, lost
+hosts and networks.
+
+Where it runs: the verifier.
+"""

@@ -1,0 +1,49 @@
+"""What disturbs a run, and what it is given for that.
+
+Where it runs: the verifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from wallaroo.verify.disturbances.damage import Flips
+from wallaroo.verify.options import VerifyOptions
+from wallaroo.verify.progress import Progress
+from wallaroo.verify.result import Result
+from wallaroo.verify.supervised import Supervised
+from wallaroo.verify.watch import Watch
+
+# without a batch or an output: the run hangs.  A machine with ten times more to do than cores takes
+# minutes to start Spark.
+PROGRESS_S_MAX = 600.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A verification under way, in ``folder``."""
+
+    options: VerifyOptions
+    folder: Path
+    run: Supervised
+    watch: Watch
+    progress: Progress
+    flips: Flips
+    result: Result
+    say: Say
+
+    def await_progress(self, what: str) -> None:
+        """Wait until a batch is committed and output received since the mark."""
+        self.watch.await_(self.progress.is_made, PROGRESS_S_MAX, what)
+
+
+class Disturbances(Protocol):
+    """One way to disturb a run."""
+
+    def disturb(self, began: float) -> None:
+        """Do what the options say, one after the other; ``began`` is when output first came."""

@@ -1,0 +1,54 @@
+"""Deaths, pauses, failing disks, damaged files and wrong clocks, in the order that a seed drew.
+
+Where it runs: the verifier.
+"""
+
+from __future__ import annotations
+
+import time
+
+from wallaroo.verify.disturbances.course import Course
+from wallaroo.verify.disturbances.nemesis import SIGNALS, Nemesis
+from wallaroo.verify.disturbances.orders import Orders
+from wallaroo.verify.disturbances.schedule import Kill, schedule
+
+
+class Kills:
+    """Disturbances of single processes."""
+
+    def __init__(self, course: Course):
+        self._course = course
+        self._nemesis = Nemesis(
+            course.run,
+            course.options.seed,
+            course.watch,
+            course.result,
+            course.say,
+            Orders(course.folder / "orders"),
+            course.flips,
+            is_low_latency="low" in course.options.run_options,
+        )
+
+    def disturb(self, began: float) -> None:
+        """Do what the options say, one after the other."""
+        options = self._course.options
+        planned = schedule(
+            options.kills,
+            options.seed,
+            options.kinds,
+            deeds=options.deeds,
+            together=options.together,
+        )
+        for number, kill in enumerate(planned, 1):
+            if time.monotonic() - began > options.seconds or options.is_enough():
+                break
+            self._strike(number, kill)
+
+    def _strike(self, number: int, planned: Kill) -> None:
+        if not planned.is_hurried:
+            self._course.await_progress("output after a disturbance")
+        self._course.watch.pause(planned.pause_s)
+        if self._nemesis.do(number, planned):
+            self._course.progress.mark()
+            if planned.deed in SIGNALS:
+                self._course.progress.note_kill(planned.kind)
