@@ -94,9 +94,7 @@ class LevelStages:
                 moments[stage.id] = moments[stage.entry.stages[0]]
             else:
                 began_ns = behind(before.watermark_ns, self.plan.holds_ns[stage.id])
-                moments[stage.id] = StageTime(
-                    time.clock_ns, began_ns, batch, elapsed_ns
-                )
+                moments[stage.id] = StageTime(time.clock_ns, began_ns, batch, elapsed_ns)
         return moments
 
     def _effects(self, level: int, committed: Committed, batch: int, groups: Groups) -> Effects:
