@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from wallaroo.sinks.kafka.config import KafkaSinkConfig
     from wallaroo.sinks.kafka.records import KafkaOutput
     from wallaroo.sinks.mqtt.config import MQTTSinkConfig
+    from wallaroo.sinks.nats.config import NATSSinkConfig
     from wallaroo.sinks.postgres.config import PostgresSinkConfig
     from wallaroo.sinks.postgres.rows import copy_row, row_encoder
     from wallaroo.sinks.rabbitmq.config import RabbitMQSinkConfig
@@ -74,6 +75,7 @@ else:
             "wallaroo.sinks.kafka.config": ("KafkaSinkConfig",),
             "wallaroo.sinks.kafka.records": ("KafkaOutput",),
             "wallaroo.sinks.mqtt.config": ("MQTTSinkConfig",),
+            "wallaroo.sinks.nats.config": ("NATSSinkConfig",),
             "wallaroo.sinks.postgres.config": ("PostgresSinkConfig",),
             "wallaroo.sinks.postgres.rows": ("copy_row", "row_encoder"),
             "wallaroo.sinks.rabbitmq.config": ("RabbitMQSinkConfig",),
@@ -102,6 +104,8 @@ __all__ = [
     "HTTPSinkConfig",
     # MQTT
     "MQTTSinkConfig",
+    # NATS JetStream
+    "NATSSinkConfig",
     # RabbitMQ
     "RabbitMQSinkConfig",
     # Redis

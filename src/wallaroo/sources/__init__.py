@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from wallaroo.sources.kafka.records import KafkaRecord
     from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
     from wallaroo.sources.mqtt.config import MQTTSourceConfig
+    from wallaroo.sources.nats.config import NATSSourceConfig
+    from wallaroo.sources.nats.message import NATSMessage
     from wallaroo.sources.polling import PollingSource
     from wallaroo.sources.postgres.config import PostgresSourceConfig
     from wallaroo.sources.push import Push, PushSource
@@ -51,6 +53,8 @@ else:
                 "SourceLog",
             ),
             "wallaroo.sources.mqtt.config": ("MQTTSourceConfig",),
+            "wallaroo.sources.nats.config": ("NATSSourceConfig",),
+            "wallaroo.sources.nats.message": ("NATSMessage",),
             "wallaroo.sources.polling": ("PollingSource",),
             "wallaroo.sources.postgres.config": ("PostgresSourceConfig",),
             "wallaroo.sources.iterator": ("At", "IteratorSource"),
@@ -75,6 +79,8 @@ __all__ = [
     "HTTPSourceConfig",
     # MQTT
     "MQTTSourceConfig",
+    # NATS JetStream
+    "NATSSourceConfig", "NATSMessage",
     # PostgreSQL
     "PostgresSourceConfig",
     # RabbitMQ

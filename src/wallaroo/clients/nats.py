@@ -1,0 +1,118 @@
+"""NATS connections with our defaults, and what their errors mean for a run.
+
+Where it runs: driver and feeder processes.  It imports nats-py, which is optional: import it where
+a NATS source or sink is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass, field
+from typing import Any
+
+import nats
+from nats.errors import (
+    AuthorizationError,
+    BadSubjectError,
+    InvalidUserCredentialsError,
+    MaxPayloadError,
+    NoServersError,
+    SecureConnRequiredError,
+    SecureConnWantedError,
+)
+from nats.js.errors import BadRequestError, NotFoundError, ServiceUnavailableError
+
+TIMEOUT_S = 10.0
+PING_S = 10  # a server that vanished without a word is noticed after three of them
+ERRORS: tuple[type[Exception], ...] = (nats.errors.Error, OSError, asyncio.TimeoutError)
+_LASTING = (
+    AuthorizationError,
+    BadRequestError,
+    BadSubjectError,
+    InvalidUserCredentialsError,
+    MaxPayloadError,
+    NotFoundError,  # no such stream
+    SecureConnRequiredError,
+    SecureConnWantedError,
+    ssl.SSLCertVerificationError,
+)
+_REFUSALS = ("authorization violation", "authentication", "permissions violation")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Which servers, and as whom; ``url`` may be several, separated by commas."""
+
+    url: str = field(repr=False)
+    credentials: str = ""  # a file of the client's JWT and key
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def place(self) -> str:
+        """What errors call it: without passwords."""
+        return f"NATS at {', '.join(map(_without_login, addresses_of(self.url)))}"
+
+
+def addresses_of(url: str) -> list[str]:
+    """Return the addresses.  Raises ValueError where one cannot be read.
+
+    >>> addresses_of("nats://one:4222, two")
+    ['nats://one:4222', 'nats://two']
+    """
+    found = [part.strip() for part in url.split(",") if part.strip()]
+    for part in found:
+        scheme, is_there, rest = part.partition("://")
+        if (is_there and scheme not in ("nats", "tls")) or not (rest or scheme):
+            raise ValueError(f"'{_without_login(part)}' is no nats:// or tls:// address")
+    if not found:
+        raise ValueError("it is empty")
+    return [part if "://" in part else f"nats://{part}" for part in found]
+
+
+def _without_login(address: str) -> str:
+    scheme, between, rest = address.rpartition("://")
+    return f"{scheme}{between}{rest.rpartition('@')[2]}"
+
+
+async def connected(server: Server) -> Any:
+    """Connect; the client does not connect again by itself.  Raises one of ``ERRORS``."""
+    seen: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        seen.append(error)
+
+    options: dict[str, Any] = {"tls": server.tls} if server.tls is not None else {}
+    if server.credentials:
+        options["user_credentials"] = server.credentials
+    made = nats.connect(
+        addresses_of(server.url),
+        name="wallaroo",
+        error_cb=note,
+        allow_reconnect=False,
+        max_reconnect_attempts=1,
+        reconnect_time_wait=0,
+        connect_timeout=int(TIMEOUT_S),
+        ping_interval=PING_S,
+        **options,
+    )
+    try:
+        return await asyncio.wait_for(made, 2 * TIMEOUT_S)
+    except NoServersError:
+        raise (seen[-1] if seen else NoServersError()) from None
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether the same may succeed later without anybody's doing."""
+    if isinstance(error, ServiceUnavailableError):  # a cluster may be choosing a leader
+        return True
+    words = str(error).lower()
+    return not isinstance(error, _LASTING) and not any(word in words for word in _REFUSALS)
+
+
+def sentence(error: Exception) -> str:
+    """Return an error on one line: what the server said, where it said something."""
+    if isinstance(error, ServiceUnavailableError) and not error.description:
+        return "JetStream is not available"
+    said = getattr(error, "description", "") or getattr(error, "strerror", "") or str(error)
+    return " ".join(str(said).split()).removeprefix("nats: ") or type(error).__name__

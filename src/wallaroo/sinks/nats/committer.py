@@ -1,0 +1,188 @@
+"""NATS JetStream as the system that a queued committer puts batches into.
+
+Where it runs: driver.  It imports nats-py, which is optional.
+
+The invariants are those of ``sinks/slices.py``: a slice is done when the server has confirmed all
+of its messages.  A message's ``Nats-Msg-Id`` is the sink's name, the commit's id and the output's
+number in the commit: the same whenever it is published, and no other message has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nats.js.errors import NotFoundError
+
+from wallaroo.clients.nats import ERRORS, TIMEOUT_S, Server, connected, is_transient, sentence
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.faults import fault_point
+from wallaroo.sinks.addressed import unpack
+from wallaroo.sinks.event_loop import EventLoop
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.queued_committer import QueuedCommitter
+from wallaroo.sinks.slices import Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session, System
+
+SLICE = 500  # messages that are not confirmed, at most
+ANSWER_S_MAX = 30.0
+LOOK_S = 0.5  # whether the connection is still there
+MESSAGE_ID = "Nats-Msg-Id"
+EXPECTED_STREAM = "Nats-Expected-Stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where outputs go."""
+
+    sink: str
+    server: Server
+    name: str
+    subject: str
+    stream: str
+
+
+class Publisher:
+    """One connection; it lives in the thread of an event loop.
+
+    nats-py's own `publish_async` loses answers that are errors.
+    """
+
+    def __init__(self, client: Any, target: Target):
+        self._client = client
+        self._target = target
+        self._inbox = client.new_inbox()
+        self._published = 0
+        self._subjects: dict[str, str] = {}  # of what is not confirmed, by where it is answered
+        self._error: DeliveryError | None = None
+        self._changed = asyncio.Event()
+
+    async def open(self) -> None:
+        """Subscribe to the answers."""
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._note)
+
+    async def publish(self, part: Slice) -> None:
+        """Publish; return when all are confirmed.  Raises one of ``ERRORS`` or DeliveryError."""
+        expected = {EXPECTED_STREAM: self._target.stream} if self._target.stream else {}
+        for place, output in enumerate(part.outputs):
+            address, payload = unpack(output)
+            subject = address or self._target.subject
+            headers = {MESSAGE_ID: f"{self._target.sink}-{part.key_of(place)}", **expected}
+            self._published += 1
+            reply = f"{self._inbox}.{self._published}"
+            self._subjects[reply] = subject
+            await self._client.publish(subject, payload, reply, headers)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + ANSWER_S_MAX
+        while self._subjects and self._error is None:
+            if self._client.is_closed:
+                raise DeliveryError("the connection is lost", True)
+            if loop.time() > until:
+                raise DeliveryError(f"no answer within {ANSWER_S_MAX:g} s", True)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), LOOK_S)
+        if self._error is not None:
+            raise self._error
+
+    async def _note(self, message: Any) -> None:
+        subject = self._subjects.pop(message.subject, "")
+        if not message.data:  # no responders
+            self._fail(await self._unanswered(subject))
+            return
+        error = json.loads(message.data).get("error")
+        if error is not None:
+            is_transient = error.get("code", 0) >= 500
+            self._fail(DeliveryError(str(error.get("description", error)), is_transient))
+        elif not self._subjects:
+            self._changed.set()
+
+    def _fail(self, error: DeliveryError) -> None:
+        self._error = self._error or error
+        self._changed.set()
+
+    async def _unanswered(self, subject: str) -> DeliveryError:
+        """Return why no stream answered: there may be none."""
+        try:
+            await self._client.jetstream(timeout=TIMEOUT_S).find_stream_name_by_subject(subject)
+        except NotFoundError:
+            return DeliveryError(f"no stream takes subject '{subject}'", False)
+        except ERRORS as error:
+            return DeliveryError(sentence(error), True)
+        return DeliveryError("the stream does not answer", True)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._client.close()
+
+
+class NATSSession(SlicedSession):
+    """One connection."""
+
+    def __init__(self, target: Target, progress: Progress, checkpoint: str):
+        super().__init__(checkpoint, progress, SLICE)
+        self._loop = EventLoop()
+        try:
+            self._publisher = self._loop.run(_publisher(target))
+        except BaseException:
+            self._loop.close()
+            raise
+
+    def deliver(self, part: Slice) -> None:
+        """Publish a slice; return when it is confirmed."""
+        fault_point("nats.publish")
+        self._loop.run(self._publisher.publish(part))
+        fault_point("nats.confirmed")
+
+    def cancel(self) -> None:
+        """Wait for no confirmation any more."""
+        self._loop.cancel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._loop.close(self._publisher.close())
+
+
+async def _publisher(target: Target) -> Publisher:
+    publisher = Publisher(await connected(target.server), target)
+    await publisher.open()
+    return publisher
+
+
+class NATSSystem(System):
+    """A subject, or several."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, DeliveryError)
+
+    def __init__(self, target: Target):
+        self._target = target
+        self._progress = Progress()
+
+    @property
+    def target(self) -> str:
+        return self._target.name
+
+    def connect(self, checkpoint: str) -> Session:
+        return NATSSession(self._target, self._progress, checkpoint)
+
+    def waiting_for(self, error: Exception) -> str:
+        passes = error.is_transient if isinstance(error, DeliveryError) else is_transient(error)
+        return f"{self._target.server.place} ({sentence(error)})" if passes else ""
+
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        what = f"batch {batch.batch} for" if batch else "output for"
+        return PeerError(
+            f"{self._target.server.place} refuses {what} {self._target.name} of sink "
+            f"'{self._target.sink}': {sentence(error)}. Nothing is lost: committed output waits in "
+            f"{staging}. Create the stream, or correct the subject, the rights or the password, "
+            f"then run again."
+        )
+
+
+def open_committer(target: Target, staging: Path, is_durable: bool) -> QueuedCommitter:
+    """Open the committer of a NATS sink."""
+    system = NATSSystem(target)
+    return QueuedCommitter(target.sink, system, staging, is_durable=is_durable, points="nats")
