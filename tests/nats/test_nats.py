@@ -360,6 +360,12 @@ def test_an_address_that_cannot_be_read_is_named(tmp_path: Path, url: str) -> No
         NATSSinkConfig(url, "out").committer("s", tmp_path, True)
 
 
+def test_an_encoder_that_is_none_is_left_to_the_build() -> None:
+    not_decorated: Any = str
+    config = NATSSinkConfig("nats://h", "out", not_decorated)
+    assert config.encoder is not_decorated
+
+
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wallaroo.clients.nats", None)
     words = r"pip install 'wallaroo-spark\[nats\]'"

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from wallaroo.sinks.rabbitmq.config import RabbitMQSinkConfig
     from wallaroo.sinks.redis.config import RedisSinkConfig
     from wallaroo.sinks.rolling.config import RollingSinkConfig
+    from wallaroo.sinks.sqlite.config import SQLiteSinkConfig
     from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
 else:
     __getattr__ = deferred(
@@ -81,6 +82,7 @@ else:
             "wallaroo.sinks.rabbitmq.config": ("RabbitMQSinkConfig",),
             "wallaroo.sinks.redis.config": ("RedisSinkConfig",),
             "wallaroo.sinks.rolling.config": ("RollingSinkConfig",),
+            "wallaroo.sinks.sqlite.config": ("SQLiteSinkConfig",),
             "wallaroo.sinks.staging": (
                 "StagedWriter",
                 "read_staged",
@@ -114,6 +116,8 @@ __all__ = [
     "RollingSinkConfig",
     # PostgreSQL
     "PostgresSinkConfig", "row_encoder", "copy_row",
+    # SQLite
+    "SQLiteSinkConfig",
     # Kafka
     "KafkaSinkConfig", "KafkaOutput",
 ]

@@ -61,8 +61,10 @@ class AddressedEncoder(WrappedEncoder):
         return AddressedEncoder, (self.inner,)
 
 
-def addressed(inner: Encoder[Any] | None) -> Encoder[Any]:
+def addressed(inner: Any) -> Any:
     """Return an encoder whose outputs are packed."""
     if isinstance(inner, AddressedEncoder):  # a copy of a configuration
         return inner
+    if inner is not None and not isinstance(inner, Encoder):
+        return inner  # the build reports it
     return AddressedEncoder(inner or AS_IT_IS)

@@ -49,6 +49,11 @@ class PendingBatch:
         """Offset after its last byte."""
         return self.start + self.bytes
 
+    @property
+    def checksum(self) -> int:
+        """Of all its staged parts, in order."""
+        return zlib.crc32(",".join(str(token["crc"]) for token in self.tokens).encode())
+
     @staticmethod
     def of(commit: CommitId, start: int, tokens: Sequence[Any]) -> PendingBatch | None:
         """Make it of a commit's tokens; None where the sink had no output in it."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from wallaroo.sources.redis.config import RedisSourceConfig
     from wallaroo.sources.redis.entry import RedisEntry
     from wallaroo.sources.replayable import ReplayableSource
+    from wallaroo.sources.sqlite.config import SQLiteSourceConfig
 else:
     __getattr__ = deferred(
         __name__,
@@ -63,6 +64,7 @@ else:
             "wallaroo.sources.redis.config": ("RedisSourceConfig",),
             "wallaroo.sources.redis.entry": ("RedisEntry",),
             "wallaroo.sources.replayable": ("ReplayableSource",),
+            "wallaroo.sources.sqlite.config": ("SQLiteSourceConfig",),
         },
     )
 
@@ -87,6 +89,8 @@ __all__ = [
     "RabbitMQSourceConfig",
     # Redis
     "RedisSourceConfig", "RedisEntry",
+    # SQLite
+    "SQLiteSourceConfig",
     # Kafka
     "KafkaSourceConfig", "KafkaRecord",
 ]

@@ -12,7 +12,6 @@ checkpoint was rolled back or copied, and is an error.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -144,7 +143,7 @@ class Table(Session):
         target = self._target
         ledger = identifier(self._target.ledger)
         key = (target.sink, target.checkpoint, batch.batch)
-        content = (batch.commit.id, batch.outputs, fingerprint(batch))
+        content = (batch.commit.id, batch.outputs, batch.checksum)
         insert = (
             "INSERT INTO {} (sink, checkpoint, batch, commit_id, row_count, crc) "
             "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
@@ -178,8 +177,3 @@ class Table(Session):
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-
-
-def fingerprint(batch: PendingBatch) -> int:
-    """A checksum over all of a batch's staged parts, in order."""
-    return zlib.crc32(",".join(str(token["crc"]) for token in batch.tokens).encode())

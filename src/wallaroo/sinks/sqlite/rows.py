@@ -1,0 +1,90 @@
+"""Rows for SQLite as staged bytes: checked and packed in the worker, unpacked by the committer.
+
+Where it runs: workers and driver; pure.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from datetime import date, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from wallaroo.serdes.shape_errors import shown
+from wallaroo.sinks.wrapped_encoder import AS_IT_IS, WrappedEncoder
+from wallaroo.steps import Encoder
+
+Value = int | float | str | bytes | None
+INT_MAX = 2**63 - 1
+
+
+class RowEncoder(WrappedEncoder):
+    """Calls the user's encoder, and packs the row that it returns."""
+
+    def __init__(self, inner: Encoder[Any], columns: tuple[str, ...]):
+        function = inner.function
+
+        def encode(event: Any) -> bytes | None:
+            row = function(event)
+            return None if row is None else packed(row, columns)
+
+        super().__init__(encode, inner)
+        self._columns = columns
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return RowEncoder, (self.inner, self._columns)
+
+
+def packing(inner: Any, columns: tuple[str, ...]) -> Any:
+    """Return an encoder whose rows are packed."""
+    if isinstance(inner, RowEncoder):  # a copy of a configuration
+        inner = inner.inner
+    if inner is not None and not isinstance(inner, Encoder):
+        return inner  # the build reports it
+    return RowEncoder(inner or AS_IT_IS, columns)
+
+
+def packed(row: Any, columns: tuple[str, ...]) -> bytes:
+    """Return the staged form of a row.  Raises TypeError or ValueError, in words, for what is no
+    row of these columns.
+
+    >>> unpacked(memoryview(packed(("tea", True, [1]), ("item", "is_new", "sizes"))))
+    ('tea', 1, '[1]')
+    """
+    if not isinstance(row, tuple | list) or len(row) != len(columns):
+        got = len(row) if isinstance(row, tuple | list) else shown(row)
+        raise TypeError(
+            f"an encoder for SQLite must return a tuple of one value for each column "
+            f"({', '.join(columns)}), this one returned {got}"
+        )
+    return pickle.dumps(tuple(map(_stored, row)), pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked(staged: memoryview) -> tuple[Value, ...]:
+    """Return the values of a row."""
+    row: tuple[Value, ...] = pickle.loads(staged)
+    return row
+
+
+def _stored(value: Any) -> Value:
+    if value is None or isinstance(value, float | bytes):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        if not -INT_MAX - 1 <= value <= INT_MAX:
+            raise ValueError(f"SQLite's integers have 64 bits, {value} does not fit")
+        return int(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    raise TypeError(
+        f"SQLite has no form for {shown(value)}; turn it into str, int, float, bool, bytes, None, "
+        f"a date or time, Decimal, UUID, or a dict or list (written as JSON)"
+    )

@@ -1,0 +1,71 @@
+"""SQLiteSourceConfig: the rows of an SQLite table as events.
+
+Where it runs: the configuration travels; the driver looks how far the table goes, workers read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from wallaroo.sources.interface import Event, FedBy, SourceConfig
+from wallaroo.sources.log import LogContext, SourceLog
+from wallaroo.sources.replayable import OwnLog, as_it_is
+from wallaroo.sources.sqlite.table import Rows, TableSource
+from wallaroo.steps import Decoder
+
+POLL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class SQLiteSourceConfig(SourceConfig[Event]):
+    """Read the rows that are inserted into a table, in the order of ``column``; exactly once.
+
+    ``column`` holds whole numbers that grow with every row: ``INTEGER PRIMARY KEY AUTOINCREMENT``,
+    or the ``rowid`` that each table has.  Rows are read in place, by the workers, and after a crash
+    the same ones again: they must not change before they are processed, and what is inserted below
+    numbers that were read is not seen.  The file has to be on every host that runs tasks.
+
+    Events are dicts of ``columns`` (all, unless given), or what ``decoder`` makes of them
+    (`wallaroo.serdes.row_decoder`).  ``start``: an application without a commit begins after this
+    number; ``None``: with the first row.  The file is looked at every ``poll_s``.
+    """
+
+    kind: ClassVar[str] = "sqlite"
+    fed_by: ClassVar[FedBy] = FedBy.ITSELF
+
+    name: str
+    path: str | Path
+    table: str
+    decoder: Decoder[Event] = as_it_is
+    column: str = "rowid"
+    columns: Sequence[str] = ()
+    start: int | None = None
+    poll_s: float = POLL_S
+
+    def __post_init__(self) -> None:
+        for option in ("table", "column"):
+            if not getattr(self, option):
+                raise self._wrong(f"{option}='' is no name.", f"Name the {option}.")
+        if isinstance(self.columns, str):
+            what = f"columns={self.columns!r} are no names."
+            raise self._wrong(what, "Give a tuple: columns=('word', 'total').")
+        if not 0 < self.poll_s < float("inf"):
+            raise self._wrong(f"poll_s={self.poll_s!r} is no time.", "Give seconds.")
+        object.__setattr__(self, "columns", tuple(self.columns))
+
+    @property
+    def label(self) -> str:
+        return f"sqlite {self.table}"
+
+    @property
+    def has_plain_payloads(self) -> bool:
+        return False
+
+    def open_log(self, context: LogContext) -> SourceLog:
+        # workers may run in another folder
+        path = Path(self.path).absolute()
+        rows = Rows(self.name, path, self.table, self.column, tuple(self.columns))
+        return OwnLog(TableSource(rows, self.start, self.poll_s))
