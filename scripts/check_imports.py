@@ -178,6 +178,16 @@ LAZY = {
     ("wallaroo.sources.nats.config", "wallaroo.clients.nats"): "nats-py is optional",
     ("wallaroo.sinks.nats.config", "wallaroo.sinks.nats.committer"): "nats-py is optional",
     ("wallaroo.sinks.nats.config", "wallaroo.clients.nats"): "nats-py is optional",
+    (
+        "wallaroo.sources.websocket.config",
+        "wallaroo.sources.websocket.reader",
+    ): "websockets is optional",
+    ("wallaroo.sources.websocket.config", "wallaroo.clients.websocket"): "websockets is optional",
+    (
+        "wallaroo.sinks.websocket.config",
+        "wallaroo.sinks.websocket.committer",
+    ): "websockets is optional",
+    ("wallaroo.sinks.websocket.config", "wallaroo.clients.websocket"): "websockets is optional",
     ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
     ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
     ("wallaroo.sources.rabbitmq.config", "wallaroo.sources.rabbitmq.consumer"): "pika is optional",

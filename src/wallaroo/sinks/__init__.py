@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from wallaroo.sinks.rolling.config import RollingSinkConfig
     from wallaroo.sinks.sqlite.config import SQLiteSinkConfig
     from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
+    from wallaroo.sinks.udp.config import UDPSinkConfig
+    from wallaroo.sinks.websocket.config import WebSocketSinkConfig
 else:
     __getattr__ = deferred(
         __name__,
@@ -89,6 +91,8 @@ else:
                 "remove_orphans",
                 "remove_staged",
             ),
+            "wallaroo.sinks.udp.config": ("UDPSinkConfig",),
+            "wallaroo.sinks.websocket.config": ("WebSocketSinkConfig",),
         },
     )
 
@@ -118,6 +122,10 @@ __all__ = [
     "PostgresSinkConfig", "row_encoder", "copy_row",
     # SQLite
     "SQLiteSinkConfig",
+    # UDP
+    "UDPSinkConfig",
+    # WebSocket servers
+    "WebSocketSinkConfig",
     # Kafka
     "KafkaSinkConfig", "KafkaOutput",
 ]

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from wallaroo.sources.redis.entry import RedisEntry
     from wallaroo.sources.replayable import ReplayableSource
     from wallaroo.sources.sqlite.config import SQLiteSourceConfig
+    from wallaroo.sources.udp.config import UDPSourceConfig
+    from wallaroo.sources.websocket.config import WebSocketSourceConfig
 else:
     __getattr__ = deferred(
         __name__,
@@ -65,6 +67,8 @@ else:
             "wallaroo.sources.redis.entry": ("RedisEntry",),
             "wallaroo.sources.replayable": ("ReplayableSource",),
             "wallaroo.sources.sqlite.config": ("SQLiteSourceConfig",),
+            "wallaroo.sources.udp.config": ("UDPSourceConfig",),
+            "wallaroo.sources.websocket.config": ("WebSocketSourceConfig",),
         },
     )
 
@@ -91,6 +95,10 @@ __all__ = [
     "RedisSourceConfig", "RedisEntry",
     # SQLite
     "SQLiteSourceConfig",
+    # UDP
+    "UDPSourceConfig",
+    # WebSocket servers
+    "WebSocketSourceConfig",
     # Kafka
     "KafkaSourceConfig", "KafkaRecord",
 ]

@@ -1,0 +1,97 @@
+"""WebSocket connections with our defaults, and what their errors mean for a run.
+
+Where it runs: driver and feeder processes.  It imports websockets, which is optional: import it
+where a WebSocket source or sink is opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidStatus,
+    InvalidUpgrade,
+    InvalidURI,
+    NegotiationError,
+    WebSocketException,
+)
+from websockets.sync.client import connect
+
+TIMEOUT_S = 10.0
+PING_S = 20.0  # so that nothing in between takes the connection for idle
+ERRORS: tuple[type[Exception], ...] = (WebSocketException, OSError)
+_LASTING = (InvalidURI, InvalidUpgrade, NegotiationError, ssl.SSLCertVerificationError)
+_PASSING_STATUSES = (408, 425, 429)  # and 5xx
+_CLIENT_LOG = logging.getLogger("wallaroo.websockets")
+_CLIENT_LOG.setLevel(logging.CRITICAL)  # a run says once what it waits for
+# A host that vanished without a word is noticed within about half a minute.  Not by pings: their
+# answers are not read while the backlog is at its bound.
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What is connected to, and how."""
+
+    url: str = field(repr=False)  # its query may hold a key
+    headers: Mapping[str, str] = field(repr=False)
+    max_size: int
+    tls: ssl.SSLContext | None
+
+    @property
+    def place(self) -> str:
+        """What errors call it: without login and query."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def connected(peer: Peer) -> AbstractContextManager[Any]:
+    """Return a connection as a context.  Raises one of ``ERRORS``, also when it is entered."""
+    options: dict[str, Any] = {"ssl": peer.tls} if peer.tls is not None else {}
+    made: AbstractContextManager[Any] = connect(
+        peer.url,
+        additional_headers=dict(peer.headers),
+        open_timeout=TIMEOUT_S,
+        close_timeout=1.0,
+        ping_interval=PING_S,
+        ping_timeout=None,
+        max_size=peer.max_size,
+        proxy=None,
+        logger=_CLIENT_LOG,
+        **options,
+    )
+    return made
+
+
+def keep_alive(connection: Any) -> None:
+    """Have the system look whether the other host is still there."""
+    sock = connection.socket
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE:
+        option = getattr(socket, name, None)  # not on every system
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether the same may succeed later without anybody's doing."""
+    if isinstance(error, InvalidStatus):
+        status = error.response.status_code
+        return status >= 500 or status in _PASSING_STATUSES
+    return not isinstance(error, _LASTING)
+
+
+def sentence(error: Exception) -> str:
+    """Return an error on one line."""
+    if isinstance(error, ConnectionClosed) and error.rcvd is not None:
+        reason = f": {error.rcvd.reason}" if error.rcvd.reason else ""
+        return f"closed by the server, code {error.rcvd.code}{reason}"
+    return " ".join(str(error).split()) or type(error).__name__

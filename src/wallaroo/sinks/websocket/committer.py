@@ -1,0 +1,141 @@
+"""A WebSocket server as the system that a queued committer puts batches into.
+
+Where it runs: driver.  It imports websockets, which is optional.
+
+The invariants are those of ``sinks/slices.py``: a slice is done when the server has answered a ping
+that was sent after it.  A server handles frames in order (RFC 6455, 5.5.3), so it has received
+them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.clients.websocket import (
+    ERRORS,
+    Peer,
+    connected,
+    is_transient,
+    keep_alive,
+    sentence,
+)
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.faults import fault_point
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.queued_committer import QueuedCommitter
+from wallaroo.sinks.slices import Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session, System
+
+SLICE = 1000  # messages that are not answered, at most
+ANSWER_S_MAX = 30.0
+ANSWER_BYTES_MAX = 16 << 20  # of what the server sends, and is dropped
+LOOK_S = 0.05
+DROP_EVERY = 8  # messages sent
+DROPPED_MAX = 1000  # messages of the server at a time
+BACKOFF_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where outputs go."""
+
+    sink: str
+    peer: Peer
+    name: str
+    is_text: bool
+
+
+class WebSocketSession(SlicedSession):
+    """One connection."""
+
+    def __init__(self, target: Target, progress: Progress, checkpoint: str):
+        super().__init__(checkpoint, progress, SLICE)
+        self._is_text = target.is_text
+        self._is_cancelled = False
+        self._open = contextlib.ExitStack()
+        try:
+            self._connection: Any = self._open.enter_context(connected(target.peer))
+        except Exception:
+            progress.failures += 1
+            raise
+        keep_alive(self._connection)
+
+    def deliver(self, part: Slice) -> None:
+        """Send a slice; return when it was received."""
+        fault_point("websocket.send")
+        for place, output in enumerate(part.outputs):
+            if place % DROP_EVERY == 0:
+                self._drop_what_came()
+            self._connection.send(output, text=self._is_text)
+        self._wait_for(self._connection.ping())
+        fault_point("websocket.answered")
+
+    def _wait_for(self, answered: Any) -> None:
+        """Wait for a ping's answer.  Raises one of ``ERRORS``, or DeliveryError."""
+        until = time.monotonic() + ANSWER_S_MAX
+        while not answered.wait(LOOK_S):
+            if self._is_cancelled:
+                raise DeliveryError("the sink is closed", True)
+            if time.monotonic() > until:
+                raise DeliveryError(f"no answer within {ANSWER_S_MAX:g} s", True)
+            self._drop_what_came()
+
+    def _drop_what_came(self) -> None:
+        """Make room for what the server sends: while there is none, no answer is read either."""
+        with contextlib.suppress(TimeoutError):
+            for _ in range(DROPPED_MAX):
+                self._connection.recv(0, decode=False)
+
+    def cancel(self) -> None:
+        """End what is waited for.  Called from another thread."""
+        self._is_cancelled = True
+        with contextlib.suppress(OSError):
+            self._connection.socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with contextlib.suppress(*ERRORS):
+            self._open.close()
+
+
+class WebSocketSystem(System):
+    """A server."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, DeliveryError)
+
+    def __init__(self, target: Target):
+        self._target = target
+        self._progress = Progress()
+
+    @property
+    def target(self) -> str:
+        return self._target.name
+
+    def connect(self, checkpoint: str) -> Session:
+        return WebSocketSession(self._target, self._progress, checkpoint)
+
+    def waiting_for(self, error: Exception) -> str:
+        passes = error.is_transient if isinstance(error, DeliveryError) else is_transient(error)
+        return f"{self._target.peer.place} ({sentence(error)})" if passes else ""
+
+    def pause_s(self, error: Exception) -> float:
+        return self._progress.pause_s(BACKOFF_S)
+
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        what = f"batch {batch.batch}" if batch else "output"
+        return PeerError(
+            f"{self._target.peer.place} does not take {what} of sink '{self._target.sink}': "
+            f"{sentence(error)}. Nothing is lost: committed output waits in {staging}. Correct the "
+            f"url, the headers or the certificates, then run again."
+        )
+
+
+def open_committer(target: Target, staging: Path, is_durable: bool) -> QueuedCommitter:
+    """Open the committer of a WebSocket sink."""
+    system = WebSocketSystem(target)
+    return QueuedCommitter(target.sink, system, staging, is_durable=is_durable, points="websocket")

@@ -1,0 +1,72 @@
+"""WebSocketSinkConfig: outputs as messages to a WebSocket server.
+
+Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wallaroo.errors import Problem, WallarooParameterError, optional_library
+from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.staging import StagedWriter
+from wallaroo.steps import Encoder
+from wallaroo.tls import TLS
+from wallaroo.tls_sockets import client_context
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketSinkConfig(SinkConfig):
+    """Send outputs to a WebSocket server, in order; at least once as far as its WebSocket library,
+    and the protocol says nothing of what lies behind.
+
+    An output is done when the server has answered a ping that was sent after it: so it has received
+    it, and may lose it when it dies.  What was not answered when a process died, or the connection
+    broke, is sent again.  Messages are binary, with ``text`` texts (outputs are UTF-8 then).  What
+    the server sends is dropped.
+
+    ``headers`` go with the first request; ``tls`` replaces the system's authorities of ``wss://``.
+    Needs websockets where the driver runs: ``pip install 'wallaroo-spark[websocket]'``.
+    """
+
+    kind: ClassVar[str] = "websocket"
+
+    url: str = field(repr=False)  # its query may hold a key
+    encoder: Encoder[Any] | None = None
+    text: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tls: TLS | None = None
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("ws://", "wss://")):
+            raise WallarooParameterError(
+                Problem(
+                    "WebSocketSinkConfig",
+                    "",
+                    "The url is no WebSocket's.",
+                    "Give ws://host:port/path, or wss://.",
+                )
+            )
+
+    @property
+    def label(self) -> str:
+        return f"websocket {self.target}"
+
+    @property
+    def target(self) -> str:
+        return self.url.partition("?")[0].rpartition("@")[2].removeprefix("ws://")
+
+    def writer(self, context: WriteContext) -> SinkWriter:
+        return StagedWriter(context)
+
+    def committer(self, sink: str, staging: Path, is_durable: bool) -> SinkCommitter:
+        user = f"Sink '{sink}' ({self.label})"
+        with optional_library(user, "websockets", "websocket"):
+            from wallaroo.clients.websocket import Peer
+            from wallaroo.sinks.websocket.committer import ANSWER_BYTES_MAX, Target, open_committer
+        context = client_context(self.tls) if self.tls is not None else None
+        peer = Peer(self.url, self.headers, ANSWER_BYTES_MAX, context)
+        return open_committer(Target(sink, peer, self.target, self.text), staging, is_durable)

@@ -1,0 +1,1 @@
+"""Datagrams as events."""

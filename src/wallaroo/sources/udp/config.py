@@ -1,0 +1,53 @@
+"""UDPSourceConfig: datagrams as events.
+
+Where it runs: the configuration travels; a feeder process receives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from wallaroo.sources.feed import Feed
+from wallaroo.sources.inbox import InboxFeed
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.sources.udp.receiver import Receiver
+from wallaroo.steps import Decoder
+
+BUFFER_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class UDPSourceConfig(SourceConfig[Event]):
+    """Receive datagrams on ``host:port``, each an event; at most once.
+
+    What the network loses is missed, and so is what comes while the application is away or the
+    system's receive buffer is full: that is counted, reported by the status and logged (on Linux).
+    What had come and was not on disk when the feeder process died is missed, too.
+
+    ``buffer_bytes`` are asked for as receive buffer; the system may give less
+    (``net.core.rmem_max``), which is logged.  Port 0 takes a free port.
+    """
+
+    kind: ClassVar[str] = "udp"
+
+    name: str
+    host: str
+    port: int
+    decoder: Decoder[Event]
+    buffer_bytes: int = BUFFER_BYTES
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 0xFFFF:
+            raise self._wrong(f"port={self.port!r} is no port.", "Give 0 to 65535.")
+        if self.buffer_bytes < 1:
+            what = f"buffer_bytes={self.buffer_bytes!r} holds nothing."
+            raise self._wrong(what, "Give bytes.")
+
+    @property
+    def label(self) -> str:
+        return f"udp {self.host}:{self.port}"
+
+    def open_feed(self, resume: bytes) -> Feed:
+        receiver = Receiver(self.name, (self.host, self.port), self.buffer_bytes)
+        return InboxFeed(self.name, receiver.run, resume)

@@ -1,0 +1,1 @@
+"""WebSocket servers as sources."""

@@ -1,0 +1,70 @@
+"""A client of a WebSocket server: takes messages, and connects again as often as it must.
+
+Where it runs: feeder processes.  It imports websockets, which is optional.
+
+While the inbox is full nothing is received, and TCP slows the server down.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from wallaroo.clients.websocket import (
+    ERRORS,
+    Peer,
+    connected,
+    is_transient,
+    keep_alive,
+    sentence,
+)
+from wallaroo.errors import PeerError
+from wallaroo.sources.feed import framed
+from wallaroo.sources.inbox import Inbox, Pushed
+
+LOGGER = logging.getLogger("wallaroo.sources.websocket")
+RETRY_S = 1.0
+RETRY_S_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What is read, and what is said first."""
+
+    source: str
+    peer: Peer
+    messages: tuple[str | bytes, ...]
+
+
+def follow(subscription: Subscription, inbox: Inbox, position: Any) -> None:
+    """Take messages for as long as the process lives.
+
+    Raises PeerError for what does not pass: a wrong path or password, a server of another kind.
+    """
+    pause_s = RETRY_S
+    while True:
+        try:
+            with connected(subscription.peer) as connection:
+                keep_alive(connection)
+                for message in subscription.messages:
+                    connection.send(message)
+                inbox.problem = ""
+                while True:
+                    payload = connection.recv(decode=False)
+                    pause_s = RETRY_S
+                    inbox.put(Pushed(framed(payload), None, None))
+        except ERRORS as error:
+            words = f"{subscription.peer.place} ({sentence(error)})"
+            if not is_transient(error):
+                raise PeerError(
+                    f"Source '{subscription.source}' cannot read {subscription.peer.place}: "
+                    f"{sentence(error)}. Correct the url, the headers or the certificates, then "
+                    f"run again."
+                ) from error
+            if not inbox.problem:
+                LOGGER.warning("Source %s misses what %s sends now", subscription.source, words)
+            inbox.problem = words
+            time.sleep(pause_s)
+            pause_s = min(RETRY_S_MAX, 2 * pause_s)
