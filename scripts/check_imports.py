@@ -196,6 +196,8 @@ LAZY = {
     ("wallaroo.sinks.mqtt.config", "wallaroo.sinks.mqtt.committer"): "paho-mqtt is optional",
     ("wallaroo.sinks.http.config", "wallaroo.sinks.http.committer"): "urllib3 is optional",
     ("wallaroo.serdes.avro", "fastavro"): "it is optional",
+    ("wallaroo.serdes.registry", "confluent_kafka.schema_registry"): "it is optional",
+    ("wallaroo.serdes.registry", "confluent_kafka.schema_registry.error"): "it is optional",
     ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
     ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
     ("wallaroo.runner", "wallaroo.preflight"): "only a run looks for Java and Pythons",

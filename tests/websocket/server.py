@@ -17,7 +17,7 @@ from wallaroo.local_cluster.hosts import free_ports
 
 
 class WebSocketServer:
-    """Keeps what clients send, and sends them what it is told to; connections end with `stop`."""
+    """Keeps what clients send, and sends them what the test says; connections end with `stop`."""
 
     def __init__(self, port: int, answer: Callable[[Any], Any] | None, password: str):
         self.port = port

@@ -5,7 +5,8 @@ Where it runs: pure.  The policy is chosen when a stage is built; the per-event 
 
 Whatever the policy, the failed call has no output.  A state object keeps what the function did to
 it before it raised, as in plain Python.  What is not about one event always stops the run: a state
-class that cannot be made, stored or read back, and what is no ``Exception``, such as sys.exit.
+class that cannot be made, stored or read back, a PeerError (a server that is asked for schemas is
+away, say), and what is no ``Exception``, such as sys.exit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from wallaroo.engine.dead_letters import Letter, letter_of
 from wallaroo.engine.error_context import blame, describe, shorten, show_frame
+from wallaroo.errors import PeerError
 from wallaroo.steps import DEAD_LETTER, STOP, Step
 
 SAMPLES_FIRST = 5  # failures of a step in a task that are all shown; then every power of ten is
@@ -75,6 +77,8 @@ class Failures:
         return failed
 
     def _count(self, step: Step, event: Any, error: BaseException) -> None:
+        if isinstance(error, PeerError):
+            raise error
         if not isinstance(error, Exception):
             blame(step, show(step, event), error)
         counted = step.step_name, step.on_error
@@ -103,6 +107,8 @@ def stop_on_error(step: Step) -> OnError:
     """The default policy: raise; the batch does not commit."""
 
     def failed(event: Any, error: BaseException, key: Any = None) -> None:
+        if isinstance(error, PeerError):
+            raise error
         blame(step, show(step, event), error)
 
     return failed

@@ -14,6 +14,7 @@ from wallaroo.serdes.csv import Csv, CsvLine
 from wallaroo.serdes.json import Json
 from wallaroo.serdes.messagepack import MessagePack
 from wallaroo.serdes.protobuf import Protobuf
+from wallaroo.serdes.registry import SchemaRegistry
 from wallaroo.serdes.rows import row_decoder
 from wallaroo.serdes.serde import Serde
 from wallaroo.serdes.shape_errors import ShapeError
@@ -25,6 +26,7 @@ __all__ = [
     "Json",
     "MessagePack",
     "Protobuf",
+    "SchemaRegistry",
     "Serde",
     "ShapeError",
     "row_decoder",

@@ -1,4 +1,4 @@
-"""Avro: one record per payload, without the schema.
+"""Avro: one record per payload, without the schema, or with its id in a registry.
 
 Where it runs: everywhere; pure.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from typing import Any, overload
 
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.serdes.plain_values import record_of
+from wallaroo.serdes.registry import RegisteredCodec, SchemaRegistry, check_client
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of, missing
 from wallaroo.serdes.shapes import reader_of
 
@@ -50,6 +52,32 @@ class AvroCodec(Codec):
         return out.getvalue()
 
 
+class RegisteredAvroCodec(RegisteredCodec):
+    """Records that name their schema; read as ``reader``, or as they were written (None)."""
+
+    schema_kind = "AVRO"
+
+    def __init__(self, registry: SchemaRegistry, schema: Schema, kind: Any, reader: Schema):
+        super().__init__(registry, schema, kind, reader)
+        self._schema = schema
+        self._kind = kind
+        self._reader_schema = schema if reader is None else reader
+        if schema is not None or reader is not None:
+            AvroCodec(self._reader_schema, kind, schema)  # what is wrong is found now
+        elif kind is not None:
+            reader_of(kind)
+
+    def schema_text(self) -> str:
+        return "" if self._schema is None else json.dumps(self._schema)
+
+    def reader(self, number: int) -> Callable[[Any], Any]:
+        written = json.loads(self._schemas.text_of(number))
+        return AvroCodec(written, self._kind, self._reader_schema).decode
+
+    def writer(self, text: str) -> Callable[[Any], bytes]:
+        return AvroCodec(json.loads(text), self._kind, None).encode
+
+
 def _schema(schema: Any) -> Schema:
     if not isinstance(schema, str):
         return schema
@@ -67,15 +95,19 @@ class Avro(Serde[Event]):
     ``reader`` is a newer schema that records are read as: Avro's rules of resolution fill in
     defaults and leave out what it does not have.  Records are written with ``schema``.  Needs
     fastavro: ``pip install 'wallaroo-spark[avro]'``.
+
+    With ``schema_registry`` payloads begin with the id of the schema that they were written with,
+    and are read as ``reader``, as ``schema``, or, where both are left out, as written.
     """
 
     @overload
     def __init__(
         self: Avro[Any],
-        schema: Schema,
+        schema: Schema = None,
         kind: None = None,
         *,
         reader: Schema = None,
+        schema_registry: SchemaRegistry | None = None,
         on_error: str = STOP,
     ): ...
     @overload
@@ -85,16 +117,25 @@ class Avro(Serde[Event]):
         kind: type[Event],
         *,
         reader: Schema = None,
+        schema_registry: SchemaRegistry | None = None,
         on_error: str = STOP,
     ): ...
     def __init__(
-        self, schema: Schema, kind: Any = None, *, reader: Schema = None, on_error: str = STOP
+        self,
+        schema: Schema = None,
+        kind: Any = None,
+        *,
+        reader: Schema = None,
+        schema_registry: SchemaRegistry | None = None,
+        on_error: str = STOP,
     ):
         own = _schema(schema)
         try:
-            codec = AvroCodec(own, kind, None if reader is None else _schema(reader))
+            codec = _codec(own, kind, _schema(reader), schema_registry)
         except ImportError as error:
             raise missing("Avro", "fastavro", "avro", error) from error
+        except WallarooParameterError:
+            raise
         except Exception as error:  # fastavro's errors of schemas have no common base
             what = f"The schema cannot be used: {type(error).__name__}: {error}."
             fix = "Correct it; see Avro's specification, 'Schema Declaration'."
@@ -103,3 +144,14 @@ class Avro(Serde[Event]):
         super().__init__(
             label_of("avro", kind) if kind else f"avro {name or 'record'}", codec, on_error
         )
+
+
+def _codec(schema: Schema, kind: Any, reader: Schema, registry: SchemaRegistry | None) -> Codec:
+    if registry is not None:
+        check_client("Avro")
+        return RegisteredAvroCodec(registry, schema, kind, reader)
+    if schema is None:
+        raise WallarooParameterError(
+            Problem("Avro", "", "There is no schema.", "Give it, or a schema_registry.")
+        )
+    return AvroCodec(schema, kind, reader)

@@ -6,9 +6,11 @@ Where it runs: everywhere; pure.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, overload
 
 from wallaroo.serdes.plain_values import plain
+from wallaroo.serdes.registry import RegisteredCodec, SchemaRegistry, check_client
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of
 from wallaroo.serdes.shape_errors import ShapeError
 from wallaroo.serdes.shapes import reader_of
@@ -37,19 +39,69 @@ class JsonCodec(Codec):
         return self._write(event).encode()
 
 
+class RegisteredJsonCodec(RegisteredCodec):
+    """Texts of JSON behind the id of their JSON Schema, which is not looked at: the type is."""
+
+    schema_kind = "JSON"
+
+    def __init__(self, registry: SchemaRegistry, schema: Any, kind: Any):
+        super().__init__(registry, schema, kind)
+        self._schema = schema
+        self._codec = JsonCodec(kind)
+
+    def schema_text(self) -> str:
+        if self._schema is None:
+            return ""
+        return self._schema if isinstance(self._schema, str) else json.dumps(self._schema)
+
+    def reader(self, number: int) -> Callable[[Any], Any]:
+        return self._codec.decode
+
+    def writer(self, text: str) -> Callable[[Any], bytes]:
+        return self._codec.encode
+
+
 class Json(Serde[Event]):
     """Events as JSON: of a type (``Json(Order)``, a dataclass, say), or as dicts and lists.
 
     Dates and times are ISO 8601, Decimal and UUID texts, bytes base64.  NaN and infinity are
     refused in both directions: they are no JSON.
+
+    With ``schema_registry`` payloads begin with the id of their JSON Schema; ``schema`` (a dict, or
+    its text) is what encoders register.  Events are checked by their type, not by the schema.
     """
 
     @overload
-    def __init__(self: Json[Any], kind: None = None, *, on_error: str = STOP): ...
+    def __init__(
+        self: Json[Any],
+        kind: None = None,
+        *,
+        schema: Any = None,
+        schema_registry: SchemaRegistry | None = None,
+        on_error: str = STOP,
+    ): ...
     @overload
-    def __init__(self, kind: type[Event], *, on_error: str = STOP): ...
-    def __init__(self, kind: Any = None, *, on_error: str = STOP):
-        super().__init__(label_of("json", kind), JsonCodec(kind), on_error)
+    def __init__(
+        self,
+        kind: type[Event],
+        *,
+        schema: Any = None,
+        schema_registry: SchemaRegistry | None = None,
+        on_error: str = STOP,
+    ): ...
+    def __init__(
+        self,
+        kind: Any = None,
+        *,
+        schema: Any = None,
+        schema_registry: SchemaRegistry | None = None,
+        on_error: str = STOP,
+    ):
+        codec: Codec = JsonCodec(kind)
+        if schema_registry is not None:
+            check_client("Json")
+            codec = RegisteredJsonCodec(schema_registry, schema, kind)
+        super().__init__(label_of("json", kind), codec, on_error)
 
 
 __all__ = ["Json", "JsonCodec", "ShapeError"]

@@ -27,6 +27,9 @@ class Codec(ABC):
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), pickle_by_name(self._arguments))
 
+    def check_encoder(self, label: str) -> None:  # noqa: B027  # most encode whatever they decode
+        """Raise WallarooParameterError where nothing can be encoded; ``label`` is the serde's."""
+
     @abstractmethod
     def decode(self, payload: Any) -> Any:
         """Return the event of a payload.  Raises ValueError, in words, where it has none."""
@@ -115,6 +118,7 @@ class Serde(Generic[Event]):
         return self._encoder(_Keyed(self._codec, key))
 
     def _encoder(self, function: Callable[[Event], Any]) -> Encoder[Event]:
+        self._codec.check_encoder(self._label)
         return Encoder(function, f"encode {self._label}", self._on_error)
 
     def __repr__(self) -> str:
