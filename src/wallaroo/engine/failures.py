@@ -78,7 +78,7 @@ class Failures:
 
     def _count(self, step: Step, event: Any, error: BaseException) -> None:
         if isinstance(error, PeerError):
-            raise error
+            raise _of(step, error)
         if not isinstance(error, Exception):
             blame(step, show(step, event), error)
         counted = step.step_name, step.on_error
@@ -108,7 +108,14 @@ def stop_on_error(step: Step) -> OnError:
 
     def failed(event: Any, error: BaseException, key: Any = None) -> None:
         if isinstance(error, PeerError):
-            raise error
+            raise _of(step, error)
         blame(step, show(step, event), error)
 
     return failed
+
+
+def _of(step: Step, error: PeerError) -> PeerError:
+    """Return the error with the step that it comes from."""
+    named = PeerError(f"{step.kind} '{step.step_name}': {error}")
+    named.__cause__ = error
+    return named

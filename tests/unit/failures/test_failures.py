@@ -17,7 +17,7 @@ from tests.conformance.apps.tolerant import Count
 from wallaroo.engine.dead_letters import EVENT_BYTES_MAX, TRACE_CHARS_MAX, as_line, letter_of
 from wallaroo.engine.failures import Failures, Sample
 from wallaroo.engine.report import TaskReport
-from wallaroo.errors import UserCodeError
+from wallaroo.errors import PeerError, UserCodeError
 from wallaroo.metrics.failed_events import LINES_MAX, error_counts, failure_lines, gather_failures
 from wallaroo.testing import run_local
 
@@ -284,3 +284,13 @@ def test_a_letter_looks_for_its_place_in_the_users_file() -> None:
 
     assert Path(made["place"].rpartition(":")[0]) == Path(__file__)
     assert "/wallaroo/engine/" not in made["traceback"]
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip", "dead-letter"])
+def test_what_is_outside_of_the_application_ends_the_run_whatever_the_policy(policy: str) -> None:
+    @wallaroo.computation("look up", on_error=policy)
+    def look_up(event: str) -> str:
+        raise PeerError("the server of names is away; start it")
+
+    with pytest.raises(PeerError, match=r"computation 'look up': the server of names is away"):
+        run_local(build(policy, look_up), {"in": [b"x"]})

@@ -252,7 +252,10 @@ def test_a_registry_that_stays_away_ends_the_run_and_no_event_is_skipped() -> No
     (port,) = free_ports(1)
     own = SchemaRegistry(f"http://me:secret@127.0.0.1:{port}", SUBJECT, wait_s=0.05)
     serde = Avro(READING, schema_registry=own, on_error="skip")
-    words = f"Schema registry 127.0.0.1:{port} did not answer for 0.05 s: .*Start it, or correct"
+    words = (
+        f"decoder 'decode avro Reading': Schema registry 127.0.0.1:{port} did not answer for "
+        f"0.05 s: .*Start it, or correct"
+    )
     with pytest.raises(PeerError, match=words) as raised:
         run_local(copying(serde), {"readings": [b"\0\0\0\0\1x"]})
     assert "secret" not in str(raised.value)
