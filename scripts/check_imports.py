@@ -188,6 +188,10 @@ LAZY = {
         "wallaroo.sinks.websocket.committer",
     ): "websockets is optional",
     ("wallaroo.sinks.websocket.config", "wallaroo.clients.websocket"): "websockets is optional",
+    (
+        "wallaroo.sources.websocket.server_config",
+        "wallaroo.sources.websocket.server",
+    ): "websockets is optional",
     ("wallaroo.sources.redis.config", "wallaroo.sources.redis.feed"): "redis is optional",
     ("wallaroo.sinks.redis.config", "wallaroo.sinks.redis.committer"): "redis is optional",
     ("wallaroo.sources.rabbitmq.config", "wallaroo.sources.rabbitmq.consumer"): "pika is optional",

@@ -15,8 +15,13 @@ from tests.endpoints.interface import PARTITIONS
 from tests.endpoints.sink_program import COOKIE
 from tests.s3.server import options_of
 from wallaroo.experimental import SinkConnectorConfig, SourceConnectorConfig
-from wallaroo.sinks import PostgresSinkConfig, RollingSinkConfig
-from wallaroo.sources import ReplayableSource
+from wallaroo.sinks import (
+    NATSSinkConfig,
+    PostgresSinkConfig,
+    RollingSinkConfig,
+    SQLiteSinkConfig,
+)
+from wallaroo.sources import NATSSourceConfig, ReplayableSource
 from wallaroo.verify.applications.sequence import EVENT, decode, key_of, slide
 
 COLUMNS = ("key", "line")
@@ -55,6 +60,11 @@ def as_line(window: Window) -> str:
 
 
 @wallaroo.encoder
+def as_message(window: Window) -> str:
+    return line_of(window)
+
+
+@wallaroo.encoder
 def as_record(window: Window) -> Any:
     return line_of(window), window[0]
 
@@ -70,6 +80,7 @@ def source_of(options: argparse.Namespace) -> Any:
     sources = {
         "logs": lambda: Logs("Sequence", Path(options.folder)),
         "kafka": lambda: wallaroo.KafkaSourceConfig("Sequence", "in", options.brokers, decode),
+        "nats": lambda: NATSSourceConfig("Sequence", "IN", options.nats, decode),
         "connector": lambda: SourceConnectorConfig(
             "Sequence", None, decode, options.port, cookie, CREDITS, CREDITS // 2
         ),
@@ -84,6 +95,10 @@ def sink_of(options: argparse.Namespace) -> Any:
         "file": lambda: wallaroo.FileSinkConfig(Path(options.folder) / "files", as_line),
         "kafka": lambda: wallaroo.KafkaSinkConfig("out", options.brokers, as_record),
         "postgres": lambda: PostgresSinkConfig(options.dsn, "output", COLUMNS, as_row),
+        "nats": lambda: NATSSinkConfig(options.nats, "OUT.windows", as_message),
+        "sqlite": lambda: SQLiteSinkConfig(
+            Path(options.folder) / "output.db", "output", COLUMNS, as_row
+        ),
         "connector": lambda: SinkConnectorConfig("out", as_line, None, options.sink_port, cookie),
         "s3": lambda: RollingSinkConfig(
             "s3://out/windows",
@@ -99,7 +114,7 @@ def sink_of(options: argparse.Namespace) -> Any:
 def application_setup(args: list[str]) -> wallaroo.Application:
     """Build the application: ``--source KIND --sink KIND`` and where they are."""
     parser = argparse.ArgumentParser()
-    for name in ("source", "sink", "brokers", "dsn", "folder", "port", "sink-port"):
+    for name in ("source", "sink", "brokers", "dsn", "folder", "nats", "port", "sink-port"):
         parser.add_argument(f"--{name}", default="")
     options = parser.parse_known_args(args)[0]
     windows = wallaroo.source("Sequence", source_of(options)).key_by(key_of).to(slide)

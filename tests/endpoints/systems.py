@@ -14,10 +14,13 @@ from typing import Any
 from tests.endpoints.files import FileOutput, LogInput
 from tests.endpoints.interface import DELIVERY_S_MAX, Disturbed, Input, Output
 from tests.endpoints.kafka import KafkaEnds, KafkaInput, KafkaOutput
+from tests.endpoints.nats import NATSEnds, NATSInput, NATSOutput
 from tests.endpoints.objects import S3Ends
 from tests.endpoints.postgres import PostgresEnds
 from tests.endpoints.programs import Program, SinkProgram, SourceProgram
+from tests.endpoints.sqlite import SQLiteOutput
 from tests.kafka.broker import running_broker
+from tests.nats.server import running_nats
 from tests.s3.server import running_s3
 from tests.unit.sinks.postgres_server import running_server
 
@@ -63,12 +66,26 @@ def _replayable_to_file(folder: Path) -> Iterator[Ends]:
     yield LogInput(folder), FileOutput(folder), []
 
 
+@contextmanager
+def _nats_to_sqlite(folder: Path) -> Iterator[Ends]:
+    with running_nats(folder / "nats") as server:
+        yield NATSInput(server), SQLiteOutput(folder), [NATSEnds(server)]
+
+
+@contextmanager
+def _nats_to_nats(folder: Path) -> Iterator[Ends]:
+    with running_nats(folder / "nats") as server:
+        yield NATSInput(server), NATSOutput(server), [NATSEnds(server)]
+
+
 ENDS = {
     "kafka-kafka": _kafka_to_kafka,
     "kafka-postgres": _kafka_to_postgres,
     "connector-connector": _connector_to_connector,
     "replayable-s3": _replayable_to_s3,
     "replayable-file": _replayable_to_file,
+    "nats-sqlite": _nats_to_sqlite,
+    "nats-nats": _nats_to_nats,
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.forks import Forks
+from tests.unit.sinks.broken import error_of
 from tests.unit.sinks.files import staged
 from tests.unit.sinks.identities import commit_of, history_to
 from tests.unit.sources.own import copying
@@ -97,19 +98,18 @@ def test_a_full_inbox_slows_the_server_down(
 
 
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong-secret"}])
-def test_a_server_that_refuses_ends_the_run(header: dict[str, str], tmp_path: Path) -> None:
+def test_a_server_that_refuses_ends_the_run(
+    tmp_path: Path, eventually: Eventually, header: dict[str, str]
+) -> None:
     with running_server(password="Bearer secret") as server:
         url = f"{server.url}?key=a-key"
         place = f"ws://127.0.0.1:{server.port}/feed"
         with pytest.raises(PeerError, match=f"Source 'ticks' cannot read {place}: .*401") as read:
             list(iter(source(url, headers=header).open_feed(b"").next_run, None))
-        config = WebSocketSinkConfig(url, headers=header)
-        committer = opened(config, tmp_path)
-        committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, b"m"))
-        with pytest.raises(PeerError, match=r"401.*Nothing is lost") as put:
-            committer.close(DRAIN_S)
-    assert "secret" not in f"{read.value}{put.value}"
-    assert "a-key" not in f"{read.value}{put.value}"
+        put = error_of(opened(WebSocketSinkConfig(url, headers=header), tmp_path), eventually)
+    assert "401. Nothing is lost" in put
+    assert "secret" not in f"{read.value}{put}"
+    assert "a-key" not in f"{read.value}{put}"
 
 
 def test_a_server_that_is_not_there_is_waited_for_and_named(

@@ -115,4 +115,6 @@ def sentence(error: Exception) -> str:
     if isinstance(error, ServiceUnavailableError) and not error.description:
         return "JetStream is not available"
     said = getattr(error, "description", "") or getattr(error, "strerror", "") or str(error)
-    return " ".join(str(said).split()).removeprefix("nats: ") or type(error).__name__
+    words = " ".join(str(said).split()).removeprefix("nats: ")
+    quoted = words.startswith("'") and words.endswith("'")  # by the server
+    return (words[1:-1] if quoted else words) or type(error).__name__

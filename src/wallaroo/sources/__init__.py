@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from wallaroo.sources.sqlite.config import SQLiteSourceConfig
     from wallaroo.sources.udp.config import UDPSourceConfig
     from wallaroo.sources.websocket.config import WebSocketSourceConfig
+    from wallaroo.sources.websocket.server_config import WebSocketServerSourceConfig
 else:
     __getattr__ = deferred(
         __name__,
@@ -69,6 +70,7 @@ else:
             "wallaroo.sources.sqlite.config": ("SQLiteSourceConfig",),
             "wallaroo.sources.udp.config": ("UDPSourceConfig",),
             "wallaroo.sources.websocket.config": ("WebSocketSourceConfig",),
+            "wallaroo.sources.websocket.server_config": ("WebSocketServerSourceConfig",),
         },
     )
 
@@ -97,8 +99,8 @@ __all__ = [
     "SQLiteSourceConfig",
     # UDP
     "UDPSourceConfig",
-    # WebSocket servers
-    "WebSocketSourceConfig",
+    # WebSocket servers, and clients
+    "WebSocketSourceConfig", "WebSocketServerSourceConfig",
     # Kafka
     "KafkaSourceConfig", "KafkaRecord",
 ]

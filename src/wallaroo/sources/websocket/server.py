@@ -1,0 +1,152 @@
+"""A WebSocket server: takes messages, and counts for each client which are on disk.
+
+Where it runs: feeder processes.  It imports websockets, which is optional.
+
+The invariant: a count is sent after `Pushed.stored` was called for the last message that it counts;
+messages are stored in order, so all of them are on disk then.
+
+While the inbox is full nothing is received, and TCP slows clients down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import logging
+import ssl
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from websockets.exceptions import WebSocketException
+from websockets.sync.server import Server, ServerConnection, serve
+
+from wallaroo.errors import PeerError
+from wallaroo.sources.feed import framed
+from wallaroo.sources.inbox import Inbox, Pushed
+
+LOGGER = logging.getLogger("wallaroo.sources.websocket")
+_SERVER_LOG = logging.getLogger("wallaroo.websockets")
+_SERVER_LOG.setLevel(logging.CRITICAL)  # that clients come and go is no news
+CLIENTS_MAX = 1000
+PING_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where is listened, and what is let in."""
+
+    source: str
+    address: tuple[str, int]
+    path: str
+    token: str = field(repr=False)
+    max_size: int
+    tls: ssl.SSLContext | None
+
+    def is_allowed(self, authorization: str | None) -> bool:
+        """Whether a request has the token."""
+        if not self.token:
+            return True
+        given = (authorization or "").encode("latin-1", "replace")
+        return hmac.compare_digest(given, f"Bearer {self.token}".encode())
+
+
+class Acknowledger:
+    """Sends a client how many of its messages are stored, in a thread of its own: one that does not
+    read holds up nothing but itself.
+    """
+
+    def __init__(self, connection: ServerConnection):
+        self._connection = connection
+        self._changed = threading.Condition()
+        self._stored = 0
+        self._is_ended = False
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
+
+    def store(self, count: int) -> None:
+        """Note that so many messages are stored.  Called by another thread."""
+        with self._changed:
+            self._stored = count
+            self._changed.notify()
+
+    def end(self) -> None:
+        """Send nothing more."""
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify()
+
+    def _live(self) -> None:
+        sent = 0
+        with contextlib.suppress(WebSocketException, OSError):
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_ended or self._stored != sent)  # noqa: B023
+                    if self._is_ended:
+                        return
+                    sent = self._stored
+                self._connection.send(str(sent))
+
+
+class Clients:
+    """Handles connections; each in a thread of its own."""
+
+    def __init__(self, endpoint: Endpoint, inbox: Inbox):
+        self._endpoint = endpoint
+        self._inbox = inbox
+        self._free = threading.Semaphore(CLIENTS_MAX)
+
+    def let_in(self, connection: ServerConnection, request: Any) -> Any:
+        """Return an answer that refuses a client, or None."""
+        endpoint = self._endpoint
+        if request.path.partition("?")[0] != endpoint.path:
+            return connection.respond(HTTPStatus.NOT_FOUND, "no such path\n")
+        if not endpoint.is_allowed(request.headers.get("Authorization")):
+            return connection.respond(HTTPStatus.UNAUTHORIZED, "wrong token\n")
+        return None
+
+    def live(self, connection: ServerConnection) -> None:
+        """Take a client's messages until it is gone."""
+        if not self._free.acquire(blocking=False):
+            connection.close(1013, "too many clients")
+            return
+        acknowledger = Acknowledger(connection)
+        count = 0
+        try:
+            with contextlib.suppress(WebSocketException, OSError):
+                while True:
+                    payload = connection.recv(decode=False)
+                    count += 1
+                    stored = partial(acknowledger.store, count)
+                    self._inbox.put(Pushed(framed(payload), None, stored))
+        finally:
+            acknowledger.end()
+            self._free.release()
+
+
+def follow(endpoint: Endpoint, inbox: Inbox, position: Any) -> None:
+    """Serve for as long as the process lives.  Raises PeerError where it cannot listen."""
+    clients = Clients(endpoint, inbox)
+    host, port = endpoint.address
+    try:
+        server: Server = serve(
+            clients.live,
+            host,
+            port,
+            ssl=endpoint.tls,
+            process_request=clients.let_in,
+            max_size=endpoint.max_size,
+            ping_interval=PING_S,
+            ping_timeout=None,
+            close_timeout=1.0,
+            logger=_SERVER_LOG,
+        )
+    except OSError as error:
+        raise PeerError(
+            f"Source '{endpoint.source}' cannot listen on {host}:{port}: "
+            f"{error.strerror or error}. Choose another port, or end the program that uses it."
+        ) from error
+    LOGGER.info("Source %s listens on %s:%s", endpoint.source, *server.socket.getsockname()[:2])
+    server.serve_forever()

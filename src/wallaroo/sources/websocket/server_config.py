@@ -1,0 +1,69 @@
+"""WebSocketServerSourceConfig: the messages that WebSocket clients send as events.
+
+Where it runs: the configuration travels; the server is a feeder process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+from wallaroo.errors import optional_library
+from wallaroo.sources.feed import Feed
+from wallaroo.sources.inbox import InboxFeed
+from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.steps import Decoder
+from wallaroo.tls import TLS
+from wallaroo.tls_sockets import server_context
+
+MAX_SIZE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketServerSourceConfig(SourceConfig[Event]):
+    """Listen on ``host:port`` for WebSocket clients, whose messages are events; at least once for
+    clients that send again what was not acknowledged.
+
+    The server sends each client the number of its messages that are on disk, as a text (``"17"``),
+    counted from its connection on.  What was not counted when the connection broke may be stored
+    or not: who sends it again sends some twice, who does not may lose it.
+
+    Clients connect to ``path``; with ``token`` they need ``Authorization: Bearer <token>``.
+    Messages above ``max_size`` end their connection.  Port 0 takes a free port.  For TLS give
+    ``tls``, or put a proxy in front.  Needs websockets where the driver runs: ``pip install
+    'wallaroo-spark[websocket]'``.
+    """
+
+    kind: ClassVar[str] = "websocket server"
+
+    name: str
+    host: str
+    port: int
+    decoder: Decoder[Event]
+    path: str = "/"
+    token: str = field(default="", repr=False)
+    max_size: int = MAX_SIZE
+    tls: TLS | None = None
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/"):
+            raise self._wrong(f"path={self.path!r} does not begin with /.", "Write '/events', say.")
+        if self.max_size < 1:
+            raise self._wrong(f"max_size={self.max_size!r} takes nothing.", "Give bytes.")
+        if not self.token.isascii():
+            raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
+
+    @property
+    def label(self) -> str:
+        return f"websocket server {self.host}:{self.port}{self.path}"
+
+    def open_feed(self, resume: bytes) -> Feed:
+        user = f"Source '{self.name}' ({self.label})"
+        with optional_library(user, "websockets", "websocket"):
+            from wallaroo.sources.websocket.server import Endpoint, follow
+        context = server_context(self.tls) if self.tls is not None else None
+        endpoint = Endpoint(
+            self.name, (self.host, self.port), self.path, self.token, self.max_size, context
+        )
+        return InboxFeed(self.name, partial(follow, endpoint), resume)
