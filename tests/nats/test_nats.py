@@ -145,7 +145,9 @@ class TestOnAServer:
         assert again.wait(180)
         assert out.read_text().splitlines() == [f"m {number}" for number in range(701)]
 
-    @pytest.mark.parametrize("retention", ["workqueue", "interest"])
+    @pytest.mark.parametrize(
+        "retention", [pytest.param("workqueue", marks=pytest.mark.long), "interest"]
+    )
     def test_a_message_is_acknowledged_when_it_is_stored_not_before(
         self, server: NATSServer, stream: str, eventually: Eventually, retention: str
     ) -> None:
@@ -269,7 +271,9 @@ class TestOnAServer:
             committer.close(DRAIN_S)
         assert committer.status().pending_bytes > 0
 
-    @pytest.mark.parametrize("fault", ["nats.publish:2", "nats.confirmed:2"])
+    @pytest.mark.parametrize(
+        "fault", [pytest.param("nats.publish:2", marks=pytest.mark.long), "nats.confirmed:2"]
+    )
     def test_a_killed_driver_publishes_each_output_once(
         self,
         tmp_path: Path,

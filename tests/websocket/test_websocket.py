@@ -142,7 +142,7 @@ def test_a_server_that_answers_each_message_does_not_stop_the_sink(tmp_path: Pat
     with running_server(answer=lambda message: message) as server:
         config = WebSocketSinkConfig(server.url)
         committer = opened(config, tmp_path)
-        outputs = [b"%d" % number + b"x" * 1000 for number in range(3000)]
+        outputs = [b"%d" % number + b"x" * 1000 for number in range(1000)]
         committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, *outputs))
         committer.close(DRAIN_S)
         assert server.came == outputs
@@ -163,7 +163,9 @@ def test_output_waits_for_a_server_that_went_away(
     assert server.came == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("fault", ["websocket.send:2", "websocket.answered:2"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param("websocket.send:2", marks=pytest.mark.long), "websocket.answered:2"]
+)
 def test_a_killed_driver_loses_nothing(
     tmp_path: Path, server: WebSocketServer, child_of: Callable[..., Forks], fault: str
 ) -> None:

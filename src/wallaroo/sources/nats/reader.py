@@ -33,7 +33,7 @@ from wallaroo.sources.feed import framed, framed_event
 from wallaroo.sources.inbox import Inbox, Pushed
 from wallaroo.sources.nats.message import NATSMessage
 
-RETRY_S = 1.0
+RETRY_S = 0.5
 IDLE_S = 0.25  # without a message the reader looks after other things
 FULL_S = 0.02  # until the inbox is asked again whether it has room
 PULL_MESSAGES = 1000

@@ -3,7 +3,7 @@
 Where it runs: feeder processes.
 
 While the inbox is full nothing is received: the socket's buffer fills up, and the system drops what
-has no room.  It counts that, and the count is looked at every second.
+has no room.  It counts that, and the count is looked at twice a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wallaroo.sources.inbox import Inbox, Pushed
 
 LOGGER = logging.getLogger("wallaroo.sources.udp")
 DATAGRAM_BYTES_MAX = 1 << 16
-LOOK_S = 1.0  # between two looks at what was dropped
+LOOK_S = 0.5  # between two looks at what was dropped
 REPORTED_S = 10.0  # a loss is shown by the status
 # asm-generic/socket.h and linux/sock_diag.h: the counters of a socket, and the place of its drops,
 # the count that SO_RXQ_OVFL sends along with datagrams
