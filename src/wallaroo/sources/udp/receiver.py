@@ -92,10 +92,10 @@ class Receiver:
 
     def _look(self, listening: socket.socket, now: float) -> str:
         """Return what the status says: what was lost not long ago."""
-        dropped = _dropped(listening)
-        if dropped != self._dropped:
-            self._lost += (dropped - self._dropped) % _COUNT_MAX
-            self._dropped = dropped
+        count = dropped(listening) or 0
+        if count != self._dropped:
+            self._lost += (count - self._dropped) % _COUNT_MAX
+            self._dropped = count
             self._lost_at = now
             LOGGER.warning("%s", self._loss())
         is_recent = self._lost and now - self._lost_at < REPORTED_S
@@ -109,9 +109,12 @@ class Receiver:
         )
 
 
-def _dropped(listening: socket.socket) -> int:
-    """Return how many datagrams the system dropped; 0 where it does not say."""
+def dropped(listening: socket.socket) -> int | None:
+    """Return how many datagrams the system dropped; None where it does not say."""
     if sys.platform != "linux":
-        return 0
-    found = listening.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
-    return int(_MEMINFO.unpack(found)[_DROPS]) if len(found) == _MEMINFO.size else 0
+        return None
+    try:
+        found = listening.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+    except OSError:  # a kernel of another make
+        return None
+    return int(_MEMINFO.unpack(found)[_DROPS]) if len(found) == _MEMINFO.size else None
