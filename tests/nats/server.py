@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import nats
 
 from tests.server_process import ServerProcess
 from wallaroo.local_cluster.hosts import free_ports
+from wallaroo.tls import TLS
 
 PROGRAM = shutil.which("nats-server", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
@@ -27,6 +29,7 @@ class NATSServer(ServerProcess):
     """A server; streams survive `kill` and `start`."""
 
     user: str = ""  # `user:password` that clients need
+    tls: TLS | None = None
 
     @property
     def url(self) -> str:
@@ -44,13 +47,23 @@ class NATSServer(ServerProcess):
         if self.user:
             user, _, password = self.user.partition(":")
             options += ["--user", user, "--pass", password]
+        if self.tls is not None:
+            options += ["--tls", "--tlscert", self.tls.certificate, "--tlskey", self.tls.key]
         self.launch([PROGRAM or "nats-server", *options])
 
     def do(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         """Do something with JetStream, by a client of the tests' own."""
 
         async def live() -> Any:
-            client = await nats.connect(self.url)
+            context = ssl.create_default_context(cafile=self.tls.certificate) if self.tls else None
+            client = await nats.connect(
+                self.url,
+                tls=context,
+                error_cb=_quiet,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+            )
             try:
                 return await work(client.jetstream())
             finally:
@@ -88,16 +101,20 @@ class NATSServer(ServerProcess):
         return int(self.do(lambda jetstream: jetstream.stream_info(stream)).state.messages)
 
 
+async def _quiet(error: Exception) -> None:
+    """What goes wrong is raised; it is not logged, too."""
+
+
 def _of(stream: str) -> list[str]:
     return [f"{stream}.>"]
 
 
 @contextmanager
-def running_nats(folder: Path, user: str = "") -> Iterator[NATSServer]:
+def running_nats(folder: Path, user: str = "", tls: TLS | None = None) -> Iterator[NATSServer]:
     """A server for as long as the context lasts."""
     folder.mkdir(parents=True, exist_ok=True)
     (port,) = free_ports(1)
-    server = NATSServer(folder, port, user)
+    server = NATSServer(folder, port, user, tls)
     try:
         server.start()
         yield server

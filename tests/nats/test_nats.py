@@ -17,6 +17,7 @@ import pytest
 import wallaroo
 from tests.forks import Forks
 from tests.nats.server import PROGRAM, NATSServer, running_nats
+from tests.unit.ingress.test_tls import make_certificate
 from tests.unit.sinks.broken import error_of
 from tests.unit.sinks.files import staged
 from tests.unit.sinks.identities import commit_of, history_to
@@ -29,6 +30,7 @@ from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Json
 from wallaroo.sinks import NATSSinkConfig, SinkCommitter
 from wallaroo.sources import NATSMessage, NATSSourceConfig
+from wallaroo.tls import TLS
 
 Eventually = Callable[..., None]
 DRAIN_S = 60.0
@@ -306,6 +308,21 @@ class TestOnAServer:
         server.start()
         committer.close(DRAIN_S)
         assert [message.data for message in server.messages(stream)] == [b"1", b"2"]
+
+    def test_messages_are_encrypted_for_a_server_that_is_known(
+        self, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        own = make_certificate(tmp_path, "server")
+        with running_nats(tmp_path / "nats", tls=own) as server:
+            server.create("tls")
+            config = NATSSinkConfig(server.url, "tls.out", tls=TLS(ca=own.certificate))
+            committer = opened(config, tmp_path / "s")
+            committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, "1"))
+            reading = Reading(source("tls", server.url, tls=TLS(ca=own.certificate)))
+            eventually(lambda: reading.read() == [b"1"], "the output", 60)
+            committer.close(DRAIN_S)
+            with pytest.raises(PeerError, match="certificate verify failed"):
+                list(iter(source("tls", server.url).open_feed(b"").next_run, None))
 
     def test_a_wrong_password_ends_the_run_and_is_not_shown(
         self, tmp_path: Path, eventually: Eventually

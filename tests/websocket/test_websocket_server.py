@@ -12,6 +12,10 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import connect
 
+from tests.unit.ingress.test_tls import make_certificate
+from tests.unit.sinks.broken import error_of
+from tests.unit.sinks.files import staged
+from tests.unit.sinks.identities import commit_of, history_to
 from tests.unit.sources.own import copying
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.local_cluster.hosts import free_ports
@@ -19,7 +23,9 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Json
+from wallaroo.sinks import WebSocketSinkConfig
 from wallaroo.sources import WebSocketServerSourceConfig
+from wallaroo.tls import TLS
 
 Eventually = Callable[..., None]
 WAIT_S = 120.0
@@ -143,6 +149,21 @@ def test_a_message_is_not_counted_before_it_is_stored(port: int, eventually: Eve
                 run.stored()
         while connection.recv(WAIT_S) != "2":
             pass
+
+
+def test_both_sides_speak_tls(tmp_path: Path, port: int, eventually: Eventually) -> None:
+    own = make_certificate(tmp_path, "server")
+    feed: Any = source(port, tls=own).open_feed(b"")
+    config = WebSocketSinkConfig(f"wss://127.0.0.1:{port}/", tls=TLS(ca=own.certificate))
+    committer = config.committer("s", tmp_path / "s", True)
+    committer.recover(history_to(-1), [])
+    committer.commit(commit_of(0), staged(config, tmp_path / "s", 0, [b"hello"]))  # type: ignore[arg-type]
+    eventually(lambda: feed.next_run().frames == b"\0\0\0\5hello", "the output", 60)
+    eventually(lambda: not committer.backlog(), "it is confirmed", 60)
+    committer.close(0)
+    stranger = WebSocketSinkConfig(f"wss://127.0.0.1:{port}/").committer("s", tmp_path / "t", True)
+    stranger.recover(history_to(-1), [])
+    assert "certificate verify failed" in error_of(stranger, eventually)
 
 
 def test_a_port_that_is_taken_ends_the_run(port: int) -> None:

@@ -318,8 +318,8 @@ async def _follow(subscription: Subscription, inbox: Inbox, position: Position |
             if not is_transient(error):
                 raise PeerError(
                     f"Source '{subscription.source}' cannot read stream '{subscription.stream}' of "
-                    f"{place}: {sentence(error)}. Correct the address, the name or the rights, or "
-                    f"create the stream, then run again."
+                    f"{place}: {sentence(error)}. Correct the address, the name, the rights or the "
+                    f"certificates, or create the stream, then run again."
                 ) from error
             inbox.problem = f"{place} ({sentence(error)})"
             await asyncio.sleep(RETRY_S)
