@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import psutil
 import pytest
 
 import wallaroo
@@ -21,6 +20,7 @@ from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spark.host import new_run
 from wallaroo.spark.query import BatchQuery
+from wallaroo.verify.processes import table
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -81,8 +81,8 @@ def test_a_run_that_waited_takes_what_comes(
     for number, payload in enumerate("abc", 1):
         send(run, payload)
         eventually(lambda expected=number: run.status().outputs == expected, "it is out", 60)
-    commands = [" ".join(each.cmdline()) for each in psutil.Process().children(recursive=True)]
-    assert not [command for command in commands if "streaming_source_runner" in command]
+    beside = table(os.getpid()).values()
+    assert not [each for each in beside if "streaming_source_runner" in " ".join(each.command)]
     assert (tmp_path / "out.txt").read_text() == "a\nb\nc\n"
 
 
