@@ -128,24 +128,29 @@ def test_a_server_that_is_not_there_is_waited_for_and_named(
 
 
 @pytest.mark.parametrize("is_text", [False, True])
-def test_outputs_arrive_in_order(tmp_path: Path, server: WebSocketServer, *, is_text: bool) -> None:
+def test_outputs_arrive_in_order(
+    tmp_path: Path, server: WebSocketServer, eventually: Eventually, *, is_text: bool
+) -> None:
     config = WebSocketSinkConfig(server.url, text=is_text)
     committer = opened(config, tmp_path)
     outputs = [b"m %d" % number for number in range(2500)]
     committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, *outputs))
     committer.close(DRAIN_S)
-    assert server.came == [output.decode() if is_text else output for output in outputs]
+    wanted = [output.decode() if is_text else output for output in outputs]
+    eventually(lambda: server.came == wanted, "they are there", 60)  # behind the server's library
     assert committer.status().outputs == 2500
 
 
-def test_a_server_that_answers_each_message_does_not_stop_the_sink(tmp_path: Path) -> None:
+def test_a_server_that_answers_each_message_does_not_stop_the_sink(
+    tmp_path: Path, eventually: Eventually
+) -> None:
     with running_server(answer=lambda message: message) as server:
         config = WebSocketSinkConfig(server.url)
         committer = opened(config, tmp_path)
         outputs = [b"%d" % number + b"x" * 1000 for number in range(1000)]
         committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, *outputs))
         committer.close(DRAIN_S)
-        assert server.came == outputs
+        eventually(lambda: server.came == outputs, "they are there", 60)
 
 
 def test_output_waits_for_a_server_that_went_away(
@@ -154,20 +159,25 @@ def test_output_waits_for_a_server_that_went_away(
     config = WebSocketSinkConfig(server.url)
     committer = opened(config, tmp_path)
     committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, b"1"))
-    eventually(lambda: not committer.backlog(), "the first output", 60)
+    eventually(lambda: server.came == [b"1"], "the first output", 60)
+    eventually(lambda: not committer.backlog(), "it is confirmed", 60)
     server.stop()
     committer.commit(commit_of(1), tokens_of(config, tmp_path, 1, b"2"))
     eventually(lambda: committer.status().waiting_for, "it says so", 60)
     server.start()
     committer.close(DRAIN_S)
-    assert server.came == [b"1", b"2"]
+    eventually(lambda: server.came == [b"1", b"2"], "they are there", 60)
 
 
 @pytest.mark.parametrize(
     "fault", [pytest.param("websocket.send:2", marks=pytest.mark.long), "websocket.answered:2"]
 )
 def test_a_killed_driver_loses_nothing(
-    tmp_path: Path, server: WebSocketServer, child_of: Callable[..., Forks], fault: str
+    tmp_path: Path,
+    server: WebSocketServer,
+    child_of: Callable[..., Forks],
+    eventually: Eventually,
+    fault: str,
 ) -> None:
     config = WebSocketSinkConfig(server.url)
     opened(config, tmp_path).close(0)
@@ -176,7 +186,7 @@ def test_a_killed_driver_loses_nothing(
     driver = child_of("tests.websocket.child")
     for plan, code in ((fault, -signal.SIGKILL), ("", 0)):
         assert driver.run(server.url, tmp_path, tokens, WALLAROO_FAULT=plan)[0] == code
-    assert list(dict.fromkeys(server.came)) == outputs
+    eventually(lambda: list(dict.fromkeys(server.came)) == outputs, "they are there", 60)
 
 
 def test_configurations_travel_and_hide_keys() -> None:
