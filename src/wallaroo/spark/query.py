@@ -3,8 +3,8 @@ and what its end means.
 
 Where it runs: driver.  Spark calls ``BatchQuery`` for each of its batches, from one thread.
 
-The query's source is one of Spark's own that always has a row, which is never read: a batch waits in
-its call until our sources have something (docs/decisions/0042).
+The query's source is one of Spark's own that always has a row, which is never read: a batch waits
+in its call until our sources have something (docs/decisions/0042).
 """
 
 from __future__ import annotations
