@@ -19,6 +19,7 @@ from wallaroo.tuning import DEFAULT
 @dataclass(frozen=True, slots=True)
 class Control:
     events_max: int = DEFAULT.pace.events_first  # of the next batch, over all sources
+    events_most: int = 0  # of the next batch, where several of that bound wait
     is_held: bool = False  # take nothing now: stopping, or a sink's backlog is at its bound
     limits: Mapping[str, int] | None = None  # of each source, where input is replayed
     wake: int = 0  # a batch that is due although there may be no events: higher for each one

@@ -200,11 +200,13 @@ class MicroBatchHost:
         self._wake_if_due()
 
     def admit(self, admission: Admission) -> None:
+        growth = self._options.tuning.pace.backlog_growth
         with self._control_lock:
             self._write_control(
                 replace(
                     self._control,
                     events_max=admission.events_max,
+                    events_most=int(growth * admission.events_max),
                     is_held=admission.is_held,
                     limits=admission.limits,
                 )

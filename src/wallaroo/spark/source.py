@@ -84,7 +84,8 @@ class LogStreamReader(DataSourceStreamReader):
         if control.is_held:
             return start
         logs = read_logs(self._control.with_name(LOGS))
-        ends = plan_ends(from_stored(start), logs, control.events_max, limits=control.limits)
+        most = control.events_most
+        ends = plan_ends(from_stored(start), logs, control.events_max, most, control.limits)
         return {**to_stored(ends), STARTED: [0, max(start[STARTED][1], control.wake)]}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -108,6 +108,17 @@ def test_the_longer_there_is_nothing_the_longer_a_look_takes(
     assert pauses == [0.0, pytest.approx(0.02), 0.1]
 
 
+def test_of_many_batches_that_wait_the_planner_takes_more_at_once(tmp_path: Path) -> None:
+    write_logs(tmp_path / LOGS, {"a": spool(tmp_path / "a", 100)}, ())
+    write_control(tmp_path / "control", Control(100, events_most=200))
+    initial = '{"a": [0, 0], "": [0, 1]}'
+    reader = LogStreamReader({"initial": initial, "control": str(tmp_path / "control")})
+
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+
+    assert end["a"][1] == 200
+
+
 def test_control_is_the_default_where_nothing_was_written(tmp_path: Path) -> None:
     assert read_control(tmp_path / "none") == Control()
 

@@ -21,9 +21,10 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.busy_workers import describe_workers
 from wallaroo.runtime.host import Enter, OnThisMachine, Site
-from wallaroo.runtime.intake import Admission, plan_ends
+from wallaroo.runtime.intake import Admission
 from wallaroo.runtime.job import BatchJob
-from wallaroo.runtime.resident.epochs import Epoch
+from wallaroo.runtime.resident.epochs import Ahead, Epoch
+from wallaroo.runtime.resident.lookahead import Lookahead, Taking
 from wallaroo.runtime.resident.tasks import LostTaskError, ResidentTasks
 from wallaroo.runtime.resident.trigger import Looks, Wakes
 from wallaroo.spark.host_session import HostSession
@@ -59,6 +60,7 @@ class ResidentHost(OnThisMachine):
             raise PeerError(ON_ONE_MACHINE.format(master=self._session.master))
         self._site: Site | None = None
         self._batches: Batches | None = None
+        self._lookahead: Lookahead | None = None
         self._wakes: Wakes | None = None
         self._tasks = 1
         self._sample_at = 0.0
@@ -83,7 +85,7 @@ class ResidentHost(OnThisMachine):
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         for attempt in range(ATTEMPTS):
             try:
-                return self._tasks_there(job).run(self._epoch(job))
+                return self._tasks_there(job).run(self._epoch(job), self._ahead)
             except LostTaskError as error:
                 self._generations.lose(job.batch, error)
                 if attempt:  # a damaged view ends processes: it is made of the checkpoint again
@@ -100,6 +102,11 @@ class ResidentHost(OnThisMachine):
         if is_sampled:
             self._sample_at = now + SAMPLE_S
         return Epoch.of(replace(job, is_sampled=is_sampled))
+
+    def _ahead(self, epoch: Epoch) -> Ahead | None:
+        if self._lookahead is None:
+            return None
+        return self._lookahead.ahead(epoch.batch + 1, epoch.is_sampled, self._admitted)
 
     def _tasks_there(self, job: BatchJob) -> ResidentTasks:
         assert self._batches is not None
@@ -124,6 +131,10 @@ class ResidentHost(OnThisMachine):
             warm_up = batches.warm_up()
         except GONE as error:
             raise failure_of(None, error) from error
+        setup = batches.setup
+        growth = self._options.batch_time_s / self._options.batch_target_s
+        taking = Taking(setup.logs_by_name, growth)
+        self._lookahead = Lookahead(setup.plan, taking, batches.pieces)
         gc.collect()
         gc.freeze()  # what is there by now stays: a collection in an epoch need not look at it
         self._thread.start()
@@ -140,16 +151,14 @@ class ResidentHost(OnThisMachine):
         assert batches is not None
         wakes = self._wakes
         assert wakes is not None
+        lookahead = self._lookahead
+        assert lookahead is not None
         logs = batches.setup.logs_by_name
         looks = Looks(logs.values(), batches.setup.plan.has_time)
-        growth = self._options.batch_time_s / self._options.batch_target_s
         while not self._is_over.is_set():
             admitted = self._admitted
             start = batches.ends
-            ends = start
-            if not admitted.is_held:
-                most = int(growth * admitted.events_max)
-                ends = plan_ends(start, logs, admitted.events_max, most, admitted.limits)
+            ends = lookahead.begin(start, admitted)
             if ends == start and (admitted.is_held or not batches.is_due):
                 wakes.wait(looks.pause_s())
             else:
