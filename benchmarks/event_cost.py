@@ -42,6 +42,7 @@ from benchmarks.machine import (
     settings_of,
 )
 from benchmarks.processes import OTHER, cpu_by_kind
+from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 
 SHARE_WANTED = 0.55  # of cores x bare loop
@@ -149,14 +150,17 @@ def _options() -> argparse.Namespace:
     add_modes(parser)
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)d")
     parser.add_argument(
-        "--events", type=int, default=4_000_000, help="per run (default %(default)d)"
+        "--events", type=int, default=8_000_000, help="per run (default %(default)d)"
     )
     parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=DEFAULT_HOSTS)
     names = ("Market Spread", "Word Count")
     parser.add_argument("--applications", nargs="+", choices=names, default=names)
     parser.add_argument("--bytewax", metavar="PYTHON", help="of an environment that has Bytewax")
     parser.add_argument(
-        "--batch-time", type=float, default=0.5, help="as of `wallaroo run` (default %(default)g s)"
+        "--batch-time",
+        type=float,
+        default=RunOptions().batch_time_s,
+        help="as of `wallaroo run`, with its default (%(default)g s)",
     )
     return parser.parse_args()
 
