@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from wallaroo.engine.packing import Kept, Kind
+from wallaroo.engine.packing import Kind
 
 # a bucket is sent when it holds this many events: 128 KiB of 60-byte frames (measured optimum,
 # DESIGN 1)
@@ -32,7 +32,7 @@ class Block(NamedTuple):
     # when its newest input came in, so far as the producer knows; never falls within a producer
     receipt_ms: int
     events: int
-    packed: bytes | Kept  # keys and values, two lists of equal length
+    packed: bytes  # keys and values, two lists of equal length
     kind: Kind = Kind.VALUES  # how to read them
     # the events' times, and the watermark of its source before each (``pack_times``), where the
     # plan has event time; of a block of level 0 as its producer alone knows it
@@ -40,11 +40,6 @@ class Block(NamedTuple):
     watermarks: bytes = b""
     # of a block of level 0: from which partitions its events came, and how many of each, in order
     partitions: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def packed_bytes(self) -> int:
-        """How many bytes it is, packed; 0 where it stays in its process."""
-        return len(self.packed) if isinstance(self.packed, bytes) else 0
 
 
 def pack_times(times_ns: Iterable[int]) -> bytes:

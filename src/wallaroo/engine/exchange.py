@@ -11,9 +11,7 @@ from typing import Any, Protocol
 from wallaroo.engine.blocks import BLOCK_EVENTS_MIN, Block, pack_times
 from wallaroo.engine.keys import Key, group_of_key, normalize_key
 from wallaroo.engine.operators.interface import StageTime
-from wallaroo.engine.packing import Column, Packing, keep, pack
-
-NONE_KEPT = -1  # in place of a task: all blocks leave the process
+from wallaroo.engine.packing import Column, Packing, pack
 
 
 class Bucket(Protocol):
@@ -95,9 +93,7 @@ class Exchange:
         owners: tuple[int, ...],
         packing: Packing,
         time: StageTime | None = None,
-        kept: int = NONE_KEPT,
     ):
-        """``kept``: the task whose blocks stay in this process."""
         self.stage = stage
         self.origin = origin
         self.producer = producer
@@ -105,7 +101,6 @@ class Exchange:
         self.atomic = packing.atomic
         self._kind = packing.kind
         self._owners = owners
-        self._kept = kept
         self._buckets: list[tuple[list[Any], Column]] = [
             ([], packing.column()) for _ in range(max(owners) + 1)
         ]
@@ -144,8 +139,7 @@ class Exchange:
         for task, (keys, column) in enumerate(self._buckets):
             events = len(keys)
             if events >= events_min:
-                own = keep(keys, column) if task == self._kept else None
-                packed = pack(keys, column, self._has_numbers) if own is None else own
+                packed = pack(keys, column, self._has_numbers)
                 keys.clear()  # in place: routes hold this list
                 stamps = () if self._stamped is None else self._stamped[task].take()
                 block = Block(

@@ -18,7 +18,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 # values that cannot change: they are kept as they are until their block is full.  None is not among
 # them, since in a column it is in the place of a value that was pickled
@@ -64,11 +64,6 @@ class Column(Protocol):
 
     def take(self) -> Any:
         """Return what ``unpack`` will read, and begin again with nothing."""
-
-    def keep(self) -> list[Any] | None:
-        """Return the values as they are where none can change, and begin again with nothing; None
-        where they have to be packed.
-        """
 
 
 class PickleStream:
@@ -120,14 +115,9 @@ class PickleStream:
         self._buffer.seek(self._end)
         self._buffer.truncate()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no values."""
-        return self._end == len(_BEGIN_LIST)
-
     def take(self) -> bytes | None:
         """Return the pickle of the list of values, None where there are none; begin again."""
-        if self.is_empty:
+        if self._end == len(_BEGIN_LIST):
             return None
         self._buffer.write(_END_LIST)
         content = self._buffer.getvalue()
@@ -160,13 +150,6 @@ class ValueColumn:
         self._add(value)
         self.atoms.append(None)
 
-    def keep(self) -> list[Any] | None:
-        if not self._stream.is_empty:
-            return None
-        values = list(self.atoms)
-        self.atoms.clear()
-        return values
-
     def take(self) -> tuple[list[Any] | None, bytes | None]:
         """Return the list, None where all values are in the stream, and the stream."""
         stream = self._stream.take()
@@ -188,11 +171,6 @@ class FrameColumn:
     def __init__(self) -> None:
         self.atoms: list[bytes] = []
         self.put: Callable[[Any], None] = self.atoms.append
-
-    def keep(self) -> list[Any]:
-        payloads = list(self.atoms)
-        self.atoms.clear()
-        return payloads
 
     def take(self) -> bytes:
         """Return the payloads, packed."""
@@ -222,9 +200,6 @@ class SerializedColumn:
         """Take any value, as it is now."""
         self._values.append(self._serialize(value))
 
-    def keep(self) -> None:
-        return None
-
     def take(self) -> list[bytes]:
         """Return the serialized values."""
         values = list(self._values)
@@ -233,13 +208,6 @@ class SerializedColumn:
 
 
 Unpacked = tuple[list[Any], list[Any]]
-
-
-class Kept(NamedTuple):
-    """Keys and values of a block that stays in its process: what cannot change needs no packing."""
-
-    keys: list[Any]
-    values: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,14 +234,6 @@ def pack(keys: list[Any], column: Column, has_numbers: bool = True) -> bytes:
     if not has_numbers and content == (keys, None):
         content = KEYS_AGAIN
     return pickle.dumps((keys, content), 5)
-
-
-def keep(keys: list[Any], column: Column) -> Kept | None:
-    """Return a block's keys and values as they are, where none can change; the column is empty
-    afterwards.  None where they have to be packed.
-    """
-    values = column.keep()
-    return None if values is None else Kept(list(keys), values)
 
 
 def _dumps(value: Any) -> bytes:

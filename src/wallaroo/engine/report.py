@@ -44,7 +44,7 @@ class TaskReport:
     stage_events: dict[int, int] = field(default_factory=dict)  # stage -> events that entered it
     # (stage, stage after the shuffle) -> events
     edges: dict[tuple[int, int], int] = field(default_factory=dict)
-    # the same -> bytes, as they were packed; what stays in its process is not
+    # the same -> bytes, as they were packed
     edge_bytes: dict[tuple[int, int], int] = field(default_factory=dict)
     stage_samples: tuple[StageSample, ...] = ()
     # of the key groups in ``snapshots``: key group -> name in the step table -> entries, bytes

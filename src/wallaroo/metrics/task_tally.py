@@ -94,5 +94,5 @@ class TaskTally:
         for task, block in blocks:
             edge = block.origin, block.stage
             self.edges[edge] = self.edges.get(edge, 0) + block.events
-            self.edge_bytes[edge] = self.edge_bytes.get(edge, 0) + block.packed_bytes
+            self.edge_bytes[edge] = self.edge_bytes.get(edge, 0) + len(block.packed)
             yield task, block

@@ -68,7 +68,7 @@ def _given(record: Any, filing: Filing, filed_bytes_min: int) -> Any:
     if not isinstance(record, tuple) or not isinstance(record[1], Block):
         return record
     consumer, block = record
-    if block.packed_bytes < filed_bytes_min:
+    if len(block.packed) < filed_bytes_min:
         return record
     return consumer, filing.filed(block)
 
@@ -87,7 +87,6 @@ class Filing:
             if self._fd < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
                 self._fd = os.open(self._path, flags, 0o600)
-            assert isinstance(block.packed, bytes)  # of a task whose blocks all leave it
             rest = memoryview(block.packed)
             offset = self._size
             while rest:
@@ -96,7 +95,7 @@ class Filing:
                 rest = rest[written:]
         except OSError:  # a full disk, most likely: Spark has other ways, and says what is wrong
             return block
-        filed = Filed(block._replace(packed=b""), str(self._path), self._size, block.packed_bytes)
+        filed = Filed(block._replace(packed=b""), str(self._path), self._size, len(block.packed))
         self._size = offset
         return filed
 

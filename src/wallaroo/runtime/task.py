@@ -18,7 +18,6 @@ from typing import Any
 
 from wallaroo.durable.disk_errors import disk_error_of
 from wallaroo.engine.blocks import Block, Marker
-from wallaroo.engine.exchange import NONE_KEPT
 from wallaroo.engine.keys import groups_of_task
 from wallaroo.engine.levels.effects import NOTHING_COMMITTED, Committed
 from wallaroo.engine.levels.level import Level
@@ -51,12 +50,10 @@ def run_level(
     records: Iterable[Record],
     open_state: OpenState | None = None,
     collect_after_ms: float = COLLECT_AFTER_MS,
-    kept: int = NONE_KEPT,
 ) -> Iterator[Any]:
     """Yield ``(task, Block | Marker)`` for the next level, or this batch's TaskReports where this
     is the last one.  ``open_state``: how the task gets its state; not given: from the view.  A task
-    that took longer than ``collect_after_ms`` collects cyclic garbage.  ``kept``: the task of the
-    next level whose blocks do not leave this process.
+    that took longer than ``collect_after_ms`` collects cyclic garbage.
     """
     gc.disable()
     started = time.perf_counter()
@@ -67,7 +64,7 @@ def run_level(
         user_output.attach(output, deployment.plan_id, lambda: loaded_steps(deployment))
     try:
         trace_point(f"level{level}.begins")
-        task = Task(job, level, index, open_state or state_from_view, kept)
+        task = Task(job, level, index, open_state or state_from_view)
         yield from task.run(records)
         trace_point(f"level{level}.processed")
         report = task.report((time.perf_counter() - started) * 1e3)
@@ -130,14 +127,7 @@ class Counts:
 class Task:
     """Feeds a Level from logs of sources or from blocks, and stages what comes out."""
 
-    def __init__(
-        self,
-        job: BatchJob,
-        level: int,
-        index: int,
-        open_state: OpenState,
-        kept: int = NONE_KEPT,
-    ):
+    def __init__(self, job: BatchJob, level: int, index: int, open_state: OpenState):
         self._job = job
         self._index = index
         self._plan: Plan = plan_of(job.deployment)
@@ -157,7 +147,6 @@ class Task:
             _committed(self._state),
             job.batch,
             job.time,
-            kept=kept,
         )
 
     def _opened_state(self, level: int, open_state: OpenState) -> StateOfTask | None:

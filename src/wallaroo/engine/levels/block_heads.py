@@ -21,7 +21,7 @@ from wallaroo.engine.heads import (
 )
 from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.operators.interface import Emit
-from wallaroo.engine.packing import FRAMES, Kept, Kind
+from wallaroo.engine.packing import FRAMES, Kind
 from wallaroo.engine.stage import BuiltStage
 from wallaroo.plan.model import ToExchange
 
@@ -43,8 +43,7 @@ class BlockHeads:
 
     def unpack(self, block: Block) -> Unpacked:
         """Return a block's keys and values."""
-        packed = block.packed
-        return packed if isinstance(packed, Kept) else self._unpack[block.kind](packed)
+        return self._unpack[block.kind](block.packed)
 
     def feed(self, block: Block) -> None:
         """Process a block that carries no times."""
@@ -53,7 +52,7 @@ class BlockHeads:
         if head is None:
             plain = self.head(block, self._stages.built[block.stage].emit)
             head = self._heads[origin] = self._stages.fused(block.stage, plain)
-        head(*self.unpack(block))
+        head(*self._unpack[block.kind](block.packed))
 
     def feed_timed(self, block: Block, times: bytes, watermarks: bytes) -> None:
         """Process a block that carries the time of each event, and its watermark."""

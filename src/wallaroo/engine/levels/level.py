@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 from wallaroo.engine.adding_up import ADDED_UP_MAX
 from wallaroo.engine.blocks import Block
-from wallaroo.engine.exchange import NONE_KEPT
 from wallaroo.engine.heads import Payloads
 from wallaroo.engine.levels.block_heads import BlockHeads
 from wallaroo.engine.levels.effects import NOTHING_COMMITTED, Committed
@@ -43,12 +42,10 @@ class Level:
         batch: int = -1,
         time: BatchTime = NO_TIME,
         added_up_max: int = ADDED_UP_MAX,
-        kept: int = NONE_KEPT,
     ):
-        """``kept``: the task of the next level whose blocks stay in this process."""
         self.number = level
         self._plan = plan
-        self._stages = LevelStages(plan, level, task, tasks, committed, batch, time, kept)
+        self._stages = LevelStages(plan, level, task, tasks, committed, batch, time)
         self.effects = self._stages.effects
         self._time = LevelTime(plan, level, time)
         self._sources = {

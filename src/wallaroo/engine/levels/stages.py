@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from wallaroo.engine.adding_up import AddingUp, emit_added_up
 from wallaroo.engine.blocks import Block
-from wallaroo.engine.exchange import NONE_KEPT, Exchange
+from wallaroo.engine.exchange import Exchange
 from wallaroo.engine.expiring_state import keyed_state_of
 from wallaroo.engine.failures import OnError
 from wallaroo.engine.fusing import fused
@@ -56,10 +56,8 @@ class LevelStages:
         committed: Committed,
         batch: int,
         time: BatchTime,
-        kept: int = NONE_KEPT,
     ):
         self.plan = plan
-        self._kept = kept
         self.packing = packing_of(plan.serializer)
         of_level = [stage for stage in plan.stages if stage.level == level]
         self.blocks = _block_stages(plan, of_level, self.packing)
@@ -134,7 +132,6 @@ class LevelStages:
             owners,
             FRAMES if leave.is_raw else self.packing,
             time if self.plan.has_time else None,
-            self._kept,
         )
 
     def build(

@@ -199,8 +199,7 @@ class ResidentTask:
         if self._index >= _width(job, level):
             return None
         given: list[list[Record]] = [[] for _ in range(job.tasks)]
-        own = self._index  # also in the next level: its blocks stay here
-        for record in run_level(job, level, own, received, self._opened, math.inf, own):
+        for record in run_level(job, level, self._index, received, self._opened, math.inf):
             given[record[0]].append(record)
         return given
 
