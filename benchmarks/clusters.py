@@ -80,7 +80,7 @@ def _shipped_once() -> Iterator[None]:
 
 
 def driver_pids(session: SparkSession) -> list[int]:
-    """This process, Spark's JVM beside it, and the planner below that."""
+    """This process, and Spark's JVM beside it."""
     gateway = session.sparkContext._gateway
     assert gateway is not None
     return [os.getpid(), *descendants(gateway.proc.pid)]

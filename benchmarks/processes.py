@@ -17,7 +17,6 @@ KINDS = (  # what a command line holds -> kind; the first that fits
     ("pyspark.daemon", WORKERS),
     ("wallaroo.spark.worker_daemon", WORKERS),
     ("pyspark/daemon", WORKERS),
-    ("pyspark", "planner"),
 )
 DRIVER = "driver"
 OTHER = "other"

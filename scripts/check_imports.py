@@ -86,12 +86,7 @@ HOMES = {"pyspark": ("wallaroo.spark",), "py4j": ("wallaroo.spark",)}
 # The rest of a home imports its library, or a module of the home that does.
 WITHOUT = {
     "wallaroo.spark.cluster.joining_hosts": "runs in the Python workers of Spark's executors",
-    "wallaroo.spark.control": "the file that the driver writes for Spark's planner",
-    "wallaroo.spark.heartbeat": "the sign of life of Spark's planner, in it",
     "wallaroo.spark.jvm_process": "the process of Spark's JVM, begun before PySpark is imported",
-    "wallaroo.spark.offsets": "the format of Spark's offset log",
-    "wallaroo.spark.planner": "the sign of life of Spark's planner, in the driver",
-    "wallaroo.spark.planner_logs": "the file of sources' logs for Spark's planner",
     "wallaroo.spark.settings": "the settings of Spark, which its JVM is started with",
     "wallaroo.spark.stderr": "what Spark's processes print",
 }

@@ -22,7 +22,7 @@ EVENTS, MORE = 20_000, 500
 DAEMON = "wallaroo.spark.worker_daemon"
 
 
-def test_workers_and_the_planner_are_killed_and_every_number_comes_once(
+def test_workers_are_killed_and_every_number_comes_once(
     tmp_path: Path, spark_session: Any, eventually: Callable[..., None]
 ) -> None:
     tables = tmp_path / "tables"
@@ -35,8 +35,7 @@ def test_workers_and_the_planner_are_killed_and_every_number_comes_once(
     run.start()
     try:
         eventually(lambda: run.status().outputs > 0, "the first events are out", 90)
-        planner = int((run._order.site.scratch / "planner").read_text())
-        for pid in (planner, *workers()):
+        for pid in workers():
             os.kill(pid, signal.SIGKILL)
         (tables / "a").write_text(str(EVENTS + MORE))
         everything = 2 * EVENTS + MORE

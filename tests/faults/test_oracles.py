@@ -254,10 +254,6 @@ def test_processes_are_known_by_their_command_and_place() -> None:
     assert kind_of(daemon, java) is Kind.DAEMON
     assert kind_of(worker, daemon) is Kind.WORKER
     assert kind_of(Process(3, 2, ("python", "-m", "pyspark.daemon")), java) is None
-    planner = Process(
-        3, 2, ("python", "-m", "pyspark.sql.streaming.python_streaming_source_runner")
-    )
-    assert kind_of(planner, java) is Kind.PLANNER
     assert (
         kind_of(Process(5, 1, ("python", "-m", "wallaroo.ingress", "c.json")), None) is Kind.INGRESS
     )

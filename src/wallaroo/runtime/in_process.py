@@ -16,11 +16,12 @@ from wallaroo.errors import InternalError, WallarooError
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.feeding import run_levels
 from wallaroo.runtime.host import Enter, OnThisMachine, Site
-from wallaroo.runtime.intake import Admission, plan_ends
+from wallaroo.runtime.intake import Admission
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.task import run_level
+from wallaroo.runtime.trigger import Trigger
 
-IDLE_S = 0.005  # between looks at sources that have nothing new
+CLOSE_S = 1.0  # for the thread that runs batches
 
 
 class InProcessRunner(OnThisMachine):
@@ -63,12 +64,15 @@ class InProcessHost(InProcessRunner):
         self._pause_s = pause_s
         self._thread: threading.Thread | None = None
         self._batches: Batches | None = None
-        self._admitted = Admission()
-        self._is_over = threading.Event()
+        self._trigger = Trigger()
         self._failure: BaseException | None = None
 
+    @property
+    def waiting_for(self) -> str:
+        return self._trigger.waiting_for
+
     def open(self, site: Site, enter: Enter) -> None:
-        pass
+        self._trigger.open(site.wake)
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
         enter("warming up")
@@ -80,19 +84,10 @@ class InProcessHost(InProcessRunner):
 
     def _work(self) -> None:
         assert self._batches is not None
-        logs = self._batches.setup.logs_by_name
         try:
-            while not self._is_over.is_set():
-                admitted = self._admitted
-                start = self._batches.ends
-                ends = start
-                if not admitted.is_held:
-                    ends = plan_ends(start, logs, admitted.events_max, limits=admitted.limits)
-                if ends == start and (admitted.is_held or not self._batches.is_due):
-                    self._is_over.wait(IDLE_S)
-                else:
-                    self._batches.run(ends)
-                    self._is_over.wait(self._pause_s)
+            while (ends := self._trigger.next(self._batches)) is not None:
+                self._batches.run(ends)
+                self._trigger.pause(self._pause_s)
         except BaseException as error:  # noqa: BLE001  # raised by the thread that polls
             self._failure = error
 
@@ -105,20 +100,24 @@ class InProcessHost(InProcessRunner):
             ) from self._failure
 
     def admit(self, admission: Admission) -> None:
-        self._admitted = admission
+        self._trigger.admit(admission)
 
     def stuck(self, batch: int) -> tuple[str, ...]:
         return ()
 
     def finish(self, seconds: float) -> bool:
-        self._is_over.set()
+        self._trigger.end()
         if self._thread is not None:
             self._thread.join(seconds)
             self.poll()
         return self._thread is None or not self._thread.is_alive()
 
     def interrupt(self) -> None:
-        self._is_over.set()
+        self._trigger.end()
 
     def close(self) -> None:
-        self._is_over.set()
+        self._trigger.end()
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
+        if self._thread is None or not self._thread.is_alive():
+            self._trigger.close()

@@ -1,6 +1,6 @@
 """How much the next batch takes of its sources, and whether it may take anything.
 
-Where it runs: driver; ``plan_ends`` wherever a host plans its batches.
+Where it runs: driver.
 """
 
 from __future__ import annotations
@@ -36,15 +36,19 @@ def plan_ends(
     events_max: int,
     events_most: int = 0,
     limits: Mapping[str, int] | None = None,
+    ask: Callable[[str], None] = lambda source: None,
 ) -> Ends:
     """Return how far the next batch goes: as far as the logs do, or ``events_max`` events shared in
     proportion to the backlogs.
 
     ``events_most``: how many it may be where several batches of ``events_max`` wait already.  Their
     events are late anyway, and larger batches work them off sooner.  ``limits``: by source, where
-    input is replayed.
+    input is replayed.  ``ask``: called before each question to a source, with its name.
     """
-    backlogs = {name: log.backlog(start[name]) for name, log in logs.items()}
+    backlogs = {}
+    for name, log in logs.items():
+        ask(name)
+        backlogs[name] = log.backlog(start[name])
     if limits is not None:
         backlogs = {name: min(backlog, limits[name]) for name, backlog in backlogs.items()}
     total = sum(backlogs.values())
@@ -54,6 +58,7 @@ def plan_ends(
         backlog = backlogs[name]
         share = events_max if total <= events_max else max(1, events_max * backlog // total)
         share = share if limits is None else min(share, backlog)
+        ask(name)
         ends[name] = log.advance(start[name], share) if backlog else start[name]
     return ends
 

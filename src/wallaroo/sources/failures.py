@@ -1,6 +1,6 @@
 """What the code of a user's source raised, as the error of the run.
 
-Where it runs: wherever that code does: feeder processes, driver, planner and workers.
+Where it runs: wherever that code does: feeder processes, driver and workers.
 """
 
 from __future__ import annotations

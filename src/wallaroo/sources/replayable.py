@@ -1,6 +1,6 @@
 """ReplayableSource: a source of a user's own that can read again what it has read.
 
-Where it runs: the driver and the planner ask for partitions and ends, workers read.
+Where it runs: the driver asks for partitions and ends, workers read.
 
 The invariant that the user keeps: `read` of the same offsets gives the same events in the same
 order, until the run has committed them and no retained commit needs them.

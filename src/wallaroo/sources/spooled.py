@@ -1,7 +1,7 @@
 """The log of a source that is fed: its spool, on this host or behind the driver's range server.
 
-Where it runs: the driver and the planner plan with the spool's files; workers read them, or ask the
-range server for them.
+Where it runs: the driver plans with the spool's files; workers read them, or ask the range server
+for them.
 
 Batches and pieces end at chunks' boundaries (`spool.places`), unless these are far from where they
 should: then inside of a chunk, so that a chunk of slow events is neither the least that a batch

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -22,8 +22,8 @@ from wallaroo.runtime.host import Enter, Site
 from wallaroo.runtime.intake import Admission
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.runtime.trigger import LookTimes, Trigger
 from wallaroo.spark.cluster.cluster import Cluster, Place
-from wallaroo.spark.control import Control, write_control
 from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.jobs import run_with_retries
 from wallaroo.spark.jvm_process import JvmProcess
@@ -34,7 +34,8 @@ from wallaroo.spark.shipping import ship
 from wallaroo.spark.shuffles import ShuffleCleaner
 
 _log = logging.getLogger("wallaroo.run")
-FIRST_WAKE = 2  # the planner's own offset begins with 0, and is 1 once a query has begun
+# a batch takes a hundred milliseconds: to look at sources more often would gain nothing
+LOOK_TIMES = LookTimes(flowing_s=0.01, idle_s=0.1)
 WARM_UP = "wallaroo-warm-up"  # Spark's group of the jobs of a start
 
 
@@ -80,8 +81,8 @@ class MicroBatchHost:
         self._site: Site | None = None
         self._work: Work | None = None
         self._is_interrupted = threading.Event()
-        self._control = Control(is_held=True)
-        self._control_lock = threading.Lock()
+        growth = options.tuning.pace.backlog_growth
+        self._trigger = Trigger(LOOK_TIMES, growth, options.hung_s)
 
     @property
     def is_local(self) -> bool:
@@ -103,7 +104,7 @@ class MicroBatchHost:
     def waiting_for(self) -> str:
         if self._work is not None and self._work.cluster.is_empty:
             return "workers: Spark's master gives this application none now"
-        return ""
+        return self._trigger.waiting_for
 
     # -- the tasks of batches
 
@@ -141,7 +142,7 @@ class MicroBatchHost:
 
     def open(self, site: Site, enter: Enter) -> None:
         self._site = site
-        write_control(site.scratch / "control", self._control)
+        self._trigger.open(site.wake)
         if not self._session.is_open:
             enter("starting Spark")
             self._session.open(site.scratch)
@@ -179,7 +180,8 @@ class MicroBatchHost:
             cleaner,
             batches.empty_job,
         )
-        query = BatchQuery(session, self._name, self._site, batches, self._options.hung_s)
+        folder = self._site.scratch / "spark"
+        query = BatchQuery(session, self._name, folder, batches, self._trigger)
         return Work(batches, cleaner, cluster, query)
 
     def _begin(self, query: BatchQuery) -> None:
@@ -197,36 +199,9 @@ class MicroBatchHost:
     def poll(self) -> None:
         self._working.query.poll()
         self._working.cluster.poll()
-        self._wake_if_due()
 
     def admit(self, admission: Admission) -> None:
-        growth = self._options.tuning.pace.backlog_growth
-        with self._control_lock:
-            self._write_control(
-                replace(
-                    self._control,
-                    events_max=admission.events_max,
-                    events_most=int(growth * admission.events_max),
-                    is_held=admission.is_held,
-                    limits=admission.limits,
-                )
-            )
-
-    def _wake_if_due(self) -> None:
-        """Have the planner begin a batch without events where one is due.  Its offset is the number
-        of the batch, so that asking twice begins one.
-        """
-        batches = self._working.batches
-        last = batches.last
-        wake = FIRST_WAKE + (last.batch + 1 if last else 0)
-        if self._control.wake < wake and batches.under_way is None and batches.is_due:
-            with self._control_lock:
-                self._write_control(replace(self._control, wake=wake))
-
-    def _write_control(self, control: Control) -> None:
-        assert self._site is not None
-        self._control = control
-        write_control(self._site.scratch / "control", control)
+        self._trigger.admit(admission)
 
     def stuck(self, batch: int) -> tuple[str, ...]:
         assert self._site is not None
@@ -241,8 +216,7 @@ class MicroBatchHost:
 
     def interrupt(self) -> None:
         self._is_interrupted.set()
-        if self._work is not None:
-            self._work.query.interrupt()
+        self._trigger.end()
         self._session.interrupt(WARM_UP)
 
     def discard(self) -> None:
@@ -250,6 +224,7 @@ class MicroBatchHost:
 
     def close(self) -> None:
         self._session.quiet()
+        self._trigger.end()
         work = self._work
         if work is not None:
             work.query.cancel()

@@ -1,18 +1,17 @@
-"""The streaming query of a run, which begins its batches: started, watched, stopped at a boundary,
+"""The streaming query of a run, in which its batches run: started, watched, stopped at a boundary,
 and what its end means.
 
 Where it runs: driver.  Spark calls ``BatchQuery`` for each of its batches, from one thread.
+
+The query's source is one of Spark's own that always has a row, which is never read: a batch waits
+in its call until our sources have something (docs/decisions/0042).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
-import re
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,29 +22,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from wallaroo.durable.disk_errors import disk_error_of
 from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.runtime.batches import Batches
-from wallaroo.runtime.host import Site
-from wallaroo.sources.log import to_stored
-from wallaroo.spark.heartbeat import HEARTBEAT
-from wallaroo.spark.offsets import read_offsets
-from wallaroo.spark.planner import Planner
-from wallaroo.spark.planner_logs import LOGS, write_logs
-from wallaroo.spark.source import FORMAT, UNSTARTED, LogSource
+from wallaroo.runtime.trigger import Trigger
 from wallaroo.spark.spark_errors import reason_of
 
-IDLE_TRIGGERS = 2  # looks at an idle query before it is taken for stopped at a boundary
+SOURCE = "rate-micro-batch"  # a row for every batch, as soon as Spark asks
 LOOK_S = 0.02
 # what a call into a JVM raises that has gone, and with it whatever was to be done
 GONE = (Py4JError, ConnectionError, EOFError)
-# between two questions to the planner Spark may start processes, which takes long on a busy machine
-PATIENCE = 3
-# of the query, within these seconds: not reached where each start takes the ten seconds for which
-# Spark waits until a Python process begins, as happens on a busy machine
-STARTS_MAX = 8
-STARTS_S = 60.0
-# what Spark says where a Python process died that it asked about the source, or did not begin in
-# time; a task's death is Spark's to repeat
-LOST = re.compile("Python worker (exited unexpectedly|failed to connect back)")
-_log = logging.getLogger("wallaroo.run")
 STOP_S = 5.0  # for Spark to end a query; it goes on by itself after that
 JVM_GONE = (
     "Spark's JVM has gone. What was committed stays: run the same command again to go on "
@@ -54,31 +37,35 @@ JVM_GONE = (
 
 
 class BatchQuery:
-    """One streaming query over all sources of a run."""
+    """One streaming query that runs the batches of a run."""
 
     def __init__(
-        self, session: SparkSession, name: str, site: Site, batches: Batches, hung_s: float
+        self, session: SparkSession, name: str, folder: Path, batches: Batches, trigger: Trigger
     ):
+        """``folder``: where Spark notes what it did; of no use after the run
+        (docs/decisions/0002).
+        """
         self._session = session
         self._name = name
-        self._site = site
+        self._folder = folder
         self._batches = batches
+        self._trigger = trigger
         self._query: StreamingQuery | None = None
         self._has_begun = threading.Event()
+        self._has_ended = threading.Event()
         self._failure: BaseException | None = None
-        self._planner = Planner(site.scratch / HEARTBEAT)
-        self._hung_s = hung_s
-        self._number = 0
-        self._starts: deque[float] = deque(maxlen=STARTS_MAX)  # monotonic seconds
-        self._is_interrupted = threading.Event()
 
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
         """Spark's entry.  Raises to keep Spark from going on."""
+        if not self._has_begun.is_set():
+            self._has_begun.set()  # the first batch is empty: the next one is quick
+            return
         try:
-            if spark_batch == 0:
-                self._has_begun.set()  # the batch without events that every query begins with
+            ends = self._trigger.next(self._batches)
+            if ends is not None:
+                self._batches.run(ends)
             else:
-                self._batches.run(read_offsets(self._folder, spark_batch))
+                self._has_ended.set()
         except BaseException as error:
             self._failure = error
             raise
@@ -91,49 +78,20 @@ class BatchQuery:
         """Return what a start failed with, in the user's words."""
         return failure_of(self._query, error)
 
-    @property
-    def _folder(self) -> Path:
-        """Where Spark notes what it did; of no use after the run (docs/decisions/0002)."""
-        return self._site.scratch / f"spark-{self._number}"
-
     def start(self) -> None:
-        """Start the query where the last commit ended; again where a Python process died that
-        Spark asks about the source.
-        """
-        while True:
-            try:
-                self._start()
-            except Py4JJavaError as error:
-                is_lost = LOST.search(str(error.java_exception)) is not None
-                if self._is_interrupted.is_set() or not is_lost or not self._may_start_again():
-                    raise failure_of(None, error) from error
-                _log.warning("Spark lost a Python process while the batches began; again")
-            else:
-                return
-
-    def _start(self) -> None:
-        self._planner.expect()
-        self._starts.append(time.monotonic())
-        self._number += 1  # a query that begins needs a folder without another one's notes
-        self._session.dataSource.register(LogSource)
-        initial = self._batches.ends
-        setup = self._batches.setup
-        logs_file = self._site.scratch / LOGS
-        write_logs(logs_file, setup.logs_by_name, setup.deployment.module_paths)
-        stream = (
-            self._session.readStream.format(FORMAT)
-            .option("initial", json.dumps(to_stored(initial) | UNSTARTED))
-            .option("control", str(self._site.scratch / "control"))
-            .load()
-        )
-        self._query = (
-            stream.writeStream.queryName(self._name)
-            .foreachBatch(self)
-            # this host's disk, whatever Spark's default is
-            .option("checkpointLocation", self._folder.as_uri())
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
+        """Start the query; batches begin where the last commit ended.  Raises PeerError."""
+        try:
+            rows = self._session.readStream.format(SOURCE).option("rowsPerBatch", 1).load()
+            self._query = (
+                rows.writeStream.queryName(self._name)
+                .foreachBatch(self)
+                # this host's disk, whatever Spark's default is
+                .option("checkpointLocation", self._folder.as_uri())
+                .trigger(processingTime="0 seconds")
+                .start()
+            )
+        except Py4JJavaError as error:
+            raise failure_of(None, error) from error
 
     def wait_begun(self, is_waiting: Callable[[], bool]) -> None:
         """Wait for its first batch, the one without events."""
@@ -145,56 +103,27 @@ class BatchQuery:
         query = self._query
         if self._failure is not None:
             raise failure_of(query, self._failure)
-        if query is None:
-            return
-        if _is_active(query):
-            self._look_after_planner()
-        elif (self._planner.is_gone or _has_lost_process(query)) and self._may_start_again():
-            _log.warning("Spark's planner process has gone; starting it again")
-            self.start()
-        else:
+        if query is not None and not _is_active(query):
             raise failure_of(query, None)
 
-    def _look_after_planner(self) -> None:
-        is_asked = self._has_begun.is_set() and self._batches.under_way is None
-        bound_s = PATIENCE * self._hung_s
-        if self._planner.silent_s(is_asked) > bound_s:
-            _log.warning(
-                "Spark's planner process has shown no sign of life for %.0f s; killing it", bound_s
-            )
-            self._planner.kill()
-
-    def interrupt(self) -> None:
-        """Have a start that goes on trying give up."""
-        self._is_interrupted.set()
-
-    def _may_start_again(self) -> bool:
-        """Not where it ends again and again."""
-        if len(self._starts) < STARTS_MAX:
-            return True
-        return time.monotonic() - self._starts[0] > STARTS_S
-
     def finish(self, seconds: float, keep_alive: Callable[[], bool]) -> bool:
-        """Wait until no batch is under way, and stop; return whether that was in time.
+        """Let the batch under way end, and stop; return whether that was in time.
 
         ``keep_alive`` is called meanwhile; where it returns False no batch can go on.
         """
         until = time.monotonic() + seconds
-        idle = 0
-        query = self._query
-        assert query is not None
-        while idle < IDLE_TRIGGERS and keep_alive():
+        self._trigger.end()
+        while keep_alive() and not self._has_ended.wait(LOOK_S):
             self.poll()
             if time.monotonic() > until:
                 self.cancel()
                 return False
-            idle = idle + 1 if query.status["message"] == "Waiting for data to arrive" else 0
-            time.sleep(LOOK_S)
         self.cancel()
         return True
 
     def cancel(self) -> None:
         """Stop the query, with the batch under way; never waits for long."""
+        self._trigger.end()
         query = self._query
         self._query = None
         if query is not None:
@@ -206,13 +135,6 @@ class BatchQuery:
 def _stop(query: StreamingQuery) -> None:
     with contextlib.suppress(*GONE):
         query.stop()
-
-
-def _has_lost_process(query: StreamingQuery) -> bool:
-    try:
-        return LOST.search(str(query.exception())) is not None
-    except GONE as error:
-        raise PeerError(JVM_GONE) from error
 
 
 def _is_active(query: StreamingQuery) -> bool:

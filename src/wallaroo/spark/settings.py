@@ -136,7 +136,7 @@ def prepare_environment(master: str) -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # workers and the planner import this very package, installed or not
+    # workers import this very package, installed or not
     package = str(PACKAGE_ROOT.parent)
     paths = os.environ.get("PYTHONPATH", "")
     if paths.split(os.pathsep)[0] != package:

@@ -23,7 +23,7 @@ NEEDED = ("pyspark.worker", "wallaroo.runtime.task", "wallaroo.spark.resident.jo
 def import_needed() -> None:
     """Import what workers of tasks need; what is there stays out of their collections."""
     if sys.argv[1:2] != ["pyspark.worker"]:
-        return  # a daemon of other workers: Spark's planners
+        return  # a daemon of other workers
     for name in NEEDED:
         importlib.import_module(name)
     gc.collect()

@@ -20,7 +20,6 @@ from wallaroo.processes.orphans import DAEMONS, OUR_DAEMON
 
 END_S_MAX = 10.0
 POLL_S = 0.002
-PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 class Kind(Enum):
@@ -30,7 +29,6 @@ class Kind(Enum):
     JVM = "jvm"
     WORKER = "worker"
     DAEMON = "daemon"  # which forks the workers
-    PLANNER = "planner"  # of the micro-batch host
     INGRESS = "ingress"
     EGRESS = "egress"
 
@@ -86,8 +84,6 @@ def kind_of(process: Process, parent: Process | None) -> Kind | None:
         return Kind.WORKER  # the daemon's own parent is the JVM
     if OUR_DAEMON in command:
         return Kind.DAEMON
-    if PLANNER in command:
-        return Kind.PLANNER
     return None
 
 

@@ -149,6 +149,7 @@ def test_a_sink_refuses_before_the_host_is_started(tmp_path: Path) -> None:
 def test_latencies_and_rates_do_not_count_the_start(tmp_path: Path) -> None:
     class Slow(InProcessHost):
         def open(self, site: Any, enter: Any) -> None:
+            super().open(site, enter)
             until(lambda: (site.root / "spool" / "in.spool" / "head").exists())
             threading.Event().wait(1.5)
 

@@ -1,9 +1,8 @@
-"""The micro-batch host: what it leaves behind, and what happens when Spark's planner fails."""
+"""The micro-batch host: what it leaves behind, and that a run which waits goes on at once."""
 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spark.host import new_run
 from wallaroo.spark.query import BatchQuery
+from wallaroo.verify.processes import table
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -74,22 +74,16 @@ def test_a_start_that_fails_leaves_no_query_in_a_session_that_was_handed_in(
     assert again.exception is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_planner_that_dies_or_hangs_is_replaced_and_nothing_is_lost(
-    run: Run, tmp_path: Path, number: signal.Signals, eventually: Callable[..., None]
+def test_a_run_that_waited_takes_what_comes(
+    run: Run, tmp_path: Path, eventually: Callable[..., None]
 ) -> None:
-    send(run, "a", "b")
-    eventually(lambda: run.status().outputs == 2, "the first two are out", 60)
-    planner = run._order.site.scratch / "planner"
-    pid = planner.read_text()
-
-    os.kill(int(pid), number)
-    send(run, "c", "d")
-
-    eventually(lambda: run.status().outputs == 4, "all are out", 60)
-    assert planner.read_text() != pid
-    assert run.exception is None
-    assert (tmp_path / "out.txt").read_text() == "a\nb\nc\nd\n"
+    """Nothing but Spark's JVM and its workers run beside it: no other process has to answer."""
+    for number, payload in enumerate("abc", 1):
+        send(run, payload)
+        eventually(lambda expected=number: run.status().outputs == expected, "it is out", 60)
+    beside = table(os.getpid()).values()
+    assert not [each for each in beside if "streaming_source_runner" in " ".join(each.command)]
+    assert (tmp_path / "out.txt").read_text() == "a\nb\nc\n"
 
 
 def test_a_stop_while_workers_warm_up_ends_the_start(

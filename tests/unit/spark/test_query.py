@@ -1,7 +1,10 @@
-"""A query whose Python processes die while it begins, without Spark."""
+"""A streaming query whose batches wait for something to do, without Spark."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +14,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from wallaroo.errors import PeerError
-from wallaroo.spark import query
-from wallaroo.spark.query import STARTS_MAX, BatchQuery
+from wallaroo.runtime.intake import Admission
+from wallaroo.runtime.trigger import Trigger
+from wallaroo.sources.log import Position
+from wallaroo.spark.query import BatchQuery
 
-DIED = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)."
-SLOW = "org.apache.spark.SparkException: Python worker failed to connect back."
+FOREVER_S = 60.0
 
 
 class JavaError(Py4JJavaError):
@@ -30,87 +34,121 @@ class JavaError(Py4JJavaError):
 
 
 @pytest.fixture
-def session() -> MagicMock:
-    return MagicMock()
+def trigger(tmp_path: Path) -> Iterator[Trigger]:
+    made = Trigger()
+    made.open(tmp_path / "wake")
+    yield made
+    made.end()
+    made.close()
 
 
 @pytest.fixture
-def batches(session: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchQuery:
-    monkeypatch.setattr(query, "write_logs", lambda *_: None)
-    batches: Any = MagicMock(ends={})
-    site: Any = SimpleNamespace(scratch=tmp_path)
-    return BatchQuery(session, "name", site, batches, hung_s=20.0)
+def batches() -> Any:
+    """Batches of one source with one event, which is committed by the first one."""
+    log = SimpleNamespace(
+        wakes=False,
+        backlog=lambda position: 1 - position.events,
+        advance=lambda start, events_max: Position(0, 1),
+    )
+    made: Any = MagicMock(ends={"in": Position(0, 0)}, is_due=False)
+    made.setup.logs_by_name = {"in": log}
+    made.setup.plan.has_time = False
+    made.run.side_effect = lambda ends: setattr(made, "ends", ends)
+    return made
 
 
-def loading(session: MagicMock) -> MagicMock:
-    load: MagicMock = session.readStream.format.return_value.option.return_value.option.return_value
-    return load.load
+@pytest.fixture
+def query(tmp_path: Path, batches: Any, trigger: Trigger) -> BatchQuery:
+    return BatchQuery(MagicMock(), "name", tmp_path, batches, trigger)
 
 
-def test_a_process_that_dies_while_the_query_begins_is_asked_again(
-    session: MagicMock, batches: BatchQuery
+def running(query: BatchQuery) -> Any:
+    query.start()
+    query(MagicMock(), 0)
+    return query._query
+
+
+def test_the_first_of_sparks_batches_is_empty_and_the_next_has_what_there_is(
+    query: BatchQuery, batches: Any, trigger: Trigger
 ) -> None:
-    """Spark starts another one; the run goes on."""
-    loading(session).side_effect = [JavaError(DIED), JavaError(SLOW), MagicMock()]
-    batches.start()
-    assert loading(session).call_count == 3
+    trigger.admit(Admission(events_max=10, is_held=False))
+    query(MagicMock(), 0)
+    batches.run.assert_not_called()
+    query(MagicMock(), 1)
+    batches.run.assert_called_once_with({"in": Position(0, 1)})
 
 
-def test_processes_that_die_again_and_again_end_the_run_in_words(
-    session: MagicMock, batches: BatchQuery
+def test_a_query_that_finishes_lets_the_batch_under_way_end(
+    query: BatchQuery, batches: Any, trigger: Trigger
 ) -> None:
-    """And this program does not take it for a mistake of its own."""
-    loading(session).side_effect = JavaError(DIED)
-    with pytest.raises(PeerError, match="What was committed stays"):
-        batches.start()
-    assert loading(session).call_count == STARTS_MAX
+    may_end = threading.Event()
+    has_begun = threading.Event()
+    order = []
+
+    def run(ends: Any) -> None:
+        has_begun.set()
+        assert may_end.wait(FOREVER_S)
+        order.append("batch")
+        batches.ends = ends
+
+    batches.run.side_effect = run
+    trigger.admit(Admission(events_max=10, is_held=False))
+    sparks = running(query)
+    sparks.stop.side_effect = lambda: order.append("stop")
+
+    def call_twice() -> None:
+        query(MagicMock(), 1)
+        query(MagicMock(), 2)
+
+    with ThreadPoolExecutor() as pool:
+        calls = pool.submit(call_twice)
+        assert has_begun.wait(FOREVER_S)
+        finishing = pool.submit(query.finish, FOREVER_S, lambda: True)
+        with pytest.raises(TimeoutError):
+            finishing.result(0.1)
+        may_end.set()
+        assert finishing.result(FOREVER_S)
+        calls.result(FOREVER_S)
+    assert order == ["batch", "stop"]
 
 
-def test_processes_that_are_slow_to_begin_do_not_end_the_run(
-    session: MagicMock, batches: BatchQuery, monkeypatch: pytest.MonkeyPatch
+def test_a_batch_that_does_not_end_in_time_is_cancelled(query: BatchQuery) -> None:
+    sparks = running(query)
+    assert not query.finish(0.05, lambda: True)
+    sparks.stop.assert_called_once()
+
+
+def test_nothing_is_waited_for_where_no_batch_can_go_on(query: BatchQuery) -> None:
+    sparks = running(query)
+    assert query.finish(FOREVER_S, lambda: False)
+    sparks.stop.assert_called_once()
+
+
+def test_what_a_batch_raises_ends_the_run_in_its_words(
+    query: BatchQuery, batches: Any, trigger: Trigger
 ) -> None:
-    """Spark gives each of them ten seconds."""
-    now_s = 0.0
-
-    def load() -> Any:
-        nonlocal now_s
-        now_s += 10.0
-        if now_s < 300.0:
-            raise JavaError(SLOW)
-        return MagicMock()
-
-    loading(session).side_effect = load
-    monkeypatch.setattr(query, "time", SimpleNamespace(monotonic=lambda: now_s))
-    batches.start()
-    assert loading(session).call_count == 30
-
-
-def test_a_stop_ends_a_start_that_goes_on_trying(session: MagicMock, batches: BatchQuery) -> None:
-    def load() -> Any:
-        batches.interrupt()
-        raise JavaError(SLOW)
-
-    loading(session).side_effect = load
+    running(query)
+    trigger.admit(Admission(events_max=10, is_held=False))
+    batches.run.side_effect = PeerError("the table has gone")
     with pytest.raises(PeerError):
-        batches.start()
-    assert loading(session).call_count == 1
+        query(MagicMock(), 1)
+    with pytest.raises(PeerError, match="the table has gone"):
+        query.poll()
 
 
-def test_what_is_no_death_is_not_tried_again(session: MagicMock, batches: BatchQuery) -> None:
-    loading(session).side_effect = JavaError("java.lang.IllegalStateException: stopped")
+def test_a_query_that_spark_refuses_says_why(query: BatchQuery) -> None:
+    session: Any = query._session
+    session.readStream.format.return_value.option.return_value.load.side_effect = JavaError(
+        "java.lang.IllegalStateException: stopped"
+    )
     with pytest.raises(PeerError, match="stopped"):
-        batches.start()
-    assert loading(session).call_count == 1
+        query.start()
 
 
-@pytest.mark.parametrize("words", [DIED, SLOW])
-def test_a_query_that_ends_of_such_a_death_is_started_again(
-    session: MagicMock, batches: BatchQuery, words: str
-) -> None:
-    """Spark asks about the source after the query has begun, too."""
-    batches.start()
-    running: Any = batches._query
-    running.isActive = False
-    running.exception.return_value = f"STREAM_FAILED: {words}"
-    batches.poll()
-    assert loading(session).call_count == 2
+def test_a_query_that_has_ended_by_itself_ends_the_run(query: BatchQuery) -> None:
+    sparks = running(query)
+    query.poll()
+    sparks.isActive = False
+    sparks.exception.return_value = "STREAM_FAILED: no more disk"
+    with pytest.raises(PeerError, match="no more disk"):
+        query.poll()

@@ -17,7 +17,6 @@ _NAMES = (
     ("wallaroo.ingress", "ingress"),
     ("wallaroo.range_server", "range server"),
     ("wallaroo.sinks.tcp.egress", "egress"),
-    ("python_streaming_source_runner", "planner"),
     ("pyspark.worker", "worker"),
     ("pyspark.daemon", "reader of the source"),
 )

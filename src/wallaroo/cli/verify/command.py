@@ -128,8 +128,7 @@ def _kinds(options: argparse.Namespace) -> tuple[Kind, ...]:
     """Return what can be killed on the host."""
     there: tuple[Kind, ...] = IN_PROCESS_KINDS
     if options.host == ON_SPARK:
-        is_low = options.latency == "low"
-        there = tuple(kind for kind in Kind if not (is_low and kind is Kind.PLANNER))
+        there = tuple(Kind)
     kinds = tuple(kind for kind in options.only if kind in there)
     if not kinds:
         named = ", ".join(kind.value for kind in options.only)

@@ -15,15 +15,16 @@ The invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from wallaroo.plan.model import Plan, ToSinks
-from wallaroo.runtime.intake import Admission, Ends, plan_ends
+from wallaroo.runtime.intake import Admission, Ends
 from wallaroo.runtime.job import Pieces
 from wallaroo.runtime.resident.epochs import Ahead
 from wallaroo.sources.log import SourceLog
 
+# returns where an epoch ends, by where it begins
+Take = Callable[[Ends, Admission], Ends]
 # cuts what lies between two places of the sources into pieces for the tasks
 Cut = Callable[[Ends, Ends], Pieces]
 
@@ -36,23 +37,6 @@ def may_run_ahead(plan: Plan) -> bool:
     return not any(stage.level == 0 and isinstance(stage.exit, ToSinks) for stage in plan.stages)
 
 
-@dataclass(frozen=True, slots=True)
-class Taking:
-    """How much epochs take of the sources."""
-
-    logs: Mapping[str, SourceLog]
-    growth: float  # how many times the bound an epoch may be where many of them wait
-
-    def ends(self, start: Ends, admitted: Admission) -> Ends:
-        """Return where an epoch ends that begins at ``start``."""
-        most = int(self.growth * admitted.events_max)
-        return plan_ends(start, self.logs, admitted.events_max, most, admitted.limits)
-
-    def waiting(self, start: Ends) -> int:
-        """Return how many events come after ``start``."""
-        return sum(log.backlog(start[name]) for name, log in self.logs.items())
-
-
 class Planned(NamedTuple):
     """Where an epoch begins and ends."""
 
@@ -61,36 +45,39 @@ class Planned(NamedTuple):
 
 
 class Lookahead:
-    """Plans epochs, one of them ahead where a whole one waits."""
+    """Plans epochs ahead where a whole one waits."""
 
-    def __init__(self, plan: Plan, taking: Taking, cut: Cut):
-        self._taking = taking
+    def __init__(self, plan: Plan, logs: Mapping[str, SourceLog], take: Take, cut: Cut):
+        self._logs = logs
+        self._take = take
         self._cut = cut
         self._is_possible = may_run_ahead(plan)
         self._under_way: Ends | None = None  # where the epoch under way ends
         self._planned: Planned | None = None  # the one after it
 
-    def begin(self, start: Ends, admitted: Admission) -> Ends:
-        """Return where the next epoch ends, which begins at ``start``; there, where none may begin:
-        what was planned ahead is kept until one may.
+    def planned(self, start: Ends) -> Ends | None:
+        """Return, once, where the epoch ends that begins at ``start``; None where it was not
+        planned ahead.
         """
-        if admitted.is_held:
-            self._under_way = start
-            return start
         planned = self._planned
         self._planned = None
         is_next = planned is not None and planned.start == start
-        ends = planned.ends if planned and is_next else self._taking.ends(start, admitted)
+        return planned.ends if planned and is_next else None
+
+    def begin(self, ends: Ends) -> None:
+        """Note that an epoch begins, and where it ends."""
         self._under_way = ends
-        return ends
 
     def ahead(self, batch: int, is_sampled: bool, admitted: Admission) -> Ahead | None:
         """Plan the epoch after the one under way; None where tasks are not to begin with it."""
         start = self._under_way
         if start is None or not self._is_possible or admitted.is_held:
             return None
-        if admitted.limits is not None or self._taking.waiting(start) < admitted.events_max:
+        if admitted.limits is not None or self._waiting(start) < admitted.events_max:
             return None
-        ends = self._taking.ends(start, admitted)
+        ends = self._take(start, admitted)
         self._planned = Planned(start, ends)
         return Ahead(batch, self._cut(start, ends), is_sampled)
+
+    def _waiting(self, start: Ends) -> int:
+        return sum(log.backlog(start[name]) for name, log in self._logs.items())

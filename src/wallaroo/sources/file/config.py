@@ -1,7 +1,7 @@
 """The file source: lines or frames of files, from their beginning to their end.
 
-Where it runs: the configuration travels; workers read the files, the driver and the planner only
-look for the places where events begin.
+Where it runs: the configuration travels; workers read the files, the driver only looks for
+the places where events begin.
 """
 
 from __future__ import annotations

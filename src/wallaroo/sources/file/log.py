@@ -1,6 +1,6 @@
 """Files as a source log: one sequence of events, read in place.
 
-Where it runs: driver and planner look for places between events, workers read the files.
+Where it runs: the driver looks for places between events, workers read the files.
 
 A position's place is a file, an offset in its uncompressed bytes, and the checksum of the bytes
 before it.  There is one partition, as files are one sequence: order is kept over all of them.

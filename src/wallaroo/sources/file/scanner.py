@@ -1,6 +1,6 @@
 """Looks for places between events in the files of a source, so that batches can be planned.
 
-Where it runs: wherever a run plans: driver and planner.
+Where it runs: wherever a run plans: driver.
 
 The invariant: where marks lie depends on the files alone, not on where a scan began, as long as it
 began at a mark.  A read ends at a multiple of ``mark_bytes``, and a mark is where the last whole

@@ -1,6 +1,6 @@
 """Many files as one log.
 
-Where it runs: the driver and the planner list files, workers read ranges.
+Where it runs: the driver lists files, workers read ranges.
 
 A position's place is ``{"files": {name: [done, size]}, "gone": events}``: how far each file was
 read, in bytes, and about how many events were in files that are not there any more.

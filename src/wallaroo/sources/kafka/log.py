@@ -1,6 +1,6 @@
 """A Kafka topic, or several, as a source log.
 
-Where it runs: the driver and the planner ask for heads, workers read ranges.
+Where it runs: the driver asks for heads, workers read ranges.
 
 The invariant: how far an application has come is in its commits alone.  The offsets that are
 committed to the consumer group are for people and their monitoring; nothing reads them back, unless

@@ -1,6 +1,6 @@
 """A table whose rows are read in the order of an identity column.
 
-Where it runs: the driver and Spark's planner ask how far it goes (`end`), workers read it (`read`).
+Where it runs: the driver asks how far it goes (`end`), workers read it (`read`).
 It imports psycopg, which is optional.
 
 The invariant: below `end` nothing is inserted any more.  A number n is given out by the statement

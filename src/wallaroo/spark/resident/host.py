@@ -12,6 +12,7 @@ import shutil
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -21,12 +22,12 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.busy_workers import describe_workers
 from wallaroo.runtime.host import Enter, OnThisMachine, Site
-from wallaroo.runtime.intake import Admission
+from wallaroo.runtime.intake import Admission, Ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.resident.epochs import Ahead, Epoch
-from wallaroo.runtime.resident.lookahead import Lookahead, Taking
+from wallaroo.runtime.resident.lookahead import Lookahead
 from wallaroo.runtime.resident.tasks import LostTaskError, ResidentTasks
-from wallaroo.runtime.resident.trigger import Looks, Wakes
+from wallaroo.runtime.trigger import Trigger
 from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.jvm_process import JvmProcess
 from wallaroo.spark.query import GONE, failure_of
@@ -61,14 +62,17 @@ class ResidentHost(OnThisMachine):
         self._site: Site | None = None
         self._batches: Batches | None = None
         self._lookahead: Lookahead | None = None
-        self._wakes: Wakes | None = None
         self._tasks = 1
         self._sample_at = 0.0
-        self._admitted = Admission()
-        self._is_over = threading.Event()
-        self._generations = Generations(self._session, self._is_over.is_set)
+        growth = options.batch_time_s / options.batch_target_s
+        self._trigger = Trigger(growth=growth, hung_s=options.hung_s, planned=self._planned)
+        self._generations = Generations(self._session, lambda: self._trigger.is_over)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="wallaroo-epochs", daemon=True)
+
+    @property
+    def waiting_for(self) -> str:
+        return self._trigger.waiting_for
 
     # -- the tasks of batches
 
@@ -103,10 +107,13 @@ class ResidentHost(OnThisMachine):
             self._sample_at = now + SAMPLE_S
         return Epoch.of(replace(job, is_sampled=is_sampled))
 
+    def _planned(self, start: Ends) -> Ends | None:
+        return self._lookahead.planned(start) if self._lookahead is not None else None
+
     def _ahead(self, epoch: Epoch) -> Ahead | None:
         if self._lookahead is None:
             return None
-        return self._lookahead.ahead(epoch.batch + 1, epoch.is_sampled, self._admitted)
+        return self._lookahead.ahead(epoch.batch + 1, epoch.is_sampled, self._trigger.admitted)
 
     def _tasks_there(self, job: BatchJob) -> ResidentTasks:
         assert self._batches is not None
@@ -117,7 +124,7 @@ class ResidentHost(OnThisMachine):
 
     def open(self, site: Site, enter: Enter) -> None:
         self._site = site
-        self._wakes = Wakes(site.wake)
+        self._trigger.open(site.wake)
         if not self._session.is_open:
             enter("starting Spark")
             self._session.open(site.scratch)
@@ -132,9 +139,9 @@ class ResidentHost(OnThisMachine):
         except GONE as error:
             raise failure_of(None, error) from error
         setup = batches.setup
-        growth = self._options.batch_time_s / self._options.batch_target_s
-        taking = Taking(setup.logs_by_name, growth)
-        self._lookahead = Lookahead(setup.plan, taking, batches.pieces)
+        logs = setup.logs_by_name
+        take = partial(self._trigger.ends, logs)
+        self._lookahead = Lookahead(setup.plan, logs, take, batches.pieces)
         gc.collect()
         gc.freeze()  # what is there by now stays: a collection in an epoch need not look at it
         self._thread.start()
@@ -149,21 +156,11 @@ class ResidentHost(OnThisMachine):
     def _run_epochs(self) -> None:
         batches = self._batches
         assert batches is not None
-        wakes = self._wakes
-        assert wakes is not None
         lookahead = self._lookahead
         assert lookahead is not None
-        logs = batches.setup.logs_by_name
-        looks = Looks(logs.values(), batches.setup.plan.has_time)
-        while not self._is_over.is_set():
-            admitted = self._admitted
-            start = batches.ends
-            ends = lookahead.begin(start, admitted)
-            if ends == start and (admitted.is_held or not batches.is_due):
-                wakes.wait(looks.pause_s())
-            else:
-                looks.found()
-                batches.run(ends)
+        while (ends := self._trigger.next(batches)) is not None:
+            lookahead.begin(ends)
+            batches.run(ends)
 
     def poll(self) -> None:
         failure = self._failure
@@ -175,20 +172,14 @@ class ResidentHost(OnThisMachine):
             raise failure_of(None, ConnectionError())
 
     def admit(self, admission: Admission) -> None:
-        self._admitted = admission
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._wakes is not None:
-            self._wakes.wake()
+        self._trigger.admit(admission)
 
     def stuck(self, batch: int) -> tuple[str, ...]:
         assert self._site is not None
         return tuple(describe_workers(self._site.stacks, _log.warning))
 
     def finish(self, seconds: float) -> bool:
-        self._is_over.set()
-        self._wake()
+        self._trigger.end()
         self._thread.join(seconds)
         if not self._thread.is_alive():
             self.poll()
@@ -197,8 +188,7 @@ class ResidentHost(OnThisMachine):
         return False
 
     def interrupt(self) -> None:
-        self._is_over.set()
-        self._wake()
+        self._trigger.end()
         self._session.interrupt(GROUP)
 
     def discard(self) -> None:
@@ -206,12 +196,11 @@ class ResidentHost(OnThisMachine):
 
     def close(self) -> None:
         self._session.quiet()
-        self._is_over.set()
+        self._trigger.end()
         self._generations.end()
         self._session.close()
-        self._wake()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
-        if self._wakes is not None and not self._thread.is_alive():
-            self._wakes.close()
+        if not self._thread.is_alive():
+            self._trigger.close()
         gc.unfreeze()

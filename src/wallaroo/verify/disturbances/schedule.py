@@ -20,7 +20,6 @@ WEIGHTS: Mapping[Kind, float] = {
     Kind.JVM: 1,
     Kind.WORKER: 4,
     Kind.DAEMON: 1,
-    Kind.PLANNER: 2,
     Kind.INGRESS: 7,
     Kind.EGRESS: 7,
 }

@@ -66,7 +66,6 @@ def test_memory_is_that_of_the_process_and_what_it_started() -> None:
     [
         ("python -m wallaroo.ingress", "ingress"),
         ("python -m pyspark.daemon pyspark.worker", "worker"),
-        ("python -m pyspark.sql.streaming.python_streaming_source_runner", "planner"),
         ("tail -f", "other"),
     ],
 )

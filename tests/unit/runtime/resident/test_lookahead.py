@@ -15,7 +15,7 @@ from wallaroo.runtime.intake import Admission
 from wallaroo.runtime.job import Piece
 from wallaroo.runtime.resident import worker
 from wallaroo.runtime.resident.epochs import Ahead, Epoch
-from wallaroo.runtime.resident.lookahead import Lookahead, Taking, may_run_ahead
+from wallaroo.runtime.resident.lookahead import Lookahead, may_run_ahead
 from wallaroo.runtime.resident.wire import Mesh
 from wallaroo.runtime.resident.worker import ResidentTask
 from wallaroo.sources.log import Position, Range
@@ -51,25 +51,28 @@ def plan(tmp_path: Path) -> Plan:
 
 def lookahead(plan: Plan, events: int) -> Lookahead:
     logs: Any = {"in": Log(events)}
-    return Lookahead(plan, Taking(logs, 1.0), cut)
+
+    def take(start: Any, admitted: Admission) -> Any:
+        return {"in": logs["in"].advance(start["in"], admitted.events_max)}
+
+    return Lookahead(plan, logs, take, cut)
 
 
 def test_the_epoch_that_was_planned_ahead_is_the_next_one(plan: Plan) -> None:
     planning = lookahead(plan, 100)
-    first = planning.begin({"in": at(0)}, OPEN)
+    planning.begin({"in": at(10)})
 
     ahead = planning.ahead(7, True, OPEN)
-    following = planning.begin(first, replace(OPEN, events_max=50))
 
-    assert first == {"in": at(10)}
     assert ahead == Ahead(7, (("from", 10, "to", 20),), True)  # type: ignore[arg-type]
-    assert following == {"in": at(20)}
+    assert planning.planned({"in": at(10)}) == {"in": at(20)}
+    assert planning.planned({"in": at(10)}) is None
 
 
 def test_nothing_is_planned_ahead_where_less_than_an_epoch_waits(plan: Plan) -> None:
     """What comes until the commit would have to wait for one more epoch."""
     planning = lookahead(plan, 19)
-    planning.begin({"in": at(0)}, OPEN)
+    planning.begin({"in": at(10)})
     assert planning.ahead(7, True, OPEN) is None
 
 
@@ -80,7 +83,7 @@ def test_nothing_is_planned_ahead_while_input_is_held_or_replayed(
     plan: Plan, admission: Admission
 ) -> None:
     planning = lookahead(plan, 100)
-    planning.begin({"in": at(0)}, OPEN)
+    planning.begin({"in": at(10)})
     assert planning.ahead(7, True, admission) is None
 
 
@@ -88,24 +91,12 @@ def test_nothing_is_planned_ahead_of_no_epoch(plan: Plan) -> None:
     assert lookahead(plan, 100).ahead(7, True, OPEN) is None
 
 
-def test_what_was_planned_ahead_is_kept_while_input_is_held(plan: Plan) -> None:
-    planning = lookahead(plan, 100)
-    first = planning.begin({"in": at(0)}, OPEN)
-    planning.ahead(7, True, OPEN)
-
-    held = planning.begin(first, replace(OPEN, is_held=True))
-    following = planning.begin(first, replace(OPEN, events_max=50))
-
-    assert held == first
-    assert following == {"in": at(20)}
-
-
 def test_an_epoch_that_begins_elsewhere_is_planned_again(plan: Plan) -> None:
     """As after a batch that failed."""
     planning = lookahead(plan, 100)
-    planning.begin({"in": at(0)}, OPEN)
+    planning.begin({"in": at(10)})
     planning.ahead(7, True, OPEN)
-    assert planning.begin({"in": at(0)}, replace(OPEN, events_max=5)) == {"in": at(5)}
+    assert planning.planned({"in": at(0)}) is None
 
 
 def test_only_a_level_0_without_effects_is_run_ahead(plan: Plan, tmp_path: Path) -> None:

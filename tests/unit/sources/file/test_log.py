@@ -40,7 +40,7 @@ def write(path: Path, *lines: str) -> None:
 
 
 def opened(path: Path, position: Position = START, **options: Any) -> SourceLog:
-    """Open the log as a run does: in the driver, then a copy of it for the planner."""
+    """Open the log as a run does: in the driver, then copies of it in workers."""
     log = FileSourceConfig("Lines", str(path), **options).open_log(LogContext(Path()))
     if position == START:
         assert log.beginning() == START
@@ -147,14 +147,14 @@ def test_from_any_position_on_the_rest_of_all_files_is_read(tmp_path: Path) -> N
 
 
 def test_any_process_finds_the_same_ranges(tmp_path: Path) -> None:
-    """The planner says how far a batch goes, the driver cuts it: wherever each began to look."""
+    """A run that goes on after a commit begins to look there."""
     lines = [f"{number}" * (number % 40) for number in range(60_000)]
     write(tmp_path / "in.txt", *lines)
-    planner = opened(tmp_path / "in.txt")
+    whole = opened(tmp_path / "in.txt")
     position = START
     payloads: list[bytes] = []
-    while planner.backlog(position):
-        end = planner.advance(position, 7_000)
+    while whole.backlog(position):
+        end = whole.advance(position, 7_000)
         fresh = opened(tmp_path / "in.txt", position)
         assert fresh.advance(position, 7_000) == end
         some = taken(fresh, position, end, pieces=4)

@@ -1,0 +1,208 @@
+"""When the next batch begins, and how far it goes: as soon as there is something.
+
+Where it runs: driver.
+
+Batches adapt to the load by themselves: one takes what has come while the one before ran, within
+the pacer's bound.  Where all sources say when there is something new, the driver sleeps until then.
+Others are looked at: close to each other shortly after input, and less often the longer there is
+none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallaroo.errors import PeerError
+from wallaroo.runtime.batches import Batches
+from wallaroo.runtime.intake import Admission, Ends, plan_ends
+from wallaroo.sources.log import SourceLog
+
+SLOWER = 0.05  # of the time without input: how long the next pause is
+LOOK_WOKEN_S = 0.5  # between looks at sources that say when there is something, should that be lost
+READ_BYTES = 64
+HUNG_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class LookTimes:
+    """Seconds between looks at sources that do not say when there is something."""
+
+    flowing_s: float = 0.001  # while input flows
+    idle_s: float = 0.03  # at most: an idle run takes less than 1 % of a core
+
+
+class Looks:
+    """How long to wait before the next look at the sources."""
+
+    def __init__(
+        self, logs: Iterable[SourceLog], has_time: bool, times: LookTimes = LookTimes()
+    ) -> None:
+        """``has_time``: something may be due without input, so that looks cannot be rare."""
+        self._times = times
+        self._input_at = time.monotonic()
+        self._are_waking = not has_time and all(log.wakes for log in logs)
+
+    def found(self) -> None:
+        """Note that there was input."""
+        self._input_at = time.monotonic()
+
+    def pause_s(self) -> float:
+        """Return the seconds to wait where there was none."""
+        if self._are_waking:
+            return LOOK_WOKEN_S
+        idle_s = time.monotonic() - self._input_at
+        return min(max(self._times.flowing_s, SLOWER * idle_s), self._times.idle_s)
+
+
+class Wakes:
+    """A Unix socket that takes datagrams of the thread that has something new
+    (``wallaroo.spool.waking``).
+
+    Between a look at the sources and ``wait`` nothing is missed: what came meanwhile is there.
+    """
+
+    def __init__(self, address: Path):
+        self._address = str(address)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        try:
+            self._socket.bind(self._address)
+        except OSError as error:
+            self._socket.close()
+            raise PeerError(
+                f"sources cannot wake the driver through {address}: {error.strerror or error}. "
+                "Set TMPDIR to a folder with a shorter name."
+            ) from error
+
+    def wait(self, seconds: float) -> None:
+        """Return when there is something, or after so many seconds."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.poll(seconds * 1e3)
+        with contextlib.suppress(BlockingIOError):
+            while self._socket.recv(READ_BYTES):
+                pass
+
+    def wake(self) -> None:
+        """Let ``wait`` return; from any thread."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
+            own.setblocking(False)
+            own.sendto(b"\0", self._address)
+
+    def close(self) -> None:
+        """Close it; ``wait`` is not called any more."""
+        self._socket.close()
+
+
+def _nothing_planned(start: Ends) -> None:
+    """Return where no batch was planned ahead."""
+
+
+class Trigger:
+    """One thread takes the ends of one batch after the other (`next`); any may admit and end."""
+
+    def __init__(
+        self,
+        times: LookTimes = LookTimes(),
+        growth: float = 0.0,
+        hung_s: float = HUNG_S,
+        planned: Callable[[Ends], Ends | None] = _nothing_planned,
+    ):
+        """``growth``: how many times as many events a batch may take where several batches wait.
+        ``hung_s``: seconds without an answer after which a source is named.  ``planned``: where a
+        batch ends that was planned ahead, by where it begins.
+        """
+        self._times = times
+        self._growth = growth
+        self._hung_s = hung_s
+        self._planned = planned
+        self._admitted = Admission()
+        self._is_over = threading.Event()
+        self._wakes: Wakes | None = None
+        self._looks: Looks | None = None
+        self._asked: tuple[str, float] | None = None  # a source, and since when (monotonic)
+
+    def open(self, address: Path) -> None:
+        """Let sources say at this Unix socket that there is something new.  Raises PeerError."""
+        self._wakes = Wakes(address)
+
+    def admit(self, admission: Admission) -> None:
+        """Say what the next batch may take."""
+        self._admitted = admission
+        self._wake()
+
+    def next(self, batches: Batches) -> Ends | None:
+        """Wait until a batch has something to do, and return where it ends; None after `end`."""
+        setup = batches.setup
+        logs = setup.logs_by_name
+        if self._looks is None:
+            self._looks = Looks(logs.values(), setup.plan.has_time, self._times)
+        assert self._wakes is not None
+        while not self._is_over.is_set():
+            admitted = self._admitted
+            start = batches.ends
+            ends = start
+            if not admitted.is_held:
+                ends = self._planned(start) or self.ends(logs, start, admitted)
+            if ends != start or (not admitted.is_held and batches.is_due):
+                self._looks.found()
+                return ends
+            self._wakes.wait(self._looks.pause_s())
+        return None
+
+    def ends(self, logs: Mapping[str, SourceLog], start: Ends, admitted: Admission) -> Ends:
+        """Return how far a batch goes that begins at ``start``; only in the thread of `next`."""
+        most = int(self._growth * admitted.events_max)
+        ends = plan_ends(start, logs, admitted.events_max, most, admitted.limits, self._ask)
+        self._asked = None
+        return ends
+
+    @property
+    def admitted(self) -> Admission:
+        """What the next batch may take."""
+        return self._admitted
+
+    @property
+    def waiting_for(self) -> str:
+        """Which source has not answered for long how far it goes, in words; empty where none."""
+        asked = self._asked
+        if asked is None:
+            return ""
+        name, since = asked
+        seconds = time.monotonic() - since
+        if seconds < self._hung_s:
+            return ""
+        return f"source '{name}': it has not said for {seconds:.0f} s how far it goes"
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long, or until `end`."""
+        self._is_over.wait(seconds)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no batch is to begin any more."""
+        return self._is_over.is_set()
+
+    def end(self) -> None:
+        """Begin no more batches."""
+        self._is_over.set()
+        self._wake()
+
+    def close(self) -> None:
+        """Close the socket; `next` is not called any more."""
+        if self._wakes is not None:
+            self._wakes.close()
+
+    def _ask(self, source: str) -> None:
+        self._asked = source, time.monotonic()
+
+    def _wake(self) -> None:
+        if self._wakes is not None:
+            self._wakes.wake()

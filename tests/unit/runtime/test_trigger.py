@@ -1,0 +1,241 @@
+"""When the next batch begins."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from wallaroo.errors import PeerError
+from wallaroo.runtime import trigger
+from wallaroo.runtime.intake import Admission
+from wallaroo.runtime.trigger import LOOK_WOKEN_S, Looks, LookTimes, Trigger, Wakes
+from wallaroo.sources.log import Position
+from wallaroo.sources.spooled import SpoolLog
+from wallaroo.spool import SpoolWriter
+from wallaroo.spool.waking import waker
+
+FOREVER_S = 60.0
+
+
+class Polled:
+    """A log that does not say when there is something."""
+
+    wakes = False
+
+
+def spool_log(folder: Path) -> SpoolLog:
+    return SpoolLog("a source", folder, "")
+
+
+@pytest.fixture
+def wakes(tmp_path: Path) -> Iterator[Wakes]:
+    made = Wakes(tmp_path / "wake")
+    yield made
+    made.close()
+
+
+def test_a_publication_ends_the_wait(
+    wakes: Wakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wallaroo.spool.writer.wake_run", waker(str(tmp_path / "wake")))
+    writer = SpoolWriter(tmp_path / "spool", is_durable=False)
+    wakes.wait(0.0)  # the writer published when it was opened
+
+    writer.append(b"12", 2, 1)
+    publication = threading.Timer(0.05, writer.publish)
+    publication.start()
+    began = time.monotonic()
+    wakes.wait(FOREVER_S)
+
+    assert time.monotonic() - began < FOREVER_S / 2
+    publication.join()
+    writer.close()
+
+
+def test_what_came_between_a_look_and_the_wait_is_not_missed_and_counts_once(
+    wakes: Wakes, tmp_path: Path
+) -> None:
+    wake = waker(str(tmp_path / "wake"))
+    for _ in range(1000):  # more than the socket holds: no thread waits for who does not look
+        wake()
+    began = time.monotonic()
+
+    wakes.wait(FOREVER_S)
+    wakes.wait(0.05)
+
+    assert 0.05 <= time.monotonic() - began < FOREVER_S / 2
+
+
+def test_a_wait_can_be_ended_from_another_thread(wakes: Wakes) -> None:
+    waiting = threading.Thread(target=wakes.wait, args=(FOREVER_S,))
+    waiting.start()
+    wakes.wake()
+    waiting.join(FOREVER_S / 2)
+    assert not waiting.is_alive()
+
+
+def test_a_publisher_survives_a_run_that_has_gone(wakes: Wakes, tmp_path: Path) -> None:
+    wake = waker(str(tmp_path / "wake"))
+    wakes.close()
+    wake()
+    waker(str(tmp_path / "never was"))()
+
+
+def test_sources_that_wake_are_looked_at_seldom_and_others_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(trigger.time, "monotonic", lambda: now[0])
+    polled: Any = Polled()
+    times = LookTimes(flowing_s=0.01, idle_s=0.1)
+    waking = Looks([spool_log(tmp_path)], has_time=False, times=times)
+    mixed = Looks([spool_log(tmp_path), polled], has_time=False, times=times)
+    timed = Looks([spool_log(tmp_path)], has_time=True, times=times)
+
+    assert [looks.pause_s() for looks in (waking, mixed, timed)] == [LOOK_WOKEN_S, 0.01, 0.01]
+    now[0] += 1.0
+    assert mixed.pause_s() == pytest.approx(0.05)
+    now[0] += 10.0
+    assert [looks.pause_s() for looks in (mixed, timed)] == [0.1, 0.1]
+    mixed.found()
+    assert mixed.pause_s() == 0.01
+
+
+def test_a_folder_with_too_long_a_name_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match="Set TMPDIR to a folder with a shorter name"):
+        Wakes(tmp_path / ("x" * 120) / "wake")
+
+
+class Growing:
+    """A log that has as many events as it is given."""
+
+    wakes = False
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def backlog(self, position: Position) -> int:
+        self.may_answer.wait(FOREVER_S)
+        return self.events - position.events
+
+    def advance(self, start: Position, events_max: int) -> Position:
+        return Position(0, min(self.events, start.events + events_max))
+
+
+def at(events: int) -> Position:
+    return Position(0, events)
+
+
+class Waiting:
+    """Batches of one source, none of which was committed."""
+
+    def __init__(self, log: Growing) -> None:
+        self.setup = SimpleNamespace(logs_by_name={"in": log}, plan=SimpleNamespace(has_time=False))
+        self.ends = {"in": Position(0, 0)}
+        self.is_due = False
+
+
+@pytest.fixture
+def log() -> Growing:
+    return Growing()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Trigger]:
+    made = Trigger(hung_s=0.05)
+    made.open(tmp_path / "wake")
+    yield made
+    made.end()
+    made.close()
+
+
+def next_of(trigger: Trigger, batches: Any) -> Future[Any]:
+    """Have another thread wait for the next batch."""
+    result: Future[Any] = Future()
+    waiting = threading.Thread(target=lambda: result.set_result(trigger.next(batches)))
+    waiting.start()
+    return result
+
+
+def test_a_batch_takes_what_there_is_within_its_bound(started: Trigger, log: Growing) -> None:
+    batches: Any = Waiting(log)
+    log.events = 30
+    started.admit(Admission(events_max=20, is_held=False))
+    assert started.next(batches) == {"in": Position(0, 20)}
+
+
+def test_a_batch_that_was_planned_ahead_is_the_next_one_unless_input_is_held(
+    tmp_path: Path, log: Growing
+) -> None:
+    batches: Any = Waiting(log)
+    log.events = 100
+    planning = Trigger(planned=lambda start: {"in": at(7)})
+    planning.open(tmp_path / "wake")
+
+    planning.admit(Admission(events_max=10, is_held=False))
+    ends = planning.next(batches)
+    planning.admit(Admission(events_max=10, is_held=True))
+    held = next_of(planning, batches)
+    planning.end()
+
+    assert ends == {"in": at(7)}
+    assert held.result(FOREVER_S) is None
+    planning.close()
+
+
+def test_of_many_batches_that_wait_more_is_taken_at_once(tmp_path: Path, log: Growing) -> None:
+    log.events = 100
+    logs: Any = {"in": log}
+    assert Trigger(growth=2.0).ends(logs, {"in": at(0)}, Admission(10, False)) == {"in": at(20)}
+
+
+def test_a_batch_begins_as_soon_as_there_is_something(started: Trigger, log: Growing) -> None:
+    waiting = next_of(started, Waiting(log))
+    started.admit(Admission(events_max=20, is_held=False))
+    log.events = 5
+    assert waiting.result(FOREVER_S) == {"in": Position(0, 5)}
+
+
+def test_nothing_is_taken_while_input_is_held(started: Trigger, log: Growing) -> None:
+    log.events = 5
+    waiting = next_of(started, Waiting(log))
+    started.admit(Admission(events_max=20, is_held=True))
+    with pytest.raises(TimeoutError):
+        waiting.result(0.1)
+    started.admit(Admission(events_max=20, is_held=False))
+    assert waiting.result(FOREVER_S) == {"in": Position(0, 5)}
+
+
+def test_what_is_due_begins_a_batch_without_input(started: Trigger, log: Growing) -> None:
+    batches: Any = Waiting(log)
+    batches.is_due = True
+    started.admit(Admission(events_max=20, is_held=False))
+    assert started.next(batches) == batches.ends
+
+
+def test_an_end_ends_the_wait(started: Trigger, log: Growing) -> None:
+    waiting = next_of(started, Waiting(log))
+    started.end()
+    assert waiting.result(FOREVER_S) is None
+
+
+def test_a_source_that_does_not_answer_is_named(
+    started: Trigger, log: Growing, eventually: Callable[..., None]
+) -> None:
+    log.may_answer.clear()
+    waiting = next_of(started, Waiting(log))
+    started.admit(Admission(events_max=20, is_held=False))
+    eventually(lambda: "source 'in': it has not said for" in started.waiting_for, "it is named")
+    log.may_answer.set()
+    log.events = 1
+    waiting.result(FOREVER_S)
+    assert started.waiting_for == ""
