@@ -6,11 +6,11 @@ same functions.
 
 Market Spread and Word Count (an event is a word) from a full spool, on the micro-batch host and at
 low latency; ``--hosts in-process`` needs no Spark.  CPU time changes less than the rate where
-others work on the machine; both are shown.  All contestants and the bare loop take turns, and a
-ratio is the median of each turn's own ratio.  ``benchmarks/event_steps.py`` shows where in the
+others work on the machine; both are shown.  The bare loop runs directly before and after each run,
+and a ratio is the median of each run's own ratio.  ``benchmarks/event_steps.py`` shows where in the
 engine the time goes.  ``--bytewax PYTHON`` names a Python in which Bytewax is installed
-(``benchmarks/peers/requirements.txt``): it then takes turns, too, in its best configuration, one
-process on one core.
+(``benchmarks/peers/requirements.txt``): it then runs beside the bare loop, in its best
+configuration, one process on one core.
 
 Where it runs: the benchmark's process is the driver.
 """
@@ -26,6 +26,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -42,11 +43,13 @@ from benchmarks.machine import (
     settings_of,
 )
 from benchmarks.processes import OTHER, cpu_by_kind
+from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 
 SHARE_WANTED = 0.55  # of cores x bare loop
 PEER_WANTED = 2.5  # times the rate of Bytewax
 PEER_S_MAX = 300.0
+PEER_EVENTS = 1_000_000  # of one run of it, before and after each of ours
 IN_PROCESS = "in-process"  # without Spark: the least that everything around the engine costs
 HOSTS = {"micro-batch": "normal", "resident": "low", IN_PROCESS: "normal"}
 DEFAULT_HOSTS = ("micro-batch", "resident")
@@ -68,13 +71,46 @@ class Cost:
         return sum(self.cpu_us.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """How fast the machine is just now: it changes by a factor of two within a minute where others
+    share it, so that each run is compared with what was measured directly before and after it.
+    """
+
+    workload: str
+    bare_us: float
+    bare_at_once: float  # events/s of loops on all cores
+    peer: Cost | None  # Bytewax
+
+
 @dataclass(slots=True)
 class Contest:
     """One application on one host in one mode, round after round."""
 
     costs: list[Cost] = field(default_factory=list)
-    bare_us: list[float] = field(default_factory=list)
-    bare_at_once: list[float] = field(default_factory=list)  # events/s of loops on all cores
+    beside: list[tuple[Speeds, Speeds]] = field(default_factory=list)  # before and after each
+
+    @property
+    def bare_us(self) -> list[float]:
+        """Of the bare loop, per event."""
+        return [fmean((a.bare_us, b.bare_us)) for a, b in self.beside]
+
+    @property
+    def bare_at_once(self) -> list[float]:
+        """Events/s of bare loops on all cores."""
+        return [fmean((a.bare_at_once, b.bare_at_once)) for a, b in self.beside]
+
+    @property
+    def peers(self) -> list[Cost]:
+        """Of Bytewax; empty where it does not take part."""
+        pairs = [(a.peer, b.peer) for a, b in self.beside if a.peer and b.peer]
+        return [
+            Cost(
+                fmean((a.events_per_s, b.events_per_s)),
+                {"Bytewax": fmean((a.total_us, b.total_us))},
+            )
+            for a, b in pairs
+        ]
 
     def ratio(self) -> float:
         """All CPU time per event as a multiple of the bare loop's."""
@@ -111,7 +147,6 @@ def main() -> int:
         "Word Count": (bare.word_count(), runs.word_count, _words_per_line()),
     }
     chosen = {name: workloads[name] for name in workloads if name in args.applications}
-    peers: dict[str, list[Cost]] = {name: [] for name in chosen if args.bytewax}
     contests: dict[tuple[str, str, str], Contest] = {
         (name, host, mode): Contest()
         for name in chosen
@@ -124,23 +159,23 @@ def main() -> int:
         runs.spark(folder) if needs_spark else nullcontext() as session,
     ):
         for number in range(args.rounds):
-            for name, costs in peers.items():
-                costs.append(_bytewax(args.bytewax, name, args.events))
+            before: Speeds | None = None
             for (name, host, mode), contest in contests.items():
                 workload, application, per_frame = chosen[name]
-                before_us = bare.bare_us(workload)
-                at_once = bare.on_all_cores(name)
+                if before is None or before.workload != workload.name:
+                    before = _speeds(workload, args)
                 root = folder / f"{number}-{host}-{name}" if mode == DURABLE else None
                 cost = _measured(session, workload, application, per_frame, root, host, args)
+                after = _speeds(workload, args)
                 contest.costs.append(cost)
-                contest.bare_us.append((before_us + bare.bare_us(workload)) / 2)
-                contest.bare_at_once.append((at_once + bare.on_all_cores(name)) / 2)
+                contest.beside.append((before, after))
+                before = after
                 _say(name, host, mode, contest)
-    for name, costs in peers.items():
-        report.add(f"{name}, Bytewax: CPU per event", median(each.total_us for each in costs), "us")
-        report.add(f"{name}, Bytewax: events/s", median(each.events_per_s for each in costs), "")
+    if args.bytewax:
+        for name in chosen:
+            _say_peer(report, name, [each for key, each in contests.items() if key[0] == name])
     for (name, host, mode), contest in contests.items():
-        _conclude(report, f"{name}, {host}, {mode}", contest, peers.get(name, []))
+        _conclude(report, f"{name}, {host}, {mode}", contest)
     return report.finish(args.json)
 
 
@@ -149,16 +184,24 @@ def _options() -> argparse.Namespace:
     add_modes(parser)
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)d")
     parser.add_argument(
-        "--events", type=int, default=4_000_000, help="per run (default %(default)d)"
+        "--events", type=int, default=8_000_000, help="per run (default %(default)d)"
     )
     parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=DEFAULT_HOSTS)
     names = ("Market Spread", "Word Count")
     parser.add_argument("--applications", nargs="+", choices=names, default=names)
     parser.add_argument("--bytewax", metavar="PYTHON", help="of an environment that has Bytewax")
     parser.add_argument(
-        "--batch-time", type=float, default=0.5, help="as of `wallaroo run` (default %(default)g s)"
+        "--batch-time",
+        type=float,
+        default=RunOptions().batch_time_s,
+        help="as of `wallaroo run`, with its default (%(default)g s)",
     )
     return parser.parse_args()
+
+
+def _speeds(workload: bare.Workload, args: argparse.Namespace) -> Speeds:
+    peer = _bytewax(args.bytewax, workload.name) if args.bytewax else None
+    return Speeds(workload.name, bare.bare_us(workload), bare.on_all_cores(workload.name), peer)
 
 
 def _measured(
@@ -217,14 +260,15 @@ def _say(name: str, host: str, mode: str, contest: Contest) -> None:
         f"{cost.total_us / contest.bare_us[-1]:.2f} x bare {contest.bare_us[-1]:.2f}; "
         f"{cost.events_per_s:,.0f} events/s, "
         f"{cost.events_per_s * cost.total_us / 1e6:.2f} cores busy; "
-        f"bare loops at once {contest.bare_at_once[-1]:,.0f} events/s",
+        f"bare loops at once {contest.bare_at_once[-1]:,.0f} events/s"
+        + "".join(f"; Bytewax {peer.events_per_s:,.0f} events/s" for peer in contest.peers[-1:]),
         flush=True,
     )
 
 
-def _bytewax(python: str, name: str, events: int) -> Cost:
+def _bytewax(python: str, name: str) -> Cost:
     """One run of the peer, in its own Python."""
-    command = [python, "-m", "benchmarks.peers.bytewax_flow", name, str(events)]
+    command = [python, "-m", "benchmarks.peers.bytewax_flow", name, str(PEER_EVENTS)]
     done = subprocess.run(
         command, cwd=loads.ROOT, capture_output=True, text=True, timeout=PEER_S_MAX, check=False
     )
@@ -232,11 +276,16 @@ def _bytewax(python: str, name: str, events: int) -> Cost:
         raise BenchmarkError(f"Bytewax did not run: {done.stderr.strip()}")
     took = json.loads(done.stdout)
     per_event = took["cpu_s"] / took["events"] * 1e6
-    print(f"{name}, Bytewax: {per_event:.2f} us CPU per event", flush=True)
     return Cost(took["events"] / took["seconds"], {"Bytewax": per_event})
 
 
-def _conclude(report: Report, name: str, contest: Contest, peer: list[Cost]) -> None:
+def _say_peer(report: Report, name: str, contests: list[Contest]) -> None:
+    costs = [peer for contest in contests for peer in contest.peers]
+    report.add(f"{name}, Bytewax: CPU per event", median(each.total_us for each in costs), "us")
+    report.add(f"{name}, Bytewax: events/s", median(each.events_per_s for each in costs), "")
+
+
+def _conclude(report: Report, name: str, contest: Contest) -> None:
     report.add(f"{name}: CPU per event", median(each.total_us for each in contest.costs), "us")
     for kind in contest.costs[0].cpu_us:
         spent_us = median(each.cpu_us.get(kind, 0.0) for each in contest.costs)
@@ -252,8 +301,8 @@ def _conclude(report: Report, name: str, contest: Contest, peer: list[Cost]) -> 
         "",
         at_least=SHARE_WANTED,
     )
-    if peer:
-        pairs = list(zip(contest.costs, peer, strict=True))
+    if contest.peers:
+        pairs = list(zip(contest.costs, contest.peers, strict=True))
         rates = median(own.events_per_s / other.events_per_s for own, other in pairs)
         report.add(f"{name}: rate / Bytewax", rates, "times", at_least=PEER_WANTED)
         costs = median(cores() * other.total_us / own.total_us for own, other in pairs)

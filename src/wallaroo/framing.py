@@ -4,7 +4,8 @@ Where it runs: everywhere; pure.  A framing becomes a closure once (``frame_walk
 ``frame_splitter``, ``framer``); the closures walk headers and nothing else.  Messages of one length
 follow each other in most streams, so both closures, once they have seen a few alike, look at the
 header's columns of a whole stretch at once: a strided slice per header byte, stripped of the
-expected byte, gives how many frames are alike.  Lines cost a search for newlines, in C.
+expected byte, gives how many frames are alike, and one `struct` cuts many of them.  Lines cost a
+search for newlines, in C.
 
 The invariant: a framing's ``max_size`` decides what is accepted (``frame_walker``), never what is
 read again later (``frame_splitter``): what a smaller ``max_size`` finds in a spool stays readable.
@@ -27,6 +28,7 @@ FrameWalker = Callable[[Buffer, int, int], tuple[int, int]]
 _ALIKE = 8  # frames of one length seen before a stretch is tried
 _STRETCH_FRAMES_MIN = 32  # length of the first stretch tried; doubled while it pays
 _STRETCH_FRAMES_MAX = 8192
+_UNIT_FRAMES = 32  # frames of one length that are cut at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +179,8 @@ def frame_splitter(framing: Framing) -> Callable[[bytes], list[bytes]]:
                 stride = header_bytes + length
                 tried = min(stretch, (end - position) // stride)
                 more = _run(frames, position, stride, header_bytes, tried)
-                body = position + header_bytes
-                position = position + more * stride
-                payloads += [
-                    frames[at : at + length] for at in range(body, position + header_bytes, stride)
-                ]
+                payloads += _payloads_alike(frames, position, header_bytes, length, more)
+                position += more * stride
                 stretch = (
                     min(stretch * 2, _STRETCH_FRAMES_MAX) if more == tried else _STRETCH_FRAMES_MIN
                 )
@@ -356,6 +355,31 @@ def _run(buffer: Buffer, start: int, stride: int, header_bytes: int, tried: int)
             more, len(heads) - len(heads.lstrip(buffer[before + column : before + column + 1]))
         )
     return more
+
+
+@lru_cache(maxsize=256)
+def _unit(header_bytes: int, length: int) -> Callable[[bytes, int], tuple[bytes, ...]]:
+    """Make what cuts ``_UNIT_FRAMES`` frames of one length at once: in C, in a fifth of the time of
+    a slice per frame.
+    """
+    return struct.Struct(f"{header_bytes}x{length}s" * _UNIT_FRAMES).unpack_from
+
+
+def _payloads_alike(
+    frames: bytes, position: int, header_bytes: int, length: int, count: int
+) -> list[bytes]:
+    """Return the payloads of ``count`` frames of one length, from ``position`` on."""
+    stride = header_bytes + length
+    end = position + count * stride
+    units_end = end - count % _UNIT_FRAMES * stride
+    payloads: list[bytes] = []
+    if units_end > position:
+        unit = _unit(header_bytes, length)
+        for at in range(position, units_end, _UNIT_FRAMES * stride):
+            payloads += unit(frames, at)
+    bodies = range(units_end + header_bytes, end + header_bytes, stride)
+    payloads += [frames[at : at + length] for at in bodies]
+    return payloads
 
 
 def _bad_length(length: int, size_max: int) -> str:

@@ -19,6 +19,8 @@ class Pace:
     events_max: int = 4_000_000
     growth_max: float = 2.0  # from one batch to the next
     growth_quick: float = 8.0  # where a batch took but a fraction of the target
+    # how many times its bound a batch may be where many of them wait (at low latency: --batch-time)
+    backlog_growth: float = 2.0
     task_s: float = 0.04  # of work: below this, one more task costs more than it saves
     resident_task_s: float = 0.003  # the same, where tasks are there already and only read
 

@@ -22,7 +22,7 @@ from wallaroo.runtime.batch_time import BatchTimes
 from wallaroo.runtime.commit_protocol import BatchProtocol
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.intake import Ends
-from wallaroo.runtime.job import BatchJob, Deployment, Piece
+from wallaroo.runtime.job import BatchJob, Deployment, Piece, Pieces
 from wallaroo.runtime.pacing import Pacer
 from wallaroo.runtime.task_runner import TaskRunner
 from wallaroo.sources.log import Position, SourceLog, from_stored, to_stored
@@ -215,24 +215,34 @@ class Batches:
 
     def _job(self, ends: Mapping[str, Position]) -> BatchJob:
         start = self.ends
+        tasks, pieces = self._cut(start, ends)
+        self._accounts.batch_begins(tasks)
+        return replace(
+            self.empty_job(tasks),
+            pieces=pieces,
+            writes_snapshots=True,
+            time=self._times.of_batch(self.last, start, ends),
+        )
+
+    def pieces(self, start: Mapping[str, Position], ends: Mapping[str, Position]) -> Pieces:
+        """Return what each task would read of a batch between two places of the sources."""
+        return self._cut(start, ends)[1]
+
+    def _cut(
+        self, start: Mapping[str, Position], ends: Mapping[str, Position]
+    ) -> tuple[int, Pieces]:
         logs = self._setup.logs_by_name
         events = sum(ends[name].events - start[name].events for name in logs)
         requested = self._pacer.tasks(events, self._runner.tasks_max)
         tasks = self._runner.tasks(requested)
         readers = min(tasks, self._runner.readers(requested))
-        self._accounts.batch_begins(tasks)
         pieces: list[list[Piece]] = [[] for _ in range(tasks)]
         for number, (name, log) in enumerate(logs.items()):
             for task, parts in enumerate(log.split(start[name], ends[name], readers)):
                 pieces[task] += [Piece(number, part) for part in parts]
         while len(pieces) > 1 and not pieces[-1]:
             pieces.pop()
-        return replace(
-            self.empty_job(tasks),
-            pieces=tuple(map(tuple, pieces)),
-            writes_snapshots=True,
-            time=self._times.of_batch(self.last, start, ends),
-        )
+        return tasks, tuple(map(tuple, pieces))
 
     def _learn(
         self, job: BatchJob, reports: Sequence[TaskReport], events: int, seconds: float

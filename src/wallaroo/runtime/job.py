@@ -45,6 +45,9 @@ class Piece:
     range: Range
 
 
+Pieces = tuple[tuple[Piece, ...], ...]  # by task of level 0
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """What stays the same for all batches of a run."""
@@ -134,7 +137,7 @@ class BatchJob:
     deployment: Deployment
     batch: int
     tasks: int
-    pieces: tuple[tuple[Piece, ...], ...]  # by task of level 0
+    pieces: Pieces
     committed: int  # the last committed batch, -1 if none
     # the newest commits, so that a view one batch behind reads no commit file
     commits: tuple[Commit, ...]

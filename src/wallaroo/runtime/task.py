@@ -34,6 +34,7 @@ from wallaroo.state.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups
 from wallaroo.state.task_state import StateOfTask, TaskState
+from wallaroo.tracing import trace_point
 from wallaroo.user_output import worker as user_output
 
 Record = tuple[int, Block | Marker | None]
@@ -62,9 +63,12 @@ def run_level(
     if (output := deployment.user_output) is not None:
         user_output.attach(output, deployment.plan_id, lambda: loaded_steps(deployment))
     try:
+        trace_point(f"level{level}.begins")
         task = Task(job, level, index, open_state or state_from_view)
         yield from task.run(records)
+        trace_point(f"level{level}.processed")
         report = task.report((time.perf_counter() - started) * 1e3)
+        trace_point(f"level{level}.staged")
     except WallarooError as error:
         report = _failed(task, level, index, error)
     except (SystemExit, KeyboardInterrupt) as error:

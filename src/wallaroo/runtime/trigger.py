@@ -15,7 +15,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,16 +101,28 @@ class Wakes:
         self._socket.close()
 
 
+def _nothing_planned(start: Ends) -> None:
+    """Return where no batch was planned ahead."""
+
+
 class Trigger:
     """One thread takes the ends of one batch after the other (`next`); any may admit and end."""
 
-    def __init__(self, times: LookTimes = LookTimes(), growth: float = 0.0, hung_s: float = HUNG_S):
+    def __init__(
+        self,
+        times: LookTimes = LookTimes(),
+        growth: float = 0.0,
+        hung_s: float = HUNG_S,
+        planned: Callable[[Ends], Ends | None] = _nothing_planned,
+    ):
         """``growth``: how many times as many events a batch may take where several batches wait.
-        ``hung_s``: seconds without an answer after which a source is named.
+        ``hung_s``: seconds without an answer after which a source is named.  ``planned``: where a
+        batch ends that was planned ahead, by where it begins.
         """
         self._times = times
         self._growth = growth
         self._hung_s = hung_s
+        self._planned = planned
         self._admitted = Admission()
         self._is_over = threading.Event()
         self._wakes: Wakes | None = None
@@ -138,14 +150,24 @@ class Trigger:
             start = batches.ends
             ends = start
             if not admitted.is_held:
-                most = int(self._growth * admitted.events_max)
-                ends = plan_ends(start, logs, admitted.events_max, most, admitted.limits, self._ask)
-                self._asked = None
+                ends = self._planned(start) or self.ends(logs, start, admitted)
             if ends != start or (not admitted.is_held and batches.is_due):
                 self._looks.found()
                 return ends
             self._wakes.wait(self._looks.pause_s())
         return None
+
+    def ends(self, logs: Mapping[str, SourceLog], start: Ends, admitted: Admission) -> Ends:
+        """Return how far a batch goes that begins at ``start``; only in the thread of `next`."""
+        most = int(self._growth * admitted.events_max)
+        ends = plan_ends(start, logs, admitted.events_max, most, admitted.limits, self._ask)
+        self._asked = None
+        return ends
+
+    @property
+    def admitted(self) -> Admission:
+        """What the next batch may take."""
+        return self._admitted
 
     @property
     def waiting_for(self) -> str:

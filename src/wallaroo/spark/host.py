@@ -81,7 +81,8 @@ class MicroBatchHost:
         self._site: Site | None = None
         self._work: Work | None = None
         self._is_interrupted = threading.Event()
-        self._trigger = Trigger(LOOK_TIMES, hung_s=options.hung_s)
+        growth = options.tuning.pace.backlog_growth
+        self._trigger = Trigger(LOOK_TIMES, growth, options.hung_s)
 
     @property
     def is_local(self) -> bool:

@@ -184,6 +184,19 @@ def index_entries(content: bytes) -> list[Boundary]:
     return entries
 
 
+def last_entry(content: bytes, events: int, byte: int) -> Boundary | None:
+    """Return the last entry of an index with at most so many events and bytes before it, None where
+    there is none: what ``index_entries`` would give, without checking the others.
+    """
+    whole = len(content) // INDEX_ENTRY.size * INDEX_ENTRY.size
+    for at in range(whole - INDEX_ENTRY.size, -1, -INDEX_ENTRY.size):
+        found_byte, found_events, checksum = INDEX_ENTRY.unpack_from(content, at)
+        is_before = found_events <= events and found_byte <= byte
+        if is_before and digest(TAIL.pack(found_byte, found_events)) == checksum:
+            return Boundary(found_byte, found_events)
+    return None
+
+
 def chunk_parts(
     start: int,
     frames: bytes | bytearray | memoryview,

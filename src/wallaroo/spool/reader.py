@@ -22,7 +22,7 @@ from wallaroo.spool.format import (
     Segment,
     check_segment_header,
     corrupt,
-    index_entries,
+    last_entry,
     segments_of,
     unpack_head,
 )
@@ -72,10 +72,9 @@ class SpoolReader:
             raise _gone(self.folder, start.byte, segments)
         segment = segments[found]
         here = max(segment.start, start)
-        for entry in reversed(_index(segment)):
-            if entry.events <= events and entry.byte <= end.byte:
-                here = max(here, entry)
-                break
+        entry = last_entry(_index(segment), events, end.byte)
+        if entry is not None:
+            here = max(here, entry)
         return _walk(segment, here, events, end)
 
     def __reduce__(self) -> tuple[type[SpoolReader], tuple[Path]]:
@@ -106,11 +105,11 @@ def _gone(folder: Path, byte: int, segments: list[Segment]) -> CheckpointError:
     )
 
 
-def _index(segment: Segment) -> list[Boundary]:
+def _index(segment: Segment) -> bytes:
     try:
-        return index_entries(segment.index_path.read_bytes())
+        return segment.index_path.read_bytes()
     except FileNotFoundError:
-        return []
+        return b""
 
 
 def _walk(

@@ -37,7 +37,7 @@ def plain_split(frames: bytes, length_fmt: str) -> tuple[list[bytes], int]:
     return payloads, position
 
 
-lengths = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 60)), max_size=12).map(
+lengths = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 200)), max_size=12).map(
     lambda runs: [length for length, count in runs for _ in range(count)]
 )
 

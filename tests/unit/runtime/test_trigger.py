@@ -131,6 +131,10 @@ class Growing:
         return Position(0, min(self.events, start.events + events_max))
 
 
+def at(events: int) -> Position:
+    return Position(0, events)
+
+
 class Waiting:
     """Batches of one source, none of which was committed."""
 
@@ -167,6 +171,31 @@ def test_a_batch_takes_what_there_is_within_its_bound(started: Trigger, log: Gro
     log.events = 30
     started.admit(Admission(events_max=20, is_held=False))
     assert started.next(batches) == {"in": Position(0, 20)}
+
+
+def test_a_batch_that_was_planned_ahead_is_the_next_one_unless_input_is_held(
+    tmp_path: Path, log: Growing
+) -> None:
+    batches: Any = Waiting(log)
+    log.events = 100
+    planning = Trigger(planned=lambda start: {"in": at(7)})
+    planning.open(tmp_path / "wake")
+
+    planning.admit(Admission(events_max=10, is_held=False))
+    ends = planning.next(batches)
+    planning.admit(Admission(events_max=10, is_held=True))
+    held = next_of(planning, batches)
+    planning.end()
+
+    assert ends == {"in": at(7)}
+    assert held.result(FOREVER_S) is None
+    planning.close()
+
+
+def test_of_many_batches_that_wait_more_is_taken_at_once(tmp_path: Path, log: Growing) -> None:
+    log.events = 100
+    logs: Any = {"in": log}
+    assert Trigger(growth=2.0).ends(logs, {"in": at(0)}, Admission(10, False)) == {"in": at(20)}
 
 
 def test_a_batch_begins_as_soon_as_there_is_something(started: Trigger, log: Growing) -> None:

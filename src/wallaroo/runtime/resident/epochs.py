@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wallaroo.engine.watermarks import NO_TIME, BatchTime
-from wallaroo.runtime.job import BatchJob, Piece
+from wallaroo.runtime.job import BatchJob, Pieces
 from wallaroo.small_pickles import pickled_by_values
 from wallaroo.state.history import Version
 
@@ -38,7 +38,7 @@ class Epoch:
 
     batch: int
     committed: int
-    pieces: tuple[tuple[Piece, ...], ...]
+    pieces: Pieces
     writes_snapshots: bool
     time: BatchTime = NO_TIME
     is_sampled: bool = True
@@ -71,6 +71,33 @@ class Epoch:
             pieces=self.pieces,
             writes_snapshots=self.writes_snapshots,
             time=self.time,
+            is_sampled=self.is_sampled,
+            commits=(),
+        )
+
+
+@pickled_by_values
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What the epoch after the one under way will read, if nothing comes between: a task that is
+    done with the one under way begins with it (``runtime.resident.lookahead``).
+    """
+
+    batch: int
+    pieces: Pieces
+    is_sampled: bool = True
+
+    def is_of(self, epoch: Epoch) -> bool:
+        """Whether that epoch is the one."""
+        return self.batch == epoch.batch and self.pieces == epoch.pieces
+
+    def job(self, common: BatchJob) -> BatchJob:
+        """Return a batch that has what level 0 needs."""
+        return replace(
+            common,
+            batch=self.batch,
+            pieces=self.pieces,
+            writes_snapshots=False,
             is_sampled=self.is_sampled,
             commits=(),
         )

@@ -21,7 +21,7 @@ from pathlib import Path
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
 from wallaroo.runtime.job import BatchJob
-from wallaroo.runtime.resident.epochs import LOST, Epoch, Hello, Welcome
+from wallaroo.runtime.resident.epochs import LOST, Ahead, Epoch, Hello, Welcome
 from wallaroo.runtime.resident.wire import SECRET_BYTES, accept, listen, receive, send
 from wallaroo.tracing import trace_point
 
@@ -29,6 +29,13 @@ LOOK_S = 0.1  # while tasks start: between two looks at whether they still can
 START_S = 120.0  # for all tasks to start, on a crowded machine
 LOSS_S = 0.5  # once a task is lost: for the others to say why
 IDENTIFY_S = 5.0  # for a task that has connected to say which one it is
+# of what is sent to a task that does not read yet: it fits the socket, so that the driver never
+# waits for a task that waits for the driver to read its report
+UNREAD_BYTES_MAX = 32 * 1024
+
+
+def _nothing_ahead(epoch: Epoch) -> None:
+    """Plan no epoch."""
 
 
 class LostTaskError(Exception):
@@ -82,11 +89,26 @@ class ResidentTasks:
             connection.settimeout(IDENTIFY_S)
         return connection
 
-    def run(self, epoch: Epoch) -> list[TaskReport]:
-        """Run one epoch; return all reports.  Raises LostTaskError."""
+    def run(
+        self, epoch: Epoch, plan_ahead: Callable[[Epoch], Ahead | None] = _nothing_ahead
+    ) -> list[TaskReport]:
+        """Run one epoch; return all reports.  Raises LostTaskError.  ``plan_ahead`` is called while
+        the tasks work, and returns what they may begin with when they have reported.
+        """
         self._send_all(pickle.dumps(epoch))
         trace_point("epoch.sent")
+        ahead = plan_ahead(epoch)
+        if ahead is not None:
+            self._send_ahead(pickle.dumps(ahead))
         return self._gather()
+
+    def _send_ahead(self, message: bytes) -> None:
+        if len(message) > UNREAD_BYTES_MAX:
+            return
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):  # a task that has gone is noticed by its report
+                send(connection, message)
+        trace_point("ahead.sent")
 
     def _send_all(self, message: bytes) -> None:
         for index, connection in self._connections.items():

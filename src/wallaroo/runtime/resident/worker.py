@@ -17,7 +17,7 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.errors import WallarooError
 from wallaroo.plan.model import Plan
 from wallaroo.runtime.job import BatchJob, plan_of, worker_name
-from wallaroo.runtime.resident.epochs import LOST, Epoch, Hello, Welcome
+from wallaroo.runtime.resident.epochs import LOST, Ahead, Epoch, Hello, Welcome
 from wallaroo.runtime.resident.garbage import Garbage
 from wallaroo.runtime.resident.lasting_state import LastingState
 from wallaroo.runtime.resident.refreshing import Views
@@ -30,6 +30,7 @@ from wallaroo.state.task_state import TaskState
 from wallaroo.tracing import trace_point
 
 CONNECT_S = 60.0  # for the other tasks to connect, on a crowded machine
+Given = list[list[Record]] | None  # to each task of the next level; None: nothing was to be done
 
 
 def serve(address: str, secret: bytes, index: int) -> None:
@@ -78,9 +79,13 @@ def _serve(driver: socket.socket, task: ResidentTask) -> None:
         idle_s = garbage.idle_s
         if not arriving.poll(None if idle_s is None else idle_s * 1e3):
             garbage.when_idle()
-        epoch: Epoch = pickle.loads(receive(driver))
+        message: Epoch | Ahead = pickle.loads(receive(driver))
         trace_point("task.received")
-        send(driver, pickle.dumps(task.run(epoch)))
+        if isinstance(message, Ahead):
+            task.run_ahead(message)
+            trace_point("task.ahead")
+            continue
+        send(driver, pickle.dumps(task.run(message)))
         trace_point("task.reported")
         garbage.after_epoch()
 
@@ -95,6 +100,13 @@ class ResidentTask:
         self._state: LastingState | None = None
         self._caught_up = CatchUp()
         self._located: dict[Key, tuple[int, bytes]] = {}
+        self._ahead: tuple[Ahead, Given] | None = None
+
+    def run_ahead(self, ahead: Ahead) -> None:
+        """Run level 0 of the epoch that comes next, unless something comes between; what it gives
+        waits for that epoch.
+        """
+        self._ahead = ahead, self._given(ahead.job(self._common), 0, ())
 
     def run(self, epoch: Epoch) -> tuple[TaskReport, ...]:
         """Run all levels; return the reports that got here.  Raises EOFError or OSError where
@@ -107,8 +119,9 @@ class ResidentTask:
             self._mesh.close()  # the others cannot go on without this task
             return (error,)
         received: list[Record] = []
+        is_ahead, ahead = self._taken_ahead(epoch)
         for level in range(job.levels - 1):
-            given = self._given(job, level, received)
+            given = ahead if is_ahead and level == 0 else self._given(job, level, received)
             trace_point("task.given")
             received = self._exchanged(job, level, given)
             trace_point("task.exchanged")
@@ -118,6 +131,16 @@ class ResidentTask:
         reports = tuple(run_level(job, last, self._index, received, self._opened, math.inf))
         trace_point("task.ran")
         return reports
+
+    def _taken_ahead(self, epoch: Epoch) -> tuple[bool, Given]:
+        """Return whether level 0 of the epoch has been run, and what it gave; what was run of
+        another one is dropped.
+        """
+        ran = self._ahead
+        self._ahead = None
+        if ran is None or not ran[0].is_of(epoch):
+            return False, None
+        return True, ran[1]
 
     def _begun(self, job: BatchJob, committed: Version) -> TaskReport | None:
         """Bring the state to the commit that the epoch follows; return an error as a report."""
@@ -169,9 +192,7 @@ class ResidentTask:
         assert self._state is not None
         return self._state, self._caught_up
 
-    def _given(
-        self, job: BatchJob, level: int, received: Iterable[Record]
-    ) -> list[list[Record]] | None:
+    def _given(self, job: BatchJob, level: int, received: Iterable[Record]) -> Given:
         """Run a level; return what it gives to each task of the next one, None where this task has
         no part in the level.
         """
@@ -182,9 +203,7 @@ class ResidentTask:
             given[record[0]].append(record)
         return given
 
-    def _exchanged(
-        self, job: BatchJob, level: int, given: list[list[Record]] | None
-    ) -> list[Record]:
+    def _exchanged(self, job: BatchJob, level: int, given: Given) -> list[Record]:
         outgoing = {
             peer: pickle.dumps(records, 5)
             for peer, records in enumerate(given or ())

@@ -12,6 +12,7 @@ import shutil
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -21,9 +22,10 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.busy_workers import describe_workers
 from wallaroo.runtime.host import Enter, OnThisMachine, Site
-from wallaroo.runtime.intake import Admission
+from wallaroo.runtime.intake import Admission, Ends
 from wallaroo.runtime.job import BatchJob
-from wallaroo.runtime.resident.epochs import Epoch
+from wallaroo.runtime.resident.epochs import Ahead, Epoch
+from wallaroo.runtime.resident.lookahead import Lookahead
 from wallaroo.runtime.resident.tasks import LostTaskError, ResidentTasks
 from wallaroo.runtime.trigger import Trigger
 from wallaroo.spark.host_session import HostSession
@@ -59,10 +61,11 @@ class ResidentHost(OnThisMachine):
             raise PeerError(ON_ONE_MACHINE.format(master=self._session.master))
         self._site: Site | None = None
         self._batches: Batches | None = None
+        self._lookahead: Lookahead | None = None
         self._tasks = 1
         self._sample_at = 0.0
         growth = options.batch_time_s / options.batch_target_s
-        self._trigger = Trigger(growth=growth, hung_s=options.hung_s)
+        self._trigger = Trigger(growth=growth, hung_s=options.hung_s, planned=self._planned)
         self._generations = Generations(self._session, lambda: self._trigger.is_over)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="wallaroo-epochs", daemon=True)
@@ -86,7 +89,7 @@ class ResidentHost(OnThisMachine):
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         for attempt in range(ATTEMPTS):
             try:
-                return self._tasks_there(job).run(self._epoch(job))
+                return self._tasks_there(job).run(self._epoch(job), self._ahead)
             except LostTaskError as error:
                 self._generations.lose(job.batch, error)
                 if attempt:  # a damaged view ends processes: it is made of the checkpoint again
@@ -103,6 +106,14 @@ class ResidentHost(OnThisMachine):
         if is_sampled:
             self._sample_at = now + SAMPLE_S
         return Epoch.of(replace(job, is_sampled=is_sampled))
+
+    def _planned(self, start: Ends) -> Ends | None:
+        return self._lookahead.planned(start) if self._lookahead is not None else None
+
+    def _ahead(self, epoch: Epoch) -> Ahead | None:
+        if self._lookahead is None:
+            return None
+        return self._lookahead.ahead(epoch.batch + 1, epoch.is_sampled, self._trigger.admitted)
 
     def _tasks_there(self, job: BatchJob) -> ResidentTasks:
         assert self._batches is not None
@@ -127,6 +138,10 @@ class ResidentHost(OnThisMachine):
             warm_up = batches.warm_up()
         except GONE as error:
             raise failure_of(None, error) from error
+        setup = batches.setup
+        logs = setup.logs_by_name
+        take = partial(self._trigger.ends, logs)
+        self._lookahead = Lookahead(setup.plan, logs, take, batches.pieces)
         gc.collect()
         gc.freeze()  # what is there by now stays: a collection in an epoch need not look at it
         self._thread.start()
@@ -141,7 +156,10 @@ class ResidentHost(OnThisMachine):
     def _run_epochs(self) -> None:
         batches = self._batches
         assert batches is not None
+        lookahead = self._lookahead
+        assert lookahead is not None
         while (ends := self._trigger.next(batches)) is not None:
+            lookahead.begin(ends)
             batches.run(ends)
 
     def poll(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.conformance.cases import several_keys_case
 from tests.conformance.runners import REPOSITORY
 from tests.unit.runtime.resident.processes import ProcessJob, resident_host
+from wallaroo import tracing
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.options import RunOptions
 from wallaroo.runtime.lifecycle.run import Run
@@ -26,7 +27,11 @@ SMALL = Tuning(
 def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
-    """Three shuffles, state in two levels, two processes, one of which dies between batches."""
+    """Three shuffles, state in two levels, two processes, one of which dies between batches; all
+    along, tasks run ahead of what is committed.
+    """
+    trace = tmp_path / "trace"
+    monkeypatch.setenv(tracing.VARIABLE, str(trace))
     case = several_keys_case(rounds=2500, digits=100)
     lines = case.lines["in"]
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
@@ -53,3 +58,4 @@ def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differ
     case.check({"out": (tmp_path / "out.txt").read_text().splitlines()})
     assert len(ProcessJob.all) == 2
     assert CheckpointReader(checkpoint).at().commit.batch >= 1
+    assert trace.read_text().count("\ttask.ahead\n") > run.status().batches / 2

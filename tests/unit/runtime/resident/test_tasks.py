@@ -14,10 +14,12 @@ import pytest
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
-from wallaroo.runtime.resident.epochs import Epoch, Hello, Welcome
+from wallaroo.runtime.job import Piece
+from wallaroo.runtime.resident.epochs import Ahead, Epoch, Hello, Welcome
 from wallaroo.runtime.resident.tasks import START_S, LostTaskError, ResidentTasks
 from wallaroo.runtime.resident.wire import connect, receive, send
 from wallaroo.runtime.resident.worker import report_loss
+from wallaroo.sources.log import Range
 
 EPOCH = Epoch(0, -1, (), False)
 COMMON: Any = "a batch of nothing"
@@ -70,6 +72,46 @@ def test_an_epoch_gives_the_reports_of_all_tasks(tasks: ResidentTasks) -> None:
 def test_a_task_that_dies_is_lost(tasks: ResidentTasks) -> None:
     with pytest.raises(LostTaskError, match="task 0 has gone"):
         started(tasks, die, report(1)).run(EPOCH)
+
+
+def report_and_take(ahead: list[Ahead]) -> Callable[[socket.socket], None]:
+    """Report, then take what comes next."""
+
+    def answer(driver: socket.socket) -> None:
+        report(0)(driver)
+        ahead.append(pickle.loads(receive(driver)))
+
+    return answer
+
+
+def test_what_is_planned_while_tasks_work_is_sent_to_them(
+    tasks: ResidentTasks, eventually: Callable[..., Any]
+) -> None:
+    planned = Ahead(1, ())
+    taken: list[Ahead] = []
+
+    started(tasks, report_and_take(taken), report_and_take(taken)).run(EPOCH, lambda _: planned)
+
+    eventually(lambda: taken == [planned, planned], "both have it", seconds=60)
+
+
+def test_what_a_task_does_not_read_yet_is_small_or_not_sent(tasks: ResidentTasks) -> None:
+    """A driver that waited for the task, which waits for the driver to read, would wait forever."""
+    pieces = tuple(Piece(0, Range(f"{number:0200}", 0, 1, 1)) for number in range(10_000))
+    planned = Ahead(1, (pieces,))
+
+    reports = started(tasks, report(0), report(1)).run(EPOCH, lambda _: planned)
+
+    assert len(reports) == 2
+
+
+def test_a_task_that_dies_while_an_epoch_is_planned_ahead_is_lost(tasks: ResidentTasks) -> None:
+    """And an error that explains it is still reported."""
+    reports = started(tasks, die, report(1, PeerError("the disk is full"))).run(
+        EPOCH, lambda _: Ahead(1, ())
+    )
+
+    assert str(reports[0].error) == "the disk is full"
 
 
 def hang(driver: socket.socket) -> None:

@@ -1,0 +1,194 @@
+"""The epoch that is planned while the one before it is under way, and what a task makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wallaroo
+from tests.conformance.apps import values, windowed
+from wallaroo.plan.model import Plan
+from wallaroo.runtime.intake import Admission
+from wallaroo.runtime.job import Piece
+from wallaroo.runtime.resident import worker
+from wallaroo.runtime.resident.epochs import Ahead, Epoch
+from wallaroo.runtime.resident.lookahead import Lookahead, may_run_ahead
+from wallaroo.runtime.resident.wire import Mesh
+from wallaroo.runtime.resident.worker import ResidentTask
+from wallaroo.sources.log import Position, Range
+
+OPEN = Admission(events_max=10, is_held=False)
+
+
+@dataclass
+class Log:
+    """So many events."""
+
+    events: int
+
+    def backlog(self, position: Position) -> int:
+        return self.events - position.events
+
+    def advance(self, start: Position, events_max: int) -> Position:
+        return at(min(start.events + events_max, self.events))
+
+
+def at(events: int) -> Position:
+    return Position(events, events)
+
+
+def cut(start: Any, ends: Any) -> Any:
+    return (("from", start["in"].events, "to", ends["in"].events),)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return values.state_survives(tmp_path, tmp_path).plan
+
+
+def lookahead(plan: Plan, events: int) -> Lookahead:
+    logs: Any = {"in": Log(events)}
+
+    def take(start: Any, admitted: Admission) -> Any:
+        return {"in": logs["in"].advance(start["in"], admitted.events_max)}
+
+    return Lookahead(plan, logs, take, cut)
+
+
+def test_the_epoch_that_was_planned_ahead_is_the_next_one(plan: Plan) -> None:
+    planning = lookahead(plan, 100)
+    planning.begin({"in": at(10)})
+
+    ahead = planning.ahead(7, True, OPEN)
+
+    assert ahead == Ahead(7, (("from", 10, "to", 20),), True)  # type: ignore[arg-type]
+    assert planning.planned({"in": at(10)}) == {"in": at(20)}
+    assert planning.planned({"in": at(10)}) is None
+
+
+def test_nothing_is_planned_ahead_where_less_than_an_epoch_waits(plan: Plan) -> None:
+    """What comes until the commit would have to wait for one more epoch."""
+    planning = lookahead(plan, 19)
+    planning.begin({"in": at(10)})
+    assert planning.ahead(7, True, OPEN) is None
+
+
+@pytest.mark.parametrize(
+    "admission", [replace(OPEN, is_held=True), replace(OPEN, limits={"in": 50})]
+)
+def test_nothing_is_planned_ahead_while_input_is_held_or_replayed(
+    plan: Plan, admission: Admission
+) -> None:
+    planning = lookahead(plan, 100)
+    planning.begin({"in": at(10)})
+    assert planning.ahead(7, True, admission) is None
+
+
+def test_nothing_is_planned_ahead_of_no_epoch(plan: Plan) -> None:
+    assert lookahead(plan, 100).ahead(7, True, OPEN) is None
+
+
+def test_an_epoch_that_begins_elsewhere_is_planned_again(plan: Plan) -> None:
+    """As after a batch that failed."""
+    planning = lookahead(plan, 100)
+    planning.begin({"in": at(10)})
+    planning.ahead(7, True, OPEN)
+    assert planning.planned({"in": at(0)}) is None
+
+
+def test_only_a_level_0_without_effects_is_run_ahead(plan: Plan, tmp_path: Path) -> None:
+    windows = windowed.sliding(tmp_path, tmp_path).plan
+    source = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "127.0.0.1", 0, text))
+    sink = wallaroo.FileSinkConfig(tmp_path / "out", encoder=line)
+    copy = wallaroo.build_application("copy", source.to_sink(sink)).plan
+
+    assert may_run_ahead(plan)
+    assert not may_run_ahead(replace(plan, dead_letters=0))
+    assert not may_run_ahead(windows)
+    assert not may_run_ahead(copy)
+
+
+@wallaroo.decoder(header_length=4, length_fmt=">I")
+def text(payload: bytes) -> str:
+    return payload.decode()
+
+
+@wallaroo.encoder
+def line(event: str) -> bytes:
+    return event.encode()
+
+
+class Levels:
+    """In place of ``run_level``: notes what is run, and gives that back."""
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[int, int, Any]] = []
+
+    def __call__(self, job: Any, level: int, index: int, records: Any, *_: Any) -> Any:
+        if level:
+            return iter(records)
+        self.ran.append((job.batch, level, job.pieces))
+        return iter([(0, job.pieces)])
+
+
+@dataclass(frozen=True)
+class Common:
+    """A batch of nothing, in two levels."""
+
+    batch: int = 0
+    committed: int = -1
+    tasks: int = 1
+    levels: int = 2
+    state_level: int = -1
+    pieces: Any = ()
+    writes_snapshots: bool = True
+    time: Any = None
+    is_sampled: bool = True
+    commits: Any = ()
+    deployment: Any = None
+
+
+def piece(low: int) -> Piece:
+    return Piece(0, Range("", low, low + 10, 10))
+
+
+def epoch(batch: int, low: int) -> Epoch:
+    return Epoch(batch, batch - 1, ((piece(low),),), False)
+
+
+@pytest.fixture
+def levels(monkeypatch: pytest.MonkeyPatch) -> Levels:
+    found = Levels()
+    monkeypatch.setattr(worker, "run_level", found)
+    monkeypatch.setattr(worker, "plan_of", lambda deployment: None)
+    return found
+
+
+def test_a_task_runs_level_0_once_where_the_epoch_is_the_one_that_was_planned(
+    levels: Levels,
+) -> None:
+    common: Any = Common()
+    task = ResidentTask(0, common, Mesh({}))
+
+    task.run(epoch(1, 0))
+    task.run_ahead(Ahead(2, epoch(2, 10).pieces))
+    reports = task.run(epoch(2, 10))
+    task.run(epoch(3, 20))
+
+    assert [batch for batch, _, _ in levels.ran] == [1, 2, 3]
+    assert reports == ((0, epoch(2, 10).pieces),)
+
+
+@pytest.mark.parametrize("planned", [Ahead(2, epoch(2, 0).pieces), Ahead(1, epoch(2, 10).pieces)])
+def test_what_was_run_ahead_of_another_epoch_does_not_count(levels: Levels, planned: Ahead) -> None:
+    common: Any = Common()
+    task = ResidentTask(0, common, Mesh({}))
+
+    task.run_ahead(planned)
+    reports = task.run(epoch(2, 10))
+
+    assert [ran[0] for ran in levels.ran] == [planned.batch, 2]
+    assert reports == ((0, epoch(2, 10).pieces),)
