@@ -27,6 +27,9 @@ from wallaroo.spark.spark_errors import reason_of
 
 SOURCE = "rate-micro-batch"  # a row for every batch, as soon as Spark asks
 LOOK_S = 0.02
+# between two questions to the JVM whether the query is active, where it has been: they are most of
+# what an idle run does
+ASK_S = 1.0
 # what a call into a JVM raises that has gone, and with it whatever was to be done
 GONE = (Py4JError, ConnectionError, EOFError)
 STOP_S = 5.0  # for Spark to end a query; it goes on by itself after that
@@ -54,6 +57,7 @@ class BatchQuery:
         self._has_begun = threading.Event()
         self._has_ended = threading.Event()
         self._failure: BaseException | None = None
+        self._active_at = -ASK_S  # when the JVM was asked last; monotonic seconds
 
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
         """Spark's entry.  Raises to keep Spark from going on."""
@@ -103,7 +107,11 @@ class BatchQuery:
         query = self._query
         if self._failure is not None:
             raise failure_of(query, self._failure)
-        if query is not None and not _is_active(query):
+        now = time.monotonic()
+        if query is None or now - self._active_at < ASK_S:
+            return
+        self._active_at = now
+        if not _is_active(query):
             raise failure_of(query, None)
 
     def finish(self, seconds: float, keep_alive: Callable[[], bool]) -> bool:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, PropertyMock
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -17,6 +17,7 @@ from wallaroo.errors import PeerError
 from wallaroo.runtime.intake import Admission
 from wallaroo.runtime.trigger import Trigger
 from wallaroo.sources.log import Position
+from wallaroo.spark import query as query_module
 from wallaroo.spark.query import BatchQuery
 
 FOREVER_S = 60.0
@@ -145,10 +146,29 @@ def test_a_query_that_spark_refuses_says_why(query: BatchQuery) -> None:
         query.start()
 
 
-def test_a_query_that_has_ended_by_itself_ends_the_run(query: BatchQuery) -> None:
+def test_a_query_that_has_ended_by_itself_ends_the_run(
+    query: BatchQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_module, "ASK_S", 0.0)
     sparks = running(query)
     query.poll()
     sparks.isActive = False
     sparks.exception.return_value = "STREAM_FAILED: no more disk"
     with pytest.raises(PeerError, match="no more disk"):
+        query.poll()
+
+
+def test_whether_a_query_is_active_is_not_asked_ten_times_a_second(
+    query: BatchQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question is work for the driver and the JVM, and an idle run has no other."""
+    asked = PropertyMock(return_value=True)
+    type(running(query)).isActive = asked
+    for _ in range(10):
+        query.poll()
+    assert asked.call_count == 1
+
+    monkeypatch.setattr(query_module, "ASK_S", 0.0)
+    asked.return_value = False
+    with pytest.raises(PeerError):
         query.poll()
