@@ -112,6 +112,14 @@ class BatchTimes:
             return True
         return not self.is_finished(last) and self._is_done(ends)
 
+    def due_in_s(self, last: Commit | None) -> float:
+        """Return the seconds until a batch without input may have something to do, should nothing
+        change at the sources.
+        """
+        marks = _marks(last)
+        wakes_ns = self._wakes_ns(marks) if self._is_needed else TIME_MAX
+        return max(0, wakes_ns - max(self._clock_ns(), marks.clock_ns)) / 1e9
+
     def is_finished(self, last: Commit | None) -> bool:
         """Whether nothing is left to be done should all input have ended."""
         return not self._plan.has_end or _marks(last).has_ended

@@ -130,6 +130,11 @@ class Batches:
         return self._times.is_due(self.last, self.ends)
 
     @property
+    def due_in_s(self) -> float:
+        """The seconds until that may be so, should nothing change at the sources."""
+        return self._times.due_in_s(self.last)
+
+    @property
     def is_finished(self) -> bool:
         """Whether nothing is left to be done should all input have ended."""
         return self._times.is_finished(self.last)

@@ -83,6 +83,11 @@ class Intake:
         with self._lock:
             self._admit(self._admission)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether batches may take nothing."""
+        return self._admission.is_held
+
     def hold(self, is_held: bool) -> None:
         """Let batches take nothing, or something again."""
         self._change(lambda admission: replace(admission, is_held=is_held))

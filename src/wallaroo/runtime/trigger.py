@@ -41,22 +41,21 @@ class LookTimes:
 class Looks:
     """How long to wait before the next look at the sources."""
 
-    def __init__(
-        self, logs: Iterable[SourceLog], has_time: bool, times: LookTimes = LookTimes()
-    ) -> None:
-        """``has_time``: something may be due without input, so that looks cannot be rare."""
+    def __init__(self, logs: Iterable[SourceLog], times: LookTimes = LookTimes()) -> None:
         self._times = times
         self._input_at = time.monotonic()
-        self._are_waking = not has_time and all(log.wakes for log in logs)
+        self._are_waking = all(log.wakes for log in logs)
 
     def found(self) -> None:
         """Note that there was input."""
         self._input_at = time.monotonic()
 
-    def pause_s(self) -> float:
-        """Return the seconds to wait where there was none."""
+    def pause_s(self, due_in_s: float = LOOK_WOKEN_S) -> float:
+        """Return the seconds to wait where there was none; ``due_in_s``: until something may be due
+        without input.
+        """
         if self._are_waking:
-            return LOOK_WOKEN_S
+            return min(LOOK_WOKEN_S, max(self._times.flowing_s, due_in_s))
         idle_s = time.monotonic() - self._input_at
         return min(max(self._times.flowing_s, SLOWER * idle_s), self._times.idle_s)
 
@@ -143,7 +142,7 @@ class Trigger:
         setup = batches.setup
         logs = setup.logs_by_name
         if self._looks is None:
-            self._looks = Looks(logs.values(), setup.plan.has_time, self._times)
+            self._looks = Looks(logs.values(), self._times)
         assert self._wakes is not None
         while not self._is_over.is_set():
             admitted = self._admitted
@@ -154,7 +153,8 @@ class Trigger:
             if ends != start or (not admitted.is_held and batches.is_due):
                 self._looks.found()
                 return ends
-            self._wakes.wait(self._looks.pause_s())
+            due_in_s = batches.due_in_s if setup.plan.has_time else LOOK_WOKEN_S
+            self._wakes.wait(self._looks.pause_s(due_in_s))
         return None
 
     def ends(self, logs: Mapping[str, SourceLog], start: Ends, admitted: Admission) -> Ends:

@@ -1,8 +1,12 @@
-"""Where time is, as a person reads it: of sources and of steps, and what holds it back."""
+"""Where time is, as a person reads it: of sources and of steps, and what holds it back; and when
+something is due.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import wallaroo
 from tests.conformance.apps.sessions import SECOND, key_of, parse, time_of
@@ -11,6 +15,7 @@ from tests.conformance.apps.steps import sink, source
 from wallaroo.aggregations import Count
 from wallaroo.engine.watermarks import PartitionMark, SourceMark, Watermarks
 from wallaroo.metrics.status import TimeStatus
+from wallaroo.runtime.batch_time import BatchTimes
 from wallaroo.runtime.lifecycle.times import times_of
 
 NOWHERE = Path("/nowhere")
@@ -48,3 +53,14 @@ def test_before_the_first_event_there_is_no_watermark() -> None:
 
     assert found.sources == {"in": TimeStatus(None, None)}
     assert found.steps[0].time == TimeStatus(None, None, "source 'in'")
+
+
+def test_a_driver_that_waits_knows_when_something_is_due() -> None:
+    now_ns = 5 * SECOND
+    times = BatchTimes(plan().plan, {}, lambda: now_ns)
+    commit: Any = SimpleNamespace(watermarks=Watermarks(due_processing_ns=8 * SECOND).to_json())
+
+    assert times.due_in_s(commit) == 3.0
+    now_ns = 9 * SECOND
+    assert times.due_in_s(commit) == 0.0
+    assert times.due_in_s(None) > 1e9, "nothing is due"

@@ -95,15 +95,15 @@ def test_sources_that_wake_are_looked_at_seldom_and_others_often(
     monkeypatch.setattr(trigger.time, "monotonic", lambda: now[0])
     polled: Any = Polled()
     times = LookTimes(flowing_s=0.01, idle_s=0.1)
-    waking = Looks([spool_log(tmp_path)], has_time=False, times=times)
-    mixed = Looks([spool_log(tmp_path), polled], has_time=False, times=times)
-    timed = Looks([spool_log(tmp_path)], has_time=True, times=times)
+    waking = Looks([spool_log(tmp_path)], times)
+    mixed = Looks([spool_log(tmp_path), polled], times)
 
-    assert [looks.pause_s() for looks in (waking, mixed, timed)] == [LOOK_WOKEN_S, 0.01, 0.01]
+    assert [looks.pause_s() for looks in (waking, mixed)] == [LOOK_WOKEN_S, 0.01]
+    assert [waking.pause_s(due) for due in (3600.0, 0.2, 0.0)] == [LOOK_WOKEN_S, 0.2, 0.01]
     now[0] += 1.0
     assert mixed.pause_s() == pytest.approx(0.05)
     now[0] += 10.0
-    assert [looks.pause_s() for looks in (mixed, timed)] == [0.1, 0.1]
+    assert mixed.pause_s() == 0.1
     mixed.found()
     assert mixed.pause_s() == 0.01
 

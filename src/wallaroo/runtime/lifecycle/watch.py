@@ -22,6 +22,8 @@ from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.start import Order, Parts
 
 WATCH_S = 0.1  # between two looks at sources, sinks and the host
+WATCH_IDLE_S = 0.5  # where there was no batch for some time, and nothing holds up the next one
+IDLE_AFTER_S = 2.0
 COMMIT_S = 5.0  # for a commit under way when a run has stopped waiting
 _log = logging.getLogger("wallaroo.run")
 
@@ -41,6 +43,28 @@ class Overdue:
     words: str = ""
 
 
+@dataclass(slots=True)
+class Busy:
+    """When there was something to do for the last time."""
+
+    batch: int = -1
+    at: float = -IDLE_AFTER_S  # monotonic
+
+    def pause_s(self, is_busy: bool, batch: int, now: float) -> float:
+        """Note whether there is something, and the last batch; return how long to wait.
+
+        >>> busy = Busy()
+        >>> [busy.pause_s(False, batch, at) for batch, at in ((7, 10.0), (7, 11.0), (7, 13.0))]
+        [0.1, 0.1, 0.5]
+        >>> busy.pause_s(True, 7, 14.0), busy.pause_s(False, 7, 15.0)
+        (0.1, 0.1)
+        """
+        if is_busy or batch != self.batch:
+            self.batch = batch
+            self.at = now
+        return WATCH_IDLE_S if now - self.at > IDLE_AFTER_S else WATCH_S
+
+
 class Watch:
     """Looks after a run until it ends."""
 
@@ -50,6 +74,7 @@ class Watch:
         self._phases = phases
         self._stop = stop
         self._overdue = Overdue()
+        self._busy = Busy()
 
     def run(self) -> Ending:
         """Watch until the end; raise what ended the run otherwise."""
@@ -79,8 +104,16 @@ class Watch:
                 self._phases.note("sending the last output")
                 if self._parts.sinks.has_sent_everything:
                     return Ending.FINISHED
-            self._stop.wait(WATCH_S)
+            self._stop.wait(self._pause_s())
         return Ending.STOPPED
+
+    def _pause_s(self) -> float:
+        """How long until the next look: where nothing else happens, looks are most of the work."""
+        batches = self._parts.batches
+        last = batches.last
+        is_held = self._parts.intake.is_held
+        is_busy = is_held or batches.under_way is not None
+        return self._busy.pause_s(is_busy, last.batch if last else -1, time.monotonic())
 
     def _look(self) -> Observation:
         if not self._order.site.scratch.is_dir():
