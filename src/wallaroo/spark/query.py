@@ -43,11 +43,18 @@ class BatchQuery:
     """One streaming query that runs the batches of a run."""
 
     def __init__(
-        self, session: SparkSession, name: str, folder: Path, batches: Batches, trigger: Trigger
+        self,
+        session: SparkSession,
+        name: str,
+        folder: Path,
+        batches: Batches,
+        trigger: Trigger,
+        ask_s: float = ASK_S,
     ):
         """``folder``: where Spark notes what it did; of no use after the run
-        (docs/decisions/0002).
+        (docs/decisions/0002).  ``ask_s``: between two questions whether the query is active.
         """
+        self._ask_s = ask_s
         self._session = session
         self._name = name
         self._folder = folder
@@ -57,7 +64,7 @@ class BatchQuery:
         self._has_begun = threading.Event()
         self._has_ended = threading.Event()
         self._failure: BaseException | None = None
-        self._active_at = -ASK_S  # when the JVM was asked last; monotonic seconds
+        self._active_at = -ask_s  # when the JVM was asked last; monotonic seconds
 
     def __call__(self, frame: DataFrame, spark_batch: int) -> None:
         """Spark's entry.  Raises to keep Spark from going on."""
@@ -108,7 +115,7 @@ class BatchQuery:
         if self._failure is not None:
             raise failure_of(query, self._failure)
         now = time.monotonic()
-        if query is None or now - self._active_at < ASK_S:
+        if query is None or now - self._active_at < self._ask_s:
             return
         self._active_at = now
         if not _is_active(query):
