@@ -52,9 +52,9 @@ class Looks:
 
     def pause_s(self, due_in_s: float = LOOK_WOKEN_S) -> float:
         """Return the seconds to wait where there was none; ``due_in_s``: until something may be due
-        without input.
+        without input; 0 where a source may still hold it back.
         """
-        if self._are_waking:
+        if self._are_waking and due_in_s:
             return min(LOOK_WOKEN_S, max(self._times.flowing_s, due_in_s))
         idle_s = time.monotonic() - self._input_at
         return min(max(self._times.flowing_s, SLOWER * idle_s), self._times.idle_s)

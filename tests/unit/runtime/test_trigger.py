@@ -104,6 +104,7 @@ def test_sources_that_wake_are_looked_at_seldom_and_others_often(
     assert mixed.pause_s() == pytest.approx(0.05)
     now[0] += 10.0
     assert mixed.pause_s() == 0.1
+    assert waking.pause_s(0.0) == 0.1, "a source holds back what is due"
     mixed.found()
     assert mixed.pause_s() == 0.01
 
