@@ -25,7 +25,7 @@ POLL_S = 0.02
 # between two readings of one process's time of start: it is counted from the boot, and a clock that
 # was set meanwhile moves it
 CLOCK_S = 2.0
-EXECUTES_S = 0.05  # how long the execution of another program may hide an environment
+EXECUTES_S = 0.5  # how long the execution of another program may hide an environment
 NO_PROGRAMS = (0, 2)  # parents of the system's own threads, which have no environment
 GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.forks import Forks
 from tests.unit.sinks.files import staged
 from tests.unit.sinks.identities import commit_of, history_to
+from tests.unit.sinks.udp_child import OUTPUTS, outputs_of
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.sinks import SinkCommitter, UDPSinkConfig
 
@@ -49,6 +52,23 @@ def test_each_output_is_a_datagram_at_the_rate_that_is_asked_for(
     assert time.monotonic() - began >= 0.3
     assert [receiver.recv(100) for _ in outputs] == outputs
     assert committer.status().outputs == 150
+
+
+@pytest.mark.parametrize(("point", "times"), [("udp.send", 1), ("udp.sent", 2)])
+def test_a_killed_driver_sends_again_what_it_may_not_have_sent(
+    tmp_path: Path,
+    receiver: socket.socket,
+    child_of: Callable[..., Forks],
+    point: str,
+    times: int,
+) -> None:
+    driver = child_of("tests.unit.sinks.udp_child")
+    arguments = (receiver.getsockname()[1], tmp_path, 3)
+    assert driver.run(*arguments, WALLAROO_FAULT=f"{point}:1")[0] == -signal.SIGKILL
+    assert driver.run(*arguments)[0] == 0
+    wanted = [output for batch in range(3) for output in outputs_of(batch, 0)]
+    came = [receiver.recv(100) for _ in range(len(wanted) + (times - 1) * OUTPUTS)]
+    assert came == wanted[:OUTPUTS] * (times - 1) + wanted
 
 
 def test_that_nothing_listens_is_no_error(tmp_path: Path, receiver: socket.socket) -> None:
