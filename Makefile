@@ -12,6 +12,7 @@ setup:  ## Make .venv with pinned versions; find or install Java 17
 
 test:  ## Check everything: style, types, import direction, doctests, tests
 	@scripts/setup --archive-later
+	@scripts/setup-test-servers
 	@scripts/check
 
 long: setup  ## Crash everywhere, try other examples, and run all of the conformance suite on every host: what "make test" samples
