@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict
 from wallaroo.errors import WallarooError
 from wallaroo.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.tls import TLS
-from wallaroo.tuning import Tuning
+from wallaroo.tuning import HUNG_S, Tuning
 
 if TYPE_CHECKING:
     from wallaroo.metrics.status import RunStatus
@@ -67,7 +67,7 @@ class RunOptions:
     """How long a stopping run waits for the batch under way; it is cancelled then."""
     overdue_s: float | None = None
     """A batch that takes longer is reported; None: 30 times ``batch_time_s``."""
-    hung_s: float = 20.0
+    hung_s: float = HUNG_S
     """A process of the run that shows no sign of life for so long is killed and replaced."""
     module_paths: tuple[str, ...] = ()
     """Folders of the application's modules, for sys.path of the workers."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+HUNG_S = 20.0  # without a sign of life or an answer, unless ``RunOptions.hung_s`` says otherwise
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:

@@ -45,10 +45,10 @@ from wallaroo.spool import folder_of
 from wallaroo.spool.waking import VARIABLE as WAKE
 from wallaroo.tls import TLS
 from wallaroo.tls_sockets import Address
+from wallaroo.tuning import HUNG_S
 
 START_S_MAX = 90.0
 STOP_S_MAX = 5.0
-HUNG_S = 20.0
 LOOK_S = 0.05
 START_TRIES = 5  # of a process that is killed while it starts
 PORT_TRIES_S = 5.0  # a killed process's port may be taken for a moment

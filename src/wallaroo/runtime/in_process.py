@@ -21,8 +21,6 @@ from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.task import run_level
 from wallaroo.runtime.trigger import Trigger
 
-CLOSE_S = 1.0  # for the thread that runs batches
-
 
 class InProcessRunner(OnThisMachine):
     """A TaskRunner of a fixed number of tasks."""
@@ -116,8 +114,4 @@ class InProcessHost(InProcessRunner):
         self._trigger.end()
 
     def close(self) -> None:
-        self._trigger.end()
-        if self._thread is not None:
-            self._thread.join(CLOSE_S)
-        if self._thread is None or not self._thread.is_alive():
-            self._trigger.close()
+        self._trigger.close()

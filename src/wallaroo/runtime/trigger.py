@@ -23,11 +23,12 @@ from wallaroo.errors import PeerError
 from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.intake import Admission, Ends, plan_ends
 from wallaroo.sources.log import SourceLog
+from wallaroo.tuning import HUNG_S
 
 SLOWER = 0.05  # of the time without input: how long the next pause is
 LOOK_WOKEN_S = 0.5  # between looks at sources that say when there is something, should that be lost
 READ_BYTES = 64
-HUNG_S = 20.0
+CLOSE_S = 1.0  # for `next` to return
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class Trigger:
         self._planned = planned
         self._admitted = Admission()
         self._is_over = threading.Event()
+        self._waiting = threading.Lock()  # held in `next`
         self._wakes: Wakes | None = None
         self._looks: Looks | None = None
         self._asked: tuple[str, float] | None = None  # a source, and since when (monotonic)
@@ -144,6 +146,13 @@ class Trigger:
         if self._looks is None:
             self._looks = Looks(logs.values(), self._times)
         assert self._wakes is not None
+        with self._waiting:
+            return self._next(batches, logs, self._looks, self._wakes)
+
+    def _next(
+        self, batches: Batches, logs: Mapping[str, SourceLog], looks: Looks, wakes: Wakes
+    ) -> Ends | None:
+        has_time = batches.setup.plan.has_time
         while not self._is_over.is_set():
             admitted = self._admitted
             start = batches.ends
@@ -151,10 +160,10 @@ class Trigger:
             if not admitted.is_held:
                 ends = self._planned(start) or self.ends(logs, start, admitted)
             if ends != start or (not admitted.is_held and batches.is_due):
-                self._looks.found()
+                looks.found()
                 return ends
-            due_in_s = batches.due_in_s if setup.plan.has_time else LOOK_WOKEN_S
-            self._wakes.wait(self._looks.pause_s(due_in_s))
+            due_in_s = batches.due_in_s if has_time else LOOK_WOKEN_S
+            wakes.wait(looks.pause_s(due_in_s))
         return None
 
     def ends(self, logs: Mapping[str, SourceLog], start: Ends, admitted: Admission) -> Ends:
@@ -196,9 +205,13 @@ class Trigger:
         self._wake()
 
     def close(self) -> None:
-        """Close the socket; `next` is not called any more."""
-        if self._wakes is not None:
+        """End, and close the socket once `next` has returned; a source that does not answer keeps
+        it open.
+        """
+        self.end()
+        if self._wakes is not None and self._waiting.acquire(timeout=CLOSE_S):
             self._wakes.close()
+            self._waiting.release()
 
     def _ask(self, source: str) -> None:
         self._asked = source, time.monotonic()

@@ -230,6 +230,7 @@ class MicroBatchHost:
             work.query.cancel()
             work.cluster.close()
             work.cleaner.close()
+        self._trigger.close()
         self._session.close()
 
     @property

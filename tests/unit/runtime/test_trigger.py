@@ -240,3 +240,14 @@ def test_a_source_that_does_not_answer_is_named(
     log.events = 1
     waiting.result(FOREVER_S)
     assert started.waiting_for == ""
+
+
+def test_a_trigger_closes_its_socket_once_its_wait_has_ended(
+    started: Trigger, log: Growing
+) -> None:
+    waiting = next_of(started, Waiting(log))
+    wakes = started._wakes
+    assert wakes is not None
+    started.close()
+    assert waiting.result(FOREVER_S) is None
+    assert wakes._socket.fileno() == -1

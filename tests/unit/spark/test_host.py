@@ -86,6 +86,16 @@ def test_a_run_that_waited_takes_what_comes(
     assert (tmp_path / "out.txt").read_text() == "a\nb\nc\n"
 
 
+def test_a_run_leaves_no_socket_behind(tmp_path: Path, spark_session: Any) -> None:
+    ended = new_run(application(tmp_path), RunOptions(status_address=None), spark_session)
+    ended.start()
+    address = str(ended._order.site.wake)
+    assert address in Path("/proc/net/unix").read_text()
+    ended.stop()
+    assert ended.wait(180)
+    assert address not in Path("/proc/net/unix").read_text()
+
+
 def test_a_stop_while_workers_warm_up_ends_the_start(
     tmp_path: Path, spark_session: Any, eventually: Callable[..., None]
 ) -> None:

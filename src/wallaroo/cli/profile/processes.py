@@ -18,7 +18,6 @@ _NAMES = (
     ("wallaroo.range_server", "range server"),
     ("wallaroo.sinks.tcp.egress", "egress"),
     ("pyspark.worker", "worker"),
-    ("pyspark.daemon", "reader of the source"),
 )
 
 

@@ -63,10 +63,10 @@ class SourceSide:
         options: RunOptions,
         serve_on: str | None,
         is_stopping: Callable[[], bool],
-        wake: str = "",
+        wake: Path,
     ) -> None:
         """Accept input.  ``serve_on``: workers elsewhere fetch it from this address.  ``wake``:
-        the Unix socket that is woken by input; empty: none.
+        the Unix socket that is woken by input.
         """
         if options.tls is not None and serve_on is not None:
             self._certificate = Path(options.tls.certificate).read_text(encoding="ascii")
@@ -84,7 +84,7 @@ class SourceSide:
                 serve_tls=options.tls,
                 hung_s=options.hung_s,
                 is_stopping=is_stopping,
-                wake=wake,
+                wake=str(wake),
             ),
         )
 

@@ -109,7 +109,7 @@ def open_sources(
 ) -> dict[str, Position]:
     """Accept input from here on; return where sources begin that have no position yet."""
     phases.enter("opening sources")
-    wake = str(order.site.wake)
+    wake = order.site.wake
     found.sources.start(order.options, order.host.serve_on, is_stopping, wake)
     return found.sources.beginnings(found.positions)
 

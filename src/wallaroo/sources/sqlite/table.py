@@ -1,6 +1,6 @@
 """A table of an SQLite database whose rows are read in the order of a column.
 
-Where it runs: the driver and Spark's planner ask how far it goes (`end`), workers read it (`read`).
+Where it runs: the driver asks how far it goes (`end`), workers read it (`read`).
 
 The invariant: below `end` nothing is inserted any more, as far as writers give out numbers in
 order.  SQLite has one writing transaction at a time, so rows become visible in the order in which

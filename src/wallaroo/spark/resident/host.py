@@ -201,6 +201,5 @@ class ResidentHost(OnThisMachine):
         self._session.close()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
-        if not self._thread.is_alive():
-            self._trigger.close()
+        self._trigger.close()
         gc.unfreeze()
