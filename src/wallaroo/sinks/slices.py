@@ -14,11 +14,14 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar
 
+from wallaroo.errors import PeerError, WallarooError
 from wallaroo.identity import CommitId
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.staging import Staged
-from wallaroo.sinks.system import Session
+from wallaroo.sinks.system import DeliveryError, Session, System
 
 BACKOFF_S_MAX = 30.0  # the longest pause between two tries
 
@@ -92,6 +95,50 @@ class SlicedSession(Session):
             progress.done += len(some)
             progress.failures = 0
         return True
+
+
+class ConfirmingSystem(System):
+    """A server that confirms outputs one by one, and has no transactions: what such systems share.
+
+    ``refusal``: what it does with output that it does not take, in words, with ``{output}`` and
+    ``{target}``.  ``ways_to_correct``: what a user does then, before the next run.
+    """
+
+    refusal: ClassVar[str]
+    ways_to_correct: ClassVar[str]
+
+    def __init__(self, sink: str, place: str, target: str):
+        self._sink = sink
+        self._place = place
+        self._target_name = target
+        self._progress = Progress()
+
+    @property
+    def target(self) -> str:
+        return self._target_name
+
+    @abstractmethod
+    def is_transient(self, error: Exception) -> bool:
+        """Whether trying again can help after an error of the client's."""
+
+    @abstractmethod
+    def sentence(self, error: Exception) -> str:
+        """Return what an error says, in a line."""
+
+    def waiting_for(self, error: Exception) -> str:
+        if isinstance(error, DeliveryError):
+            passes = error.is_transient
+        else:
+            passes = self.is_transient(error)
+        return f"{self._place} ({self.sentence(error)})" if passes else ""
+
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        output = f"batch {batch.batch}" if batch else "output"
+        what = self.refusal.format(output=output, target=self.target)
+        return PeerError(
+            f"{self._place} {what} of sink '{self._sink}': {self.sentence(error)}. Nothing is "
+            f"lost: committed output waits in {staging}. {self.ways_to_correct}, then run again."
+        )
 
 
 def _outputs(part: Staged) -> Iterator[bytes]:

@@ -17,13 +17,11 @@ from typing import Any, ClassVar
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from wallaroo.errors import PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.sinks.addressed import unpack
-from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
-from wallaroo.sinks.slices import Progress, Slice, SlicedSession
-from wallaroo.sinks.system import DeliveryError, Session, System
+from wallaroo.sinks.slices import ConfirmingSystem, Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session
 
 SLICE = 500  # messages that are not acknowledged, at most
 ANSWER_S_MAX = 30.0
@@ -135,8 +133,8 @@ class Publisher:
 class MQTTSession(SlicedSession):
     """One connection."""
 
-    def __init__(self, system: MQTTSystem, checkpoint: str):
-        super().__init__(checkpoint, system.progress, SLICE)
+    def __init__(self, system: MQTTSystem, progress: Progress, checkpoint: str):
+        super().__init__(checkpoint, progress, SLICE)
         self._topic = system.target
         self._is_retained = system.is_retained
         self._publisher = Publisher(system.broker)
@@ -160,45 +158,27 @@ class MQTTSession(SlicedSession):
         self._publisher.close()
 
 
-class MQTTSystem(System):
+class MQTTSystem(ConfirmingSystem):
     """A broker."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (DeliveryError, OSError, ValueError)
+    refusal = "does not take {output}"
+    ways_to_correct = "Correct the topic, the password or the rights"
 
     def __init__(self, broker: Broker, sink: str, topic: str, *, is_retained: bool):
+        super().__init__(sink, broker.place, topic)
         self.broker = broker
         self.is_retained = is_retained
-        self.progress = Progress()
-        self._sink = sink
-        self._topic = topic
-
-    @property
-    def target(self) -> str:
-        return self._topic
 
     def connect(self, checkpoint: str) -> Session:
-        return MQTTSession(self, checkpoint)
+        return MQTTSession(self, self._progress, checkpoint)
 
-    def waiting_for(self, error: Exception) -> str:
-        if isinstance(error, DeliveryError):
-            is_transient = error.is_transient
-        else:
-            is_transient = isinstance(error, OSError)
-        if not is_transient:
-            return ""
-        return f"{self.broker.place} ({_sentence(error)})"
+    def is_transient(self, error: Exception) -> bool:
+        return isinstance(error, OSError)
 
-    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
-        what = f"batch {batch.batch}" if batch else "output"
-        return PeerError(
-            f"{self.broker.place} does not take {what} of sink '{self._sink}': "
-            f"{_sentence(error)}. Nothing is lost: committed output waits in {staging}. Correct "
-            f"the topic, the password or the rights, then run again."
-        )
-
-
-def _sentence(error: Exception) -> str:
-    return getattr(error, "strerror", "") or " ".join(str(error).split()) or type(error).__name__
+    def sentence(self, error: Exception) -> str:
+        said = getattr(error, "strerror", "") or " ".join(str(error).split())
+        return said or type(error).__name__
 
 
 def open_committer(

@@ -19,14 +19,12 @@ from typing import Any, ClassVar
 from nats.js.errors import NotFoundError
 
 from wallaroo.clients.nats import ERRORS, TIMEOUT_S, Server, connected, is_transient, sentence
-from wallaroo.errors import PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.event_loop import EventLoop
-from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
-from wallaroo.sinks.slices import Progress, Slice, SlicedSession
-from wallaroo.sinks.system import DeliveryError, Session, System
+from wallaroo.sinks.slices import ConfirmingSystem, Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session
 
 SLICE = 500  # messages that are not confirmed, at most
 ANSWER_S_MAX = 30.0
@@ -152,34 +150,25 @@ async def _publisher(target: Target) -> Publisher:
     return publisher
 
 
-class NATSSystem(System):
+class NATSSystem(ConfirmingSystem):
     """A subject, or several."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, DeliveryError)
+    refusal = "refuses {output} for {target}"
+    ways_to_correct = "Create the stream, or correct the subject, the rights or the password"
 
     def __init__(self, target: Target):
+        super().__init__(target.sink, target.server.place, target.name)
         self._target = target
-        self._progress = Progress()
-
-    @property
-    def target(self) -> str:
-        return self._target.name
 
     def connect(self, checkpoint: str) -> Session:
         return NATSSession(self._target, self._progress, checkpoint)
 
-    def waiting_for(self, error: Exception) -> str:
-        passes = error.is_transient if isinstance(error, DeliveryError) else is_transient(error)
-        return f"{self._target.server.place} ({sentence(error)})" if passes else ""
+    def is_transient(self, error: Exception) -> bool:
+        return is_transient(error)
 
-    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
-        what = f"batch {batch.batch} for" if batch else "output for"
-        return PeerError(
-            f"{self._target.server.place} refuses {what} {self._target.name} of sink "
-            f"'{self._target.sink}': {sentence(error)}. Nothing is lost: committed output waits in "
-            f"{staging}. Create the stream, or correct the subject, the rights or the password, "
-            f"then run again."
-        )
+    def sentence(self, error: Exception) -> str:
+        return sentence(error)
 
 
 def open_committer(target: Target, staging: Path, is_durable: bool) -> QueuedCommitter:

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from wallaroo.clients.rabbitmq import ERRORS, is_transient, parameters_of, place_of, sentence
-from wallaroo.errors import PeerError, WallarooError
+from wallaroo.errors import PeerError
 from wallaroo.faults import fault_point
 from wallaroo.sinks.addressed import unpack
-from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.rabbitmq.publisher import Message, Publisher
-from wallaroo.sinks.slices import Progress, Slice, SlicedSession
-from wallaroo.sinks.system import DeliveryError, Session, System
+from wallaroo.sinks.slices import ConfirmingSystem, Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session
 
 SLICE = 1000  # messages that are not confirmed, at most
 
@@ -74,34 +73,27 @@ class RabbitMQSession(SlicedSession):
         self._publisher.close()
 
 
-class RabbitMQSystem(System):
+class RabbitMQSystem(ConfirmingSystem):
     """One exchange or queue."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, DeliveryError)
+    refusal = "refuses {output} for {target}"
+    ways_to_correct = (
+        "Declare or bind what is missing, or correct the name, the rights or the password"
+    )
 
     def __init__(self, target: Target):
+        super().__init__(target.sink, target.place, target.name)
         self._target = target
-        self._progress = Progress()
-
-    @property
-    def target(self) -> str:
-        return self._target.name
 
     def connect(self, checkpoint: str) -> Session:
         return RabbitMQSession(self._target, self._progress, checkpoint)
 
-    def waiting_for(self, error: Exception) -> str:
-        passes = error.is_transient if isinstance(error, DeliveryError) else is_transient(error)
-        return f"{self._target.place} ({sentence(error)})" if passes else ""
+    def is_transient(self, error: Exception) -> bool:
+        return is_transient(error)
 
-    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
-        what = f"batch {batch.batch} for" if batch else "output for"
-        return PeerError(
-            f"{self._target.place} refuses {what} {self._target.name} of sink "
-            f"'{self._target.sink}': {sentence(error)}. Nothing is lost: committed output waits in "
-            f"{staging}. Declare or bind what is missing, or correct the name, the rights or the "
-            f"password, then run again."
-        )
+    def sentence(self, error: Exception) -> str:
+        return sentence(error)
 
 
 def open_committer(target: Target, staging: Path, is_durable: bool) -> QueuedCommitter:

@@ -24,12 +24,10 @@ from wallaroo.clients.websocket import (
     keep_alive,
     sentence,
 )
-from wallaroo.errors import PeerError, WallarooError
 from wallaroo.faults import fault_point
-from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
-from wallaroo.sinks.slices import Progress, Slice, SlicedSession
-from wallaroo.sinks.system import DeliveryError, Session, System
+from wallaroo.sinks.slices import ConfirmingSystem, Progress, Slice, SlicedSession
+from wallaroo.sinks.system import DeliveryError, Session
 
 SLICE = 1000  # messages that are not answered, at most
 ANSWER_S_MAX = 30.0
@@ -103,36 +101,28 @@ class WebSocketSession(SlicedSession):
             self._open.close()
 
 
-class WebSocketSystem(System):
+class WebSocketSystem(ConfirmingSystem):
     """A server."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (*ERRORS, DeliveryError)
+    refusal = "does not take {output}"
+    ways_to_correct = "Correct the url, the headers or the certificates"
 
     def __init__(self, target: Target):
+        super().__init__(target.sink, target.peer.place, target.name)
         self._target = target
-        self._progress = Progress()
-
-    @property
-    def target(self) -> str:
-        return self._target.name
 
     def connect(self, checkpoint: str) -> Session:
         return WebSocketSession(self._target, self._progress, checkpoint)
 
-    def waiting_for(self, error: Exception) -> str:
-        passes = error.is_transient if isinstance(error, DeliveryError) else is_transient(error)
-        return f"{self._target.peer.place} ({sentence(error)})" if passes else ""
+    def is_transient(self, error: Exception) -> bool:
+        return is_transient(error)
+
+    def sentence(self, error: Exception) -> str:
+        return sentence(error)
 
     def pause_s(self, error: Exception) -> float:
         return self._progress.pause_s(BACKOFF_S)
-
-    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
-        what = f"batch {batch.batch}" if batch else "output"
-        return PeerError(
-            f"{self._target.peer.place} does not take {what} of sink '{self._target.sink}': "
-            f"{sentence(error)}. Nothing is lost: committed output waits in {staging}. Correct the "
-            f"url, the headers or the certificates, then run again."
-        )
 
 
 def open_committer(target: Target, staging: Path, is_durable: bool) -> QueuedCommitter:
