@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.loads import CHUNK_BYTES, EXAMPLES, market_frames, prepare
@@ -43,9 +43,7 @@ def main() -> int:
     ratios: list[float] = []
     plain_s: list[float] = []
     for number in range(args.rounds):
-        took = {}
-        for with_tally in (number % 2 == 0, number % 2 == 1):
-            took[with_tally] = _task_s(plan, chunks, number, with_tally)
+        took = _in_turns(plan, chunks, number)
         ratios.append(took[True] / took[False])
         plain_s.append(took[False])
     cost = (median(ratios) - 1) * 100
@@ -80,11 +78,27 @@ def _chunks(events: int) -> Chunks:
     return chunks
 
 
-def _task_s(plan: Plan, chunks: Chunks, batch: int, with_tally: bool) -> float:
-    """The processor time of both levels of one batch with one task."""
+def _in_turns(plan: Plan, chunks: Chunks, batch: int) -> dict[bool, float]:
+    """The processor time of one batch with one task, with a tally and without: a chunk or block of
+    one, then of the other, as the machine's speed changes within a second.
+    """
     gc.collect()
     gc.disable()
-    began = time.process_time()
+    order = (True, False) if batch % 2 else (False, True)
+    tasks = {with_tally: _task(plan, chunks, batch, with_tally) for with_tally in order}
+    took = dict.fromkeys(tasks, 0.0)
+    while tasks:
+        for with_tally, task in list(tasks.items()):
+            began = time.process_time()
+            if next(task, None) is None:
+                del tasks[with_tally]
+            took[with_tally] += time.process_time() - began
+    gc.enable()
+    return took
+
+
+def _task(plan: Plan, chunks: Chunks, batch: int, with_tally: bool) -> Iterator[int]:
+    """Both levels of one batch with one task, a chunk or block at a time."""
     tally = TaskTally(plan, batch)
     blocks: list[Block] = []
     first = Level(plan, 0, 0, 1, batch=batch)
@@ -96,14 +110,13 @@ def _task_s(plan: Plan, chunks: Chunks, batch: int, with_tally: bool) -> float:
             first.feed_frames(source, frames, 0)
         drained = first.drain()
         blocks += [block for _, block in (tally.leaving(drained) if with_tally else drained)]
+        yield len(blocks)
     blocks += [block for _, block in first.finish()]
     second = Level(plan, 1, 0, 1, batch=batch)
     take = tally.block_feeder(second, len(blocks)) if with_tally else second.feed_block
     for block in in_order(blocks):
         take(block)
-    took = time.process_time() - began
-    gc.enable()
-    return took
+        yield len(blocks)
 
 
 def _median_ms(run: Callable[[], object], times: int = 30) -> float:
