@@ -26,7 +26,7 @@ from wallaroo.sources.log import SourceLog
 from wallaroo.tuning import HUNG_S
 
 SLOWER = 0.05  # of the time without input: how long the next pause is
-LOOK_WOKEN_S = 0.5  # between looks at sources that say when there is something, should that be lost
+LOOK_WOKEN_S = 2.0  # between looks at sources that say when there is something, should that be lost
 READ_BYTES = 64
 CLOSE_S = 1.0  # for `next` to return
 

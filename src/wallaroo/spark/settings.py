@@ -74,6 +74,8 @@ ON_CLUSTERS = {
 # the JVM passes bytes on: its second compiler takes a quarter of a core in the first minute, and
 # nothing gets quicker (docs/decisions/0008)
 COMPILER = "-XX:TieredStopAtLevel=1"
+# tools that list JVMs read it; Java wakes twenty times a second to write it
+NO_SAMPLES = "-XX:-UsePerfData"
 # Spark's own default on clusters; on local masters it would give up at the first lost worker
 TASK_ATTEMPTS = 4
 # ours -> Spark's
@@ -120,11 +122,11 @@ def settings_of(
     chosen = {**SETTINGS, **own, **dict(given)}
     driver = "spark.driver.extraJavaOptions"
     archive = options_to_use(os.environ, chosen.get(driver, ""))
-    heap = heap_options(chosen["spark.driver.memory"])
+    of_java = f"{heap_options(chosen['spark.driver.memory'])} {COMPILER} {NO_SAMPLES}"
     _put_in_front(
         chosen,
         driver,
-        f"-Dlog4j2.configurationFile=file:{log4j} {heap} {COMPILER} {archive}".rstrip(),
+        f"-Dlog4j2.configurationFile=file:{log4j} {of_java} {archive}".rstrip(),
     )
     _put_in_front(chosen, "spark.executor.extraJavaOptions", COMPILER)
     return {"spark.master": _retrying(master), "spark.app.name": application, **chosen}

@@ -16,6 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import socketserver
@@ -32,6 +33,7 @@ from wallaroo.status_api.access import Access, Verdict
 
 CONNECTIONS_MAX = 32
 STREAMS_MAX = 8
+LOOK_S = 2.0  # between two looks whether it is to end, should the wake-up fail
 REQUEST_S_MAX = 10.0  # for a client to send its request, or to take a piece of the reply
 JSON_TYPE = "application/json"
 # the dashboard loads its own files only, runs no inline script, and cannot be framed
@@ -139,6 +141,21 @@ class HttpServer(ThreadingHTTPServer):
         self.streams = threading.BoundedSemaphore(STREAMS_MAX)
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
         super().__init__((host, port), _Handler)
+
+    def serve(self) -> None:
+        """Answer until ``end``: an idle server sleeps."""
+        self.serve_forever(LOOK_S)
+
+    def end(self) -> None:
+        """Answer no more, and close the socket; ``serve`` is woken by a connection."""
+        ending = threading.Thread(target=self.shutdown, daemon=True)
+        ending.start()
+        with contextlib.suppress(OSError):
+            address = str(self.server_address[0]), self.server_port
+            with socket.create_connection(address, LOOK_S):
+                ending.join()
+        ending.join()
+        self.server_close()
 
     def server_bind(self) -> None:
         """Bind without asking a name server for this machine's full name, which may take

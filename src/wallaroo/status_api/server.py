@@ -23,8 +23,6 @@ from wallaroo.status_api.routes import Running, routes
 from wallaroo.tls import TLS
 from wallaroo.tls_sockets import server_context
 
-CLOSE_S = 0.1  # how soon the server notices that it is closed
-
 
 class StatusServer:
     """Answers for one run from ``start`` to ``close``; between them ``run.json`` in the checkpoint
@@ -81,9 +79,7 @@ class StatusServer:
         self._port = server.server_port
         self._token = server.access.token
         self._server = server
-        threading.Thread(
-            target=server.serve_forever, args=(CLOSE_S,), name="wallaroo-status", daemon=True
-        ).start()
+        threading.Thread(target=server.serve, name="wallaroo-status", daemon=True).start()
         try:
             self._registration = register(self._handle.root, self._record())
         except PeerError:
@@ -99,8 +95,7 @@ class StatusServer:
         server = self._server
         self._server = None
         if server is not None:
-            server.shutdown()
-            server.server_close()
+            server.end()
 
     def _record(self) -> RunRecord:
         host = f"[{self._host}]" if ":" in self._host else self._host

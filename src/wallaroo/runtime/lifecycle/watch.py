@@ -22,7 +22,7 @@ from wallaroo.runtime.lifecycle.phases import Phases
 from wallaroo.runtime.lifecycle.start import Order, Parts
 
 WATCH_S = 0.1  # between two looks at sources, sinks and the host
-WATCH_IDLE_S = 0.5  # where there was no batch for some time, and nothing holds up the next one
+WATCH_IDLE_S = 1.0  # where there was no batch for some time, and nothing holds up the next one
 IDLE_AFTER_S = 2.0
 COMMIT_S = 5.0  # for a commit under way when a run has stopped waiting
 _log = logging.getLogger("wallaroo.run")
@@ -55,7 +55,7 @@ class Busy:
 
         >>> busy = Busy()
         >>> [busy.pause_s(False, batch, at) for batch, at in ((7, 10.0), (7, 11.0), (7, 13.0))]
-        [0.1, 0.1, 0.5]
+        [0.1, 0.1, 1.0]
         >>> busy.pause_s(True, 7, 14.0), busy.pause_s(False, 7, 15.0)
         (0.1, 0.1)
         """
