@@ -23,7 +23,8 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import lmdb
@@ -39,9 +40,33 @@ HEADER_PAGES = 2
 # batch that changes all of them writes new ones before the old ones are free
 PAGES_MIN = 64
 FREE_TIMES_MAX = 4
+# a file is replaced sooner that has lost so much of what was in use, and has lost no more for so
+# many looks.  It then grows to what its batches need, as one does that never held more
+LEFT = 0.75
+CALM_LOOKS = 16
+GAIN_MIN = 1.5  # times the pages in use, of a file that is worth it
+WRITTEN_AT_ONCE = 100_000  # entries of a file that is replaced
 CRASHES = "crashes"
 _LOCK = "lock"
 _OWN_FOLDER = str(Path(__file__).parent)
+
+
+@dataclass(slots=True)
+class _Used:
+    """How many pages of a file were in use since it was opened."""
+
+    most: int = 0
+    least: int = 0
+    looks: int = 0  # since it was the least
+
+    def has_fallen(self, used: int) -> bool:
+        """Note how many are; return whether many were lost, and no more are."""
+        self.most = max(self.most, used)
+        self.looks += 1
+        if used < self.least or not self.least:
+            self.least = used
+            self.looks = 0
+        return self.looks >= CALM_LOOKS and used <= LEFT * self.most
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +74,7 @@ class _Open:
     inode: int
     environment: lmdb.Environment
     page_bytes: int
+    used: _Used = field(default_factory=_Used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,22 +169,26 @@ def fill_up(path: Path, environment: lmdb.Environment) -> None:
 
 
 def shrink(path: Path, environment: lmdb.Environment) -> bool:
-    """Replace a file that is mostly free pages by one without them; return whether it was.
+    """Replace a file with many free pages by one without them; return whether it was.
 
     LMDB reuses free pages, and never gives them back.  A process that has the old file open goes on
     reading it; what is written to it from here on is lost, as if the view had been removed.
     """
     pages = environment.info()["last_pgno"] + 1
-    if pages <= PAGES_MIN:
-        return False
-    found = environment.stat()
-    used = found["branch_pages"] + found["leaf_pages"] + found["overflow_pages"]
-    if pages <= FREE_TIMES_MAX * used:
+    if pages <= PAGES_MIN or not _is_mostly_free(path, environment, pages):
         return False
     with _opening, hold_lock(path.parent / _LOCK):
         if _is_current(path, environment):
             _replace(path, environment)
     return True
+
+
+def _is_mostly_free(path: Path, environment: lmdb.Environment, pages: int) -> bool:
+    found = environment.stat()
+    used = found["branch_pages"] + found["leaf_pages"] + found["overflow_pages"]
+    known = _open.get(path)
+    has_fallen = known is not None and known.used.has_fallen(used)
+    return pages > FREE_TIMES_MAX * used or (has_fallen and pages > GAIN_MIN * used)
 
 
 def _is_current(path: Path, environment: lmdb.Environment) -> bool:
@@ -174,12 +204,24 @@ def _is_current(path: Path, environment: lmdb.Environment) -> bool:
 def _replace(path: Path, environment: lmdb.Environment) -> None:
     copy = path.with_name(f"copy-{path.name}")
     shutil.rmtree(copy, ignore_errors=True)
-    make_private(copy)
-    environment.copy(str(copy), compact=True)
-    os.chmod(copy / DATA, PRIVATE_FILE)
+    made = _lmdb(copy)
+    _write_packed(environment, made)
+    made.close()
     _open.pop(path, None)
     shutil.rmtree(path, ignore_errors=True)
     os.rename(copy, path)
+
+
+def _write_packed(environment: lmdb.Environment, made: lmdb.Environment) -> None:
+    """Write all entries in order: that fills pages which removed entries left half empty."""
+    with environment.begin() as read:
+        entries = iter(read.cursor())
+        is_rest = True
+        while is_rest:
+            with made.begin(write=True) as write:
+                is_rest = bool(
+                    write.cursor().putmulti(islice(entries, WRITTEN_AT_ONCE), append=True)[0]
+                )
 
 
 def drop(path: Path) -> None:

@@ -11,7 +11,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import Commit, CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.delta import Entry, Origin, encode
-from wallaroo.state.environments import close_environments
+from wallaroo.state.environments import CALM_LOOKS, close_environments
 from wallaroo.state.history import History
 from wallaroo.state.snapshots import due_groups, in_force, oldest_needed
 from wallaroo.state.storage import LocalStorage
@@ -115,6 +115,22 @@ def test_a_view_of_which_most_was_removed_gives_its_disk_back(tmp_path: Path, lo
     # a task that began before still reads what it began with
     assert reading.read(3, 0, b"s7") == bytes(1000)
     reading.close()
+
+
+def test_a_view_of_which_half_was_removed_gives_its_disk_back_once_no_more_is(
+    tmp_path: Path, log: Log
+) -> None:
+    many = [Entry(0, b"s%04d" % number, bytes(1000)) for number in range(2_000)]
+    root = tmp_path / "view"
+    sizes = []
+    for batch in range(CALM_LOOKS + 6):
+        gone = [Entry(0, entry.key, None) for entry in many[(batch - 1) * 250 : batch * 250]]
+        log.write(batch, *(many if batch == 0 else gone if batch <= 4 else many[-1:]))
+        assert read(root, log.at(batch), many[-1].key) == bytes(1000)
+        sizes.append(disk_of(root))
+
+    assert min(sizes[: CALM_LOOKS - 1]) == sizes[0], "nothing is copied while more goes"
+    assert sizes[-1] < 0.7 * sizes[0]
 
 
 def disk_of(root: Path) -> int:
