@@ -10,9 +10,9 @@ finds the time without making an object of the state.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from wallaroo.engine.keyed_state import KeyedState, Read
+from wallaroo.engine.keyed_state import BulkRead, KeyedState, Read
 from wallaroo.engine.keys import Key
 from wallaroo.engine.ordered_keys import TIME_MIN
 from wallaroo.engine.packing import PICKLED, Packing
@@ -55,6 +55,7 @@ class ExpiringState(KeyedState):
         super().__init__(step, self._read_once, packing)
         self.last_use: dict[Key, int] = {}
         self._read_stored = read
+        self._read_many = read.many if isinstance(read, BulkRead) else None
         if packing.loads is not PICKLED.loads:
             self._loads = lambda stored: packing.loads(without_last_use(stored))
 
@@ -65,6 +66,23 @@ class ExpiringState(KeyedState):
         except KeyError:
             raw = self._stored[key] = self._read_stored(key)
             return raw
+
+    def uses(self, group: int, keys: Mapping[bytes, Key]) -> Iterator[tuple[Key, int]]:
+        """Yield when keys of one group, given by their encoded form, were last used, those that
+        have state: what `used_ns` says of one, for less.
+        """
+        stored = self._stored
+        if self._read_many is not None:
+            unread = {encoded: key for encoded, key in keys.items() if key not in stored}
+            stored.update(self._read_many(group, unread))
+        dropped = self._dropped
+        for key in keys.values():
+            used_ns = self.last_use.get(key)
+            if used_ns is None and key not in dropped:
+                raw = stored[key] if key in stored else self._read_once(key)
+                used_ns = None if raw is None else last_use_of(raw)
+            if used_ns is not None:
+                yield key, used_ns
 
     def stored_use(self, key: Key) -> int | None:
         """Return when a key was last used as of the last commit; None where it has no state."""

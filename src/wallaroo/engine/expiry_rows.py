@@ -47,18 +47,23 @@ class ExpiryRows:
         group, encoded = self._groups.locate(key)
         self._keys.setdefault(Row(encode_time(time_ns), group), {})[encoded] = key
 
-    def take(self, up_to_ns: int) -> Iterator[tuple[int, Key]]:
-        """Yield and remove the keys of all times up to that one: by time, key group and key.  What
-        is added meanwhile is left.
+    def take(self, up_to_ns: int, most: int) -> Iterator[tuple[Row, dict[bytes, Key]]]:
+        """Yield and remove at most so many keys of the times up to that one, in the order of time,
+        key group and key: those of a row together, by their encoded form.  What is added meanwhile
+        is left.
         """
         end = encode_time(up_to_ns)
         touched = sorted(row for row, keys in self._keys.items() if keys and row.stored <= end)
         for row, value in heapq.merge(zip(touched, repeat(None)), self._committed(end), key=_row):
-            time_ns = decode_time(row.stored)
+            if most <= 0:
+                return
             keys = self._of(row, value)
-            for encoded in sorted(keys):
-                yield time_ns, keys.pop(encoded)
+            taken = {encoded: keys[encoded] for encoded in sorted(keys)[:most]}
+            self._keys[row] = {} if len(taken) == len(keys) else _without(keys, taken)
+            most -= len(taken)
             self._left = row.stored
+            if taken:
+                yield row, taken
 
     def _committed(self, end: bytes) -> Iterator[tuple[Row, bytes]]:
         """Yield the stored rows from the first one that may be left, up to a time."""
@@ -97,3 +102,7 @@ class ExpiryRows:
             value = pickle.dumps([keys[encoded] for encoded in sorted(keys)], 5) if keys else None
             if value != self._stored[row]:
                 yield row.group, row.stored, value
+
+
+def _without(keys: dict[bytes, Key], taken: dict[bytes, Key]) -> dict[bytes, Key]:
+    return {encoded: key for encoded, key in keys.items() if encoded not in taken}

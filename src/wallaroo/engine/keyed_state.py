@@ -6,8 +6,8 @@ at its end; what did not change is not written, and what was dropped is removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 from wallaroo.engine.error_context import blame, shorten
 from wallaroo.engine.keys import Key
@@ -16,6 +16,17 @@ from wallaroo.steps import Step
 from wallaroo.unpicklable import unpicklable_part
 
 Read = Callable[[Key], bytes | None]
+
+
+@runtime_checkable
+class BulkRead(Protocol):
+    """A ``Read`` that reads many keys of one key group for less."""
+
+    def __call__(self, key: Key) -> bytes | None:
+        """Return what is stored of one key."""
+
+    def many(self, group: int, keys: Mapping[bytes, Key]) -> Iterator[tuple[Key, bytes | None]]:
+        """Yield what is stored of keys, which are given by their encoded form."""
 
 
 class KeyedState:

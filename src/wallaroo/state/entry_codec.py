@@ -39,6 +39,13 @@ def stored_key(group: int, step: int, key: bytes) -> bytes:
     return _PREFIX.pack(group, step) + key
 
 
+def key_prefix(group: int, step: int) -> bytes:
+    """Return what the LMDB keys of a step's entries in a group begin with: the whole key, of up to
+    ``KEY_BYTES_MAX`` bytes, follows.
+    """
+    return _PREFIX.pack(group, step)
+
+
 def range_bound(group: int, step: int, key: bytes) -> bytes:
     """Return where keys of a step from ``key`` on begin, among those that are stored in order.
 
@@ -60,8 +67,10 @@ def stored_value(stored: bytes, key: bytes, value: bytes) -> bytes:
     return _CRC.pack(crc32(value, crc32(stored))) + value
 
 
-def value_if_whole(stored: bytes, found: bytes) -> bytes | None:
-    """Return what follows the checksum; None where the checksum is wrong."""
+def value_if_whole(stored: bytes, found: bytes | None) -> bytes | None:
+    """Return what follows the checksum; None where nothing was found or the checksum is wrong."""
+    if found is None:
+        return None
     value = found[4:]
     if len(found) < 4 or crc32(value, crc32(stored)) != _unpack_crc(found)[0]:
         return None

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from wallaroo.errors import CheckpointError
 from wallaroo.state.commits import Commit, DeltaRef, SnapshotRef, content_of
-from wallaroo.state.delta import DeltaFile, Entry, Row
+from wallaroo.state.delta import DeltaFile, Row
 from wallaroo.state.storage import Storage
 
 
@@ -136,7 +136,7 @@ class Remembered:
         self,
         start: Version,
         version: Version,
-        entries: Mapping[int, list[Entry]],
+        entries: Mapping[int, list[Row]],
         read_log: Callable[[], History],
     ):
         self._start = start

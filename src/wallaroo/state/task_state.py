@@ -6,6 +6,7 @@ Where it runs: worker.
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from wallaroo.engine.keys import Key, decode_key, encode_key, group_of
 from wallaroo.engine.ordered_entries import Change, EntryReader, namespace
 from wallaroo.engine.step_store import StepStore
 from wallaroo.state.applying import CatchUp
-from wallaroo.state.delta import Entry, Origin, encode
+from wallaroo.state.delta import Entry, Origin, Row, encode
 from wallaroo.state.entry_codec import Stored
 from wallaroo.state.history import Past
 from wallaroo.state.layout import DELTAS, SNAPSHOTS
@@ -60,6 +61,20 @@ GroupSizes = Mapping[int, Mapping[str, tuple[int, int]]]
 NO_SIZES: GroupSizes = MappingProxyType({})
 
 Changes = Iterable[tuple[Key, bytes | None]]  # of one step: key and state; None: removed
+
+
+class StateReader:
+    """Reads the entries of one state step; a ``BulkRead``."""
+
+    def __init__(self, state: TaskState, step: int):
+        self._state = state
+        self._step = step
+
+    def __call__(self, key: Key) -> bytes | None:
+        return self._state.read(self._step, key)
+
+    def many(self, group: int, keys: Mapping[bytes, Key]) -> Iterator[tuple[Key, bytes | None]]:
+        return self._state.read_many(self._step, group, keys)
 
 
 class StateOfTask(Protocol):
@@ -136,15 +151,23 @@ class TaskState:
             located = self._located[key] = group_of(encoded, self._key_groups), encoded
         return located
 
-    def reader(self, step: str) -> Read:
+    def reader(self, step: str) -> StateReader:
         """Return the function that reads one state step's entries."""
-        step_id = self._step_ids[step]
+        return StateReader(self, self._step_ids[step])
 
-        def read(key: Key) -> bytes | None:
-            group, encoded = self._locate(key)
-            return self._view.read(group, step_id, encoded)
+    def read(self, step: int, key: Key) -> bytes | None:
+        """Return what is stored of a key, None where nothing is."""
+        group, encoded = self._locate(key)
+        return self._view.read(group, step, encoded)
 
-        return read
+    def read_many(
+        self, step: int, group: int, keys: Mapping[bytes, Key]
+    ) -> Iterator[tuple[Key, bytes | None]]:
+        """Yield the same of keys of one group, which are given by their encoded form."""
+        if len(self._located) + len(keys) > LOCATED_MAX:
+            self._located.clear()
+        self._located.update((key, (group, encoded)) for encoded, key in keys.items())
+        return zip(keys.values(), self._view.read_many(group, step, keys), strict=True)
 
     @property
     def rebuilt_shards(self) -> int:
@@ -211,26 +234,22 @@ class TaskState:
 
     def by_group(
         self, changes: Mapping[str, Changes], entries: Mapping[str, Iterable[Change]]
-    ) -> dict[int, list[Entry]]:
+    ) -> dict[int, list[Row]]:
         """Return changes by step, and entries by name, as a log has them: by key group."""
-        by_group: dict[int, list[Entry]] = {}
+        by_group: defaultdict[int, list[Row]] = defaultdict(list)
         for step, changed in changes.items():
             self._gather(self._step_ids[step], changed, by_group)
         for of_step, rows in entries.items():
             step_id = self._step_ids[of_step]
             for group, stored, value in rows:
-                by_group.setdefault(group, []).append(Entry(step_id, stored, value))
-        return by_group
+                by_group[group].append((step_id, stored, value))
+        return dict(by_group)
 
-    def _gather(
-        self,
-        step: int,
-        changes: Changes,
-        by_group: dict[int, list[Entry]],
-    ) -> None:
+    def _gather(self, step: int, changes: Changes, by_group: dict[int, list[Row]]) -> None:
+        located = self._located
         for key, raw in changes:
-            group, encoded = self._locate(key)
-            by_group.setdefault(group, []).append(Entry(step, encoded, raw))
+            group, encoded = located.get(key) or self._locate(key)
+            by_group[group].append((step, encoded, raw))
 
     def write_snapshots(
         self, groups: Iterable[int], batch: int, attempt: str, storage: Storage

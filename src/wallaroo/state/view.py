@@ -18,7 +18,7 @@ The invariants of the view:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -41,6 +41,7 @@ from wallaroo.state.entry_codec import (
     Stored,
     checked,
     group_prefix,
+    key_prefix,
     long_value,
     range_bound,
     stored_key,
@@ -182,12 +183,27 @@ class View:
             found = cast(bytes | None, self._reads[self._shard(group)].get(stored))
         except _DAMAGE:
             found = None
-        value = None if found is None else value_if_whole(stored, found)
+        value = value_if_whole(stored, found)
         if value is None:
             value = self._read_carefully(group, stored)
         if value is None or len(key) <= KEY_BYTES_MAX:
             return value
         return long_value(key, value)
+
+    def read_many(self, group: int, step: int, keys: Collection[bytes]) -> list[bytes | None]:
+        """Return the same of many keys of one group, in their order, with less work for each."""
+        prefix = key_prefix(group, step)
+        try:
+            get = self._reads[self._shard(group)].get
+            stored = [prefix + key for key in keys]
+            found = [get(key) if len(key) <= KEY_BYTES_MAX else None for key in stored]
+        except _DAMAGE:
+            return [self.read(group, step, key) for key in keys]
+        values = map(value_if_whole, stored, cast(list[bytes | None], found))
+        return [
+            self.read(group, step, key) if value is None else value
+            for key, value in zip(keys, values, strict=True)
+        ]
 
     def _read_carefully(self, group: int, stored: bytes) -> bytes | None:
         """Return an entry that is missing or damaged at first sight."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -19,13 +18,24 @@ from wallaroo.engine.expiring_state import (
 )
 from wallaroo.engine.expiry_rows import ExpiryRows
 from wallaroo.engine.ordered_entries import Groups
-from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN
+from wallaroo.engine.ordered_keys import TIME_MAX, TIME_MIN, decode_time
 from wallaroo.engine.packing import PICKLED, packing_of
 from wallaroo.inspection.values import load_safely
 from wallaroo.local.entries import MemoryEntries
 
 GROUPS = Groups(0, 4, 4)
-keys = st.sampled_from(["a", "b", b"a", 7, "k" * 1000])
+ALL = 1_000_000
+
+
+def taken_of(rows: ExpiryRows, up_to_ns: int, most: int = ALL) -> list[tuple[int, Any]]:
+    return [
+        (decode_time(row.stored), key)
+        for row, keys in rows.take(up_to_ns, most)
+        for key in keys.values()
+    ]
+
+
+some_keys = st.sampled_from(["a", "b", b"a", 7, "k" * 1000])
 times = st.integers(TIME_MIN, TIME_MAX)
 
 
@@ -34,7 +44,7 @@ def kept(event: Any, state: list[Any]) -> None:
     state.append(event)
 
 
-@given(st.lists(st.lists(st.tuples(st.integers(0, 9), keys)), max_size=4), st.integers(1, 3))
+@given(st.lists(st.lists(st.tuples(st.integers(0, 9), some_keys)), max_size=4), st.integers(1, 3))
 def test_keys_expire_in_the_order_of_time_however_few_are_taken_per_batch(
     batches: list[list[tuple[int, Any]]], taken_at_once: int
 ) -> None:
@@ -46,7 +56,7 @@ def test_keys_expire_in_the_order_of_time_however_few_are_taken_per_batch(
         committed.apply(rows.changes())
     found: list[tuple[int, Any]] = []
     while (rows := ExpiryRows(committed, GROUPS)).earliest_ns() is not None:
-        taken = list(islice(rows.take(9), taken_at_once))
+        taken = taken_of(rows, 9, taken_at_once)
         left = {pair for batch in batches for pair in batch} - {*found, *taken}
         assert rows.earliest_ns() == min((time for time, _ in left), default=None)
         committed.apply(rows.changes())
@@ -67,19 +77,20 @@ def test_keys_of_one_time_and_group_are_one_row() -> None:
 
     assert len(committed) == 1
     again = ExpiryRows(committed, Groups(0, 1, 1))
-    assert len(list(islice(again.take(5), 400))) == 400
+    assert len(taken_of(again, 5, 400)) == 400
     committed.apply(again.changes())
-    assert len(list(ExpiryRows(committed, Groups(0, 1, 1)).take(5))) == 600
+    assert len(taken_of(ExpiryRows(committed, Groups(0, 1, 1)), 5)) == 600
 
 
 def test_what_is_added_while_keys_are_taken_is_left() -> None:
     rows = ExpiryRows(MemoryEntries(), GROUPS)
     rows.add(1, "a")
-    for _, key in rows.take(3):
-        rows.add(6, key)
+    for _, keys in rows.take(3, ALL):
+        for key in keys.values():
+            rows.add(6, key)
 
     assert rows.earliest_ns() == 6
-    assert list(rows.take(6)) == [(6, "a")]
+    assert taken_of(rows, 6) == [(6, "a")]
     assert rows.earliest_ns() is None
 
 

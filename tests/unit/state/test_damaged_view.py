@@ -66,6 +66,19 @@ def damage(root: Path, old: bytes, new: bytes) -> None:
     data_of(root).write_bytes(content.replace(old, new))
 
 
+def test_of_many_values_the_damaged_one_is_read_from_the_log(
+    tmp_path: Path, history: History
+) -> None:
+    caught_up(tmp_path / "view", history).close()
+    damage(tmp_path / "view", b"count:0007", b"count:0008")
+    view = caught_up(tmp_path / "view", history)
+    asked = [*KEYS, b"snot there", b"s" * 1000]
+
+    assert view.read_many(GROUP, 0, asked) == [*map(value_of, KEYS), None, None]
+    assert view.rebuilt == 1
+    view.close()
+
+
 def test_a_damaged_value_is_read_from_the_log(tmp_path: Path, history: History) -> None:
     caught_up(tmp_path / "view", history).close()
     damage(tmp_path / "view", b"count:0007", b"count:0008")

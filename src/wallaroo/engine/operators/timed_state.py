@@ -14,7 +14,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 from wallaroo.context import Context
@@ -26,21 +25,26 @@ from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.timers import Timers
 from wallaroo.steps import StateComputationMulti
 
-# keys that a task lets expire per step and second since the batch before: some 14 us of work each
-# (`benchmarks.pending expiry`), so that five sixths of a core are left for events; the next batch
+# keys that a task lets expire per step and second since the batch before: some 15 us of work each
+# (`benchmarks.pending expiry`), so that most of a core is left for events; the next batch
 # goes on
-EXPIRED_PER_S = 12_000
-EXPIRED_MIN = 5_000  # in a batch, however soon it comes: nothing else may be left to do
+EXPIRED_PER_S = 8_000
+EXPIRED_MIN = 1_000  # in a batch, however soon it comes
 EXPIRED_MAX = 50_000
+PER_NEW_KEY = 2  # more, so that what waits becomes less however many keys come
 
 
-def expiring_at_once(elapsed_ns: int) -> int:
-    """Return how many keys may expire in a batch, so long after the one before.
+def expiring_at_once(elapsed_ns: int, new_keys: int) -> int:
+    """Return how many keys may expire in a batch, so long after the one before, with so many keys
+    that had no state.
 
-    >>> [expiring_at_once(seconds * 10**9) for seconds in (0, 1, 60)]
-    [5000, 12000, 50000]
+    >>> [expiring_at_once(seconds * 10**9, 0) for seconds in (0, 1, 60)]
+    [1000, 8000, 50000]
+    >>> expiring_at_once(10**9, 100_000)
+    208000
     """
-    return min(max(EXPIRED_PER_S * elapsed_ns // 10**9, EXPIRED_MIN), EXPIRED_MAX)
+    by_time = EXPIRED_PER_S * elapsed_ns // 10**9
+    return min(max(by_time, EXPIRED_MIN), EXPIRED_MAX) + PER_NEW_KEY * new_keys
 
 
 def build(step: Any, site: Site) -> Operator:
@@ -276,20 +280,23 @@ class _Timed:
         passed = watermark_ns if self._step.expires_by_event_time else self._site.time.clock_ns
         state = self._expiring_state
         expiry = self._store.expiry
+        new_keys = 0
         for key, used in state.last_use.items():
             if key in state.live and state.stored_use(key) is None:
                 expiry.add(used + ttl_ns, key)
+                new_keys += 1
         if passed == TIME_MAX:
             return  # all input has ended: state stays for who looks at it
-        most = expiring_at_once(self._site.time.elapsed_ns)
-        for _, key in islice(expiry.take(passed), most):
-            used_ns = state.used_ns(key)
-            if used_ns is None:
-                continue
-            if used_ns + ttl_ns > passed:
-                expiry.add(used_ns + ttl_ns, key)
-            else:
-                self._expire(key, used_ns)
+        is_silent = self._step.timing.on_expire is None
+        most = expiring_at_once(self._site.time.elapsed_ns, new_keys)
+        for row, keys in expiry.take(passed, most):
+            for key, used_ns in list(state.uses(row.group, keys)):
+                if used_ns + ttl_ns > passed:
+                    expiry.add(used_ns + ttl_ns, key)
+                elif is_silent:
+                    state.drop(key)
+                else:
+                    self._expire(key, used_ns)
 
     def _expire(self, key: Key, used: int) -> None:
         on_expire = self._step.timing.on_expire

@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from wallaroo.engine.keyed_state import KeyedState, Read
+from wallaroo.engine.keyed_state import KeyedState
 from wallaroo.engine.keys import Key
 from wallaroo.engine.ordered_entries import Change, EntryReader
 from wallaroo.engine.step_store import StepStore
-from wallaroo.runtime.resident.layers import Layer, LayeredEntries
+from wallaroo.runtime.resident.layers import Layer, LayeredEntries, LayeredStates
 from wallaroo.runtime.resident.refreshing import Views
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import DeltaRef, SnapshotRef
@@ -115,21 +115,12 @@ class LastingState:
 
     # -- what a task needs
 
-    def reader(self, step: str) -> Read:
+    def reader(self, step: str) -> LayeredStates:
         """Return the function that reads one state step's entries."""
         assert self._view is not None
-        below = self._view.reader(step)
         newer = self._newer.states.setdefault(step, {})
         older = self._older.states.get(step, {})
-
-        def read(key: Key) -> bytes | None:
-            if key in newer:
-                return newer[key]
-            if key in older:
-                return older[key]
-            return below(key)
-
-        return read
+        return LayeredStates(newer, older, self._view.reader(step))
 
     def open_entries(self, name: str) -> EntryReader:
         """Return what reads the ordered entries of one name in the step table."""

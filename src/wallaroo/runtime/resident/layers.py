@@ -15,6 +15,7 @@ from operator import itemgetter
 
 from wallaroo.engine.keys import Key
 from wallaroo.engine.ordered_entries import Change, EntryReader
+from wallaroo.state.task_state import StateReader
 
 INSERTED_MAX = 32  # new keys that are put in their places one by one; more are sorted
 _key_of = itemgetter(0)
@@ -95,6 +96,38 @@ def _rows(groups: Groups) -> Iterator[Change]:
     for group, written in groups.items():
         for stored, value in written.values.items():
             yield group, stored, value
+
+
+class LayeredStates:
+    """States of one step: layers, the newest first, over those of a view; a ``BulkRead``."""
+
+    def __init__(
+        self,
+        newer: Mapping[Key, bytes | None],
+        older: Mapping[Key, bytes | None],
+        below: StateReader,
+    ):
+        self._newer = newer
+        self._older = older
+        self._below = below
+
+    def __call__(self, key: Key) -> bytes | None:
+        if key in self._newer:
+            return self._newer[key]
+        if key in self._older:
+            return self._older[key]
+        return self._below(key)
+
+    def many(self, group: int, keys: Mapping[bytes, Key]) -> Iterator[tuple[Key, bytes | None]]:
+        below: dict[bytes, Key] = {}
+        for encoded, key in keys.items():
+            if key in self._newer:
+                yield key, self._newer[key]
+            elif key in self._older:
+                yield key, self._older[key]
+            else:
+                below[encoded] = key
+        yield from self._below.many(group, below)
 
 
 class LayeredEntries:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from wallaroo.engine.keys import encode_key, group_of
 from wallaroo.runtime.resident.lasting_state import LastingState
 from wallaroo.runtime.resident.refreshing import Views
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
@@ -75,9 +76,13 @@ class Log:
             self.batch = epoch
 
     def read(self, key: str) -> bytes | None:
-        """Read as the next epoch does."""
+        """Read as the next epoch does; one key, or many at once."""
         self.state.begin(self.batch + 1, self.committed)
-        return self.state.reader(STEP)(key)
+        reader = self.state.reader(STEP)
+        encoded = encode_key(key)
+        found = dict(reader.many(group_of(encoded, GROUPS), {encoded: key}))
+        assert found == {key: reader(key)}
+        return found[key]
 
 
 class Changes:
