@@ -12,6 +12,8 @@ freed in a thread that may not do it, and the process dies (confluent-kafka-pyth
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -34,6 +36,8 @@ UNUSED_GROUP = "wallaroo-unused"  # the client wants a group; nothing is committ
 FIRST = -2
 NEXT = -1
 
+DESTROY_BROKER = -137  # of librdkafka 2.10 and later
+
 # what goes away by itself: the client tries again, and a run waits
 PASSING = frozenset(
     [
@@ -43,6 +47,10 @@ PASSING = frozenset(
         KafkaError._TIMED_OUT_QUEUE,
         KafkaError._RESOLVE,
         KafkaError._WAIT_COORD,
+        # a broker that restarts: of one whose topics are not known yet, and of a connection to one
+        # that was replaced meanwhile
+        KafkaError._UNKNOWN_PARTITION,
+        DESTROY_BROKER,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.REQUEST_TIMED_OUT,
@@ -61,6 +69,34 @@ PASSING = frozenset(
     ]
 )
 
+
+SPARED_S = 60.0  # between two log lines of one kind
+_KIND = re.compile(r"(\w+) \[[^]]*\] (\[thrd:[^]]*\])?")
+
+
+class SparingFilter(logging.Filter):
+    """Lets one line of a kind (its first word, and the broker that it is about) through per minute:
+    clients log each of their attempts to connect, some in a second.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        super().__init__()
+        self._clock = clock
+        self._passed: dict[tuple[str, ...], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        found = _KIND.match(record.getMessage())
+        if found is None:
+            return True
+        now = self._clock()
+        kind = found.groups("")
+        if now - self._passed.get(kind, -SPARED_S) < SPARED_S:
+            return False
+        self._passed[kind] = now
+        return True
+
+
+LOGGER.addFilter(SparingFilter())
 
 # what the client says of itself: a wrong password, a certificate that is not trusted
 REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
