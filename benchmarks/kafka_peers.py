@@ -1,7 +1,7 @@
 """Word Count and Market Spread from Kafka topics, in turns with Quix Streams, Bytewax and plain
 PySpark on the same broker and the same cores.
 
-    python -m benchmarks.kafka_peers --bytewax PYTHON --quix PYTHON [--rounds N] [--records N]
+    python -m benchmarks.kafka_peers --bytewax PYTHON --quix PYTHON [--rounds N] [--times N]
 
 A record is a line, or an order or quote (half of each, keyed by symbol); four partitions.  Rates
 are records per second after a fifth of them, CPU time is that of all processes but the broker's and
@@ -34,6 +34,7 @@ import wallaroo
 from benchmarks import loads, runs
 from benchmarks.kafka import cpu
 from benchmarks.machine import BenchmarkError, Report, cores, median, options, settings_of
+from benchmarks.market_spread import FILE_SYSTEM
 from benchmarks.peers.counted import (
     MARKET_SPREAD,
     WARM_UP,
@@ -43,6 +44,9 @@ from benchmarks.peers.counted import (
 from tests.kafka.broker import Broker, running_broker
 
 PARTITIONS = 4
+# work for ten seconds or so: of Wallaroo and Bytewax, and of Quix
+RECORDS = {WORD_COUNT: 1_000_000, MARKET_SPREAD: 4_000_000}
+FEW = {WORD_COUNT: 40_000, MARKET_SPREAD: 200_000}
 QUIX_WANTED = 10.0  # times its rate
 BYTEWAX_WANTED = 1.5
 PEER_S_MAX = 60.0
@@ -88,9 +92,14 @@ def main() -> int:
     found: dict[tuple[str, str], list[Took]] = {}
     failed: dict[tuple[str, str], str] = {}
     with loads.scratch(args.scratch) as folder, running_broker(folder / "broker") as broker:
-        many = {name: fill(broker, name, "many", args.records) for name in args.applications}
-        few = {name: fill(broker, name, "few", args.few) for name in args.applications}
-        with runs.spark(folder) as session:
+        many, few = (
+            {
+                name: fill(broker, name, kind, int(records[name] * args.times))
+                for name in args.applications
+            }
+            for kind, records in (("many", RECORDS), ("few", FEW))
+        )
+        with runs.spark(folder, FILE_SYSTEM) as session:
             for number in range(args.rounds):
                 for name in args.applications:
                     checkpoint = folder / f"plain-{number}"
@@ -133,8 +142,9 @@ def _turns(
 
 def _options() -> argparse.Namespace:
     parser = options(__doc__)
-    parser.add_argument("--records", type=int, default=1_000_000, help="default %(default)d")
-    parser.add_argument("--few", type=int, default=40_000, help="for Quix, default %(default)d")
+    parser.add_argument(
+        "--times", type=float, default=1.0, help="so many times the records (default %(default)g)"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)d")
     parser.add_argument("--bytewax", metavar="PYTHON")
     parser.add_argument("--quix", metavar="PYTHON")
