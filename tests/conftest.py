@@ -102,9 +102,13 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
-@pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One browser for all tests."""
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """One browser for a file of tests.
+
+    Playwright's event loop counts as running in this thread until the browser is closed: tests
+    of other files, which run event loops of their own, would be refused theirs.
+    """
     if CHROMIUM is None:
         _missing("Chromium is not installed (Debian: apt-get install chromium)")
     sync_api = pytest.importorskip("playwright.sync_api")
