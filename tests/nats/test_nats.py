@@ -11,10 +11,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import wallaroo
+from tests.feeders import kill_feeders
 from tests.forks import Forks
 from tests.nats.server import PROGRAM, NATSServer, running_nats
 from tests.unit.ingress.test_tls import make_certificate
@@ -124,9 +124,7 @@ class TestOnAServer:
         run = Run(copying(source(stream, server.url), out), options, InProcessHost(2))
         run.begin()
         eventually(lambda: came(500), "the first messages", 60)
-        for child in psutil.Process().children(recursive=True):
-            if "wallaroo.ingress.feeder" in child.cmdline():
-                child.kill()
+        kill_feeders()
         add(500, 600)
         eventually(lambda: came(600), "what came after the reader was killed", 60)
         server.kill()

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import connect
 
+from tests.feeders import kill_feeders
 from tests.unit.ingress.test_tls import make_certificate
 from tests.unit.sinks.broken import error_of
 from tests.unit.sinks.files import staged
@@ -81,9 +81,7 @@ def test_what_is_counted_is_there_after_the_server_was_killed(
     run.begin()
     client = Client(port)
     client.send([f'"m {number}"' for number in range(200)], eventually)
-    for child in psutil.Process().children(recursive=True):
-        if "wallaroo.ingress.feeder" in child.cmdline():
-            child.kill()
+    kill_feeders()
     client.send([f'"m {number}"' for number in range(200, 300)], eventually)
     assert client.connections >= 2
 

@@ -17,13 +17,7 @@ import lmdb
 
 from wallaroo.faults import fault_point
 from wallaroo.state.delta import Row
-from wallaroo.state.entry_codec import (
-    KEY_BYTES_MAX,
-    group_prefix,
-    key_prefix,
-    stored_key,
-    stored_value,
-)
+from wallaroo.state.entry_codec import group_prefix, stored_key, stored_value
 from wallaroo.state.history import NOTHING, Past, Version
 
 VERSIONS = b"\xff\xff version"  # key groups are below 65535, so this sorts after all entries
@@ -105,14 +99,8 @@ def _apply(transaction: lmdb.Transaction, group: int, entries: Iterable[Row]) ->
     put = transaction.put
     delete = transaction.delete
     applied = 0
-    step_before = -1
-    prefix = b""
     for step, key, value in entries:
-        if step != step_before:
-            step_before = step
-            prefix = key_prefix(group, step)
-        is_short = len(key) <= KEY_BYTES_MAX
-        stored = prefix + key if is_short else stored_key(group, step, key)
+        stored = stored_key(group, step, key)
         if value is None:
             delete(stored)
         else:

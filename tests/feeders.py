@@ -1,0 +1,17 @@
+"""Killing the processes that read sources, of the runs in this process."""
+
+from __future__ import annotations
+
+import os
+
+from wallaroo.verify.processes import kill, table
+
+MODULE = "wallaroo.ingress.feeder"
+
+
+def kill_feeders() -> None:
+    """Kill every feeder below this process; there has to be one."""
+    found = [process.pid for process in table(os.getpid()).values() if MODULE in process.command]
+    assert found, "No feeder is running"
+    for pid in found:
+        kill(pid)
