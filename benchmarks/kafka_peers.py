@@ -92,13 +92,8 @@ def main() -> int:
     found: dict[tuple[str, str], list[Took]] = {}
     failed: dict[tuple[str, str], str] = {}
     with loads.scratch(args.scratch) as folder, running_broker(folder / "broker") as broker:
-        many, few = (
-            {
-                name: fill(broker, name, kind, int(records[name] * args.times))
-                for name in args.applications
-            }
-            for kind, records in (("many", RECORDS), ("few", FEW))
-        )
+        many = _filled(broker, "many", RECORDS, args)
+        few = _filled(broker, "few", FEW, args)
         with runs.spark(folder, FILE_SYSTEM) as session:
             for number in range(args.rounds):
                 for name in args.applications:
@@ -119,6 +114,16 @@ def main() -> int:
     _conclude(report, found)
     report.notes += [f"{name}, {who} did not finish: {why}" for (name, who), why in failed.items()]
     return report.finish(args.json)
+
+
+def _filled(
+    broker: Broker, kind: str, records: dict[str, int], args: argparse.Namespace
+) -> dict[str, Topic]:
+    """A topic for each application."""
+    return {
+        name: fill(broker, name, kind, int(records[name] * args.times))
+        for name in args.applications
+    }
 
 
 def _turns(

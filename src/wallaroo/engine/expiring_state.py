@@ -67,22 +67,13 @@ class ExpiringState(KeyedState):
             raw = self._stored[key] = self._read_stored(key)
             return raw
 
-    def uses(self, group: int, keys: Mapping[bytes, Key]) -> Iterator[tuple[Key, int]]:
-        """Yield when keys of one group, given by their encoded form, were last used, those that
-        have state: what `used_ns` says of one, for less.
+    def read_ahead(self, group: int, keys: Mapping[bytes, Key]) -> None:
+        """Read the states of keys of one group, given by their encoded form, for less than one by
+        one.
         """
-        stored = self._stored
         if self._read_many is not None:
-            unread = {encoded: key for encoded, key in keys.items() if key not in stored}
-            stored.update(self._read_many(group, unread))
-        dropped = self._dropped
-        for key in keys.values():
-            used_ns = self.last_use.get(key)
-            if used_ns is None and key not in dropped:
-                raw = stored[key] if key in stored else self._read_once(key)
-                used_ns = None if raw is None else last_use_of(raw)
-            if used_ns is not None:
-                yield key, used_ns
+            unread = {encoded: key for encoded, key in keys.items() if key not in self._stored}
+            self._stored.update(self._read_many(group, unread))
 
     def stored_use(self, key: Key) -> int | None:
         """Return when a key was last used as of the last commit; None where it has no state."""

@@ -58,8 +58,7 @@ class ExpiryRows:
             if most <= 0:
                 return
             keys = self._of(row, value)
-            taken = {encoded: keys[encoded] for encoded in sorted(keys)[:most]}
-            self._keys[row] = {} if len(taken) == len(keys) else _without(keys, taken)
+            taken = {encoded: keys.pop(encoded) for encoded in sorted(keys)[:most]}
             most -= len(taken)
             self._left = row.stored
             if taken:
@@ -102,7 +101,3 @@ class ExpiryRows:
             value = pickle.dumps([keys[encoded] for encoded in sorted(keys)], 5) if keys else None
             if value != self._stored[row]:
                 yield row.group, row.stored, value
-
-
-def _without(keys: dict[bytes, Key], taken: dict[bytes, Key]) -> dict[bytes, Key]:
-    return {encoded: key for encoded, key in keys.items() if encoded not in taken}

@@ -39,13 +39,6 @@ def stored_key(group: int, step: int, key: bytes) -> bytes:
     return _PREFIX.pack(group, step) + key
 
 
-def key_prefix(group: int, step: int) -> bytes:
-    """Return what the LMDB keys of a step's entries in a group begin with: the whole key, of up to
-    ``KEY_BYTES_MAX`` bytes, follows.
-    """
-    return _PREFIX.pack(group, step)
-
-
 def range_bound(group: int, step: int, key: bytes) -> bytes:
     """Return where keys of a step from ``key`` on begin, among those that are stored in order.
 

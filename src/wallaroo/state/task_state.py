@@ -246,9 +246,8 @@ class TaskState:
         return dict(by_group)
 
     def _gather(self, step: int, changes: Changes, by_group: dict[int, list[Row]]) -> None:
-        located = self._located
         for key, raw in changes:
-            group, encoded = located.get(key) or self._locate(key)
+            group, encoded = self._locate(key)
             by_group[group].append((step, encoded, raw))
 
     def write_snapshots(

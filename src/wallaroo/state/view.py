@@ -41,7 +41,6 @@ from wallaroo.state.entry_codec import (
     Stored,
     checked,
     group_prefix,
-    key_prefix,
     long_value,
     range_bound,
     stored_key,
@@ -192,16 +191,14 @@ class View:
 
     def read_many(self, group: int, step: int, keys: Collection[bytes]) -> list[bytes | None]:
         """Return the same of many keys of one group, in their order, with less work for each."""
-        prefix = key_prefix(group, step)
+        stored = [stored_key(group, step, key) for key in keys]
         try:
-            get = self._reads[self._shard(group)].get
-            stored = [prefix + key for key in keys]
-            found = [get(key) if len(key) <= KEY_BYTES_MAX else None for key in stored]
+            found = list(map(self._reads[self._shard(group)].get, stored))
         except _DAMAGE:
             return [self.read(group, step, key) for key in keys]
         values = map(value_if_whole, stored, cast(list[bytes | None], found))
         return [
-            self.read(group, step, key) if value is None else value
+            self.read(group, step, key) if value is None or len(key) > KEY_BYTES_MAX else value
             for key, value in zip(keys, values, strict=True)
         ]
 

@@ -152,8 +152,7 @@ class HttpServer(ThreadingHTTPServer):
         ending.start()
         with contextlib.suppress(OSError):
             address = str(self.server_address[0]), self.server_port
-            with socket.create_connection(address, LOOK_S):
-                ending.join()
+            socket.create_connection(address, LOOK_S).close()
         ending.join()
         self.server_close()
 

@@ -26,8 +26,7 @@ from wallaroo.engine.timers import Timers
 from wallaroo.steps import StateComputationMulti
 
 # keys that a task lets expire per step and second since the batch before: some 15 us of work each
-# (`benchmarks.pending expiry`), so that most of a core is left for events; the next batch
-# goes on
+# (`benchmarks.pending expiry`), so that most of a core is left for events; the next batch goes on
 EXPIRED_PER_S = 8_000
 EXPIRED_MIN = 1_000  # in a batch, however soon it comes
 EXPIRED_MAX = 50_000
@@ -287,14 +286,15 @@ class _Timed:
                 new_keys += 1
         if passed == TIME_MAX:
             return  # all input has ended: state stays for who looks at it
-        is_silent = self._step.timing.on_expire is None
         most = expiring_at_once(self._site.time.elapsed_ns, new_keys)
         for row, keys in expiry.take(passed, most):
-            for key, used_ns in list(state.uses(row.group, keys)):
+            state.read_ahead(row.group, keys)
+            for key in keys.values():
+                used_ns = state.used_ns(key)
+                if used_ns is None:
+                    continue
                 if used_ns + ttl_ns > passed:
                     expiry.add(used_ns + ttl_ns, key)
-                elif is_silent:
-                    state.drop(key)
                 else:
                     self._expire(key, used_ns)
 

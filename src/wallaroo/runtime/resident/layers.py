@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from operator import itemgetter
 
+from wallaroo.engine.keyed_state import BulkRead
 from wallaroo.engine.keys import Key
 from wallaroo.engine.ordered_entries import Change, EntryReader
-from wallaroo.state.task_state import StateReader
 
 INSERTED_MAX = 32  # new keys that are put in their places one by one; more are sorted
 _key_of = itemgetter(0)
@@ -105,7 +105,7 @@ class LayeredStates:
         self,
         newer: Mapping[Key, bytes | None],
         older: Mapping[Key, bytes | None],
-        below: StateReader,
+        below: BulkRead,
     ):
         self._newer = newer
         self._older = older
