@@ -5,22 +5,27 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from queue import Queue
+from threading import Event, Thread
 
 import pytest
 from confluent_kafka import Producer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.kafka.broker import Broker
+from tests.kafka.broker import Broker, running_broker
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.kafka.log import KafkaLog, Subscription
-from wallaroo.sources.kafka.reader import close_readers
+from wallaroo.sources.kafka.reader import Partition, PartitionReader, close_readers
 from wallaroo.sources.log import Position, Range
 
 pytestmark = pytest.mark.kafka
 Eventually = Callable[..., None]
+RESTARTS = 2
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +77,25 @@ def test_all_records_between_two_positions_are_read_once_and_in_order(
 
     assert (start.events, end.events) == (0, 1500)
     assert read == numbers(0, 1000) + numbers(5000, 5500)
+
+
+def test_a_range_is_read_as_soon_as_its_records_are_there(broker: Broker, topic: str) -> None:
+    produce(broker, topic, numbers(0, 10))
+    options = subscription(broker, topic).options
+    partition = Partition(broker.address, topic, 0, "read_committed", False, options)
+    reader = PartitionReader(partition, poll_s=3600.0)
+    found: Queue[list[bytes | None]] = Queue()
+
+    def read() -> None:
+        for start in (0, 10):
+            taken = [message for some in reader.read(start, start + 10) for message in some]
+            found.put([message.value() for message in taken])
+        reader.close()
+
+    Thread(target=read, daemon=True).start()
+    assert found.get(timeout=120) == numbers(0, 10)
+    produce(broker, topic, numbers(10, 20))
+    assert found.get(timeout=120) == numbers(10, 20)
 
 
 def test_a_position_means_the_same_after_json_and_pickle(broker: Broker, topic: str) -> None:
@@ -337,6 +361,45 @@ def test_a_deleted_topic_is_refused(broker: Broker, topic: str) -> None:
 
     with pytest.raises(CheckpointError, match="no partition 7 of topic"):
         log.require(Position({topic: {"0": 0, "7": 3}}, 3))
+
+
+def test_a_broker_that_restarts_is_waited_for_whatever_it_is_asked(tmp_path: Path) -> None:
+    """A client meets a listener that closes, none, one that knows no topics yet, then leaders."""
+    is_over = Event()
+    with running_broker(tmp_path / "broker") as broker, ThreadPoolExecutor(3) as threads:
+        broker.create("restarts", 3)
+        produce(broker, "restarts", numbers(0, 10))
+        asked = subscription(broker, "restarts", request_s=1.0)
+
+        def begin() -> list[int]:
+            found = []
+            while not is_over.is_set():
+                found.append(KafkaLog(asked).beginning().events)
+            return found
+
+        def look() -> list[str]:
+            log = KafkaLog(asked)
+            found = []
+            while not is_over.is_set():
+                head = log.head()
+                found.append(head.error)
+                time.sleep(0.02)
+            return found
+
+        asking = [threads.submit(begin), threads.submit(begin), threads.submit(look)]
+        try:
+            for _ in range(RESTARTS):
+                broker.kill()
+                broker.start()
+                time.sleep(0.5)
+        finally:
+            is_over.set()
+        *begun, errors = [each.result() for each in asking]
+
+    assert {0} == set(begun[0]) == set(begun[1])
+    told = set(filter(None, errors))
+    assert told
+    assert all(error.endswith("the client keeps trying.") for error in told)
 
 
 def test_without_a_broker_the_head_says_so_and_keeps_what_was_known() -> None:

@@ -30,7 +30,7 @@ from wallaroo.clients.kafka import (
 from wallaroo.errors import CheckpointError, PeerError
 
 MESSAGES_MAX = 8192  # taken from the client at a time
-POLL_S = 0.5  # how long one look at the client's queue waits
+POLL_S = 0.5  # how long one look at an empty queue waits
 SILENCE_S_MAX = 600.0  # without anything from the brokers: then the task gives up
 OPEN_MAX = 8  # consumers that a worker keeps
 
@@ -57,8 +57,9 @@ class PartitionReader:
     range's end up to the first record that the client will give.
     """
 
-    def __init__(self, partition: Partition):
+    def __init__(self, partition: Partition, poll_s: float = POLL_S):
         self._partition = partition
+        self._poll_s = poll_s
         self._consumer: Consumer = open_consumer(
             partition.brokers,
             dict(partition.options),
@@ -113,7 +114,10 @@ class PartitionReader:
             self._ahead = []
             return ahead
         try:
-            taken: list[Message] = self._consumer.consume(MESSAGES_MAX, POLL_S)
+            taken: list[Message] = self._consumer.consume(MESSAGES_MAX, 0)
+            if not taken:
+                # a call waits until it has as many as it was asked for: it is asked for one
+                taken = self._consumer.consume(1, self._poll_s)
         except KafkaException as error:
             raise self._failed(error_of(error)) from error
         return taken
