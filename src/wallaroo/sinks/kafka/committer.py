@@ -43,6 +43,9 @@ from wallaroo.sinks.system import Session, System
 
 EXACTLY_ONCE = "exactly-once"
 TOGETHER = 100  # batches in a transaction, at most
+# of the client, unless the sink's options say otherwise.  A coordinator that has not finished one
+# transaction refuses the next one for some milliseconds; the client would wait 100
+TUNING = {"linger.ms": 5, "retry.backoff.ms": 5}
 ANSWER_S_MAX = 10.0  # for an answer; after that the session is opened again
 TOPIC_S_MAX = 3.0  # a topic that was just created is not known everywhere at once
 TRANSACTION_MS_MAX = 300_000  # then the broker aborts a transaction that is not finished
@@ -135,10 +138,10 @@ class _Sender:
         self._topic = target.topic
         self._producer = Producer(
             {
+                **TUNING,
                 **settings(target.brokers, target.options),
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",  # as Java clients choose a key's partition
-                "linger.ms": 5,
                 **own,
             }
         )
@@ -174,8 +177,10 @@ class _Sender:
         """Wait until at most so many records are not confirmed."""
         waiting = len(self._producer)
         moved_at = time.monotonic()
+        # a flush sends at once what would wait for others (``linger.ms``)
+        serve = self._producer.poll if waiting_max else self._producer.flush
         while waiting > waiting_max:
-            self._producer.poll(0.1)
+            serve(0.1)
             if self._failure is not None:
                 raise KafkaException(self._failure)
             if len(self._producer) < waiting:
