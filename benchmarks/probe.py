@@ -17,6 +17,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 from benchmarks.loads import HOST
 
@@ -49,26 +50,48 @@ class Receiver(threading.Thread):
                 rest = rest[whole:]
 
 
+def paced(rate: float, total: int, began: int) -> Iterator[range]:
+    """Yield the numbers of the events that are due, as soon as they are; ``began``: unix ns."""
+    sent = 0
+    while sent < total:
+        due = min(total, int((time.time_ns() - began) * rate / 1e9) + 1)
+        yield range(sent, due)
+        sent = max(sent, due)
+        following = began + int(sent * 1e9 / rate)
+        time.sleep(max(STEP_S, (following - time.time_ns()) / 1e9) if sent < total else 0)
+
+
 def send(port: int, rate: float, seconds: float) -> tuple[int, int]:
     """Send; return when it began (unix ns), and how many events."""
     with socket.create_connection((HOST, port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         began = time.time_ns()
-        sent = 0
         total = int(rate * seconds)
-        while sent < total:
-            due = min(total, int((time.time_ns() - began) * rate / 1e9) + 1)
-            pack = EVENT.pack
+        pack = EVENT.pack
+        for numbers in paced(rate, total, began):
             connection.sendall(
                 b"".join(
-                    pack(12, number % KEYS, began + int(number * 1e9 / rate))
-                    for number in range(sent, due)
+                    pack(12, number % KEYS, began + int(number * 1e9 / rate)) for number in numbers
                 )
             )
-            sent = max(sent, due)
-            following = began + int(sent * 1e9 / rate)
-            time.sleep(max(STEP_S, (following - time.time_ns()) / 1e9) if sent < total else 0)
     return began, total
+
+
+def summary(found: list[tuple[int, int]], began: int, total: int, warm_up: float) -> str:
+    """Wait for ``total`` answers (due, latency: ns); return ``count p50 p99 p99.9 max`` in ms of
+    those due after the warm-up, or how many are missing.
+    """
+    until = time.monotonic() + SETTLE_S
+    while len(found) < total and time.monotonic() < until:
+        time.sleep(0.05)
+    first = began + int(warm_up * 1e9)
+    latencies = sorted(took for due, took in list(found) if due >= first)
+    if len(found) < total or not latencies:
+        return f"lost {total - len(found)}"
+    last = len(latencies) - 1
+    parts = [latencies[min(last, int(len(latencies) * p))] for p in (0.5, 0.99, 0.999)]
+    ms = [f"{value / 1e6:.2f}" for value in (*parts, latencies[last])]
+    return " ".join((str(len(latencies)), *ms))
 
 
 def main() -> None:
@@ -80,19 +103,7 @@ def main() -> None:
         port, rate, seconds, warm_up = line.split()
         receiver.found.clear()
         began, total = send(int(port), float(rate), float(seconds) + float(warm_up))
-        until = time.monotonic() + SETTLE_S
-        while len(receiver.found) < total and time.monotonic() < until:
-            time.sleep(0.05)
-        first = began + int(float(warm_up) * 1e9)
-        latencies = sorted(took for due, took in list(receiver.found) if due >= first)
-        if len(receiver.found) < total or not latencies:
-            print(f"lost {total - len(receiver.found)}", flush=True)
-            continue
-        parts = [
-            latencies[min(len(latencies) - 1, int(len(latencies) * p))] for p in (0.5, 0.99, 0.999)
-        ]
-        ms = [f"{value / 1e6:.2f}" for value in (*parts, latencies[-1])]
-        print(len(latencies), *ms, flush=True)
+        print(summary(receiver.found, began, total, float(warm_up)), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,9 @@ ARTIFACTS = Path(__file__).resolve().parents[2] / ".servers" / "kafka"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 START_S_MAX = 180.0  # on a crowded machine
 STOP_S_MAX = 30.0
+# of Java: a broker that starts soon, and one that is quick once it has been at work for a minute
+QUICK = ("-Xmx384m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+LASTING = ("-Xmx512m", "-Xms512m", "-XX:+UseSerialGC")
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -69,6 +72,7 @@ class Broker:
     controller_port: int
     properties: Mapping[str, str] = field(default_factory=dict)
     secured: Secured | None = None  # the same with TLS and a password
+    java_options: Sequence[str] = QUICK
     process: subprocess.Popen[bytes] | None = None
     _admin: Admin | None = None
 
@@ -155,8 +159,7 @@ class Broker:
     def _java(self, *arguments: str) -> list[str]:
         java = os.environ.get("JAVA_HOME")
         program = f"{java}/bin/java" if java else "java"
-        options = ["-Xmx384m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        return [program, *options, "-cp", f"{ARTIFACTS}/*", *arguments]
+        return [program, *self.java_options, "-cp", f"{ARTIFACTS}/*", *arguments]
 
     def _wait_until_it_answers(self) -> None:
         assert self.process is not None
@@ -174,7 +177,11 @@ class Broker:
 
 @contextmanager
 def running_broker(
-    folder: Path, *, is_secured: bool = False, **properties: str
+    folder: Path,
+    *,
+    is_secured: bool = False,
+    java_options: Sequence[str] = QUICK,
+    **properties: str,
 ) -> Iterator[Broker]:
     """A broker with data in ``folder``; stopped at the end."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,7 +191,7 @@ def running_broker(
     if is_secured:
         secured, more = secured_listener(folder, (port, controller, third))
         named |= more
-    broker = Broker(folder, port, controller, named, secured)
+    broker = Broker(folder, port, controller, named, secured, java_options)
     try:
         broker.start()
         yield broker
