@@ -9,8 +9,9 @@ low latency; ``--hosts in-process`` needs no Spark.  CPU time changes less than 
 others work on the machine; both are shown.  The bare loop runs directly before and after each run,
 and a ratio is the median of each run's own ratio.  ``benchmarks/event_steps.py`` shows where in the
 engine the time goes.  ``--bytewax PYTHON`` names a Python in which Bytewax is installed
-(``benchmarks/peers/requirements.txt``): it then runs beside the bare loop, in its best
-configuration, one process on one core.
+(``benchmarks/peers/requirements.txt``): it then runs beside the bare loop, one process on one core,
+which is its best configuration, with a flow that is tuned and one that is written with an operator
+for each function (``benchmarks/peers/bytewax_flow.py``).
 
 Where it runs: the benchmark's process is the driver.
 """
@@ -22,7 +23,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,8 @@ from wallaroo.runtime.in_process import InProcessHost
 
 SHARE_WANTED = 0.55  # of cores x bare loop
 PEER_WANTED = 2.5  # times the rate of Bytewax
+TUNED = "Bytewax"
+FORMS = {TUNED: "tuned", "Bytewax, with an operator each": "operators"}
 PEER_S_MAX = 300.0
 PEER_EVENTS = 1_000_000  # of one run of it, before and after each of ours
 IN_PROCESS = "in-process"  # without Spark: the least that everything around the engine costs
@@ -80,7 +83,7 @@ class Speeds:
     workload: str
     bare_us: float
     bare_at_once: float  # events/s of loops on all cores
-    peer: Cost | None  # Bytewax
+    peers: Mapping[str, Cost]  # by name; empty where none takes part
 
 
 @dataclass(slots=True)
@@ -100,14 +103,13 @@ class Contest:
         """Events/s of bare loops on all cores."""
         return [fmean((a.bare_at_once, b.bare_at_once)) for a, b in self.beside]
 
-    @property
-    def peers(self) -> list[Cost]:
-        """Of Bytewax; empty where it does not take part."""
-        pairs = [(a.peer, b.peer) for a, b in self.beside if a.peer and b.peer]
+    def peers(self, name: str) -> list[Cost]:
+        """Of a peer; empty where it does not take part."""
+        pairs = [(a.peers[name], b.peers[name]) for a, b in self.beside if name in a.peers]
         return [
             Cost(
                 fmean((a.events_per_s, b.events_per_s)),
-                {"Bytewax": fmean((a.total_us, b.total_us))},
+                {name: fmean((a.total_us, b.total_us))},
             )
             for a, b in pairs
         ]
@@ -200,8 +202,9 @@ def _options() -> argparse.Namespace:
 
 
 def _speeds(workload: bare.Workload, args: argparse.Namespace) -> Speeds:
-    peer = _bytewax(args.bytewax, workload.name) if args.bytewax else None
-    return Speeds(workload.name, bare.bare_us(workload), bare.on_all_cores(workload.name), peer)
+    forms = FORMS.items() if args.bytewax else ()
+    peers = {name: _bytewax(args.bytewax, workload.name, form) for name, form in forms}
+    return Speeds(workload.name, bare.bare_us(workload), bare.on_all_cores(workload.name), peers)
 
 
 def _measured(
@@ -261,14 +264,18 @@ def _say(name: str, host: str, mode: str, contest: Contest) -> None:
         f"{cost.events_per_s:,.0f} events/s, "
         f"{cost.events_per_s * cost.total_us / 1e6:.2f} cores busy; "
         f"bare loops at once {contest.bare_at_once[-1]:,.0f} events/s"
-        + "".join(f"; Bytewax {peer.events_per_s:,.0f} events/s" for peer in contest.peers[-1:]),
+        + "".join(
+            f"; {peer} {cost.events_per_s:,.0f} events/s"
+            for peer in FORMS
+            for cost in contest.peers(peer)[-1:]
+        ),
         flush=True,
     )
 
 
-def _bytewax(python: str, name: str) -> Cost:
+def _bytewax(python: str, name: str, form: str) -> Cost:
     """One run of the peer, in its own Python."""
-    command = [python, "-m", "benchmarks.peers.bytewax_flow", name, str(PEER_EVENTS)]
+    command = [python, "-m", "benchmarks.peers.bytewax_flow", name, str(PEER_EVENTS), form]
     done = subprocess.run(
         command, cwd=loads.ROOT, capture_output=True, text=True, timeout=PEER_S_MAX, check=False
     )
@@ -280,9 +287,10 @@ def _bytewax(python: str, name: str) -> Cost:
 
 
 def _say_peer(report: Report, name: str, contests: list[Contest]) -> None:
-    costs = [peer for contest in contests for peer in contest.peers]
-    report.add(f"{name}, Bytewax: CPU per event", median(each.total_us for each in costs), "us")
-    report.add(f"{name}, Bytewax: events/s", median(each.events_per_s for each in costs), "")
+    for peer in FORMS:
+        costs = [cost for contest in contests for cost in contest.peers(peer)]
+        report.add(f"{name}, {peer}: CPU per event", median(each.total_us for each in costs), "us")
+        report.add(f"{name}, {peer}: events/s", median(each.events_per_s for each in costs), "")
 
 
 def _conclude(report: Report, name: str, contest: Contest) -> None:
@@ -301,12 +309,17 @@ def _conclude(report: Report, name: str, contest: Contest) -> None:
         "",
         at_least=SHARE_WANTED,
     )
-    if contest.peers:
-        pairs = list(zip(contest.costs, contest.peers, strict=True))
+    for peer in FORMS:
+        costs = contest.peers(peer)
+        if not costs:
+            continue
+        wanted = PEER_WANTED if peer == TUNED else None
+        pairs = list(zip(contest.costs, costs, strict=True))
         rates = median(own.events_per_s / other.events_per_s for own, other in pairs)
-        report.add(f"{name}: rate / Bytewax", rates, "times", at_least=PEER_WANTED)
-        costs = median(cores() * other.total_us / own.total_us for own, other in pairs)
-        report.add(f"{name}: the same by CPU time on all cores", costs, "times", PEER_WANTED)
+        report.add(f"{name}: rate / {peer}", rates, "times", at_least=wanted)
+        by_cpu = median(cores() * other.total_us / own.total_us for own, other in pairs)
+        what = f"{name}: rate / {peer}, by CPU time on all cores"
+        report.add(what, by_cpu, "times", at_least=wanted)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """Market Spread and Word Count in Bytewax, with the functions of the examples.
 
-    PYTHON -m benchmarks.peers.bytewax_flow APPLICATION EVENTS
+    PYTHON -m benchmarks.peers.bytewax_flow APPLICATION EVENTS [FORM]
 
 Where it runs: a Python of its own in which Bytewax is installed (requirements.txt beside this
 file), started by ``benchmarks.event_cost --bytewax PYTHON``.  It prints one line of JSON.
 
 Bytewax gets what is in its favour: one worker (a second one makes it slower), no recovery store,
-payloads that are cut already and come in batches, decoding and key in the source and encoding in
-the state step, so that an event crosses no more operators than it must, and a sink that counts.
-Its keys have to be str.
+payloads that are cut already and come in batches, and a sink that throws away.  FORM is how the
+flow is written: ``tuned`` (the default), with decoding and key in the source and encoding in the
+state step, so that an event crosses no more operators than it must; or ``operators``, with one of
+Bytewax's operators for each function, as its guide writes flows.  Its keys have to be str.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import bytewax.operators as op
@@ -87,10 +88,12 @@ def _runs(source: bare.Input) -> list[tuple[bare.Input, list[bytes]]]:
 class Source(DynamicSource[Any]):
     """One partition."""
 
-    def __init__(self, partition: Batches):
+    def __init__(self, partition: StatelessSourcePartition[Any]):
         self._partition = partition
 
-    def build(self, step_id: str, worker_index: int, worker_count: int) -> Batches:
+    def build(
+        self, step_id: str, worker_index: int, worker_count: int
+    ) -> StatelessSourcePartition[Any]:
         """The partition."""
         return self._partition
 
@@ -132,13 +135,79 @@ def flow_of(workload: bare.Workload, source: Source) -> Dataflow:
     return flow
 
 
+class Payloads(StatelessSourcePartition[Any]):
+    """Gives the payloads of one source, a chunk at a time, until so many events were made."""
+
+    def __init__(self, source: bare.Input, events: int, clock: Clock):
+        self._runs = source.payloads()
+        self._events = events
+        self._at = 0
+        self._clock = clock
+
+    def next_batch(self) -> Iterable[Any]:
+        """The next chunk."""
+        if self._clock.events >= self._events:
+            raise StopIteration
+        self._at += 1
+        return self._runs[self._at % len(self._runs)]
+
+
+def flow_of_operators(workload: bare.Workload, events: int, clock: Clock) -> Dataflow:
+    """Sources, decoders, split, key, state, encoder, sink: an operator each."""
+    split, key_of, make = workload.split, workload.key_of, workload.make
+    compute, encode = workload.compute, workload.encode
+
+    def several(event: Any) -> list[Any]:
+        assert split is not None
+        found = split(event)
+        clock.count(len(found))
+        return found
+
+    def counted(event: Any) -> Any:
+        clock.count(1)
+        return event
+
+    def key(event: Any) -> str:
+        found = key_of(event)
+        return found if isinstance(found, str) else found.decode("latin-1")
+
+    def state_of(state: Any, event: Any) -> tuple[Any, Any]:
+        if state is None:
+            state = make()
+        return state, compute(event, state)
+
+    def encoded(keyed: tuple[str, Any]) -> bytes | None:
+        _, output = keyed
+        return None if output is None else encode(output)
+
+    flow = Dataflow("flow")
+    decoded = []
+    for source in workload.inputs:
+        payloads = op.input(f"in {source.source}", flow, Source(Payloads(source, events, clock)))
+        decode = source.decode if split is not None else _after(source.decode, counted)
+        decoded.append(op.map(f"decode {source.source}", payloads, decode))
+    merged = op.merge("merge", *decoded) if len(decoded) > 1 else decoded[0]
+    singles = merged if split is None else op.flat_map("split", merged, several)
+    keyed = op.key_on("key", singles, key)
+    results = op.stateful_map("state", keyed, state_of)
+    op.output("out", op.filter_map("encode", results, encoded), Sink())
+    return flow
+
+
+def _after(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: second(first(value))
+
+
 def main() -> int:
     """Run, and print what it took."""
     name, events = sys.argv[1], int(sys.argv[2])
     loads.prepare()
     workload = WORKLOADS[name]()
     clock = Clock(int(events * WARM_UP))
-    run_main(flow_of(workload, Source(Batches(workload, events, clock))))
+    if sys.argv[3:] == ["operators"]:
+        run_main(flow_of_operators(workload, events, clock))
+    else:
+        run_main(flow_of(workload, Source(Batches(workload, events, clock))))
     assert clock.began is not None
     before, began, cpu = clock.began
     done = clock.events - before
