@@ -23,16 +23,9 @@ import wallaroo
 from benchmarks import loads, runs
 from benchmarks.latency_outside import asked, line_of
 from benchmarks.machine import Report, options, settings_of
-from tests.kafka.broker import LASTING, Broker, running_broker
+from tests.kafka.broker import Broker, running_broker
 
 PARTITIONS = 2
-# the broker's own defaults, where tests have others
-USUAL = {
-    "log_retention_check_interval_ms": "300000",
-    "log_cleaner_backoff_ms": "15000",
-    "broker_heartbeat_interval_ms": "2000",
-    "broker_session_timeout_ms": "9000",
-}
 P99_MS_MAX = {("low", "exactly-once", 1_000): 60.0}
 PERCENTILES = ("p50", "p99", "p99.9", "longest")
 
@@ -45,7 +38,7 @@ def main() -> int:
     found: dict[tuple[str, str, int], list[list[float]]] = defaultdict(list)
     with (
         loads.scratch(args.scratch) as folder,
-        running_broker(folder / "broker", java_options=LASTING, **USUAL) as broker,
+        running_broker(folder / "broker", is_quick=False) as broker,
         runs.spark(folder) as session,
     ):
         for number in range(args.rounds):

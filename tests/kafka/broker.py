@@ -63,6 +63,15 @@ log.cleaner.threads=1
 """
 
 
+# Kafka's own defaults
+USUAL = {
+    "broker.heartbeat.interval.ms": "2000",
+    "broker.session.timeout.ms": "9000",
+    "log.retention.check.interval.ms": "300000",
+    "log.cleaner.backoff.ms": "15000",
+}
+
+
 @dataclass(slots=True)
 class Broker:
     """One broker process; ``address`` is what clients call bootstrap servers."""
@@ -180,18 +189,23 @@ def running_broker(
     folder: Path,
     *,
     is_secured: bool = False,
-    java_options: Sequence[str] = QUICK,
+    is_quick: bool = True,
     **properties: str,
 ) -> Iterator[Broker]:
-    """A broker with data in ``folder``; stopped at the end."""
+    """A broker with data in ``folder``; stopped at the end.  One that is not ``is_quick`` to start
+    takes a minute until it is quick at work, as others do, and looks after its files as often as
+    they do.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     port, controller, third = free_ports(3)
     named = {name.replace("_", "."): value for name, value in properties.items()}
+    if not is_quick:
+        named = USUAL | named
     secured = None
     if is_secured:
         secured, more = secured_listener(folder, (port, controller, third))
         named |= more
-    broker = Broker(folder, port, controller, named, secured, java_options)
+    broker = Broker(folder, port, controller, named, secured, QUICK if is_quick else LASTING)
     try:
         broker.start()
         yield broker

@@ -397,9 +397,9 @@ def test_a_broker_that_restarts_is_waited_for_whatever_it_is_asked(tmp_path: Pat
         *begun, errors = [each.result() for each in asking]
 
     assert {0} == set(begun[0]) == set(begun[1])
-    told = set(filter(None, errors))
-    assert told
-    assert all(error.endswith("the client keeps trying.") for error in told)
+    reported = set(filter(None, errors))
+    assert reported
+    assert all(error.endswith("the client keeps trying.") for error in reported)
 
 
 def test_without_a_broker_the_head_says_so_and_keeps_what_was_known() -> None:
