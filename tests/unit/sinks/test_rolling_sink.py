@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +23,7 @@ from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
 from tests.unit.sinks.rolling_child import BATCHES
 from wallaroo.errors import CheckpointError, PeerError, WallarooError, WallarooParameterError
 from wallaroo.sinks import RollingSinkConfig
+from wallaroo.sinks.rolling.committer import ROLL
 from wallaroo.steps import Encoder
 
 ROOT = Path(__file__).parents[3]
@@ -158,6 +162,30 @@ def test_a_driver_that_dies_anywhere_writes_each_output_once(
     expected = [f"{batch} {n}" for batch in range(BATCHES) for n in range(4)]
     assert text(tmp_path).splitlines() == expected
     assert list((tmp_path / "staging" / "pending").iterdir()) == []
+
+
+def test_a_stop_does_not_wait_for_output_that_an_earlier_run_wrote(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    config = RollingSinkConfig(str(tmp_path / "out"), roll_s=3600)
+    earlier = opened(config, tmp_path)  # it is not closed, as if its process died
+    put(earlier, config, tmp_path, 0, b"a")
+    eventually(lambda: earlier._is_resumed, "it waits for more output", 60)
+    decided = tmp_path / "staging" / ROLL
+    os.mkfifo(decided)  # the committer reads it when it is written
+    committer = opened(config, tmp_path, 0)
+    stopped = Event()
+
+    def stop() -> None:
+        committer.close(3600.0)
+        stopped.set()
+
+    Thread(target=stop, daemon=True).start()
+    eventually(lambda: committer._is_flushing, "the stop has begun", 60)
+    time.sleep(0.2)  # until it waits: if not yet, it has nothing to wait for
+    decided.write_text('{"last": 0, "is_written": true}')
+    assert stopped.wait(120)
+    assert parts(tmp_path) == []
 
 
 def _broken(committer: Any, eventually: Eventually) -> WallarooError:

@@ -207,7 +207,6 @@ class RollingCommitter(QueuedCommitter):
             self._status.outputs += batch.outputs
             self._status.note_sent(batch.batch, time.time_ns())
             self._waits_since = time.monotonic() if self._waiting else None
-            self._state.notify_all()
 
     def _is_due(self) -> bool:
         """Whether what waits is to be written now."""
@@ -244,6 +243,7 @@ class RollingCommitter(QueuedCommitter):
         self._waiting.remove(commit)
         self._rolled = None
         self._note_committed()
+        self._state.notify_all()
 
     # -- what is decided --------------------------------------------------------------------------
 
