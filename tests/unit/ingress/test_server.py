@@ -87,6 +87,7 @@ def test_a_frame_that_is_too_large_closes_its_connection_and_harms_no_other(
         good.sendall(frame(b"1234567890"))
         assert sorted(running.source().wait_for(2)) == [b"1234567890", b"before"]
         wait_until(lambda: running.source().reader.head().rejected == 1)
+    wait_until(lambda: any("closed" in line for line in running.log))
     line = next(line for line in running.log if "closed" in line)
     assert "source 'In'" in line
     assert "1195725856 bytes is larger than max_size (10); first bytes 47 45 54 20" in line
