@@ -213,6 +213,7 @@ class QueuedCommitter(SinkCommitter):
         assert self._session is not None
         with self._state:
             self._state.wait_for(lambda: self._waiting or self._is_closing)
+            self._state.wait_for(lambda: self._is_closing, self._session.pause_s())
             if self._is_closing:
                 self._in_hand = None
                 return []

@@ -52,6 +52,10 @@ class Session(ABC):
         """
         return [self.put(batch, parts) for batch, parts in batches]
 
+    def pause_s(self) -> float:
+        """Return how long to wait before the next put, so that more is put together."""
+        return 0.0
+
     def cancel(self) -> None:  # noqa: B027  # a system may have nothing to cancel
         """End what the system does at this moment, as far as it can be reached.  Called from
         another thread.

@@ -43,6 +43,9 @@ from wallaroo.sinks.system import Session, System
 
 EXACTLY_ONCE = "exactly-once"
 TOGETHER = 100  # batches in a transaction, at most
+# between the beginnings of two transactions, at least: brokers have a dozen requests and writes to
+# do for each, however small
+SPACING_S = 0.02
 # of the client, unless the sink's options say otherwise.  A coordinator that has not finished one
 # transaction refuses the next one for some milliseconds; the client would wait 100
 TUNING = {"linger.ms": 5, "retry.backoff.ms": 5}
@@ -227,6 +230,7 @@ class TransactionalSession(Session):
             {**settings(target.brokers, target.options), "group.id": self._group}
         )
         self._last = self._read_last()
+        self._begun_at = float("-inf")  # the newest transaction (monotonic)
 
     def last(self) -> CommitId:
         return self._last
@@ -240,6 +244,9 @@ class TransactionalSession(Session):
             self._send(new)
         return [False] * (len(batches) - len(new)) + [True] * len(new)
 
+    def pause_s(self) -> float:
+        return max(0.0, self._begun_at + SPACING_S - time.monotonic())
+
     def _is_new(self, batch: PendingBatch) -> bool:
         if batch.batch > self._last.batch:
             return True
@@ -250,6 +257,7 @@ class TransactionalSession(Session):
         """Send batches in one transaction."""
         last = batches[-1][0].commit
         producer = self._sender.producer
+        self._begun_at = time.monotonic()
         producer.begin_transaction()
         fault_point("kafka.begin")
         try:

@@ -1,0 +1,76 @@
+"""What all sinks have in common whose system commits by transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tests.unit.sinks.files import staged
+from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
+from wallaroo.errors import PeerError, WallarooError
+from wallaroo.identity import CommitId
+from wallaroo.sinks import RollingSinkConfig
+from wallaroo.sinks.pending import PendingBatch
+from wallaroo.sinks.queued_committer import QueuedCommitter
+from wallaroo.sinks.staging import Staged
+from wallaroo.sinks.system import Session, System
+
+SPACING_S = 0.05
+BATCHES = 5
+
+
+class Spaced(Session):
+    """Notes when puts begin."""
+
+    def __init__(self, begun: list[float]):
+        self._begun = begun
+
+    def last(self) -> CommitId:
+        return CommitId(CHECKPOINT)
+
+    def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
+        self._begun.append(time.monotonic())
+        return True
+
+    def pause_s(self) -> float:
+        return max(0.0, self._begun[-1] + SPACING_S - time.monotonic()) if self._begun else 0.0
+
+    def close(self) -> None:
+        pass
+
+
+class Anything(System):
+    """Takes all."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
+    target = "nothing"
+
+    def __init__(self) -> None:
+        self.begun: list[float] = []
+
+    def connect(self, checkpoint: str) -> Session:
+        return Spaced(self.begun)
+
+    def waiting_for(self, error: Exception) -> str:
+        return ""
+
+    def refused(self, error: Exception, batch: PendingBatch | None, staging: Path) -> WallarooError:
+        return PeerError(str(error))
+
+
+def test_puts_of_a_system_to_which_each_is_costly_are_spaced(
+    tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    config: Any = RollingSinkConfig(str(tmp_path / "out"))  # whose outputs are staged as any
+    system = Anything()
+    committer = QueuedCommitter("s", system, tmp_path / "staging", is_durable=False, points="p")
+    committer.recover(history_to(), [])
+    began = time.monotonic()
+    for batch in range(BATCHES):
+        committer.commit(commit_of(batch), staged(config, tmp_path / "staging", batch, [b"a"]))
+        eventually(lambda: committer.backlog() == 0, "the output has left", 60)
+    committer.close(60.0)
+    assert len(system.begun) == BATCHES
+    assert system.begun[-1] - began >= (BATCHES - 1) * SPACING_S
