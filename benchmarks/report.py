@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from benchmarks import scaling_page
 from benchmarks.machine import Figure, Machine, number, table
 
+PEER = re.compile(r"(--(?:bytewax|quix)) \S+")  # and the Python in which it is installed
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")
 # what is measured of clusters is where it is used
@@ -77,7 +79,7 @@ def _section(form: str, report: dict[str, Any]) -> str:
     lines = [
         f"### {report['benchmark']}",
         "",
-        f"`{_without_json(report['command'])}`, {report['began']}, {form} form.",
+        f"`{_without_paths(report['command'])}`, {report['began']}, {form} form.",
         "",
     ]
     lines += [
@@ -95,8 +97,9 @@ def _section(form: str, report: dict[str, Any]) -> str:
     return "\n".join([*lines, "", *notes]).rstrip()
 
 
-def _without_json(command: str) -> str:
-    return command.partition(" --json ")[0]
+def _without_paths(command: str) -> str:
+    """A command as it is on any machine."""
+    return PEER.sub(r"\1 PYTHON", command.partition(" --json ")[0])
 
 
 def with_table(text: str, tables: str) -> str:
