@@ -45,7 +45,8 @@ SHORT: dict[str, tuple[str, ...]] = {
     "pending_idle": (),
 }
 FULL: dict[str, tuple[str, ...]] = dict.fromkeys(SHORT, ()) | {
-    "latency_outside": (
+    "latency_outside": SHORT["latency_outside"],
+    "latency_ten_minutes": (
         *("--hosts", "low", "--rounds", "1", "--rates", "100,5000", "--seconds", "600"),
     ),
 }
@@ -55,6 +56,7 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "pending_timers": ("pending", ("timers",)),
     "pending_expiry": ("pending", ("expiry",)),
     "pending_idle": ("pending", ("idle",)),
+    "latency_ten_minutes": ("latency_outside", ()),
     "live_tcp_vectorized": ("live_tcp", ("--vectorized", "--rate", "1000000")),
 }
 WAIT_S = 2.0  # between two benchmarks: the first one's processes are gone by then
