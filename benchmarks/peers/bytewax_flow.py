@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import bytewax.operators as op
@@ -136,20 +136,26 @@ def flow_of(workload: bare.Workload, source: Source) -> Dataflow:
 
 
 class Payloads(StatelessSourcePartition[Any]):
-    """Gives the payloads of one source, a chunk at a time, until so many events were made."""
+    """Gives the payloads of one source, a chunk at a time, until so many events were made; those
+    that are made of a payload by splitting are counted there.
+    """
 
-    def __init__(self, source: bare.Input, events: int, clock: Clock):
+    def __init__(self, source: bare.Input, events: int, clock: Clock, *, are_split: bool):
         self._runs = source.payloads()
         self._events = events
         self._at = 0
         self._clock = clock
+        self._are_split = are_split
 
     def next_batch(self) -> Iterable[Any]:
         """The next chunk."""
         if self._clock.events >= self._events:
             raise StopIteration
+        payloads = self._runs[self._at % len(self._runs)]
         self._at += 1
-        return self._runs[self._at % len(self._runs)]
+        if not self._are_split:
+            self._clock.count(len(payloads))
+        return payloads
 
 
 def flow_of_operators(workload: bare.Workload, events: int, clock: Clock) -> Dataflow:
@@ -162,10 +168,6 @@ def flow_of_operators(workload: bare.Workload, events: int, clock: Clock) -> Dat
         found = split(event)
         clock.count(len(found))
         return found
-
-    def counted(event: Any) -> Any:
-        clock.count(1)
-        return event
 
     def key(event: Any) -> str:
         found = key_of(event)
@@ -183,19 +185,15 @@ def flow_of_operators(workload: bare.Workload, events: int, clock: Clock) -> Dat
     flow = Dataflow("flow")
     decoded = []
     for source in workload.inputs:
-        payloads = op.input(f"in {source.source}", flow, Source(Payloads(source, events, clock)))
-        decode = source.decode if split is not None else _after(source.decode, counted)
-        decoded.append(op.map(f"decode {source.source}", payloads, decode))
+        given = Payloads(source, events, clock, are_split=split is not None)
+        payloads = op.input(f"in {source.source}", flow, Source(given))
+        decoded.append(op.map(f"decode {source.source}", payloads, source.decode))
     merged = op.merge("merge", *decoded) if len(decoded) > 1 else decoded[0]
     singles = merged if split is None else op.flat_map("split", merged, several)
     keyed = op.key_on("key", singles, key)
     results = op.stateful_map("state", keyed, state_of)
     op.output("out", op.filter_map("encode", results, encoded), Sink())
     return flow
-
-
-def _after(first: Callable[[Any], Any], second: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: second(first(value))
 
 
 def main() -> int:
