@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import sys
 from collections import defaultdict
 from typing import Any
 
 import wallaroo
 from benchmarks import loads, runs
-from benchmarks.latency_outside import asked, line_of
+from benchmarks.latency_outside import asked, line_of, numbers_in, parts_of, probe_process
 from benchmarks.machine import Report, options, settings_of
 from tests.kafka.broker import Broker, running_broker
 
@@ -63,19 +62,14 @@ def _measured(
     run: Any, broker: Broker, name: str, args: argparse.Namespace
 ) -> list[tuple[int, list[float]]]:
     """Return the rates, and what `asked` returns for each."""
-    command = [sys.executable, "-m", "benchmarks.kafka_probe", broker.address]
-    command += [f"{name}-in", f"{name}-out", str(PARTITIONS)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    topics = f"{name}-in", f"{name}-out"
     with (
         runs.started(run),
-        subprocess.Popen(command, text=True, cwd=loads.ROOT, **pipes) as probe,  # type: ignore[call-overload]  # the pipes are a dict
+        probe_process("benchmarks.kafka_probe", broker.address, *topics, str(PARTITIONS)) as probe,
     ):
-        try:
-            line_of(probe)
-            words = {rate: f"{rate} {args.seconds} {args.warm_up}" for rate in args.rates}
-            return [(rate, asked(probe, words[rate])) for rate in args.rates]
-        finally:
-            probe.terminate()
+        line_of(probe)
+        words = {rate: f"{rate} {args.seconds} {args.warm_up}" for rate in args.rates}
+        return [(rate, asked(probe, words[rate])) for rate in args.rates]
 
 
 def application(broker: Broker, name: str, delivery: str) -> Any:
@@ -87,24 +81,15 @@ def application(broker: Broker, name: str, delivery: str) -> Any:
     broker.create(answered, PARTITIONS)
     source = wallaroo.KafkaSourceConfig("Counting", given, broker.address, counted.decode, group="")
     sink = wallaroo.KafkaSinkConfig(answered, broker.address, counted.encode, delivery=delivery)
-    events = wallaroo.source("Counting", source)
-    return wallaroo.build_application(
-        "Counting", events.key_by(counted.key_of).to(counted.count).to_sink(sink)
-    )
+    return counted.application(source, sink)
 
 
 def _options() -> argparse.Namespace:
-    def listed(text: str) -> list[str]:
-        return text.split(",")
-
-    def numbers(text: str) -> list[int]:
-        return [int(part) for part in text.split(",")]
-
     parser = options(__doc__)
     add = parser.add_argument
-    add("--rates", type=numbers, default=[1_000], help="records/s (default 1000)")
-    add("--hosts", type=listed, default=["low"], help="low, normal (default low)")
-    add("--deliveries", type=listed, default=["exactly-once", "at-least-once"])
+    add("--rates", type=numbers_in, default=[1_000], help="records/s (default 1000)")
+    add("--hosts", type=parts_of, default=["low"], help="low, normal (default low)")
+    add("--deliveries", type=parts_of, default=["exactly-once", "at-least-once"])
     add("--seconds", type=float, default=60.0, help="measured, each (default %(default)g)")
     add("--warm-up", type=float, default=60.0, help="seconds before (default %(default)g)")
     add("--rounds", type=int, default=1, help="in turn (default %(default)d)")

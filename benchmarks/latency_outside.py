@@ -83,12 +83,22 @@ def _cpu_s() -> float:
 def _options() -> argparse.Namespace:
     parser = options(__doc__)
     add = parser.add_argument
-    add("--rates", type=lambda text: [int(part) for part in text.split(",")], default=[100, 5000])
-    add("--hosts", type=lambda text: text.split(","), default=["low", "normal"])
+    add("--rates", type=numbers_in, default=[100, 5000])
+    add("--hosts", type=parts_of, default=["low", "normal"])
     add("--seconds", type=float, default=15.0, help="measured, each (default %(default)g)")
     add("--warm-up", type=float, default=4.0, help="seconds before (default %(default)g)")
     add("--rounds", type=int, default=2, help="of both hosts in turn (default %(default)d)")
     return parser.parse_args()
+
+
+def parts_of(text: str) -> list[str]:
+    """Read an option: parts with commas between them."""
+    return text.split(",")
+
+
+def numbers_in(text: str) -> list[int]:
+    """Read an option: whole numbers with commas between them."""
+    return [int(part) for part in parts_of(text)]
 
 
 def application(out_port: int) -> Any:
@@ -101,9 +111,11 @@ def application(out_port: int) -> Any:
 
 
 @contextmanager
-def probe_process() -> Iterator[subprocess.Popen[str]]:
-    """Start `benchmarks.probe`; the first line it prints is the port of the receiver."""
-    command = [sys.executable, "-m", "benchmarks.probe"]
+def probe_process(
+    module: str = "benchmarks.probe", *arguments: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a probe; the first line that `benchmarks.probe` prints is the port of its receiver."""
+    command = [sys.executable, "-m", module, *arguments]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, cwd=loads.ROOT, **pipes) as probe:  # type: ignore[call-overload]  # the pipes are a dict
         try:

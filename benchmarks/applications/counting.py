@@ -7,6 +7,7 @@ Where it runs: worker (``application_setup``: driver).
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import wallaroo
 
@@ -50,7 +51,13 @@ def application_setup(args: list[str]) -> object:
     """Events -> a count per key -> the sender's times."""
     name, host, port = wallaroo.tcp_parse_input_addrs(args)[0]
     out_host, out_port = wallaroo.tcp_parse_output_addrs(args)[0]
-    events = wallaroo.source("Counting", wallaroo.TCPSourceConfig(name, host, port, decode))
-    counted = events.key_by(key_of).to(count)
-    sink = wallaroo.TCPSinkConfig(out_host, out_port, encode)
+    return application(
+        wallaroo.TCPSourceConfig(name, host, port, decode),
+        wallaroo.TCPSinkConfig(out_host, out_port, encode),
+    )
+
+
+def application(source: Any, sink: Any) -> object:
+    """The same between any source and any sink."""
+    counted = wallaroo.source("Counting", source).key_by(key_of).to(count)
     return wallaroo.build_application("Counting", counted.to_sink(sink))
