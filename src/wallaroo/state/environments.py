@@ -12,7 +12,8 @@ The invariants:
   log.  A process that has it open keeps reading the files that it opened, and notices at its next
   task that they were removed.  So does a thread: an environment whose files were removed is closed
   when nothing reads it any more.
-* An environment is open once per process.
+* An environment is open once per process, and no longer than its files are there: a process of a
+  session that outlives its runs would run out of addresses.
 """
 
 from __future__ import annotations
@@ -109,8 +110,14 @@ def _known_or_opened(path: Path) -> Opened:
         if known.inode == inode and _is_whole(known.environment, size, known.page_bytes):
             return Opened(known.environment)
         _open.pop(path, None)
+    _forget_removed()
     with hold_lock(path.parent / _LOCK):
         return _opened(path, was_damaged=known is not None and known.inode == inode)
+
+
+def _forget_removed() -> None:
+    for path in [path for path in _open if not (path / DATA).exists()]:
+        del _open[path]
 
 
 def _opened(path: Path, was_damaged: bool) -> Opened:

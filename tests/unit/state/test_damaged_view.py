@@ -288,3 +288,21 @@ def test_an_environment_is_open_once_however_many_threads_ask(tmp_path: Path) ->
         opened = list(threads.map(lambda _: open_environment(tmp_path / "00"), range(64)))
     assert len({id(one.environment) for one in opened}) == 1
     assert not any(one.was_damaged for one in opened)
+
+
+def test_the_views_of_runs_that_are_over_take_no_addresses(tmp_path: Path) -> None:
+    """A session may have hundreds of runs, each with a view of its own; every shard maps 64 GiB."""
+    for number in range(3):
+        open_environment(tmp_path / f"view-{number}" / "00")
+        shutil.rmtree(tmp_path / f"view-{number}")
+
+    open_environment(tmp_path / "view-3" / "00")
+
+    assert maps_of(tmp_path / "view-3") == 1
+    assert sum(maps_of(tmp_path / f"view-{number}") for number in range(3)) == 0
+
+
+def maps_of(view: Path) -> int:
+    """How many mappings of files in a view this process has."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return sum(f"{view}/" in line for line in maps if "data.mdb" in line)
