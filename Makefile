@@ -26,6 +26,8 @@ demo: setup  ## Run Market Spread live for a minute and check every output (DEMO
 	@$(PYTHON) scripts/demo.py $(DEMO)
 
 bench: setup  ## Measure the figures of benchmarks/README.md on this machine
+	@scripts/setup-test-servers kafka
+	@scripts/setup-peers
 	@$(PYTHON) -m benchmarks $(BENCH)
 
 faults: setup  ## Kill processes under load, 200 times, break disks 100 times, compare with an oracle (FAULTS="--app sequence --kills 20")

@@ -8,10 +8,10 @@ Market Spread and Word Count (an event is a word) from a full spool, on the micr
 low latency; ``--hosts in-process`` needs no Spark.  CPU time changes less than the rate where
 others work on the machine; both are shown.  The bare loop runs directly before and after each run,
 and a ratio is the median of each run's own ratio.  ``benchmarks/event_steps.py`` shows where in the
-engine the time goes.  ``--bytewax PYTHON`` names a Python in which Bytewax is installed
-(``benchmarks/peers/requirements.txt``): it then runs beside the bare loop, one process on one core,
-which is its best configuration, with a flow that is tuned and one that is written with an operator
-for each function (``benchmarks/peers/bytewax_flow.py``).
+engine the time goes.  Bytewax, where it is installed (``scripts/setup-peers``), runs beside the
+bare loop, one process on one core, which is its best configuration (``timed_runs`` has two, too):
+written with an operator for each function, as its guide writes flows, which the target is for, and
+in a form that is tuned (``benchmarks/peers/bytewax_flow.py``).
 
 Where it runs: the benchmark's process is the driver.
 """
@@ -32,7 +32,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks import bare, loads, runs
+from benchmarks import bare, loads, peers, runs
 from benchmarks.machine import (
     DURABLE,
     BenchmarkError,
@@ -49,8 +49,8 @@ from wallaroo.runtime.in_process import InProcessHost
 
 SHARE_WANTED = 0.55  # of cores x bare loop
 PEER_WANTED = 2.5  # times the rate of Bytewax
-TUNED = "Bytewax"
-FORMS = {TUNED: "tuned", "Bytewax, with an operator each": "operators"}
+PEER = "Bytewax"
+FORMS = {PEER: "operators", f"{PEER}, tuned": "tuned"}
 PEER_S_MAX = 300.0
 PEER_EVENTS = 1_000_000  # of one run of it, before and after each of ours
 IN_PROCESS = "in-process"  # without Spark: the least that everything around the engine costs
@@ -191,7 +191,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=DEFAULT_HOSTS)
     names = ("Market Spread", "Word Count")
     parser.add_argument("--applications", nargs="+", choices=names, default=names)
-    parser.add_argument("--bytewax", metavar="PYTHON", help="of an environment that has Bytewax")
+    peers.add_options(parser, "bytewax")
     parser.add_argument(
         "--batch-time",
         type=float,
@@ -203,8 +203,8 @@ def _options() -> argparse.Namespace:
 
 def _speeds(workload: bare.Workload, args: argparse.Namespace) -> Speeds:
     forms = FORMS.items() if args.bytewax else ()
-    peers = {name: _bytewax(args.bytewax, workload.name, form) for name, form in forms}
-    return Speeds(workload.name, bare.bare_us(workload), bare.on_all_cores(workload.name), peers)
+    costs = {name: _bytewax(args.bytewax, workload.name, form) for name, form in forms}
+    return Speeds(workload.name, bare.bare_us(workload), bare.on_all_cores(workload.name), costs)
 
 
 def _measured(
@@ -283,14 +283,17 @@ def _bytewax(python: str, name: str, form: str) -> Cost:
         raise BenchmarkError(f"Bytewax did not run: {done.stderr.strip()}")
     took = json.loads(done.stdout)
     per_event = took["cpu_s"] / took["events"] * 1e6
-    return Cost(took["events"] / took["seconds"], {"Bytewax": per_event})
+    return Cost(took["events"] / took["seconds"], {PEER: per_event})
 
 
 def _say_peer(report: Report, name: str, contests: list[Contest]) -> None:
+    bare_us = [each for contest in contests for each in contest.bare_us]
     for peer in FORMS:
         costs = [cost for contest in contests for cost in contest.peers(peer)]
         report.add(f"{name}, {peer}: CPU per event", median(each.total_us for each in costs), "us")
         report.add(f"{name}, {peer}: events/s", median(each.events_per_s for each in costs), "")
+        shares = [each.events_per_s * us / 1e6 for each, us in zip(costs, bare_us, strict=True)]
+        report.add(f"{name}, {peer}: share of one bare loop", median(shares), "")
 
 
 def _conclude(report: Report, name: str, contest: Contest) -> None:
@@ -313,7 +316,7 @@ def _conclude(report: Report, name: str, contest: Contest) -> None:
         costs = contest.peers(peer)
         if not costs:
             continue
-        wanted = PEER_WANTED if peer == TUNED else None
+        wanted = PEER_WANTED if peer == PEER else None
         pairs = list(zip(contest.costs, costs, strict=True))
         rates = median(own.events_per_s / other.events_per_s for own, other in pairs)
         report.add(f"{name}: rate / {peer}", rates, "times", at_least=wanted)

@@ -1,14 +1,14 @@
 """Word Count and Market Spread from Kafka topics, in turns with Quix Streams, Bytewax and plain
 PySpark on the same broker and the same cores.
 
-    python -m benchmarks.kafka_peers --bytewax PYTHON --quix PYTHON [--rounds N] [--times N]
+    python -m benchmarks.kafka_peers [--rounds N] [--times N]
 
 A record is a line, or an order or quote (half of each, keyed by symbol); four partitions.  Rates
 are records per second after a fifth of them, CPU time is that of all processes but the broker's and
 the receiver's.  Peers throw their outputs away; Wallaroo sends them over TCP.  Slow contestants get
-fewer records.  ``--bytewax`` and ``--quix`` name Pythons in which these are installed
-(``benchmarks/peers/requirements*.txt``); without one that peer is left out.  Plain PySpark runs
-Market Spread only (``applications/plain_spark_kafka.py``), its batches after the first two count.
+fewer records.  Peers take part where they are installed (``scripts/setup-peers``).  Plain PySpark
+runs Market Spread only (``applications/plain_spark_kafka.py``), its batches after the first two
+count.
 
 Where it runs: the benchmark's process is the driver.
 """
@@ -31,7 +31,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import wallaroo
-from benchmarks import loads, runs
+from benchmarks import loads, peers, runs
 from benchmarks.kafka import cpu
 from benchmarks.machine import BenchmarkError, Report, cores, median, options, settings_of
 from benchmarks.market_spread import FILE_SYSTEM
@@ -151,8 +151,7 @@ def _options() -> argparse.Namespace:
         "--times", type=float, default=1.0, help="so many times the records (default %(default)g)"
     )
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)d")
-    parser.add_argument("--bytewax", metavar="PYTHON")
-    parser.add_argument("--quix", metavar="PYTHON")
+    peers.add_options(parser, "bytewax", "quix")
     parser.add_argument("--no-plain", dest="plain", action="store_false")
     parser.add_argument("--plain-events", type=int, default=100_000, help="per batch")
     parser.add_argument(

@@ -15,20 +15,21 @@ import sys
 import threading
 import time
 
+import numpy
 from confluent_kafka import Consumer, Producer, TopicPartition
 from counting import EVENT  # type: ignore[import-not-found]  # found by loads.prepare()
 
-from benchmarks.probe import ANSWER, KEYS, paced, summary
+from benchmarks.probe import ANSWER, KEYS, Answers, paced, summary
 
 FLUSH_S = 30.0
 
 
-class Answers(threading.Thread):
+class Reader(threading.Thread):
     """Notes when answers came."""
 
     def __init__(self, brokers: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
-        self.found: list[tuple[int, int]] = []  # due, latency: ns
+        self.found = Answers()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": brokers,
@@ -45,23 +46,22 @@ class Answers(threading.Thread):
         while True:
             messages = self._consumer.consume(1_000, 0.001)
             now = time.time_ns()
-            for message in messages:
-                value = message.value()
-                if message.error() is None and value is not None:
-                    due, _ = ANSWER.unpack(value)
-                    self.found.append((due, now - due))
+            values = b"".join(each.value() or b"" for each in messages if each.error() is None)
+            if values:
+                due_ns = numpy.frombuffer(values, ANSWER)["due"].astype(numpy.int64)
+                self.found.add(due_ns, now)
 
 
 def main() -> None:
     """Measure as often as asked."""
     brokers, given, answered, partitions = sys.argv[1:]
-    answers = Answers(brokers, answered, int(partitions))
-    answers.start()
+    reader = Reader(brokers, answered, int(partitions))
+    reader.start()
     producer = Producer({"bootstrap.servers": brokers})
     print("ready", flush=True)
     for line in sys.stdin:
         rate, seconds, warm_up = map(float, line.split())
-        answers.found.clear()
+        reader.found = Answers()
         began = time.time_ns()
         total = int(rate * (seconds + warm_up))
         for numbers in paced(rate, total, began):
@@ -70,7 +70,7 @@ def main() -> None:
                 producer.produce(given, value, partition=number % int(partitions))
             producer.poll(0)
         producer.flush(FLUSH_S)
-        print(summary(answers.found, began, total, warm_up), flush=True)
+        print(summary(reader.found, began, total, warm_up), flush=True)
 
 
 if __name__ == "__main__":

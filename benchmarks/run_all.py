@@ -23,7 +23,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "market_spread": ("--rounds", "2", "--events", "6000000", "--plain-batches", "4"),
     "word_count": ("--rounds", "2", "--words", "12000000"),
     "event_steps": (),
-    "event_cost": ("--rounds", "1", "--events", "4000000"),
+    "event_cost": ("--rounds", "1", "--events", "6000000"),
     "vectorized": ("--rounds", "2", "--events", "80000000"),
     "vectorized_word_count": ("--rounds", "2", "--events", "48000000"),
     "live_tcp": ("--seconds", "60"),
@@ -43,11 +43,14 @@ SHORT: dict[str, tuple[str, ...]] = {
     "pending_timers": ("--batches", "20"),
     "pending_expiry": (),
     "pending_idle": (),
+    "kafka": ("--rounds", "2"),
+    "kafka_latency": (),
+    "kafka_peers": ("--rounds", "1"),
 }
 FULL: dict[str, tuple[str, ...]] = dict.fromkeys(SHORT, ()) | {
     "latency_outside": SHORT["latency_outside"],
     "latency_ten_minutes": (
-        *("--hosts", "low", "--rounds", "1", "--rates", "100,5000", "--seconds", "600"),
+        *("--hosts", "low", "--rounds", "1", "--rates", "100,5000,100000", "--seconds", "600"),
     ),
 }
 # programs that run in another form, too, and what makes that of them
@@ -60,7 +63,7 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "live_tcp_vectorized": ("live_tcp", ("--vectorized", "--rate", "1000000")),
 }
 WAIT_S = 2.0  # between two benchmarks: the first one's processes are gone by then
-SECONDS_MAX = 1800.0
+SECONDS_MAX = 2400.0
 
 
 def main() -> int:

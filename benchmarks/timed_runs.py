@@ -1,12 +1,12 @@
 """Counts in windows and an as-of join in whole runs from a full spool: events/s, and CPU time per
 event of every process, beside a bare loop and Bytewax.
 
-    python -m benchmarks.timed_runs [--rounds N] [--events N] [--hosts ...] [--bytewax PYTHON]
+    python -m benchmarks.timed_runs [--rounds N] [--events N] [--hosts ...]
 
 Events of 1,000 keys, 100,000 for a second of event time, 1 % up to a second out of order.  The bare
-loop decodes the same payloads and counts in a dict by key and second.  ``--bytewax PYTHON`` names a
-Python in which Bytewax is installed: its windowed count over the same payloads takes turns, with
-one process and with one per core, and the better one counts.
+loop decodes the same payloads and counts in a dict by key and second.  Bytewax takes turns where it
+is installed (``scripts/setup-peers``): its windowed count over the same payloads, with one process
+and with one per core, of which the better one counts.
 
 Where it runs: the benchmark's process is the driver.
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks import loads, runs
+from benchmarks import loads, peers, runs
 from benchmarks.event_cost import HOSTS, IN_PROCESS, LOOK_S, PEER_S_MAX, TASKS, WARM_UP, Cost
 from benchmarks.machine import BenchmarkError, Report, cores, median, options, settings_of
 from benchmarks.processes import OTHER, cpu_by_kind
@@ -48,7 +48,8 @@ def main() -> int:
         (kind, host): [] for kind in args.kinds for host in args.hosts
     }
     bare: list[float] = []
-    peers: dict[int, list[float]] = {count: [] for count in (1, cores())} if args.bytewax else {}
+    processes = (1, cores()) if args.bytewax else ()
+    rates: dict[int, list[float]] = {count: [] for count in processes}
     needs_spark = any(host != IN_PROCESS for host in args.hosts)
     with (
         loads.scratch(args.scratch) as folder,
@@ -56,17 +57,17 @@ def main() -> int:
     ):
         for number in range(args.rounds):
             bare.append(_bare_us(payloads))
-            for processes, rates in peers.items():
-                rates.append(_bytewax(args.bytewax, processes, args.events))
+            for count, measured in rates.items():
+                measured.append(_bytewax(args.bytewax, count, args.events))
             for (kind, host), found in costs.items():
                 root = folder / f"{number}-{host}-{kind.replace(' ', '-')}"
                 found.append(_measured(session, kind, frames, root, host, args.batch_time))
                 _say(kind, host, found[-1], bare[-1])
     loop_us = median(bare)
     report.add("bare loop: CPU per event", loop_us, "us")
-    for processes, rates in peers.items():
-        report.add(f"Bytewax, {processes} processes: events/s", median(rates), "")
-    best = max((median(rates) for rates in peers.values()), default=0.0)
+    for count, measured in rates.items():
+        report.add(f"Bytewax, {count} processes: events/s", median(measured), "")
+    best = max((median(measured) for measured in rates.values()), default=0.0)
     for (kind, host), found in costs.items():
         rate = median(cost.events_per_s for cost in found)
         report.add(f"{kind}, {host}: events/s", rate, "", at_least=WANTED[kind])
@@ -86,7 +87,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=("micro-batch",))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--bytewax", metavar="PYTHON", help="of an environment that has Bytewax")
+    peers.add_options(parser, "bytewax")
     parser.add_argument(
         "--batch-time", type=float, default=1.0, help="as of `wallaroo run` (default %(default)g s)"
     )

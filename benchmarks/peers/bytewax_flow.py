@@ -2,8 +2,8 @@
 
     PYTHON -m benchmarks.peers.bytewax_flow APPLICATION EVENTS [FORM]
 
-Where it runs: a Python of its own in which Bytewax is installed (requirements.txt beside this
-file), started by ``benchmarks.event_cost --bytewax PYTHON``.  It prints one line of JSON.
+Where it runs: a Python of its own in which Bytewax is installed, started by
+``benchmarks.event_cost``.  It prints one line of JSON.
 
 Bytewax gets what is in its favour: one worker (a second one makes it slower), no recovery store,
 payloads that are cut already and come in batches, and a sink that throws away.  FORM is how the

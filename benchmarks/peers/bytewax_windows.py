@@ -3,8 +3,8 @@
 
     PYTHON -m benchmarks.peers.bytewax_windows PROCESSES EVENTS
 
-Where it runs: a Python of its own in which Bytewax is installed (requirements.txt beside this
-file), started by ``benchmarks.timed_runs --bytewax PYTHON``.  It prints one line of JSON.
+Where it runs: a Python of its own in which Bytewax is installed, started by
+``benchmarks.timed_runs``.  It prints one line of JSON.
 
 Each process reads its share of the events from memory; they are decoded in the source, in batches.
 There is no recovery store, and what comes out is counted and forgotten.
