@@ -5,21 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import pytest
-
 from benchmarks import peers
 
 
-def test_a_peer_that_was_installed_takes_part_by_default(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(peers, "ROOT", tmp_path)
+def test_a_peer_that_was_installed_takes_part_by_default(tmp_path: Path) -> None:
     program = tmp_path / ".peers" / "quix" / "bin" / "python"
     program.parent.mkdir(parents=True)
     program.touch()
     parser = argparse.ArgumentParser()
 
-    peers.add_options(parser, "bytewax", "quix")
+    peers.add_options(parser, "bytewax", "quix", root=tmp_path)
 
     assert vars(parser.parse_args([])) == {"bytewax": None, "quix": ".peers/quix/bin/python"}
     assert parser.parse_args(["--bytewax", "mine"]).bytewax == "mine"
