@@ -16,20 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.proofs import CHALLENGE_BYTES, PROOF_BYTES, is_proof, proof_of
 from wallaroo.range_server.wire import (
     ANSWER,
-    CHALLENGE_BYTES,
     CLIENT_HELLO,
     LOST,
     MAGIC,
     OK,
-    PROOF_BYTES,
     REQUEST,
     SERVER_HELLO,
     TEXT_BYTES_MAX,
     VERSION,
-    is_proof,
-    proof_of,
 )
 from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import Boundary, Chunk, folder_of

@@ -27,10 +27,10 @@ from selectors import EVENT_READ
 
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.processes.child import Parent, end_of, say
+from wallaroo.proofs import CHALLENGE_BYTES, is_proof, proof_of
 from wallaroo.range_server.session import AUTHENTICATION_S_MAX, ProtocolError, Session, Waiting
 from wallaroo.range_server.wire import (
     ANSWER,
-    CHALLENGE_BYTES,
     CLIENT_HELLO,
     LOST,
     MAGIC,
@@ -40,8 +40,6 @@ from wallaroo.range_server.wire import (
     REQUEST,
     SERVER_HELLO,
     VERSION,
-    is_proof,
-    proof_of,
 )
 from wallaroo.spool.format import Segment, corrupt
 from wallaroo.spool.reader import SpoolReader, open_segment

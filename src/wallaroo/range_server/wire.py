@@ -5,12 +5,10 @@ Where it runs: range server and workers (pure).
 The protocol, version 1, over one TCP connection; numbers are big-endian:
 
 1. The server says ``SERVER_HELLO``: magic, version, a challenge (32 random bytes).
-2. The client says ``CLIENT_HELLO``: magic, version, a challenge of its own, and its proof:
-   HMAC-SHA256, keyed with the run's secret, of ``"client"``, the server's challenge and the
-   client's.
-3. The server says an ``ANSWER`` (status, length) with 32 bytes: its own proof, the same with
-   ``"server"`` in front.  A client that cannot prove itself gets the status REFUSED and words, and
-   no more.
+2. The client says ``CLIENT_HELLO``: magic, version, a challenge of its own, and its proof
+   (``wallaroo.proofs``).
+3. The server says an ``ANSWER`` (status, length) with 32 bytes: its own proof.  A client that
+   cannot prove itself gets the status REFUSED and words, and no more.
 4. Any number of times: the client says a ``REQUEST`` (bytes of the folder's name, first byte of the
    log, byte after the last one), then the name, without a path.  The server says an ``ANSWER``: OK
    and the log's bytes between the two, as they are in the segment files, chunk after chunk; or what
@@ -24,19 +22,18 @@ the client asks again, elsewhere in the log or at the same place.
 
 from __future__ import annotations
 
-import hmac
 import struct
+
+from wallaroo.proofs import CHALLENGE_BYTES, PROOF_BYTES
 
 VERSION = 1
 MAGIC = b"wlrrange"
-CHALLENGE_BYTES = 32
-PROOF_BYTES = 32
 SECRET_BYTES = 32
 NAME_BYTES_MAX = 255  # of a folder's name; file systems allow no more
 TEXT_BYTES_MAX = 64 * 1024  # of an error's words
 
-SERVER_HELLO = struct.Struct(">8sI32s")
-CLIENT_HELLO = struct.Struct(">8sI32s32s")
+SERVER_HELLO = struct.Struct(f">8sI{CHALLENGE_BYTES}s")
+CLIENT_HELLO = struct.Struct(f">8sI{CHALLENGE_BYTES}s{PROOF_BYTES}s")
 ANSWER = struct.Struct(">BQ")
 REQUEST = struct.Struct(">HQQ")
 
@@ -44,17 +41,3 @@ REQUEST = struct.Struct(">HQQ")
 OK = 0
 REFUSED = 1
 LOST = 2
-
-
-def proof_of(side: bytes, secret: bytes, server_challenge: bytes, client_challenge: bytes) -> bytes:
-    """Prove that ``side`` (``b"client"`` or ``b"server"``) knows the secret, for this connection
-    only.
-    """
-    return hmac.digest(secret, side + server_challenge + client_challenge, "sha256")
-
-
-def is_proof(
-    proof: bytes, side: bytes, secret: bytes, server_challenge: bytes, client_challenge: bytes
-) -> bool:
-    """Whether the other side's proof is one."""
-    return hmac.compare_digest(proof, proof_of(side, secret, server_challenge, client_challenge))

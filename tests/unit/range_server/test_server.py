@@ -19,6 +19,7 @@ import pytest
 from tests.unit.ingress.conftest import Running, tcp, wait_until
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.ingress.process import Feeders, Feeding
+from wallaroo.proofs import proof_of
 from wallaroo.range_server.client import RemoteSpool
 from wallaroo.range_server.server import RangeConfig, RangeServer, write_range_config
 from wallaroo.range_server.wire import (
@@ -31,7 +32,6 @@ from wallaroo.range_server.wire import (
     REQUEST,
     SERVER_HELLO,
     VERSION,
-    proof_of,
 )
 from wallaroo.spool import Boundary, SpoolReader, SpoolWriter, folder_of
 
