@@ -38,6 +38,7 @@ from wallaroo.processes.table import Process
 START_S = 90.0  # a daemon needs 2 s; a machine that is busy with other things took 20 s
 LEAVE_S = 30.0  # for a worker's executors to finish their tasks
 POLL_S = 0.05
+PORT_S_MAX = 5.0  # a killed process keeps its port until its last thread has ended
 PORT_TRIES = 3
 MEMORY_DEFAULT = "1g"
 KEPT = ("logs", "work")  # after a stop, until the next start: to see what happened
@@ -183,6 +184,9 @@ class LocalCluster:
         """SIGKILL for the Master; Workers and applications stay and wait for it."""
         with self._changing() as record:
             processes.kill([record.master] if record.master else [])
+            until = time.monotonic() + PORT_S_MAX
+            while not is_free(record.master_host, record.port) and time.monotonic() < until:
+                time.sleep(POLL_S)
 
     def restart_master(self) -> None:
         """Start the Master again at its port, and wait until it has found the Workers that live."""
