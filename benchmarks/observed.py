@@ -14,12 +14,12 @@ from typing import Any
 from unittest import mock
 
 from wallaroo.engine.report import TaskReport
-from wallaroo.runtime import commit_protocol as protocol
 from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.commit_protocol import BatchProtocol
 from wallaroo.runtime.housekeeping import Housekeeping
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.rebalance import Move
+from wallaroo.sources import spooled
 from wallaroo.spark import jobs
 from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.state.commits import CommitLog
@@ -33,7 +33,7 @@ _TIMED: tuple[tuple[Any, str, str], ...] = (  # (owner, function, what its time 
     (BatchProtocol, "commit", "committing"),
     (BatchProtocol, "_made", "made"),
     (CommitLog, "publish", "publish"),
-    (protocol, "write_tail", "tail"),
+    (spooled, "write_tail", "tail"),
     (Housekeeping, "committed", "swept"),
     (Batches, "_learn", "account"),
 )

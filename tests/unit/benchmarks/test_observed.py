@@ -1,0 +1,17 @@
+"""Watching batches from inside the driver."""
+
+from __future__ import annotations
+
+from benchmarks.observed import observed
+from wallaroo.runtime.batches import Batches
+
+
+def test_what_it_times_is_there_and_is_left_as_it_was() -> None:
+    """A function that moves elsewhere would end every benchmark that watches."""
+    before = Batches.run
+
+    with observed() as seen:
+        assert Batches.run is not before
+
+    assert Batches.run is before
+    assert seen == []
