@@ -3,6 +3,8 @@ checkpoint, on both hosts in turn.
 
     python -m benchmarks.latency_outside [--rates 100,5000] [--seconds 15] [--rounds 2]
 
+``--workers N`` measures a Spark cluster of so many workers with one core each, all on this machine.
+
 Where it runs: the benchmark's process is the driver; sender and receiver are one other process.
 """
 
@@ -17,9 +19,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from benchmarks import loads, runs
+from benchmarks.clusters import cluster_of
 from benchmarks.machine import BenchmarkError, Report, options, settings_of
 from benchmarks.processes import OTHER, cpu_by_kind
 
@@ -41,7 +47,7 @@ def main() -> int:
     cpu: dict[tuple[str, int], list[float]] = defaultdict(list)
     with (
         loads.scratch(args.scratch) as folder,
-        runs.spark(folder) as session,
+        _session(folder, args.workers) as session,
         probe_process() as probe,
     ):
         port = int(line_of(probe))
@@ -75,6 +81,16 @@ def main() -> int:
     return report.finish(args.json)
 
 
+@contextmanager
+def _session(folder: Path, workers: int) -> Iterator[SparkSession]:
+    if not workers:
+        with runs.spark(folder) as session:
+            yield session
+        return
+    with cluster_of(folder, workers) as (_, session):
+        yield session
+
+
 def _cpu_s() -> float:
     """CPU seconds of all processes of the run so far."""
     return sum(spent_s for kind, spent_s in cpu_by_kind().items() if kind != OTHER)
@@ -87,6 +103,7 @@ def _options() -> argparse.Namespace:
     add("--hosts", type=parts_of, default=["low", "normal"])
     add("--seconds", type=float, default=15.0, help="measured, each (default %(default)g)")
     add("--warm-up", type=float, default=4.0, help="seconds before (default %(default)g)")
+    add("--workers", type=int, default=0, help="of a cluster (default: local[*])")
     add("--rounds", type=int, default=2, help="of both hosts in turn (default %(default)d)")
     return parser.parse_args()
 

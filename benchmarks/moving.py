@@ -1,7 +1,7 @@
 """Moving state: what a worker that joins or leaves costs while events flow, against the size of the
 state that moves.
 
-    python -m benchmarks.moving [--keys 1000000] [--rate 5000]
+    python -m benchmarks.moving [--keys 1000000] [--rate 5000] [--latency low]
 
 A cluster of one worker (one core) makes the state: --keys keys, about 100 bytes each. Then a sender
 gives it events of random keys at a steady rate, and the cluster changes: a second worker joins, is
@@ -57,7 +57,8 @@ def main() -> int:
     """Measure and report."""
     args = _options()
     loads.prepare()
-    report = Report("moving", settings_of(args))
+    name = "moving" if args.latency == "normal" else f"moving_{args.latency}"
+    report = Report(name, settings_of(args))
     with ExitStack() as stack:
         folder = stack.enter_context(loads.scratch(args.scratch))
         port = stack.enter_context(loads.receiver())
@@ -70,6 +71,7 @@ def main() -> int:
             root,
             backlog_bytes_max=runs.ANY_BACKLOG,
             batch_time_s=args.batch_time,
+            latency=args.latency,
         )
         loads.fill_spool(root, SOURCE, frames_of(range(args.keys)), args.keys)
         stack.enter_context(runs.started(run))
@@ -96,6 +98,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--batch-time", type=float, default=0.5, help="as of `wallaroo run` (default %(default)g s)"
     )
+    parser.add_argument("--latency", choices=("normal", "low"), default="normal")
     return parser.parse_args()
 
 

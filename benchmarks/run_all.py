@@ -38,6 +38,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "disk": ("--minutes", "2"),
     "placement": ("--batches", "40"),
     "moving": (),
+    "moving_low": (),
     "scale_out": ("--batches", "4"),
     "timed_runs": ("--rounds", "2", "--events", "2000000"),
     "pending_timers": ("--batches", "20"),
@@ -60,6 +61,7 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "pending_expiry": ("pending", ("expiry",)),
     "pending_idle": ("pending", ("idle",)),
     "latency_ten_minutes": ("latency_outside", ()),
+    "moving_low": ("moving", ("--latency", "low")),
     "live_tcp_vectorized": ("live_tcp", ("--vectorized", "--rate", "1000000")),
 }
 WAIT_S = 2.0  # between two benchmarks: the first one's processes are gone by then

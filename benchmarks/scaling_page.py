@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.machine import Figure, Machine, number
 
-BENCHMARKS = ("placement", "moving", "scale_out")  # in the order of the page
+BENCHMARKS = ("placement", "moving", "moving_low", "scale_out")  # in the order of the page
 
 
 def markdown(reports: Iterable[tuple[str, dict[str, Any]]]) -> str:

@@ -77,7 +77,8 @@ class RunOptions:
     """TCP source name and port on which senders get acknowledgements."""
     tls: TLS | None = None
     """Certificate and key with which the driver's range server encrypts what workers on other hosts
-    read; they are given the certificate."""
+    read; they are given the certificate.  At low latency, driver and tasks encrypt with them, too;
+    tasks are given both."""
     is_sticky: bool = True
     """On a cluster: tasks go where the state of their key groups is; False: anywhere (to compare).
     """

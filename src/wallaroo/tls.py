@@ -5,7 +5,7 @@ Where it runs: everywhere; the files are read where a socket is opened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +21,11 @@ class TLS:
     certificate: str = ""
     key: str = ""
     ca: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """A certificate (with its chain) and its key, as texts that can travel."""
+
+    certificate: str
+    key: str = field(repr=False)

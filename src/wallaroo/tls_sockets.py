@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from wallaroo.errors import PeerError
-from wallaroo.tls import TLS
+from wallaroo.tls import TLS, Pem
 
 Address = tuple[str, int]  # host and port
 RECORD_BYTES_MAX = 1 << 14  # of plaintext in a TLS record (RFC 8446, 5.1)
@@ -55,6 +56,26 @@ def _load(context: ssl.SSLContext, tls: TLS) -> None:
             f"TLS: {', '.join(files)} cannot be used: {_reason(error)}. Are they PEM files, and "
             "does the key belong to the certificate?"
         ) from error
+
+
+def pem_of(tls: TLS) -> Pem:
+    """Return what the files of a listening side hold.  Raises PeerError that names the file that
+    cannot be used.
+    """
+    server_context(tls)
+    certificate = Path(tls.certificate).read_text(encoding="ascii")
+    return Pem(certificate, Path(tls.key).read_text(encoding="ascii") if tls.key else certificate)
+
+
+def context_of(pem: Pem) -> ssl.SSLContext:
+    """Return the context of a listening side that has its certificate and key as texts."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    # OpenSSL reads them from a file; this one is private, and gone when it has
+    with tempfile.NamedTemporaryFile("w", suffix=".pem", encoding="ascii") as file:
+        file.write(f"{pem.key}\n{pem.certificate}")
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
 
 
 def pinned_context(certificate: str) -> ssl.SSLContext:

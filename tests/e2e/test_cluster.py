@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.ingress.test_tls import make_certificate
+from wallaroo import tracing
 from wallaroo.local_cluster import LocalCluster
 
 RUN_S_MAX = 500
@@ -133,12 +135,29 @@ def test_application_siblings_package_and_input_reach_the_workers(
         assert ".zip/helper.py" in module
 
 
-def test_a_worker_that_cannot_take_part_is_named_and_the_others_do_it_all(
+def test_tasks_of_several_hosts_stay_and_talk_over_tls_at_low_latency(
     cluster: LocalCluster, tmp_path: Path, project: Path
+) -> None:
+    tls = make_certificate(tmp_path, "run")
+    encrypted = ("--tls-cert", tls.certificate, "--tls-key", tls.key)
+    trace = tmp_path / "trace"
+    traced = ("--conf", f"spark.executorEnv.{tracing.VARIABLE}={trace}")
+
+    ran = run(cluster, project, tmp_path / "checkpoint", "--latency", "low", *encrypted, *traced)
+
+    assert ran.returncode == 0, ran.stderr
+    assert counts_of(lines_of(tmp_path / "out")) == RIGHT
+    exchanges = [line for line in trace.read_text().splitlines() if "task.exchanged" in line]
+    assert len({line.split()[3] for line in exchanges}) == 2, exchanges[:4]
+
+
+@pytest.mark.parametrize("latency", ["normal", "low"])
+def test_a_worker_that_cannot_take_part_is_named_and_the_others_do_it_all(
+    cluster: LocalCluster, tmp_path: Path, project: Path, latency: str
 ) -> None:
     application = project / "shipped.py"
     application.write_text(PICKY + application.read_text())
-    ran = run(cluster, project, tmp_path / "checkpoint", "--tasks", "4")
+    ran = run(cluster, project, tmp_path / "checkpoint", "--tasks", "4", "--latency", latency)
     assert ran.returncode == 0, ran.stderr
     assert "cannot take part: the application cannot be imported on host 'worker-2'" in ran.stderr
     assert "a_library_of_worker_1" in ran.stderr

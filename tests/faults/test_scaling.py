@@ -17,12 +17,15 @@ CHANGES = ("grow1", "shrink1")
 
 
 @pytest.mark.long
-def test_growing_and_shrinking_under_load_loses_nothing(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("latency", ["normal", "low"])
+def test_growing_and_shrinking_under_load_loses_nothing(  # type: ignore[no-untyped-def]
+    tmp_path: Path, capsys, latency: str
+) -> None:
     """The harness itself checks, after each change, that new workers own key groups and leavers
     none.
     """
     result = verify_scaling(
-        VerifyOptions("sequence", seed=7, rate=300), tmp_path, CHANGES, workers=1
+        VerifyOptions("sequence", seed=7, rate=300, latency=latency), tmp_path, CHANGES, workers=1
     )
     assert result.is_clean, result.text()
     assert result.events > 1000

@@ -82,7 +82,7 @@ def test_kills_at_low_latency_lose_and_double_nothing(tmp_path: Path) -> None:
     """
     kinds = (Kind.WORKER, Kind.DRIVER)
     plain = VerifyOptions("sequence", kills=3, seed=SEED, rate=1000.0, kinds=kinds)
-    options = replace(plain, run_options=(*plain.run_options, "--latency", "low"))
+    options = replace(plain, latency="low")
 
     result = verify(options, tmp_path)
 

@@ -105,6 +105,10 @@ def _nothing_planned(start: Ends) -> None:
     """Return where no batch was planned ahead."""
 
 
+def _nothing_between() -> None:
+    """Do nothing between two batches."""
+
+
 class Trigger:
     """One thread takes the ends of one batch after the other (`next`); any may admit and end."""
 
@@ -114,15 +118,18 @@ class Trigger:
         growth: float = 0.0,
         hung_s: float = HUNG_S,
         planned: Callable[[Ends], Ends | None] = _nothing_planned,
+        between: Callable[[], None] = _nothing_between,
     ):
         """``growth``: how many times as many events a batch may take where several batches wait.
         ``hung_s``: seconds without an answer after which a source is named.  ``planned``: where a
-        batch ends that was planned ahead, by where it begins.
+        batch ends that was planned ahead, by where it begins.  ``between`` is called before each
+        look for something to do, in the thread of `next`: no batch is under way then.
         """
         self._times = times
         self._growth = growth
         self._hung_s = hung_s
         self._planned = planned
+        self._between = between
         self._admitted = Admission()
         self._is_over = threading.Event()
         self._waiting = threading.Lock()  # held in `next`
@@ -137,7 +144,7 @@ class Trigger:
     def admit(self, admission: Admission) -> None:
         """Say what the next batch may take."""
         self._admitted = admission
-        self._wake()
+        self.wake()
 
     def next(self, batches: Batches) -> Ends | None:
         """Wait until a batch has something to do, and return where it ends; None after `end`."""
@@ -154,6 +161,7 @@ class Trigger:
     ) -> Ends | None:
         has_time = batches.setup.plan.has_time
         while not self._is_over.is_set():
+            self._between()
             admitted = self._admitted
             start = batches.ends
             ends = start
@@ -202,7 +210,7 @@ class Trigger:
     def end(self) -> None:
         """Begin no more batches."""
         self._is_over.set()
-        self._wake()
+        self.wake()
 
     def close(self) -> None:
         """End, and close the socket once `next` has returned; a source that does not answer keeps
@@ -216,6 +224,7 @@ class Trigger:
     def _ask(self, source: str) -> None:
         self._asked = source, time.monotonic()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let `next` look again now; from any thread."""
         if self._wakes is not None:
             self._wakes.wake()

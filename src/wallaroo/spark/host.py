@@ -23,13 +23,12 @@ from wallaroo.runtime.intake import Admission
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.trigger import LookTimes, Trigger
-from wallaroo.spark.cluster.cluster import Cluster, Place
+from wallaroo.spark.cluster.cluster import NO_WORKERS, Cluster, Place
 from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.jobs import run_with_retries
 from wallaroo.spark.jvm_process import JvmProcess
 from wallaroo.spark.query import GONE, BatchQuery
 from wallaroo.spark.resident.host import ResidentHost
-from wallaroo.spark.settings import is_local, is_loopback
 from wallaroo.spark.shipping import ship
 from wallaroo.spark.shuffles import ShuffleCleaner
 
@@ -86,24 +85,20 @@ class MicroBatchHost:
 
     @property
     def is_local(self) -> bool:
-        return is_local(self._session.master)
+        return self._session.is_local
 
     @property
     def serve_on(self) -> str | None:
-        if self.is_local:
-            return None
-        # every host of the cluster has to reach it
-        return "127.0.0.1" if is_loopback(self._session.master) else "0.0.0.0"
+        return self._session.serve_on
 
     @property
     def reachable_as(self) -> str:
-        host = self._session.context.getConf().get("spark.driver.host")
-        return host or "127.0.0.1"
+        return self._session.reachable_as
 
     @property
     def waiting_for(self) -> str:
         if self._work is not None and self._work.cluster.is_empty:
-            return "workers: Spark's master gives this application none now"
+            return NO_WORKERS
         return self._trigger.waiting_for
 
     # -- the tasks of batches

@@ -17,6 +17,7 @@ from wallaroo.spark.jvm import Jvm
 from wallaroo.spark.jvm_process import JvmProcess
 from wallaroo.spark.query import GONE
 from wallaroo.spark.session import close_session, open_session
+from wallaroo.spark.settings import is_local, is_loopback
 from wallaroo.spark.stderr import quiet_from_now
 
 CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
@@ -38,6 +39,25 @@ class HostSession:
         self._session = given
         self._jvm = Jvm(begun)
         self.master = str(given.sparkContext.master) if given else options.master
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all tasks run on this machine."""
+        return is_local(self.master)
+
+    @property
+    def serve_on(self) -> str | None:
+        """The address on which tasks elsewhere reach this process; None: there are none."""
+        if self.is_local:
+            return None
+        # every host of the cluster has to reach it
+        return "127.0.0.1" if is_loopback(self.master) else "0.0.0.0"
+
+    @property
+    def reachable_as(self) -> str:
+        """What workers call this machine, once the session is open."""
+        named = None if self.is_local else self.context.getConf().get("spark.driver.host")
+        return named or "127.0.0.1"
 
     @property
     def is_open(self) -> bool:

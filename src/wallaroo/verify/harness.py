@@ -209,7 +209,9 @@ def _arguments(
             for source, at in zip(sources, acked, strict=True)
             for part in ("--acknowledged", f"{source}={at}")
         ),
-        *(*options.run_options, case.module),
+        *options.run_options,
+        *(("--latency", options.latency) if options.latency != "normal" else ()),
+        case.module,
         *(
             "--in",
             ",".join(

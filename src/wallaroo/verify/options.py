@@ -34,4 +34,5 @@ class VerifyOptions:
     # of each source: so many events, where that is not up to the disturbances
     events: tuple[tuple[str, int], ...] = ()
     run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
+    latency: str = "normal"
     program: tuple[str, ...] = ("wallaroo", "run")  # the module that runs it, and what comes first

@@ -99,8 +99,7 @@ def _add_batches(add: Callable[..., Any]) -> None:
         choices=("normal", "low"),
         default="normal",
         help=(
-            "low: workers take small batches as input comes, in milliseconds; on this machine only "
-            "(default: %(default)s)"
+            "low: workers take small batches as input comes, in milliseconds (default: %(default)s)"
         ),
     )
     add(
@@ -151,7 +150,7 @@ def _add_access(add: Callable[..., Any]) -> None:
         "--tls-cert",
         metavar="FILE",
         help="on a cluster: PEM certificate with which the driver encrypts the input that workers "
-        "on other hosts read; with --tls-key",
+        "on other hosts read and, at --latency low, all that tasks send; with --tls-key",
     )
     add("--tls-key", metavar="FILE", help="the key of --tls-cert, PEM")
 

@@ -61,10 +61,6 @@ def verify_command(options: argparse.Namespace) -> int:
             "--receiver goes with --app sequence and with applications of your own.",
             "Add --app sequence, or leave --receiver out.",
         )
-    if options.latency == "low" and options.changes:
-        raise wrong(
-            "--latency low takes one machine, and --changes a cluster.", "Leave one of them away."
-        )
     on_spark = options.latency == "low" or options.changes or Deed.PARTITION in options.deeds
     if options.host == IN_PROCESS and on_spark:
         raise wrong(
@@ -98,12 +94,10 @@ def _verify_all(options: argparse.Namespace, own: type[Case] | None, enough: Eno
             is_enough=enough.is_set,
             own=own,
             is_plain=options.receiver is not None,
+            latency=options.latency,
         )
         if options.host == IN_PROCESS:
             chosen = replace(chosen, run_options=IN_PROCESS_OPTIONS, program=IN_PROCESS_PROGRAM)
-        elif options.latency != "normal":
-            on_host = (*chosen.run_options, "--latency", options.latency)
-            chosen = replace(chosen, run_options=on_host)
         with _working_folder(options.keep, case) as folder:
             if Deed.PARTITION in options.deeds:
                 result = verify_partitions(chosen, folder, options.workers, options.quiet)

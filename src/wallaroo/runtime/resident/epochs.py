@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 
 from wallaroo.engine.watermarks import NO_TIME, BatchTime
 from wallaroo.runtime.job import BatchJob, Pieces
+from wallaroo.runtime.resident.links import Address
 from wallaroo.small_pickles import pickled_by_values
 from wallaroo.state.history import Version
+from wallaroo.tls import Pem
 
 LOST = ""  # in place of an address: the task has died
 
@@ -20,7 +22,7 @@ class Hello:
     """A task's first message, or what its successor says of it."""
 
     index: int
-    address: str  # where it listens for tasks of higher index
+    address: Address  # where it listens for tasks of higher index
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Welcome:
     """The driver's answer, once all tasks are there."""
 
     job: BatchJob  # of nothing: what all epochs have in common
-    addresses: tuple[str, ...]  # of all tasks
+    addresses: tuple[Address, ...]  # of all tasks
+    pem: Pem | None = None  # with which tasks listen; None: without TLS
 
 
 @pickled_by_values

@@ -11,24 +11,28 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import queue
 import secrets
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.resident.epochs import LOST, Ahead, Epoch, Hello, Welcome
-from wallaroo.runtime.resident.wire import SECRET_BYTES, accept, listen, receive, send
+from wallaroo.runtime.resident.links import IDENTIFY_S, SECRET_BYTES, Address, Endpoint, Listener
+from wallaroo.runtime.resident.wire import receive, send
+from wallaroo.tls import Pem
 from wallaroo.tracing import trace_point
 
 LOOK_S = 0.1  # while tasks start: between two looks at whether they still can
 START_S = 120.0  # for all tasks to start, on a crowded machine
 LOSS_S = 0.5  # once a task is lost: for the others to say why
-IDENTIFY_S = 5.0  # for a task that has connected to say which one it is
 # of what is sent to a task that does not read yet: it fits the socket, so that the driver never
 # waits for a task that waits for the driver to read its report
 UNREAD_BYTES_MAX = 32 * 1024
@@ -42,52 +46,95 @@ class LostTaskError(Exception):
     """A task has gone in the middle of an epoch."""
 
 
-class ResidentTasks:
-    """So many tasks, reached through a Unix socket in a private ``folder``."""
+class Arrival(NamedTuple):
+    """A task that has proved itself."""
 
-    def __init__(self, folder: Path, name: str, count: int):
-        self.address = str(folder / name)
-        self.secret = secrets.token_bytes(SECRET_BYTES)
-        self.count = count
-        self._connections: dict[int, socket.socket] = {}
+    hello: Hello
+    connection: socket.socket
+
+
+@dataclass(frozen=True, slots=True)
+class MeetingPoint:
+    """Where the driver listens for the tasks of a generation: at a path in a private folder, or on
+    a network.
+    """
+
+    address: str  # the path, or the host on which to listen
+    reachable_as: str = ""  # what tasks call that host; "": it is a path
+    pem: Pem | None = None  # with which driver and tasks listen; None: without TLS
+
+    def listen(self) -> Listener:
+        """Begin.  Raises PeerError."""
         try:
-            self._listener = listen(self.address)
+            listener = Listener(self.address, secrets.token_bytes(SECRET_BYTES), self.reachable_as)
         except OSError as error:
+            fix = f"See that this host has the address {self.address}."
+            if not self.reachable_as:
+                fix = "Set TMPDIR to a folder with a shorter name."
             raise PeerError(
                 f"the tasks cannot be reached through {self.address}: {error.strerror or error}. "
-                "Set TMPDIR to a folder with a shorter name."
+                f"{fix}"
             ) from error
+        listener.secure(self.pem)
+        return listener
+
+
+class ResidentTasks:
+    """So many tasks, which connect to this process."""
+
+    def __init__(self, meeting_point: MeetingPoint, count: int):
+        self.count = count
+        self._pem = meeting_point.pem
+        self._connections: dict[int, socket.socket] = {}
+        self._arrived: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
+        self._listener = meeting_point.listen()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What tasks need to connect."""
+        return self._listener.endpoint
 
     def welcome(self, common: BatchJob, look: Callable[[], None]) -> None:
         """Wait until all tasks are there and know each other; ``look`` raises where they can no
         longer come.
         """
-        addresses: dict[int, str] = {}
+        addresses: dict[int, Address] = {}
         until = time.monotonic() + START_S
         while len(self._connections) < self.count:
             look()
             if time.monotonic() > until:
                 raise LostTaskError(f"{self.count - len(addresses)} tasks did not start")
-            try:
-                connection = self._accept()
-            except TimeoutError:
-                continue
-            if connection is not None:
-                hello = _hello(connection)
+            self._accept()
+            while not self._arrived.empty():
+                hello, connection = self._arrived.get()
                 if hello.address == LOST:
                     connection.close()
                     raise LostTaskError(f"task {hello.index} has gone while it started")
                 self._connections[hello.index] = connection
                 addresses[hello.index] = hello.address
         ordered = tuple(addresses[index] for index in range(self.count))
-        self._send_all(pickle.dumps(Welcome(common, ordered)))
+        self._send_all(pickle.dumps(Welcome(common, ordered, self._pem)))
         self._gather()
 
-    def _accept(self) -> socket.socket | None:
-        connection = accept(self._listener, self.secret, LOOK_S)
-        if connection is not None:
-            connection.settimeout(IDENTIFY_S)
-        return connection
+    def _accept(self) -> None:
+        """Let the next connection identify itself in a thread: one that says nothing holds up
+        nothing else.
+        """
+        with contextlib.suppress(TimeoutError):
+            connection = self._listener.accept(LOOK_S)
+            threading.Thread(target=self._identify, args=(connection,), daemon=True).start()
+
+    def _identify(self, connection: socket.socket) -> None:
+        known = self._listener.identified(connection, IDENTIFY_S)
+        if known is None:
+            return
+        known.settimeout(IDENTIFY_S)
+        try:
+            hello: Hello = pickle.loads(receive(known))
+        except (EOFError, OSError):  # it has gone; Spark's second attempt at it says so
+            known.close()
+        else:
+            self._arrived.put(Arrival(hello, known))
 
     def run(
         self, epoch: Epoch, plan_ahead: Callable[[Epoch], Ahead | None] = _nothing_ahead
@@ -153,19 +200,12 @@ class ResidentTasks:
     def close(self) -> None:
         """Let the tasks end."""
         self._listener.close()
-        Path(self.address).unlink(missing_ok=True)
+        while not self._arrived.empty():
+            self._arrived.get().connection.close()
         for connection in self._connections.values():
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
-
-
-def _hello(connection: socket.socket) -> Hello:
-    try:
-        hello: Hello = pickle.loads(receive(connection))
-    except (EOFError, OSError) as error:
-        raise LostTaskError("a task has gone while it started") from error
-    return hello
 
 
 def _has_failed(reports: list[TaskReport]) -> bool:

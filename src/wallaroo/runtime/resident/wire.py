@@ -1,26 +1,26 @@
-"""Messages over Unix sockets: between the driver and resident tasks, and among the tasks.
+"""Messages over the connections of ``runtime.resident.links``: between the driver and resident
+tasks, and among the tasks.
 
-Where it runs: driver and workers of one machine.
+Where it runs: driver and workers.
 
-The invariants:
-
-* Nothing is unpickled from a connection before it has shown the run's secret.
-* Tasks exchange one message per pair and direction at a time, and send and receive at once: blocks
-  of any size never make two tasks wait for each other.  What is held is one message per peer, which
-  the receiver needs as a whole anyway.
+The invariant: tasks exchange one message per pair and direction at a time, and send and receive at
+once: blocks of any size never make two tasks wait for each other.  What is held is one message per
+peer, which the receiver needs as a whole anyway.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import select
 import socket
+import ssl
 import struct
 from collections.abc import Iterable, Mapping
 
-SECRET_BYTES = 32
-READ_BYTES = 1 << 20
+from wallaroo.runtime.resident.links import READ_BYTES, exactly
+
+# what a connection that does not block raises where it would, without TLS and with it
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _LENGTH = struct.Struct(">Q")
 
 
@@ -31,59 +31,8 @@ def send(connection: socket.socket, message: bytes) -> None:
 
 def receive(connection: socket.socket) -> bytes:
     """Return the next message.  Raises EOFError or OSError where the other end has gone."""
-    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
-    return _exactly(connection, length)
-
-
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    parts = []
-    while count:
-        part = connection.recv(min(count, READ_BYTES))
-        if not part:
-            raise EOFError("the other end has gone")
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
-
-
-def connect(address: str, secret: bytes) -> socket.socket:
-    """Return a connection that has shown the secret."""
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.connect(address)
-        connection.sendall(secret)
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
-def listen(address: str) -> socket.socket:
-    """Listen at a path in a private folder."""
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        listener.bind(address)
-        listener.listen(1024)
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def accept(listener: socket.socket, secret: bytes, seconds: float | None) -> socket.socket | None:
-    """Return the next connection that shows the secret within its time; None where one did not.
-
-    Raises TimeoutError where none comes.
-    """
-    listener.settimeout(seconds)
-    connection, _ = listener.accept()
-    connection.settimeout(seconds)
-    with contextlib.suppress(EOFError, OSError):
-        if hmac.compare_digest(_exactly(connection, SECRET_BYTES), secret):
-            connection.settimeout(None)
-            return connection
-    connection.close()
-    return None
+    (length,) = _LENGTH.unpack(exactly(connection, _LENGTH.size))
+    return exactly(connection, length)
 
 
 class Incoming:
@@ -100,7 +49,7 @@ class Incoming:
             while self._missing:
                 try:
                     part = connection.recv(min(self._missing, READ_BYTES))
-                except BlockingIOError:
+                except WOULD_BLOCK:
                     return None
                 if not part:
                     raise EOFError("the other end has gone")
@@ -142,7 +91,7 @@ class Mesh:
 
     def _send(self, unsent: dict[int, memoryview]) -> None:
         for peer, rest in list(unsent.items()):
-            with contextlib.suppress(BlockingIOError):
+            with contextlib.suppress(*WOULD_BLOCK):
                 while rest:
                     rest = rest[self._peers[peer].send(rest) :]
             if rest:

@@ -11,6 +11,7 @@ import pickle
 import select
 import socket
 from collections.abc import Iterable
+from dataclasses import replace
 
 from wallaroo.engine.keys import Key, groups_of_task
 from wallaroo.engine.report import TaskReport
@@ -20,8 +21,16 @@ from wallaroo.runtime.job import BatchJob, plan_of, worker_name
 from wallaroo.runtime.resident.epochs import LOST, Ahead, Epoch, Hello, Welcome
 from wallaroo.runtime.resident.garbage import Garbage
 from wallaroo.runtime.resident.lasting_state import LastingState
+from wallaroo.runtime.resident.links import (
+    CONNECT_S,
+    IDENTIFY_S,
+    Endpoint,
+    Listener,
+    beside,
+    connect,
+)
 from wallaroo.runtime.resident.refreshing import Views
-from wallaroo.runtime.resident.wire import Mesh, accept, connect, listen, receive, send
+from wallaroo.runtime.resident.wire import Mesh, receive, send
 from wallaroo.runtime.task import Record, run_level, unexpected
 from wallaroo.state.applying import CatchUp
 from wallaroo.state.commits import CommitLog
@@ -29,18 +38,18 @@ from wallaroo.state.history import History, Version
 from wallaroo.state.task_state import TaskState
 from wallaroo.tracing import trace_point
 
-CONNECT_S = 60.0  # for the other tasks to connect, on a crowded machine
 Given = list[list[Record]] | None  # to each task of the next level; None: nothing was to be done
 
 
-def serve(address: str, secret: bytes, index: int) -> None:
-    """Be task ``index`` of the run whose driver listens at ``address``."""
+def serve(endpoint: Endpoint, index: int) -> None:
+    """Be task ``index`` of the run whose driver listens at ``endpoint``."""
     with contextlib.suppress(EOFError, OSError):  # the driver or a peer has gone: so does this one
-        driver = connect(address, secret)
-        with driver, listen(f"{address}.{index}") as listener:
-            send(driver, pickle.dumps(Hello(index, f"{address}.{index}")))
+        driver = connect(endpoint)
+        with driver, beside(endpoint, driver, index) as listener:
+            send(driver, pickle.dumps(Hello(index, listener.address)))
             welcome: Welcome = pickle.loads(receive(driver))
-            mesh = Mesh(_connected(welcome.addresses, index, listener, secret))
+            listener.secure(welcome.pem)
+            mesh = Mesh(_connected(welcome, index, listener))
             task = ResidentTask(index, welcome.job, mesh)
             try:
                 _serve(driver, task)
@@ -48,23 +57,21 @@ def serve(address: str, secret: bytes, index: int) -> None:
                 task.close()
 
 
-def report_loss(address: str, secret: bytes, index: int) -> None:
+def report_loss(endpoint: Endpoint, index: int) -> None:
     """Say that task ``index`` has died before it connected: the driver would wait for it."""
-    with contextlib.suppress(OSError):  # the driver knows: the generation is over
-        with connect(address, secret) as driver:
-            send(driver, pickle.dumps(Hello(index, LOST)))
+    # the driver knows: the generation is over
+    with contextlib.suppress(EOFError, OSError), connect(endpoint) as driver:
+        send(driver, pickle.dumps(Hello(index, LOST)))
 
 
-def _connected(
-    addresses: tuple[str, ...], index: int, listener: socket.socket, secret: bytes
-) -> dict[int, socket.socket]:
+def _connected(welcome: Welcome, index: int, listener: Listener) -> dict[int, socket.socket]:
     """Connect to the tasks before this one; let those after it connect."""
     peers: dict[int, socket.socket] = {}
     for peer in range(index):
-        peers[peer] = connect(addresses[peer], secret)
+        peers[peer] = connect(replace(listener.endpoint, address=welcome.addresses[peer]))
         send(peers[peer], b"%d" % index)
-    while len(peers) < len(addresses) - 1:
-        connection = accept(listener, secret, CONNECT_S)
+    while len(peers) < len(welcome.addresses) - 1:
+        connection = listener.identified(listener.accept(CONNECT_S), IDENTIFY_S)
         if connection is not None:
             peers[int(receive(connection))] = connection
     return peers

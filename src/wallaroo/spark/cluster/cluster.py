@@ -46,6 +46,7 @@ from wallaroo.spark.spark_errors import reason_of
 LOOK_S = 0.5  # between two looks at Spark's executors
 SILENT_S = 5.0  # without any host, until it is logged
 OTHERS_S = 10.0  # for more hosts, where those that came first cannot take part
+NO_WORKERS = "workers: Spark's master gives this application none now"  # what a run waits for
 _log = logging.getLogger("wallaroo.run")
 WARMINGS = 2  # the second one catches up with what was committed during the first
 
@@ -57,6 +58,8 @@ class Place:
     is_local: bool  # one process on this host: nothing to place
     tasks: int | None = None  # of every batch; None: as many as there are cores
     is_sticky: bool = True  # False: Spark places tasks as it likes (to compare)
+    # whether tasks stay, each with a core of its own, and exchange blocks without Spark
+    are_resident: bool = False
 
 
 class Cluster:
@@ -93,6 +96,11 @@ class Cluster:
         """Whether there is but one process, on this host."""
         return self._place.is_local
 
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The hosts that take part now."""
+        return self._membership.members
+
     def tasks_max(self) -> int:
         """Return how many tasks a batch may have: one per core, unless a number was asked for; at
         most one per key group.
@@ -100,8 +108,11 @@ class Cluster:
         return self._tasks_of(self._membership.members)
 
     def _tasks_of(self, members: Iterable[Member]) -> int:
-        cores = self._place.tasks or sum(member.cores for member in members)
-        return max(1, min(cores, self._key_groups))
+        cores = sum(member.cores for member in members)
+        tasks = self._place.tasks or cores
+        if self._place.are_resident:
+            tasks = min(tasks, cores)
+        return max(1, min(tasks, self._key_groups))
 
     def tasks(self, requested: int) -> int:
         """Return how many tasks a batch gets that asks for ``requested``."""
@@ -124,13 +135,17 @@ class Cluster:
         stays.
         """
         layout = self._laid_out(tasks, members)
-        layout.prepare()  # without the lock: it waits where no host is left
+        self._prepare(layout)  # without the lock: it waits where no host is left
         with self._lock:
             if self._membership.members == members:
                 self._layouts.put(layout)
             else:
                 self._layouts.retire(layout)  # good for this batch
         return layout
+
+    def _prepare(self, layout: Layout) -> None:
+        if not self._place.are_resident:
+            layout.prepare()
 
     def batch_done(
         self, job: BatchJob, reports: Iterable[TaskReport], seconds: float
@@ -292,7 +307,7 @@ class Cluster:
         layout: Layout | None = None
         if self._place.is_sticky and self._is_started:
             layout = self._laid_out(self._tasks_of(members), members)
-            layout.prepare()
+            self._prepare(layout)
             self._warm(layout, member)
         with self._lock:
             self._membership.add(member, seen)

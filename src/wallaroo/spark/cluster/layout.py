@@ -58,15 +58,23 @@ def shuffled_of(rdd: RDD[Any]) -> Any:
 
 
 class Layout:
-    """Hosts of the tasks 0, 1, ... of a batch."""
+    """Hosts of the tasks 0, 1, ... of a batch.  Where no level is behind a shuffle of Spark's, no
+    anchor is made.
+    """
 
     def __init__(self, context: SparkContext, hosts: tuple[str, ...]):
         self.hosts = hosts
         self._context = context
         self._bases: dict[int, RDD[tuple[int, None]]] = {}
-        keyed = located(context, hosts).partitionBy(len(hosts), own_task)
-        self._keyed = keyed  # holds the shuffle
-        self._anchor = shuffled_of(keyed).persist()
+        self._keyed: RDD[Any] | None = None  # holds the shuffle
+        self._made: Any = None
+
+    @property
+    def _anchor(self) -> Any:
+        if self._keyed is None:
+            self._keyed = located(self._context, self.hosts).partitionBy(len(self.hosts), own_task)
+            self._made = shuffled_of(self._keyed).persist()
+        return self._made
 
     def base(self, width: int) -> RDD[tuple[int, None]]:
         """Return the RDD for ``width`` tasks of level 0."""
@@ -93,5 +101,7 @@ class Layout:
 
     def forget(self) -> list[Any]:
         """Release the anchor; return the RDDs whose shuffle is no longer needed."""
+        if self._keyed is None:
+            return []
         self._anchor.unpersist(False)
         return [self._keyed]

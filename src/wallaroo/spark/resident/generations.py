@@ -1,5 +1,5 @@
-"""The resident tasks of a run, one generation after the other: where a task is lost, the Spark job
-of all of them ends, and another one begins.
+"""The resident tasks of a run, one generation after the other: where a task is lost, or the hosts
+of the cluster change, the Spark job of all of them ends, and another one begins.
 
 Where it runs: driver.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
 from wallaroo.errors import PeerError
 from wallaroo.runtime.job import BatchJob
-from wallaroo.runtime.resident.tasks import Losses, LostTaskError, ResidentTasks
+from wallaroo.runtime.placement import Member
+from wallaroo.runtime.resident.tasks import Losses, LostTaskError, MeetingPoint, ResidentTasks
+from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.query import GONE, failure_of
 from wallaroo.spark.resident.job import ResidentJob
@@ -26,9 +27,10 @@ LOSSES_S = 60.0
 class _Generation:
     """Resident tasks and the Spark job in which they live."""
 
-    def __init__(self, session: HostSession, folder: Path, number: int, count: int):
-        self.tasks = ResidentTasks(folder, f"tasks-{number}", count)
-        self.job = ResidentJob(session.context, self.tasks.address, self.tasks.secret, count)
+    def __init__(self, tasks: ResidentTasks, job: ResidentJob, members: tuple[Member, ...]):
+        self.tasks = tasks
+        self.job = job
+        self.members = members  # of the cluster when it began
 
     def end(self) -> None:
         """Let the tasks end, or kill them."""
@@ -37,25 +39,48 @@ class _Generation:
 
 
 class Generations:
-    """One generation at a time; ``is_over`` says whether the run ends."""
+    """One generation at a time; ``is_over`` says whether the run ends, ``meeting_point`` where the
+    driver listens for the tasks of a generation, by its number.
+    """
 
-    def __init__(self, session: HostSession, is_over: Callable[[], bool]):
+    def __init__(
+        self,
+        session: HostSession,
+        cluster: Cluster,
+        meeting_point: Callable[[int], MeetingPoint],
+        is_over: Callable[[], bool],
+    ):
         self._session = session
+        self._cluster = cluster
+        self._meeting_point = meeting_point
         self._is_over = is_over
         self._losses = Losses(LOSSES_MAX, LOSSES_S)
         self._number = 0  # how many there were
         self._current: _Generation | None = None
 
-    def tasks(
-        self, folder: Path, count: int, empty_job: Callable[[int], BatchJob]
-    ) -> ResidentTasks:
+    @property
+    def count(self) -> int:
+        """How many tasks there are; 0 where none are."""
+        return self._current.tasks.count if self._current is not None else 0
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether there are tasks, of other members than the cluster has now."""
+        current = self._current
+        return current is not None and current.members != self._cluster.members
+
+    def tasks(self, count: int, empty_job: Callable[[int], BatchJob]) -> ResidentTasks:
         """Return the tasks that are there; where none are, start so many, with what batches have
         in common.  Raises LostTaskError, or PeerError where the start is interrupted.
         """
         if self._current is None:
+            members = self._cluster.members
+            layout = self._cluster.layout(count)
             self._number += 1
-            self._current = _Generation(self._session, folder, self._number, count)
-            self._current.tasks.welcome(empty_job(count), self._look_at_start)
+            tasks = ResidentTasks(self._meeting_point(self._number), count)
+            job = ResidentJob(self._session.context, tasks.endpoint, count, layout)
+            self._current = _Generation(tasks, job, members)
+            tasks.welcome(empty_job(count), self._look_at_start)
         return self._current.tasks
 
     def _look_at_start(self) -> None:
@@ -65,6 +90,10 @@ class Generations:
             raise PeerError("the start of the tasks was interrupted")
         if self._current.job.is_over:
             raise LostTaskError("a task ended while it started")
+        if not self._cluster.is_local:
+            self._cluster.look_now()
+        if self.is_outdated:
+            raise LostTaskError("the hosts of the cluster changed while tasks started")
 
     def lose(self, batch: int, error: LostTaskError) -> None:
         """End the generation that a task of a batch was lost of.  Raises PeerError where no other
@@ -80,7 +109,12 @@ class Generations:
                 f"worker processes ended more than {LOSSES_MAX} times within {LOSSES_S:.0f} s. "
                 "What was committed stays: run again to go on from there."
             )
-        _log.warning("batch %d is run again: a worker process has ended", batch)
+        _log.warning("batch %d is run again: %s", batch, self._why())
+
+    def _why(self) -> str:
+        if self._cluster.is_local:
+            return "a worker process has ended"
+        return "a worker process has ended, or its host has gone"
 
     @property
     def has_gone(self) -> bool:

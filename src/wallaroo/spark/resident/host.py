@@ -1,51 +1,74 @@
 """The resident host: one Spark job lives as long as the run, and its tasks take small batches
 (epochs) from the driver.
 
-Where it runs: driver.  All tasks are on this machine (docs/decisions/0017).
+Where it runs: driver.  On a cluster, tasks stay as long as its hosts do: where one joins or leaves,
+all tasks end between two epochs, and others begin (docs/decisions/0017).
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import shutil
 import threading
 import time
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
+from wallaroo.metrics.status import WorkerStatus
 from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
 from wallaroo.runtime.busy_workers import describe_workers
-from wallaroo.runtime.host import Enter, OnThisMachine, Site
+from wallaroo.runtime.host import Enter, Site
 from wallaroo.runtime.intake import Admission, Ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.resident.epochs import Ahead, Epoch
 from wallaroo.runtime.resident.lookahead import Lookahead
-from wallaroo.runtime.resident.tasks import LostTaskError, ResidentTasks
+from wallaroo.runtime.resident.tasks import LostTaskError, MeetingPoint, ResidentTasks
 from wallaroo.runtime.trigger import Trigger
+from wallaroo.spark.cluster.cluster import NO_WORKERS, Cluster, Place
 from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.jvm_process import JvmProcess
 from wallaroo.spark.query import GONE, failure_of
 from wallaroo.spark.resident.generations import Generations
 from wallaroo.spark.resident.job import GROUP
-from wallaroo.spark.settings import is_local
+from wallaroo.spark.shipping import ship
+from wallaroo.spark.shuffles import ShuffleCleaner
+from wallaroo.tls_sockets import pem_of
 
 _log = logging.getLogger("wallaroo.run")
-ATTEMPTS = 3  # of an epoch whose tasks are lost
+# of an epoch whose tasks are lost
+ATTEMPTS = 5  # on a cluster whose hosts go away
+ATTEMPTS_LOCAL = 3
 SAMPLE_S = 0.25  # between epochs in which steps are timed, which costs as much as the events do
 CLOSE_S = 1.0  # for the thread that runs epochs, once its tasks are gone
-ON_ONE_MACHINE = (
-    "low latency needs all tasks on this machine: --latency low takes --master local[N] only in "
-    "this version, not '{master}'. Leave --latency low away, or name a local master."
-)
+LOOK_S = 0.1  # for a worker, while there is none
+Result = TypeVar("Result")
 
 
-class ResidentHost(OnThisMachine):
+class _OtherCountError(Exception):
+    """A batch was cut for another number of tasks than there can be now."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What there is between the start of epochs and the end."""
+
+    batches: Batches
+    cleaner: ShuffleCleaner
+    cluster: Cluster
+    generations: Generations
+    lookahead: Lookahead
+
+
+class ResidentHost:
     """See ``wallaroo.runtime.host.Host``."""
 
     def __init__(
@@ -57,28 +80,43 @@ class ResidentHost(OnThisMachine):
     ):
         self._options = options
         self._session = HostSession(name, options, session, begun)
-        if not is_local(self._session.master):
-            raise PeerError(ON_ONE_MACHINE.format(master=self._session.master))
         self._site: Site | None = None
-        self._batches: Batches | None = None
-        self._lookahead: Lookahead | None = None
-        self._tasks = 1
+        self._work: Work | None = None
         self._sample_at = 0.0
+        self._paused_s = 0.0  # without tasks, since the last batch was done
         growth = options.batch_time_s / options.batch_target_s
-        self._trigger = Trigger(growth=growth, hung_s=options.hung_s, planned=self._planned)
-        self._generations = Generations(self._session, lambda: self._trigger.is_over)
+        self._trigger = Trigger(
+            growth=growth,
+            hung_s=options.hung_s,
+            planned=self._planned,
+            between=self._follow_cluster,
+        )
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="wallaroo-epochs", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="wallaroo-epochs", daemon=True)
+
+    @property
+    def is_local(self) -> bool:
+        return self._session.is_local
+
+    @property
+    def serve_on(self) -> str | None:
+        return self._session.serve_on
+
+    @property
+    def reachable_as(self) -> str:
+        return self._session.reachable_as
 
     @property
     def waiting_for(self) -> str:
+        if self._work is not None and self._work.cluster.is_empty:
+            return NO_WORKERS
         return self._trigger.waiting_for
 
     # -- the tasks of batches
 
     @property
     def tasks_max(self) -> int:
-        return self._tasks
+        return self._working.generations.count or self._working.cluster.tasks_max()
 
     def tasks(self, requested: int) -> int:
         return self.tasks_max  # tasks stay, and own the same key groups as long as they do
@@ -87,18 +125,60 @@ class ResidentHost(OnThisMachine):
         return min(requested, self.tasks_max)
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
-        for attempt in range(ATTEMPTS):
+        work = self._working
+        attempts = ATTEMPTS_LOCAL if self.is_local else ATTEMPTS
+        for attempt in range(attempts):
             try:
-                return self._tasks_there(job).run(self._epoch(job), self._ahead)
+                reports = self._tasks_there(job.tasks).run(self._epoch(job), self._ahead)
             except LostTaskError as error:
-                self._generations.lose(job.batch, error)
-                if attempt:  # a damaged view ends processes: it is made of the checkpoint again
+                self._lose(job, error)
+                if attempt and self.is_local:
+                    # a damaged view ends processes: it is made of the checkpoint again
                     shutil.rmtree(job.deployment.view_folder(), ignore_errors=True)
+            else:
+                failed = work.cluster.failure_on_non_member(reports)
+                if not failed:
+                    return reports
+                _log.warning(
+                    "batch %d is run again, a task ran where it cannot: %s", job.batch, failed
+                )
+                work.batches.abort(job.batch, reports)
+                work.generations.end()
+                work.cluster.ask_others()
+            if work.cluster.tasks_max() != job.tasks:
+                raise _OtherCountError
         raise PeerError(
-            f"batch {job.batch} ended its worker processes {ATTEMPTS} times. A function of the "
+            f"batch {job.batch} ended its worker processes {attempts} times. A function of the "
             "application ends them, or the system does for lack of memory (see its log). What was "
             "committed stays: run again to go on from there."
         )
+
+    def _lose(self, job: BatchJob, error: LostTaskError) -> None:
+        with self._counted_as_pause():
+            self._working.generations.lose(job.batch, error)
+            if not self.is_local:
+                self._working.cluster.look_now()
+
+    def _tasks_there(self, count: int) -> ResidentTasks:
+        work = self._working
+        if work.generations.count:
+            return work.generations.tasks(count, work.batches.empty_job)
+        with self._counted_as_pause():
+            while work.cluster.is_empty:
+                if self._trigger.is_over:
+                    raise PeerError("the run was stopped while it waited for a worker")
+                self._trigger.pause(LOOK_S)
+            if work.cluster.tasks_max() != count:
+                raise _OtherCountError
+            return work.generations.tasks(count, work.batches.empty_job)
+
+    @contextlib.contextmanager
+    def _counted_as_pause(self) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._paused_s += time.monotonic() - began
 
     def _epoch(self, job: BatchJob) -> Epoch:
         now = time.monotonic()
@@ -108,17 +188,22 @@ class ResidentHost(OnThisMachine):
         return Epoch.of(replace(job, is_sampled=is_sampled))
 
     def _planned(self, start: Ends) -> Ends | None:
-        return self._lookahead.planned(start) if self._lookahead is not None else None
+        return self._working.lookahead.planned(start)
 
     def _ahead(self, epoch: Epoch) -> Ahead | None:
-        if self._lookahead is None:
-            return None
-        return self._lookahead.ahead(epoch.batch + 1, epoch.is_sampled, self._trigger.admitted)
+        lookahead = self._working.lookahead
+        return lookahead.ahead(epoch.batch + 1, epoch.is_sampled, self._trigger.admitted)
 
-    def _tasks_there(self, job: BatchJob) -> ResidentTasks:
-        assert self._batches is not None
-        assert self._site is not None
-        return self._generations.tasks(self._site.scratch, job.tasks, self._batches.empty_job)
+    def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
+        paused_s = self._paused_s
+        self._paused_s = 0.0
+        if self.is_local:
+            return ""
+        move = self._working.cluster.batch_done(job, reports, seconds + paused_s)
+        return str(move) if move is not None else ""
+
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        return () if self.is_local else self._working.cluster.status()
 
     # -- life
 
@@ -128,48 +213,105 @@ class ResidentHost(OnThisMachine):
         if not self._session.is_open:
             enter("starting Spark")
             self._session.open(site.scratch)
-        slots = int(self._session.context.defaultParallelism)
-        self._tasks = min(self._options.tasks or slots, slots)
+        if not self.is_local:
+            enter("shipping the application to the workers")
+            ship(self._session.context, self._options.module_paths, site.scratch)
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
+        work = self._work = self._prepared(batches)
+        if not self.is_local:
+            enter("waiting for workers")
+            self._session.context.setJobGroup(GROUP, "start of the run", True)
+            work.cluster.start(lambda: not self._trigger.is_over)
         enter("warming up the workers")
-        self._batches = batches
         try:
-            warm_up = batches.warm_up()
+            warm_up = self._planned_again(batches.warm_up)
         except GONE as error:
             raise failure_of(None, error) from error
-        setup = batches.setup
-        logs = setup.logs_by_name
-        take = partial(self._trigger.ends, logs)
-        self._lookahead = Lookahead(setup.plan, logs, take, batches.pieces)
         gc.collect()
         gc.freeze()  # what is there by now stays: a collection in an epoch need not look at it
         self._thread.start()
         return warm_up
 
-    def _work(self) -> None:
+    def _prepared(self, batches: Batches) -> Work:
+        context = self._session.context
+        setup = batches.setup
+        cleaner = ShuffleCleaner(context)
+        cluster = Cluster(
+            context,
+            setup.deployment,
+            setup.plan.key_groups,
+            Place(self.is_local, self._options.tasks, self._options.is_sticky, are_resident=True),
+            cleaner,
+            batches.empty_job,
+        )
+        point = self._meeting_points()
+        generations = Generations(self._session, cluster, point, lambda: self._trigger.is_over)
+        logs = setup.logs_by_name
+        take = partial(self._trigger.ends, logs)
+        lookahead = Lookahead(setup.plan, logs, take, batches.pieces)
+        return Work(batches, cleaner, cluster, generations, lookahead)
+
+    def _meeting_points(self) -> Callable[[int], MeetingPoint]:
+        """Return where the driver listens for the tasks of a generation, by its number."""
+        serve_on = self.serve_on
+        if serve_on is None:
+            assert self._site is not None
+            folder = self._site.scratch
+            return lambda number: MeetingPoint(str(folder / f"tasks-{number}"))
+        pem = pem_of(self._options.tls) if self._options.tls is not None else None
+        point = MeetingPoint(serve_on, self.reachable_as, pem)
+        return lambda number: point
+
+    def _run(self) -> None:
         try:
             self._run_epochs()
         except BaseException as error:  # noqa: BLE001  # raised by the thread that polls
             self._failure = error
 
     def _run_epochs(self) -> None:
-        batches = self._batches
-        assert batches is not None
-        lookahead = self._lookahead
-        assert lookahead is not None
-        while (ends := self._trigger.next(batches)) is not None:
-            lookahead.begin(ends)
-            batches.run(ends)
+        work = self._working
+        while (ends := self._trigger.next(work.batches)) is not None:
+            work.lookahead.begin(ends)
+            self._planned_again(partial(work.batches.run, ends))
+
+    def _planned_again(self, run: Callable[[], Result]) -> Result:
+        """Plan and run a batch, once more where there can be another number of tasks by now."""
+        while True:
+            try:
+                return run()
+            except _OtherCountError:
+                _log.info("the batch is cut again: the hosts of the cluster have changed")
+
+    def _follow_cluster(self) -> None:
+        """Between two epochs: where the hosts have changed, end the tasks, and start others at
+        once: the next event does not wait for them.
+        """
+        work = self._working
+        if not work.generations.is_outdated:
+            return
+        with self._counted_as_pause():
+            work.generations.end()
+        try:
+            self._tasks_there(work.cluster.tasks_max())
+        except (LostTaskError, _OtherCountError):
+            work.generations.end()  # the next epoch tries again
+        except PeerError:
+            if not self._trigger.is_over:
+                raise
 
     def poll(self) -> None:
+        work = self._working
         failure = self._failure
-        if isinstance(failure, GONE) and not self._generations.is_alive:
+        if isinstance(failure, GONE) and not work.generations.is_alive:
             raise failure_of(None, ConnectionError()) from failure
         if failure is not None:
             raise failure_of(None, failure)
-        if self._generations.has_gone:
+        if work.generations.has_gone:
             raise failure_of(None, ConnectionError())
+        work.cluster.poll()
+        if work.generations.is_outdated:
+            self._trigger.wake()
 
     def admit(self, admission: Admission) -> None:
         self._trigger.admit(admission)
@@ -184,7 +326,7 @@ class ResidentHost(OnThisMachine):
         if not self._thread.is_alive():
             self.poll()
             return True
-        self._generations.cancel()
+        self._working.generations.cancel()
         return False
 
     def interrupt(self) -> None:
@@ -197,9 +339,18 @@ class ResidentHost(OnThisMachine):
     def close(self) -> None:
         self._session.quiet()
         self._trigger.end()
-        self._generations.end()
+        work = self._work
+        if work is not None:
+            work.generations.end()
+            work.cluster.close()
+            work.cleaner.close()
         self._session.close()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
         self._trigger.close()
         gc.unfreeze()
+
+    @property
+    def _working(self) -> Work:
+        assert self._work is not None
+        return self._work

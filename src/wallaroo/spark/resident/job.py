@@ -12,7 +12,9 @@ from functools import partial
 
 from pyspark import SparkContext, TaskContext
 
+from wallaroo.runtime.resident.links import Endpoint
 from wallaroo.runtime.resident.worker import report_loss, serve
+from wallaroo.spark.cluster.layout import Layout
 from wallaroo.spark.query import GONE
 
 LEAVE_S = 1.0  # for tasks to end when their driver's socket has closed; then they are killed
@@ -20,25 +22,27 @@ CANCEL_S = 10.0
 GROUP = "wallaroo-tasks"  # Spark's group of the job
 
 
-def _stay(address: str, secret: bytes, index: int, rows: Iterable[int]) -> Iterator[int]:
+def _stay(endpoint: Endpoint, index: int, rows: Iterable[object]) -> Iterator[int]:
     """A task that stays; Spark's second attempt at one ends its generation."""
     list(rows)  # what is not read keeps Spark from using this process again
     context = TaskContext.get()
     if context is None or context.attemptNumber() == 0:
-        serve(address, secret, index)
+        serve(endpoint, index)
     else:
-        report_loss(address, secret, index)
+        report_loss(endpoint, index)
     yield from ()
 
 
 class ResidentJob:
-    """One job of ``count`` tasks, in a thread of its own."""
+    """One job of ``count`` tasks, in a thread of its own.  ``layout``: where they are preferred."""
 
-    def __init__(self, context: SparkContext, address: str, secret: bytes, count: int):
+    def __init__(
+        self, context: SparkContext, endpoint: Endpoint, count: int, layout: Layout | None = None
+    ):
         self._context = context
         self._error: BaseException | None = None
-        rows = context.parallelize(range(count), count)
-        self._tasks = rows.mapPartitionsWithIndex(partial(_stay, address, secret))
+        rows = layout.base(count) if layout else context.parallelize(range(count), count)
+        self._tasks = rows.mapPartitionsWithIndex(partial(_stay, endpoint))
         self._thread = threading.Thread(target=self._run, name="wallaroo-tasks", daemon=True)
         self._thread.start()
 

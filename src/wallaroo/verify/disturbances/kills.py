@@ -26,7 +26,7 @@ class Kills:
             course.say,
             Orders(course.folder / "orders"),
             course.flips,
-            is_low_latency="low" in course.options.run_options,
+            is_low_latency=course.options.latency == "low",
         )
 
     def disturb(self, began: float) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from wallaroo.engine.report import TaskReport
 from wallaroo.options import RunOptions
+from wallaroo.runtime.placement import Member
+from wallaroo.runtime.resident.links import Endpoint
 from wallaroo.runtime.resident.worker import serve
 from wallaroo.spark.resident import generations
 from wallaroo.spark.resident.host import ResidentHost
@@ -23,11 +26,10 @@ class ProcessJob:
 
     all: list[ProcessJob]
 
-    def __init__(self, context: Any, address: str, secret: bytes, count: int):
+    def __init__(self, context: Any, endpoint: Endpoint, count: int, layout: None):
         start = multiprocessing.get_context("spawn").Process
         self.processes = [
-            start(target=serve, args=(address, secret, index), daemon=True)
-            for index in range(count)
+            start(target=serve, args=(endpoint, index), daemon=True) for index in range(count)
         ]
         for process in self.processes:
             process.start()
@@ -54,7 +56,35 @@ def resident_host(monkeypatch: pytest.MonkeyPatch, options: RunOptions) -> Resid
     context = SimpleNamespace(
         master="local[2]",
         defaultParallelism=TASKS,
-        _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)),
+        getConf=dict,
+        _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False, conf=dict)),
     )
     session: Any = SimpleNamespace(sparkContext=context)
     return ResidentHost("test", options, session)
+
+
+class Hosts:
+    """In place of a ``Cluster``: hosts of the cluster, which a test changes."""
+
+    is_empty = False
+    is_local = True
+    newest: Hosts  # the one of the run under test
+
+    def __init__(self, *arguments: Any):
+        self.members = (Member("one", "one", TASKS),)
+        Hosts.newest = self
+
+    def tasks_max(self) -> int:
+        return sum(member.cores for member in self.members)
+
+    def layout(self, tasks: int) -> None:
+        """Anywhere."""
+
+    def failure_on_non_member(self, reports: list[TaskReport]) -> str:
+        return ""
+
+    def poll(self) -> None:
+        """They change by themselves."""
+
+    def close(self) -> None:
+        """Nothing is open."""

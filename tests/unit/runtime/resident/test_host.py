@@ -12,11 +12,13 @@ import pytest
 
 from tests.conformance.cases import several_keys_case
 from tests.conformance.runners import REPOSITORY
-from tests.unit.runtime.resident.processes import ProcessJob, resident_host
+from tests.unit.runtime.resident.processes import Hosts, ProcessJob, resident_host
 from wallaroo import tracing
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.options import RunOptions
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.runtime.placement import Member
+from wallaroo.spark.resident import host
 from wallaroo.tuning import Pace, Tuning
 
 SMALL = Tuning(
@@ -59,3 +61,42 @@ def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differ
     assert len(ProcessJob.all) == 2
     assert CheckpointReader(checkpoint).at().commit.batch >= 1
     assert trace.read_text().count("\ttask.ahead\n") > run.status().batches / 2
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["in order", "with a task"])
+def test_where_hosts_come_and_go_tasks_begin_again_and_no_output_differs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Callable[..., Any],
+    dies: bool,
+) -> None:
+    """Three tasks where there were two, then one; an epoch whose task died is cut again."""
+    monkeypatch.setattr(host, "Cluster", Hosts)
+    case = several_keys_case(rounds=2500, digits=100)
+    lines = case.lines["in"]
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
+    options = RunOptions(
+        tuning=SMALL,
+        checkpoint=tmp_path / "state",
+        status_address=None,
+        latency="low",
+        module_paths=(REPOSITORY,),
+        key_groups=4,
+    )
+    run = Run(case.build(tmp_path, tmp_path), options, resident_host(monkeypatch, options))
+    run.start()
+    for number, cores in enumerate((3, 1)):
+        done = run.status().batches
+        eventually(lambda done=done: run.status().batches > done, "a batch", seconds=60)
+        Hosts.newest.members = (Member("one", "one", cores),)
+        if dies:
+            ProcessJob.all[-1].processes[0].kill()
+        eventually(
+            lambda number=number: len(ProcessJob.all) >= number + 2, "other tasks", seconds=60
+        )
+
+    assert run.wait(180)
+
+    assert run.exception is None
+    case.check({"out": (tmp_path / "out.txt").read_text().splitlines()})
+    assert [len(job.processes) for job in ProcessJob.all] == [2, 3, 1]

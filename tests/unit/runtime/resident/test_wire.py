@@ -5,13 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
-from wallaroo.runtime.resident.wire import Mesh, accept, connect, listen, receive, send
-
-SECRET = b"s" * 32
+from wallaroo.runtime.resident.wire import Mesh
 
 
 def meshes(count: int) -> list[Mesh]:
@@ -57,24 +54,3 @@ def test_a_peer_that_has_gone_ends_the_exchange() -> None:
 
     with pytest.raises((EOFError, OSError)):
         left.exchange({1: b"hello"}, [1])
-
-
-def test_only_a_connection_with_the_secret_is_received(tmp_path: Path) -> None:
-    address = str(tmp_path / "s")
-    with listen(address) as listener:
-        stranger = connect(address, b"x" * 32)
-        friend = connect(address, SECRET)
-
-        assert accept(listener, SECRET, 5.0) is None
-        accepted = accept(listener, SECRET, 5.0)
-
-        assert accepted is not None
-        send(friend, b"epoch")
-        assert receive(accepted) == b"epoch"
-        for connection in (stranger, friend, accepted):
-            connection.close()
-
-
-def test_waiting_for_a_connection_ends(tmp_path: Path) -> None:
-    with listen(str(tmp_path / "s")) as listener, pytest.raises(TimeoutError):
-        accept(listener, SECRET, 0.01)

@@ -1,0 +1,205 @@
+"""How the driver and resident tasks are connected, and tasks with each other: by Unix sockets on
+one machine, by TCP between several, with TLS where the run has a certificate.
+
+Where it runs: driver and workers.
+
+The invariants:
+
+* Nothing is unpickled from a connection before the other side has proved that it knows the run's
+  secret, and a connecting side says nothing but its proof before the listening one has.  The secret
+  itself never travels here.
+* A host that vanishes is noticed: what is not confirmed for ``SILENT_S`` ends a TCP connection.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wallaroo.proofs import CHALLENGE_BYTES, PROOF_BYTES, is_proof, proof_of
+from wallaroo.tls import Pem
+from wallaroo.tls_sockets import context_of, pinned_context
+
+Address = str | tuple[str, int]  # the path of a Unix socket, or host and port
+SECRET_BYTES = 32
+CONNECT_S = 60.0  # for the other side to accept and to prove itself, on a crowded machine
+IDENTIFY_S = 5.0  # for a connection that was accepted to prove itself
+SILENT_S = 15
+BACKLOG = 1024
+READ_BYTES = 1 << 20
+# a probe after these seconds without anything, then every so many
+_PROBE_AFTER_S = 5
+_PROBE_EACH_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where one side listens, and what another one needs to connect."""
+
+    address: Address
+    secret: bytes = field(repr=False)
+    certificate: str = field(default="", repr=False)  # PEM of who listens; empty: without TLS
+
+
+def connect(endpoint: Endpoint) -> socket.socket:
+    """Return a connection on which both sides have proved themselves.  Raises OSError or EOFError
+    where that fails.
+    """
+    connection = _opened(endpoint.address)
+    try:
+        if endpoint.certificate:
+            connection = pinned_context(endpoint.certificate).wrap_socket(connection)
+        challenge = exactly(connection, CHALLENGE_BYTES)
+        own = secrets.token_bytes(CHALLENGE_BYTES)
+        connection.sendall(own + proof_of(b"client", endpoint.secret, challenge, own))
+        proof = exactly(connection, PROOF_BYTES)
+        if not is_proof(proof, b"server", endpoint.secret, challenge, own):
+            raise ConnectionRefusedError("who listens there is not of this run")
+        connection.settimeout(None)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _opened(address: Address) -> socket.socket:
+    if isinstance(address, str):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(CONNECT_S)
+        try:
+            connection.connect(address)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+    connection = socket.create_connection(address, timeout=CONNECT_S)
+    _tune(connection)
+    return connection
+
+
+def _tune(connection: socket.socket) -> None:
+    """Send at once, and notice a host that has vanished."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _PROBE_AFTER_S),
+        ("TCP_KEEPINTVL", _PROBE_EACH_S),
+        ("TCP_KEEPCNT", (SILENT_S - _PROBE_AFTER_S) // _PROBE_EACH_S),
+        ("TCP_USER_TIMEOUT", SILENT_S * 1000),  # ms
+    ):
+        if hasattr(socket, name):  # Linux has all of them
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class Listener:
+    """Waits for connections of this run at ``address``: a path in a private folder, or a host, of
+    which the system gives a port.  ``reachable_as``: what the others call that host.
+    """
+
+    def __init__(self, address: str, secret: bytes, reachable_as: str = ""):
+        self._path = "" if reachable_as else address
+        self._secret = secret
+        self._context: ssl.SSLContext | None = None
+        self._certificate = ""
+        if reachable_as:
+            self._socket = _listening(address)
+            self.address: Address = (reachable_as, int(self._socket.getsockname()[1]))
+        else:
+            self._socket = _listening_at(address)
+            self.address = address
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def secure(self, pem: Pem | None) -> None:
+        """From here on, accept connections with TLS only; without it where there is no
+        certificate.
+        """
+        if pem is not None:
+            self._context = context_of(pem)
+            self._certificate = pem.certificate
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What another side needs to connect."""
+        return Endpoint(self.address, self._secret, self._certificate)
+
+    def accept(self, seconds: float) -> socket.socket:
+        """Return the next connection, which has proved nothing yet.  Raises TimeoutError."""
+        self._socket.settimeout(seconds)
+        connection, _ = self._socket.accept()
+        return connection
+
+    def identified(self, connection: socket.socket, seconds: float) -> socket.socket | None:
+        """Return a connection once the other side has proved itself; None, and close it, where it
+        does not in time.
+        """
+        connection.settimeout(seconds)
+        try:
+            if isinstance(self.address, tuple):
+                _tune(connection)
+            if self._context is not None:
+                connection = self._context.wrap_socket(connection, server_side=True)
+            challenge = secrets.token_bytes(CHALLENGE_BYTES)
+            connection.sendall(challenge)
+            other = exactly(connection, CHALLENGE_BYTES)
+            if is_proof(
+                exactly(connection, PROOF_BYTES), b"client", self._secret, challenge, other
+            ):
+                connection.sendall(proof_of(b"server", self._secret, challenge, other))
+                connection.settimeout(None)
+                return connection
+        except (EOFError, OSError):
+            pass
+        connection.close()
+        return None
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._socket.close()
+        if self._path:
+            Path(self._path).unlink(missing_ok=True)
+
+
+def beside(endpoint: Endpoint, connection: socket.socket, index: int) -> Listener:
+    """Return a listener of task ``index`` that is reached as the driver's ``endpoint`` is: by a
+    path beside it, or on this side of the connection to it.  It has no TLS yet.
+    """
+    if isinstance(endpoint.address, str):
+        return Listener(f"{endpoint.address}.{index}", endpoint.secret)
+    host = str(connection.getsockname()[0])
+    return Listener(host, endpoint.secret, reachable_as=host)
+
+
+def _listening_at(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _listening(host: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, 0), family=family, backlog=BACKLOG)
+
+
+def exactly(connection: socket.socket, count: int) -> bytes:
+    """Return so many bytes.  Raises EOFError or OSError where the other end has gone."""
+    parts = []
+    while count:
+        part = connection.recv(min(count, READ_BYTES))
+        if not part:
+            raise EOFError("the other end has gone")
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

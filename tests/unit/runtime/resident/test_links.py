@@ -1,0 +1,132 @@
+"""How the driver and resident tasks are connected: by Unix sockets, by TCP, with TLS."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.ingress.test_tls import make_certificate
+from wallaroo.runtime.resident.links import Endpoint, Listener, beside, connect
+from wallaroo.runtime.resident.wire import Mesh, receive, send
+from wallaroo.tls_sockets import pem_of
+
+SECRET = b"s" * 32
+HOST = "127.0.0.1"
+WAIT_S = 60.0
+LARGE = 5_000_000
+
+
+def listening(kind: str, folder: Path) -> Listener:
+    """A driver's listener."""
+    if kind == "unix":
+        return Listener(str(folder / "s"), SECRET)
+    listener = Listener(HOST, SECRET, reachable_as=HOST)
+    if kind == "tls":
+        listener.secure(pem_of(make_certificate(folder, "run")))
+    return listener
+
+
+@pytest.fixture(params=["unix", "tcp", "tls"])
+def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listener]:
+    with listening(request.param, tmp_path) as made:
+        yield made
+
+
+def connected(listener: Listener) -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection: who connects, who listens."""
+    with ThreadPoolExecutor(1) as other:
+        mine = other.submit(connect, listener.endpoint)
+        accepted = listener.identified(listener.accept(WAIT_S), WAIT_S)
+        assert accepted is not None
+        return mine.result(), accepted
+
+
+def test_messages_go_both_ways(listener: Listener) -> None:
+    one, other = connected(listener)
+    with one, other:
+        send(one, b"hello")
+        assert receive(other) == b"hello"
+        send(other, b"epoch")
+        assert receive(one) == b"epoch"
+
+
+def test_tasks_exchange_messages_larger_than_any_buffer(listener: Listener) -> None:
+    one, other = connected(listener)
+    left, right = Mesh({1: one}), Mesh({0: other})
+    with ThreadPoolExecutor(2) as both:
+        for number in range(3):
+            message = bytes([number]) * LARGE
+            lefts = both.submit(left.exchange, {1: message}, [1])
+            rights = both.submit(right.exchange, {0: message}, [0])
+            assert lefts.result(WAIT_S) == {1: message}
+            assert rights.result(WAIT_S) == {0: message}
+    left.close()
+    right.close()
+
+
+def test_a_task_listens_as_its_driver_does(listener: Listener) -> None:
+    one, other = connected(listener)
+    with one, other, beside(listener.endpoint, one, 3) as own:
+        assert isinstance(own.address, str) == isinstance(listener.address, str)
+        assert own.address != listener.address
+
+
+def test_one_without_the_secret_is_not_accepted(listener: Listener) -> None:
+    stranger = replace(listener.endpoint, secret=b"x" * 32)
+    with ThreadPoolExecutor(1) as other:
+        refused = other.submit(connect, stranger)
+
+        assert listener.identified(listener.accept(WAIT_S), WAIT_S) is None
+        with pytest.raises((EOFError, OSError)):
+            refused.result()
+
+
+def test_one_that_listens_without_the_secret_learns_nothing(tmp_path: Path) -> None:
+    """It took the port of a driver that has gone, say."""
+    with Listener(HOST, b"x" * 32, reachable_as=HOST) as stranger:
+        endpoint = Endpoint(stranger.address, SECRET)
+        threading.Thread(
+            target=lambda: stranger.identified(stranger.accept(WAIT_S), WAIT_S), daemon=True
+        ).start()
+
+        with pytest.raises((EOFError, OSError)):
+            connect(endpoint)
+
+
+def test_without_tls_nothing_is_said_to_one_that_asks_for_it(tmp_path: Path) -> None:
+    pem = pem_of(make_certificate(tmp_path, "run"))
+    with Listener(HOST, SECRET, reachable_as=HOST) as plain, ThreadPoolExecutor(1) as other:
+        refused = other.submit(connect, replace(plain.endpoint, certificate=pem.certificate))
+
+        assert plain.identified(plain.accept(WAIT_S), WAIT_S) is None
+        with pytest.raises(OSError):
+            refused.result()
+
+
+def test_another_certificate_is_not_trusted(tmp_path: Path) -> None:
+    other_pem = pem_of(make_certificate(tmp_path, "other"))
+    with listening("tls", tmp_path) as listener, ThreadPoolExecutor(1) as other:
+        wrong = replace(listener.endpoint, certificate=other_pem.certificate)
+        refused = other.submit(connect, wrong)
+
+        assert listener.identified(listener.accept(WAIT_S), WAIT_S) is None
+        with pytest.raises(OSError, match="certificate verify failed"):
+            refused.result()
+
+
+def test_waiting_for_a_connection_ends(listener: Listener) -> None:
+    with pytest.raises(TimeoutError):
+        listener.accept(0.01)
+
+
+def test_neither_secret_nor_key_is_printed(tmp_path: Path) -> None:
+    pem = pem_of(make_certificate(tmp_path, "run"))
+
+    assert "PRIVATE" not in repr(pem)
+    assert "sss" not in repr(Endpoint("/s", SECRET, pem.certificate))
