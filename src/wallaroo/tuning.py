@@ -24,6 +24,7 @@ class Pace:
     # how many times its bound a batch may be where many of them wait (at low latency: --batch-time)
     backlog_growth: float = 2.0
     task_s: float = 0.04  # of work: below this, one more task costs more than it saves
+    alone_s: float = 0.12  # of work: one task that does it all saves a shuffle, which takes longer
     resident_task_s: float = 0.003  # the same, where tasks are there already and only read
 
 

@@ -17,16 +17,15 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from wallaroo.engine.blocks import Block
+from wallaroo.runtime.task import RunLevel
 
 # of packed events: opening and removing a file takes as long as Spark needs for a few of these
 FILED_BYTES_MIN = 16 * 1024
-
-RunLevel = Callable[..., Iterator[Any]]  # job, level, index, records
 
 
 class Filed(NamedTuple):

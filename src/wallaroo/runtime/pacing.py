@@ -46,10 +46,18 @@ class BatchCost(NamedTuple):
 class Pacer:
     """``events_max`` is the next batch's bound."""
 
-    def __init__(self, target_s: float, pace: Pace = DEFAULT.pace, is_resident: bool = False):
+    def __init__(
+        self,
+        target_s: float,
+        pace: Pace = DEFAULT.pace,
+        is_resident: bool = False,
+        has_shuffle: bool = False,
+    ):
+        """``has_shuffle``: levels have one of Spark's between them, unless a task is alone."""
         self._target_s = target_s
         self._pace = pace
         self._task_s = pace.resident_task_s if is_resident else pace.task_s
+        self._alone_s = pace.alone_s if has_shuffle and not is_resident else 0.0
         self._costs: deque[BatchCost] = deque(maxlen=WINDOW)
         self.events_max = pace.events_first
 
@@ -67,6 +75,8 @@ class Pacer:
             return max(1, min(tasks_max, events))
         work_s = ASSUMED * EVENT_S + sum(cost.busy_s * cost.tasks for cost in self._costs)
         event_s = work_s / (ASSUMED + sum(cost.events for cost in self._costs))
+        if events * event_s <= self._alone_s:
+            return 1
         return max(1, min(tasks_max, math.ceil(events * event_s / self._task_s)))
 
     def batch_took(self, events: int, seconds: float, busy_s: float, tasks: int) -> int:

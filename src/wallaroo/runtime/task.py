@@ -38,6 +38,7 @@ from wallaroo.tracing import trace_point
 from wallaroo.user_output import worker as user_output
 
 Record = tuple[int, Block | Marker | None]
+RunLevel = Callable[..., Iterator[Any]]  # job, level, index, records
 # opens the state of a task's key groups: job, plan, task, tasks
 OpenState = Callable[[BatchJob, Plan, int, int], tuple[StateOfTask, CatchUp]]
 COLLECT_AFTER_MS = 50.0  # a task shorter than this leaves cyclic garbage to the next one
@@ -95,6 +96,16 @@ def run_level(
     del task
     if (time.perf_counter() - started) * 1e3 > collect_after_ms:
         gc.collect()
+
+
+def run_alone(run: RunLevel, job: BatchJob, index: int, records: Iterable[Record]) -> Iterator[Any]:
+    """Yield the reports of a batch of one task: level after level in this process, with nothing to
+    shuffle.  ``run``: `run_level`, or what does more.
+    """
+    given: Iterable[Any] = records
+    for level in range(job.levels):
+        given = list(run(job, level, index, given))  # a level's time is its own
+    yield from given
 
 
 def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> TaskReport:

@@ -19,7 +19,7 @@ from pyspark import SparkContext
 from wallaroo.engine.report import TaskReport
 from wallaroo.runtime.block_files import through_files
 from wallaroo.runtime.job import BatchJob
-from wallaroo.runtime.task import run_level
+from wallaroo.runtime.task import run_alone, run_level
 from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.spark.cluster.layout import Layout, own_task
 from wallaroo.spark.shuffles import ShuffleCleaner
@@ -82,7 +82,8 @@ def run_spark_job(
     scratch: Path | None = None,
 ) -> list[TaskReport]:
     """Run all levels of one batch as one Spark job; return the reports of all tasks.  Where there
-    is a ``scratch`` folder that all tasks see, large blocks go through files in it.
+    is a ``scratch`` folder that all tasks see, large blocks go through files in it.  A batch of one
+    task is one stage (docs/decisions/0022).
 
     Partitioning is never declared as preserved: Spark would take the next shuffle for done.
     """
@@ -90,9 +91,12 @@ def run_spark_job(
     folder = _blocks_folder(scratch) if job.levels > 1 else None
     run = run_level if folder is None else partial(through_files, folder, run_level)
     base = layout.base(width) if layout else context.parallelize(range(width), width)
-    rows = base.mapPartitionsWithIndex(partial(run, job, 0))
+    is_alone = width == job.tasks == 1
+    rows = base.mapPartitionsWithIndex(
+        partial(run_alone, run, job) if is_alone else partial(run, job, 0)
+    )
     shuffled: list[Any] = []
-    for level in range(1, job.levels):
+    for level in range(1, 1 if is_alone else job.levels):
         shuffled.append(rows.partitionBy(job.tasks, own_task))
         placed = layout.anchored(shuffled[-1]) if layout else shuffled[-1]
         rows = placed.mapPartitionsWithIndex(partial(run, job, level))

@@ -157,3 +157,12 @@ def test_events_that_become_slow_are_cut_at_once() -> None:
     events = pacer.events_max
     pacer.batch_took(events, events * 1e-3, events * 1e-3, 2)
     assert pacer.events_max * 1e-3 < 2
+
+
+def test_a_batch_that_one_task_can_do_before_a_shuffle_would_be_done_is_not_divided() -> None:
+    divided, alone = Pacer(1.0), Pacer(1.0, has_shuffle=True)
+    for pacer in (divided, alone):
+        pacer.batch_took(10_000, 0.3, 0.1, 1)  # 10 us an event
+
+    assert (divided.tasks(10_000, 8), alone.tasks(10_000, 8)) == (3, 1)
+    assert divided.tasks(50_000, 8) == alone.tasks(50_000, 8) == 8

@@ -191,7 +191,7 @@ def _parts(
         housekeeping=housekeeping,
         runner=host,
         accounts=accounts,
-        pacer=Pacer(options.batch_target_s, options.tuning.pace, is_frequent),
+        pacer=Pacer(options.batch_target_s, options.tuning.pace, is_frequent, plan.levels > 1),
         allow=intake.allow,
         done=replay.batch_done if replay else lambda commit: None,
     )

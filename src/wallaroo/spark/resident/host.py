@@ -309,7 +309,10 @@ class ResidentHost:
             raise failure_of(None, failure)
         if work.generations.has_gone:
             raise failure_of(None, ConnectionError())
-        work.cluster.poll()
+        try:
+            work.cluster.poll()
+        except GONE as error:
+            raise failure_of(None, error) from error
         if work.generations.is_outdated:
             self._trigger.wake()
 
