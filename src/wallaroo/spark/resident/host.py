@@ -7,13 +7,12 @@ all tasks end between two epochs, and others begin (docs/decisions/0017).
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -83,7 +82,7 @@ class ResidentHost:
         self._site: Site | None = None
         self._work: Work | None = None
         self._sample_at = 0.0
-        self._paused_s = 0.0  # without tasks, since the last batch was done
+        self._paused_s = 0.0  # without tasks, outside of batches, since the last one was done
         growth = options.batch_time_s / options.batch_target_s
         self._trigger = Trigger(
             growth=growth,
@@ -154,31 +153,21 @@ class ResidentHost:
         )
 
     def _lose(self, job: BatchJob, error: LostTaskError) -> None:
-        with self._counted_as_pause():
-            self._working.generations.lose(job.batch, error)
-            if not self.is_local:
-                self._working.cluster.look_now()
+        self._working.generations.lose(job.batch, error)
+        if not self.is_local:
+            self._working.cluster.look_now()
 
     def _tasks_there(self, count: int) -> ResidentTasks:
         work = self._working
         if work.generations.count:
             return work.generations.tasks(count, work.batches.empty_job)
-        with self._counted_as_pause():
-            while work.cluster.is_empty:
-                if self._trigger.is_over:
-                    raise PeerError("the run was stopped while it waited for a worker")
-                self._trigger.pause(LOOK_S)
-            if work.cluster.tasks_max() != count:
-                raise _OtherCountError
-            return work.generations.tasks(count, work.batches.empty_job)
-
-    @contextlib.contextmanager
-    def _counted_as_pause(self) -> Iterator[None]:
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self._paused_s += time.monotonic() - began
+        while work.cluster.is_empty:
+            if self._trigger.is_over:
+                raise PeerError("the run was stopped while it waited for a worker")
+            self._trigger.pause(LOOK_S)
+        if work.cluster.tasks_max() != count:
+            raise _OtherCountError
+        return work.generations.tasks(count, work.batches.empty_job)
 
     def _epoch(self, job: BatchJob) -> Epoch:
         now = time.monotonic()
@@ -278,9 +267,11 @@ class ResidentHost:
     def _planned_again(self, run: Callable[[], Result]) -> Result:
         """Plan and run a batch, once more where there can be another number of tasks by now."""
         while True:
+            began = time.monotonic()
             try:
                 return run()
             except _OtherCountError:
+                self._paused_s += time.monotonic() - began
                 _log.info("the batch is cut again: the hosts of the cluster have changed")
 
     def _follow_cluster(self) -> None:
@@ -290,8 +281,8 @@ class ResidentHost:
         work = self._working
         if not work.generations.is_outdated:
             return
-        with self._counted_as_pause():
-            work.generations.end()
+        began = time.monotonic()
+        work.generations.end()
         try:
             self._tasks_there(work.cluster.tasks_max())
         except (LostTaskError, _OtherCountError):
@@ -299,6 +290,7 @@ class ResidentHost:
         except PeerError:
             if not self._trigger.is_over:
                 raise
+        self._paused_s += time.monotonic() - began
 
     def poll(self) -> None:
         work = self._working
