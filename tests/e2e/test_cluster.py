@@ -141,9 +141,16 @@ def test_tasks_of_several_hosts_stay_and_talk_over_tls_at_low_latency(
     tls = make_certificate(tmp_path, "run")
     encrypted = ("--tls-cert", tls.certificate, "--tls-key", tls.key)
     trace = tmp_path / "trace"
-    traced = ("--conf", f"spark.executorEnv.{tracing.VARIABLE}={trace}")
+    conf = {
+        f"spark.executorEnv.{tracing.VARIABLE}": str(trace),
+        # Spark starts once both hosts are there: the input takes but a moment
+        "spark.cores.max": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+    }
+    more = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
 
-    ran = run(cluster, project, tmp_path / "checkpoint", "--latency", "low", *encrypted, *traced)
+    ran = run(cluster, project, tmp_path / "checkpoint", "--latency", "low", *encrypted, *more)
 
     assert ran.returncode == 0, ran.stderr
     assert counts_of(lines_of(tmp_path / "out")) == RIGHT

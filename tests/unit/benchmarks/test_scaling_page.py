@@ -58,4 +58,6 @@ def test_the_page_has_its_benchmarks_in_its_own_order_and_says_what_is_missing()
         "### moving",
     ]
     assert "`python -m benchmarks.moving`, today, short form." in text
-    assert text.endswith("Not measured yet: scale_out. Run `python -m benchmarks scale_out`.")
+    assert text.endswith(
+        "Not measured yet: moving_low, scale_out. Run `python -m benchmarks moving_low scale_out`."
+    )

@@ -26,7 +26,7 @@ from wallaroo.tls_sockets import context_of, pinned_context
 Address = str | tuple[str, int]  # the path of a Unix socket, or host and port
 SECRET_BYTES = 32
 CONNECT_S = 60.0  # for the other side to accept and to prove itself, on a crowded machine
-IDENTIFY_S = 5.0  # for a connection that was accepted to prove itself
+IDENTIFY_S = 30.0  # for a connection that was accepted to prove itself: less than CONNECT_S
 SILENT_S = 15
 BACKLOG = 1024
 READ_BYTES = 1 << 20
