@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from tests.unit.ingress.test_tls import make_certificate
 from wallaroo import tracing
 from wallaroo.local_cluster import LocalCluster
 
+Eventually = Callable[..., None]
 RUN_S_MAX = 500
 
 APPLICATION = """
@@ -58,13 +59,20 @@ def count(line, state):
 """
 
 
-# the application of a host that lacks a library, and is given more tasks than the other one has
-# cores
+# the application of a host that lacks a library; the run does not end before that host is asked
 PICKY = """
 import os
+import time
+
 if os.environ.get("WALLAROO_WORKER") == "worker-2":
     import a_library_of_worker_1
+
+
+def wait():
+    while not os.path.exists("REPORTED"):
+        time.sleep(0.01)
 """
+CANNOT_TAKE_PART = "cannot take part: the application cannot be imported on host 'worker-2'"
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +96,8 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def run(
-    cluster: LocalCluster, project: Path, checkpoint: Path, *options: str
-) -> subprocess.CompletedProcess[str]:
-    command = [
+def command(cluster: LocalCluster, project: Path, checkpoint: Path, *options: str) -> list[str]:
+    return [
         sys.executable,
         "-m",
         "wallaroo",
@@ -100,11 +106,26 @@ def run(
         "--master",
         cluster.url,
         *options,
+        "--checkpoint",
+        str(checkpoint),
+        "--no-live",
+        "--conf",
+        "spark.executor.memory=512m",
     ]
-    more = ["--checkpoint", str(checkpoint), "--no-live", "--conf", "spark.executor.memory=512m"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def run(
+    cluster: LocalCluster, project: Path, checkpoint: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*command, *more], capture_output=True, text=True, timeout=RUN_S_MAX, env=environment
+        command(cluster, project, checkpoint, *options),
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        env=ENVIRONMENT,
     )
 
 
@@ -160,12 +181,34 @@ def test_tasks_of_several_hosts_stay_and_talk_over_tls_at_low_latency(
 
 @pytest.mark.parametrize("latency", ["normal", "low"])
 def test_a_worker_that_cannot_take_part_is_named_and_the_others_do_it_all(
-    cluster: LocalCluster, tmp_path: Path, project: Path, latency: str
+    cluster: LocalCluster, tmp_path: Path, project: Path, latency: str, eventually: Eventually
 ) -> None:
     application = project / "shipped.py"
-    application.write_text(PICKY + application.read_text())
-    ran = run(cluster, project, tmp_path / "checkpoint", "--tasks", "4", "--latency", latency)
-    assert ran.returncode == 0, ran.stderr
-    assert "cannot take part: the application cannot be imported on host 'worker-2'" in ran.stderr
-    assert "a_library_of_worker_1" in ran.stderr
+    reported = tmp_path / "reported"
+    picky = PICKY.replace("REPORTED", str(reported)) + application.read_text()
+    application.write_text(picky.replace("    return f", "    wait()\n    return f", 1))
+    errors = tmp_path / "errors"
+
+    # more tasks than the host that can take part has cores
+    options = ("--tasks", "4", "--latency", latency)
+    with errors.open("w") as stderr:
+        running = subprocess.Popen(
+            command(cluster, project, tmp_path / "checkpoint", *options),
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env=ENVIRONMENT,
+        )
+        try:
+            eventually(
+                lambda: CANNOT_TAKE_PART in errors.read_text() or running.poll() is not None,
+                "the host that cannot take part is named",
+            )
+            reported.touch()
+            assert running.wait(RUN_S_MAX) == 0, errors.read_text()
+        finally:
+            running.kill()
+            running.wait()
+
+    assert CANNOT_TAKE_PART in errors.read_text()
+    assert "a_library_of_worker_1" in errors.read_text()
     assert counts_of(lines_of(tmp_path / "out")) == RIGHT
