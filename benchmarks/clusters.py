@@ -75,10 +75,7 @@ def _shipped_once() -> Iterator[None]:
             ship(*args)
         is_shipped = True
 
-    with (
-        mock.patch("wallaroo.spark.host.ship", ship_first),
-        mock.patch("wallaroo.spark.resident.host.ship", ship_first),
-    ):
+    with mock.patch("wallaroo.spark.spark_host.ship", ship_first):
         yield
 
 

@@ -17,20 +17,17 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.metrics.status import WorkerStatus
 from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
-from wallaroo.runtime.busy_workers import describe_workers
-from wallaroo.runtime.host import Enter, Site
-from wallaroo.runtime.intake import Admission
+from wallaroo.runtime.host import Enter
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.trigger import LookTimes, Trigger
-from wallaroo.spark.cluster.cluster import NO_WORKERS, Cluster, Place
 from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.jobs import run_with_retries
 from wallaroo.spark.jvm_process import JvmProcess
 from wallaroo.spark.query import GONE, BatchQuery
 from wallaroo.spark.resident.host import ResidentHost
-from wallaroo.spark.shipping import ship
 from wallaroo.spark.shuffles import ShuffleCleaner
+from wallaroo.spark.spark_host import SparkHost, Work
 
 _log = logging.getLogger("wallaroo.run")
 # a batch takes a hundred milliseconds: to look at sources more often would gain nothing
@@ -55,16 +52,13 @@ def new_run(
 
 
 @dataclass(slots=True)
-class Work:
-    """What there is between the start of batches and the end."""
+class BatchWork(Work):
+    """With the query that begins batches."""
 
-    batches: Batches
-    cleaner: ShuffleCleaner
-    cluster: Cluster
     query: BatchQuery
 
 
-class MicroBatchHost:
+class MicroBatchHost(SparkHost[BatchWork]):
     """See ``wallaroo.runtime.host.Host``."""
 
     def __init__(
@@ -74,38 +68,13 @@ class MicroBatchHost:
         session: SparkSession | None,
         begun: JvmProcess | None = None,
     ):
-        self._name = name
-        self._options = options
-        self._session = HostSession(name, options, session, begun)
-        self._site: Site | None = None
-        self._work: Work | None = None
-        self._is_interrupted = threading.Event()
         growth = options.tuning.pace.backlog_growth
-        self._trigger = Trigger(LOOK_TIMES, growth, options.hung_s)
-
-    @property
-    def is_local(self) -> bool:
-        return self._session.is_local
-
-    @property
-    def serve_on(self) -> str | None:
-        return self._session.serve_on
-
-    @property
-    def reachable_as(self) -> str:
-        return self._session.reachable_as
-
-    @property
-    def waiting_for(self) -> str:
-        if self._work is not None and self._work.cluster.is_empty:
-            return NO_WORKERS
-        return self._trigger.waiting_for
+        trigger = Trigger(LOOK_TIMES, growth, options.hung_s)
+        super().__init__(options, HostSession(name, options, session, begun), trigger)
+        self._name = name
+        self._is_interrupted = threading.Event()
 
     # -- the tasks of batches
-
-    @property
-    def tasks_max(self) -> int:
-        return self._working.cluster.tasks_max()
 
     def tasks(self, requested: int) -> int:
         return self._working.cluster.tasks(requested)
@@ -115,15 +84,13 @@ class MicroBatchHost:
 
     def run_batch(self, job: BatchJob) -> list[TaskReport]:
         work = self._working
-        context = self._session.context
-        assert self._site is not None
         return run_with_retries(
-            context,
+            self._session.context,
             job,
             work.cluster,
             work.cleaner,
             work.batches.abort,
-            self._site.scratch,
+            self._here.scratch,
         )
 
     def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
@@ -134,16 +101,6 @@ class MicroBatchHost:
         return self._working.cluster.status()
 
     # -- life
-
-    def open(self, site: Site, enter: Enter) -> None:
-        self._site = site
-        self._trigger.open(site.wake)
-        if not self._session.is_open:
-            enter("starting Spark")
-            self._session.open(site.scratch)
-        if not self.is_local:
-            enter("shipping the application to the workers")
-            ship(self._session.context, self._options.module_paths, site.scratch)
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
         work = self._work = self._prepared(batches)
@@ -161,23 +118,13 @@ class MicroBatchHost:
         work.query.wait_begun(lambda: not self._is_interrupted.is_set())
         return warm_up
 
-    def _prepared(self, batches: Batches) -> Work:
+    def _prepared(self, batches: Batches) -> BatchWork:
         session = self._session.session
-        assert self._site is not None
         cleaner = ShuffleCleaner(session.sparkContext)
-        place = Place(self.is_local, self._options.tasks, self._options.is_sticky)
-        setup = batches.setup
-        cluster = Cluster(
-            session.sparkContext,
-            setup.deployment,
-            setup.plan.key_groups,
-            place,
-            cleaner,
-            batches.empty_job,
-        )
-        folder = self._site.scratch / "spark"
+        cluster = self._cluster(batches, cleaner, are_resident=False)
+        folder = self._here.scratch / "spark"
         query = BatchQuery(session, self._name, folder, batches, self._trigger)
-        return Work(batches, cleaner, cluster, query)
+        return BatchWork(batches, cleaner, cluster, query)
 
     def _begin(self, query: BatchQuery) -> None:
         try:
@@ -195,13 +142,6 @@ class MicroBatchHost:
         self._working.query.poll()
         self._working.cluster.poll()
 
-    def admit(self, admission: Admission) -> None:
-        self._trigger.admit(admission)
-
-    def stuck(self, batch: int) -> tuple[str, ...]:
-        assert self._site is not None
-        return tuple(describe_workers(self._site.stacks, _log.warning))
-
     def finish(self, seconds: float) -> bool:
         return self._working.query.finish(seconds, self._keep_alive)
 
@@ -214,9 +154,6 @@ class MicroBatchHost:
         self._trigger.end()
         self._session.interrupt(WARM_UP)
 
-    def discard(self) -> None:
-        self._session.discard()
-
     def close(self) -> None:
         self._session.quiet()
         self._trigger.end()
@@ -227,8 +164,3 @@ class MicroBatchHost:
             work.cleaner.close()
         self._trigger.close()
         self._session.close()
-
-    @property
-    def _working(self) -> Work:
-        assert self._work is not None
-        return self._work

@@ -49,7 +49,7 @@ def serve(endpoint: Endpoint, index: int) -> None:
             send(driver, pickle.dumps(Hello(index, listener.address)))
             welcome: Welcome = pickle.loads(receive(driver))
             listener.secure(welcome.pem)
-            mesh = Mesh(_connected(welcome, index, listener))
+            mesh = Mesh(connected_tasks(welcome, index, listener))
             task = ResidentTask(index, welcome.job, mesh)
             try:
                 _serve(driver, task)
@@ -64,8 +64,10 @@ def report_loss(endpoint: Endpoint, index: int) -> None:
         send(driver, pickle.dumps(Hello(index, LOST)))
 
 
-def _connected(welcome: Welcome, index: int, listener: Listener) -> dict[int, socket.socket]:
-    """Connect to the tasks before this one; let those after it connect."""
+def connected_tasks(welcome: Welcome, index: int, listener: Listener) -> dict[int, socket.socket]:
+    """Connect to the tasks before this one; let those after it connect.  Return a connection to
+    each of them.
+    """
     peers: dict[int, socket.socket] = {}
     for peer in range(index):
         peers[peer] = connect(replace(listener.endpoint, address=welcome.addresses[peer]))

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
@@ -24,22 +25,21 @@ from wallaroo.errors import PeerError
 from wallaroo.metrics.status import WorkerStatus
 from wallaroo.options import RunOptions
 from wallaroo.runtime.batches import Batches, WarmUp
-from wallaroo.runtime.busy_workers import describe_workers
-from wallaroo.runtime.host import Enter, Site
-from wallaroo.runtime.intake import Admission, Ends
+from wallaroo.runtime.host import Enter
+from wallaroo.runtime.intake import Ends
 from wallaroo.runtime.job import BatchJob
 from wallaroo.runtime.resident.epochs import Ahead, Epoch
 from wallaroo.runtime.resident.lookahead import Lookahead
 from wallaroo.runtime.resident.tasks import LostTaskError, MeetingPoint, ResidentTasks
 from wallaroo.runtime.trigger import Trigger
-from wallaroo.spark.cluster.cluster import NO_WORKERS, Cluster, Place
 from wallaroo.spark.host_session import HostSession
 from wallaroo.spark.jvm_process import JvmProcess
 from wallaroo.spark.query import GONE, failure_of
 from wallaroo.spark.resident.generations import Generations
 from wallaroo.spark.resident.job import GROUP
-from wallaroo.spark.shipping import ship
 from wallaroo.spark.shuffles import ShuffleCleaner
+from wallaroo.spark.spark_host import SparkHost, Work
+from wallaroo.tls import TLS
 from wallaroo.tls_sockets import pem_of
 
 _log = logging.getLogger("wallaroo.run")
@@ -57,17 +57,14 @@ class _OtherCountError(Exception):
 
 
 @dataclass(slots=True)
-class Work:
-    """What there is between the start of epochs and the end."""
+class EpochWork(Work):
+    """With the tasks that stay, and what they are given ahead."""
 
-    batches: Batches
-    cleaner: ShuffleCleaner
-    cluster: Cluster
     generations: Generations
     lookahead: Lookahead
 
 
-class ResidentHost:
+class ResidentHost(SparkHost[EpochWork]):
     """See ``wallaroo.runtime.host.Host``."""
 
     def __init__(
@@ -77,45 +74,24 @@ class ResidentHost:
         session: SparkSession | None,
         begun: JvmProcess | None = None,
     ):
-        self._options = options
-        self._session = HostSession(name, options, session, begun)
-        self._site: Site | None = None
-        self._work: Work | None = None
-        self._sample_at = 0.0
-        self._paused_s = 0.0  # without tasks, outside of batches, since the last one was done
         growth = options.batch_time_s / options.batch_target_s
-        self._trigger = Trigger(
+        trigger = Trigger(
             growth=growth,
             hung_s=options.hung_s,
             planned=self._planned,
             between=self._follow_cluster,
         )
+        super().__init__(options, HostSession(name, options, session, begun), trigger)
+        self._sample_at = 0.0
+        self._paused_s = 0.0  # without tasks, outside of batches, since the last one was done
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="wallaroo-epochs", daemon=True)
-
-    @property
-    def is_local(self) -> bool:
-        return self._session.is_local
-
-    @property
-    def serve_on(self) -> str | None:
-        return self._session.serve_on
-
-    @property
-    def reachable_as(self) -> str:
-        return self._session.reachable_as
-
-    @property
-    def waiting_for(self) -> str:
-        if self._work is not None and self._work.cluster.is_empty:
-            return NO_WORKERS
-        return self._trigger.waiting_for
 
     # -- the tasks of batches
 
     @property
     def tasks_max(self) -> int:
-        return self._working.generations.count or self._working.cluster.tasks_max()
+        return self._working.generations.count or super().tasks_max
 
     def tasks(self, requested: int) -> int:
         return self.tasks_max  # tasks stay, and own the same key groups as long as they do
@@ -196,16 +172,6 @@ class ResidentHost:
 
     # -- life
 
-    def open(self, site: Site, enter: Enter) -> None:
-        self._site = site
-        self._trigger.open(site.wake)
-        if not self._session.is_open:
-            enter("starting Spark")
-            self._session.open(site.scratch)
-        if not self.is_local:
-            enter("shipping the application to the workers")
-            ship(self._session.context, self._options.module_paths, site.scratch)
-
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
         work = self._work = self._prepared(batches)
         if not self.is_local:
@@ -222,35 +188,19 @@ class ResidentHost:
         self._thread.start()
         return warm_up
 
-    def _prepared(self, batches: Batches) -> Work:
-        context = self._session.context
-        setup = batches.setup
-        cleaner = ShuffleCleaner(context)
-        cluster = Cluster(
-            context,
-            setup.deployment,
-            setup.plan.key_groups,
-            Place(self.is_local, self._options.tasks, self._options.is_sticky, are_resident=True),
-            cleaner,
-            batches.empty_job,
+    def _prepared(self, batches: Batches) -> EpochWork:
+        cleaner = ShuffleCleaner(self._session.context)
+        cluster = self._cluster(batches, cleaner, are_resident=True)
+        meeting_point = meeting_points(
+            self.serve_on, self.reachable_as, self._options.tls, self._here.scratch
         )
-        point = self._meeting_points()
-        generations = Generations(self._session, cluster, point, lambda: self._trigger.is_over)
-        logs = setup.logs_by_name
+        generations = Generations(
+            self._session, cluster, meeting_point, lambda: self._trigger.is_over
+        )
+        logs = batches.setup.logs_by_name
         take = partial(self._trigger.ends, logs)
-        lookahead = Lookahead(setup.plan, logs, take, batches.pieces)
-        return Work(batches, cleaner, cluster, generations, lookahead)
-
-    def _meeting_points(self) -> Callable[[int], MeetingPoint]:
-        """Return where the driver listens for the tasks of a generation, by its number."""
-        serve_on = self.serve_on
-        if serve_on is None:
-            assert self._site is not None
-            folder = self._site.scratch
-            return lambda number: MeetingPoint(str(folder / f"tasks-{number}"))
-        pem = pem_of(self._options.tls) if self._options.tls is not None else None
-        point = MeetingPoint(serve_on, self.reachable_as, pem)
-        return lambda number: point
+        lookahead = Lookahead(batches.setup.plan, logs, take, batches.pieces)
+        return EpochWork(batches, cleaner, cluster, generations, lookahead)
 
     def _run(self) -> None:
         try:
@@ -308,13 +258,6 @@ class ResidentHost:
         if work.generations.is_outdated:
             self._trigger.wake()
 
-    def admit(self, admission: Admission) -> None:
-        self._trigger.admit(admission)
-
-    def stuck(self, batch: int) -> tuple[str, ...]:
-        assert self._site is not None
-        return tuple(describe_workers(self._site.stacks, _log.warning))
-
     def finish(self, seconds: float) -> bool:
         self._trigger.end()
         self._thread.join(seconds)
@@ -327,9 +270,6 @@ class ResidentHost:
     def interrupt(self) -> None:
         self._trigger.end()
         self._session.interrupt(GROUP)
-
-    def discard(self) -> None:
-        self._session.discard()
 
     def close(self) -> None:
         self._session.quiet()
@@ -345,7 +285,14 @@ class ResidentHost:
         self._trigger.close()
         gc.unfreeze()
 
-    @property
-    def _working(self) -> Work:
-        assert self._work is not None
-        return self._work
+
+def meeting_points(
+    serve_on: str | None, reachable_as: str, tls: TLS | None, folder: Path
+) -> Callable[[int], MeetingPoint]:
+    """Return where the driver listens for the tasks of a generation, by its number: on a network,
+    with TLS where there is a certificate; in ``folder`` where all tasks run on this machine.
+    """
+    if serve_on is None:
+        return lambda number: MeetingPoint(str(folder / f"tasks-{number}"))
+    point = MeetingPoint(serve_on, reachable_as, pem_of(tls) if tls is not None else None)
+    return lambda number: point

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.cases import several_keys_case
+from tests.conformance.cases import Case, several_keys_case
 from tests.conformance.runners import REPOSITORY
 from tests.unit.runtime.resident.processes import Hosts, ProcessJob, resident_host
 from wallaroo import tracing
@@ -18,12 +18,32 @@ from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.options import RunOptions
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.placement import Member
-from wallaroo.spark.resident import host
+from wallaroo.spark import spark_host
 from wallaroo.tuning import Pace, Tuning
 
 SMALL = Tuning(
     Pace(events_first=16, events_min=16, growth_quick=1.0, growth_max=1.0), mark_bytes=128
 )
+
+
+def prepared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, Case]:
+    """A run with many small epochs, on processes, that has not begun; and what it is to give."""
+    case = several_keys_case(rounds=2500, digits=100)
+    (folder / "in.txt").write_text("".join(f"{line}\n" for line in case.lines["in"]))
+    options = RunOptions(
+        tuning=SMALL,
+        checkpoint=folder / "state",
+        status_address=None,
+        latency="low",
+        module_paths=(REPOSITORY,),
+        key_groups=4,
+    )
+    return Run(case.build(folder, folder), options, resident_host(monkeypatch, options)), case
+
+
+def check(case: Case, folder: Path) -> None:
+    """See that its output is right."""
+    case.check({"out": (folder / "out.txt").read_text().splitlines()})
 
 
 def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differs(
@@ -34,19 +54,7 @@ def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differ
     """
     trace = tmp_path / "trace"
     monkeypatch.setenv(tracing.VARIABLE, str(trace))
-    case = several_keys_case(rounds=2500, digits=100)
-    lines = case.lines["in"]
-    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
-    checkpoint = tmp_path / "state"
-    options = RunOptions(
-        tuning=SMALL,
-        checkpoint=checkpoint,
-        status_address=None,
-        latency="low",
-        module_paths=(REPOSITORY,),
-        key_groups=4,
-    )
-    run = Run(case.build(tmp_path, tmp_path), options, resident_host(monkeypatch, options))
+    run, case = prepared(tmp_path, monkeypatch)
     run.start()
     eventually(lambda: run.status().batches >= 1, "a batch", seconds=30)
     killed = ProcessJob.all[0].processes[1].pid
@@ -57,9 +65,9 @@ def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differ
 
     assert run.exception is None
     assert run.status().state == "finished"
-    case.check({"out": (tmp_path / "out.txt").read_text().splitlines()})
+    check(case, tmp_path)
     assert len(ProcessJob.all) == 2
-    assert CheckpointReader(checkpoint).at().commit.batch >= 1
+    assert CheckpointReader(tmp_path / "state").at().commit.batch >= 1
     assert trace.read_text().count("\ttask.ahead\n") > run.status().batches / 2
 
 
@@ -71,19 +79,8 @@ def test_where_hosts_come_and_go_tasks_begin_again_and_no_output_differs(
     dies: bool,
 ) -> None:
     """Three tasks where there were two, then one; an epoch whose task died is cut again."""
-    monkeypatch.setattr(host, "Cluster", Hosts)
-    case = several_keys_case(rounds=2500, digits=100)
-    lines = case.lines["in"]
-    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
-    options = RunOptions(
-        tuning=SMALL,
-        checkpoint=tmp_path / "state",
-        status_address=None,
-        latency="low",
-        module_paths=(REPOSITORY,),
-        key_groups=4,
-    )
-    run = Run(case.build(tmp_path, tmp_path), options, resident_host(monkeypatch, options))
+    monkeypatch.setattr(spark_host, "Cluster", Hosts)
+    run, case = prepared(tmp_path, monkeypatch)
     run.start()
     for number, cores in enumerate((3, 1)):
         done = run.status().batches
@@ -98,5 +95,5 @@ def test_where_hosts_come_and_go_tasks_begin_again_and_no_output_differs(
     assert run.wait(180)
 
     assert run.exception is None
-    case.check({"out": (tmp_path / "out.txt").read_text().splitlines()})
+    check(case, tmp_path)
     assert [len(job.processes) for job in ProcessJob.all] == [2, 3, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ingress.test_tls import make_certificate
-from wallaroo.runtime.resident.links import Endpoint, Listener, beside, connect
+from wallaroo.proofs import CHALLENGE_BYTES, PROOF_BYTES, proof_of
+from wallaroo.runtime.resident.links import Endpoint, Listener, beside, connect, exactly
 from wallaroo.runtime.resident.wire import Mesh, receive, send
 from wallaroo.tls_sockets import pem_of
 
@@ -97,6 +99,23 @@ def test_one_that_listens_without_the_secret_learns_nothing(tmp_path: Path) -> N
 
         with pytest.raises((EOFError, OSError)):
             connect(endpoint)
+
+
+def test_one_that_listens_and_answers_with_a_wrong_proof_is_refused() -> None:
+    with socket.create_server((HOST, 0)) as stranger:
+        endpoint = Endpoint(stranger.getsockname()[:2], SECRET)
+        with ThreadPoolExecutor(1) as other:
+            refused = other.submit(connect, endpoint)
+            connection, _ = stranger.accept()
+            with connection:
+                challenge = secrets.token_bytes(CHALLENGE_BYTES)
+                connection.sendall(challenge)
+                asked = exactly(connection, CHALLENGE_BYTES + PROOF_BYTES)
+                own = asked[:CHALLENGE_BYTES]
+                connection.sendall(proof_of(b"server", b"x" * 32, challenge, own))
+
+                with pytest.raises(ConnectionRefusedError, match="not of this run"):
+                    refused.result(WAIT_S)
 
 
 def test_without_tls_nothing_is_said_to_one_that_asks_for_it(tmp_path: Path) -> None:

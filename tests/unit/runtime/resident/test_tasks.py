@@ -5,26 +5,31 @@ from __future__ import annotations
 import contextlib
 import pickle
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.ingress.test_tls import make_certificate
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
 from wallaroo.runtime.job import Piece
 from wallaroo.runtime.resident.epochs import Ahead, Epoch, Hello, Welcome
-from wallaroo.runtime.resident.links import connect
+from wallaroo.runtime.resident.links import beside, connect
 from wallaroo.runtime.resident.tasks import START_S, LostTaskError, MeetingPoint, ResidentTasks
 from wallaroo.runtime.resident.wire import receive, send
-from wallaroo.runtime.resident.worker import report_loss
+from wallaroo.runtime.resident.worker import connected_tasks, report_loss
 from wallaroo.sources.log import Range
+from wallaroo.spark.resident.host import meeting_points
 
 EPOCH = Epoch(0, -1, (), False)
 COMMON: Any = "a batch of nothing"
+HOST = "127.0.0.1"
 
 
 @pytest.fixture
@@ -48,6 +53,31 @@ def task(of: ResidentTasks, index: int, answer: Callable[[socket.socket], None])
             answer(driver)
 
     threading.Thread(target=live, daemon=True).start()
+
+
+def test_all_connections_of_a_run_with_a_certificate_are_encrypted(tmp_path: Path) -> None:
+    tls = make_certificate(tmp_path, "run")
+    tasks = ResidentTasks(meeting_points(HOST, HOST, tls, tmp_path)(1), 3)
+    are_encrypted: list[bool] = []
+
+    def live(index: int) -> None:
+        driver = connect(tasks.endpoint)
+        with driver, beside(tasks.endpoint, driver, index) as listener:
+            send(driver, pickle.dumps(Hello(index, listener.address)))
+            welcome: Welcome = pickle.loads(receive(driver))
+            listener.secure(welcome.pem)
+            connections = [driver, *connected_tasks(welcome, index, listener).values()]
+            are_encrypted.extend(isinstance(each, ssl.SSLSocket) for each in connections)
+            send(driver, pickle.dumps(()))
+
+    with ThreadPoolExecutor(3) as threads:
+        living = [threads.submit(live, index) for index in range(3)]
+        tasks.welcome(COMMON, lambda: None)
+        for each in living:
+            each.result()
+    tasks.close()
+
+    assert are_encrypted == [True] * 9
 
 
 def report(index: int, error: Any = None) -> Callable[[socket.socket], None]:

@@ -1,0 +1,109 @@
+"""What all hosts on Spark share: their session, the shipped application, the cluster, the trigger.
+
+Where it runs: driver.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from wallaroo.options import RunOptions
+from wallaroo.runtime.batches import Batches
+from wallaroo.runtime.busy_workers import describe_workers
+from wallaroo.runtime.host import Enter, Site
+from wallaroo.runtime.intake import Admission
+from wallaroo.runtime.trigger import Trigger
+from wallaroo.spark.cluster.cluster import NO_WORKERS, Cluster, Place
+from wallaroo.spark.host_session import HostSession
+from wallaroo.spark.shipping import ship
+from wallaroo.spark.shuffles import ShuffleCleaner
+
+_log = logging.getLogger("wallaroo.run")
+
+
+@dataclass(slots=True)
+class Work:
+    """What there is between the start of batches and the end."""
+
+    batches: Batches
+    cleaner: ShuffleCleaner
+    cluster: Cluster
+
+
+SomeWork = TypeVar("SomeWork", bound=Work)
+
+
+class SparkHost(Generic[SomeWork]):
+    """Members of ``wallaroo.runtime.host.Host`` that do not depend on how batches run."""
+
+    def __init__(self, options: RunOptions, session: HostSession, trigger: Trigger):
+        self._options = options
+        self._session = session
+        self._trigger = trigger
+        self._site: Site | None = None
+        self._work: SomeWork | None = None
+
+    @property
+    def is_local(self) -> bool:
+        return self._session.is_local
+
+    @property
+    def serve_on(self) -> str | None:
+        return self._session.serve_on
+
+    @property
+    def reachable_as(self) -> str:
+        return self._session.reachable_as
+
+    @property
+    def waiting_for(self) -> str:
+        if self._work is not None and self._work.cluster.is_empty:
+            return NO_WORKERS
+        return self._trigger.waiting_for
+
+    @property
+    def tasks_max(self) -> int:
+        return self._working.cluster.tasks_max()
+
+    def open(self, site: Site, enter: Enter) -> None:
+        self._site = site
+        self._trigger.open(site.wake)
+        if not self._session.is_open:
+            enter("starting Spark")
+            self._session.open(site.scratch)
+        if not self.is_local:
+            enter("shipping the application to the workers")
+            ship(self._session.context, self._options.module_paths, site.scratch)
+
+    def _cluster(self, batches: Batches, cleaner: ShuffleCleaner, are_resident: bool) -> Cluster:
+        """Return the hosts that batches run on; ``are_resident`` as in ``Place``."""
+        options = self._options
+        return Cluster(
+            self._session.context,
+            batches.setup.deployment,
+            batches.setup.plan.key_groups,
+            Place(self.is_local, options.tasks, options.is_sticky, are_resident),
+            cleaner,
+            batches.empty_job,
+        )
+
+    def admit(self, admission: Admission) -> None:
+        self._trigger.admit(admission)
+
+    def stuck(self, batch: int) -> tuple[str, ...]:
+        return tuple(describe_workers(self._here.stacks, _log.warning))
+
+    def discard(self) -> None:
+        self._session.discard()
+
+    @property
+    def _here(self) -> Site:
+        assert self._site is not None
+        return self._site
+
+    @property
+    def _working(self) -> SomeWork:
+        assert self._work is not None
+        return self._work
