@@ -9,6 +9,7 @@ import contextlib
 import socket
 import ssl
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,30 @@ from wallaroo.tls import TLS, Pem
 
 Address = tuple[str, int]  # host and port
 RECORD_BYTES_MAX = 1 << 14  # of plaintext in a TLS record (RFC 8446, 5.1)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """When the system asks a silent TCP peer's host whether it is there, and gives it up."""
+
+    idle_s: int = 10  # without anything, until the first probe
+    interval_s: int = 5  # from one to the next
+    probes: int = 3  # unanswered
+
+
+KEEP_ALIVE = KeepAlive()
+
+
+def keep_alive(sock: socket.socket, times: KeepAlive = KEEP_ALIVE) -> None:
+    """Have the system notice a peer whose host has gone without a word."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", times.idle_s),
+        ("TCP_KEEPINTVL", times.interval_s),
+        ("TCP_KEEPCNT", times.probes),
+    ):
+        if hasattr(socket, name):  # Linux has all of them
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def server_context(tls: TLS) -> ssl.SSLContext:

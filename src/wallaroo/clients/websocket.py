@@ -7,7 +7,6 @@ where a WebSocket source or sink is opened.
 from __future__ import annotations
 
 import logging
-import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -32,9 +31,6 @@ _LASTING = (InvalidURI, InvalidUpgrade, NegotiationError, ssl.SSLCertVerificatio
 _PASSING_STATUSES = (408, 425, 429)  # and 5xx
 _CLIENT_LOG = logging.getLogger("wallaroo.websockets")
 _CLIENT_LOG.setLevel(logging.CRITICAL)  # a run says once what it waits for
-# A host that vanished without a word is noticed within about half a minute.  Not by pings: their
-# answers are not read while the backlog is at its bound.
-_KEEP_ALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +58,7 @@ def connected(peer: Peer) -> AbstractContextManager[Any]:
         open_timeout=TIMEOUT_S,
         close_timeout=1.0,
         ping_interval=PING_S,
+        # answers are not read while the backlog is at its bound: `keep_alive` notices lost hosts
         ping_timeout=None,
         max_size=peer.max_size,
         proxy=None,
@@ -69,16 +66,6 @@ def connected(peer: Peer) -> AbstractContextManager[Any]:
         **options,
     )
     return made
-
-
-def keep_alive(connection: Any) -> None:
-    """Have the system look whether the other host is still there."""
-    sock = connection.socket
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEP_ALIVE:
-        option = getattr(socket, name, None)  # not on every system
-        if option is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def is_transient(error: Exception) -> bool:

@@ -38,7 +38,7 @@ from wallaroo.processes.table import Process
 START_S = 90.0  # a daemon needs 2 s; a machine that is busy with other things took 20 s
 LEAVE_S = 30.0  # for a worker's executors to finish their tasks
 POLL_S = 0.05
-PORT_S_MAX = 5.0  # a killed process keeps its port until its last thread has ended
+PORT_S_MAX = 5.0  # for the port of a killed process to be free, which once took a while
 PORT_TRIES = 3
 MEMORY_DEFAULT = "1g"
 KEPT = ("logs", "work")  # after a stop, until the next start: to see what happened

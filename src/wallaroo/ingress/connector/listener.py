@@ -39,13 +39,10 @@ from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.listener import Listener, ListenerContext
 from wallaroo.sources.connector_notes import known_streams, note_of, stream_in, stream_key
 from wallaroo.sources.listening import ConnectorOptions
-from wallaroo.tls_sockets import Address, TlsSocket
+from wallaroo.tls_sockets import Address, TlsSocket, keep_alive
 
 READ_BYTES = 64 * 1024
 UNSENT_BYTES_MAX = 1024 * 1024  # of answers that a client does not read
-KEEPALIVE_IDLE_S = 10  # a client whose host has gone is closed after about 25 s
-KEEPALIVE_INTERVAL_S = 5
-KEEPALIVE_COUNT = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -115,7 +112,8 @@ class ConnectorListener(Listener):
     def _open(self, accepted: socket.socket | TlsSocket, peer: str) -> None:
         sock = cast(socket.socket, accepted)  # the protocol has no TLS
         number = self._store.opened()
-        _keep_alive(sock)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(sock)
         options = self._options
         session = SourceSession(
             self._streams, options.cookie.encode(), options.max_credits, options.refill_credits
@@ -224,16 +222,3 @@ class ConnectorListener(Listener):
             client.socket.recv(READ_BYTES)  # what is not read would overtake an ERROR as a reset
         client.socket.close()
         self.is_changed = True
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    """Notice a client whose host has gone without a word."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S),
-        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_S),
-        ("TCP_KEEPCNT", KEEPALIVE_COUNT),
-    ):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -21,18 +21,16 @@ from pathlib import Path
 
 from wallaroo.proofs import CHALLENGE_BYTES, PROOF_BYTES, is_proof, proof_of
 from wallaroo.tls import Pem
-from wallaroo.tls_sockets import context_of, pinned_context
+from wallaroo.tls_sockets import KeepAlive, context_of, keep_alive, pinned_context
 
 Address = str | tuple[str, int]  # the path of a Unix socket, or host and port
 SECRET_BYTES = 32
 CONNECT_S = 60.0  # for the other side to accept and to prove itself, on a crowded machine
 IDENTIFY_S = 30.0  # for a connection that was accepted to prove itself: less than CONNECT_S
 SILENT_S = 15
+_PROBES = KeepAlive(idle_s=5, interval_s=2, probes=5)  # SILENT_S in all
 BACKLOG = 1024
 READ_BYTES = 1 << 20
-# a probe after these seconds without anything, then every so many
-_PROBE_AFTER_S = 5
-_PROBE_EACH_S = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +81,9 @@ def _opened(address: Address) -> socket.socket:
 def _tune(connection: socket.socket) -> None:
     """Send at once, and notice a host that has vanished."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", _PROBE_AFTER_S),
-        ("TCP_KEEPINTVL", _PROBE_EACH_S),
-        ("TCP_KEEPCNT", (SILENT_S - _PROBE_AFTER_S) // _PROBE_EACH_S),
-        ("TCP_USER_TIMEOUT", SILENT_S * 1000),  # ms
-    ):
-        if hasattr(socket, name):  # Linux has all of them
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    keep_alive(connection, _PROBES)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux has it
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000)  # ms
 
 
 class Listener:

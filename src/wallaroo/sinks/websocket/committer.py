@@ -21,13 +21,13 @@ from wallaroo.clients.websocket import (
     Peer,
     connected,
     is_transient,
-    keep_alive,
     sentence,
 )
 from wallaroo.faults import fault_point
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.slices import ConfirmingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.system import DeliveryError, Session
+from wallaroo.tls_sockets import keep_alive
 
 SLICE = 1000  # messages that are not answered, at most
 ANSWER_S_MAX = 30.0
@@ -61,7 +61,7 @@ class WebSocketSession(SlicedSession):
         except Exception:
             progress.failures += 1
             raise
-        keep_alive(self._connection)
+        keep_alive(self._connection.socket)
 
     def deliver(self, part: Slice) -> None:
         """Send a slice; return when it was received."""

@@ -17,12 +17,12 @@ from wallaroo.clients.websocket import (
     Peer,
     connected,
     is_transient,
-    keep_alive,
     sentence,
 )
 from wallaroo.errors import PeerError
 from wallaroo.sources.feed import framed
 from wallaroo.sources.inbox import Inbox, Pushed
+from wallaroo.tls_sockets import keep_alive
 
 LOGGER = logging.getLogger("wallaroo.sources.websocket")
 RETRY_S = 1.0
@@ -47,7 +47,7 @@ def follow(subscription: Subscription, inbox: Inbox, position: Any) -> None:
     while True:
         try:
             with connected(subscription.peer) as connection:
-                keep_alive(connection)
+                keep_alive(connection.socket)
                 for message in subscription.messages:
                     connection.send(message)
                 inbox.problem = ""
