@@ -34,23 +34,27 @@ NONE = 0xFF  # in place of a slot's number: none was synced
 # checksum of everything after it, magic, version, bytes of content, number of the slot that was
 # synced, sequence
 _SLOT = struct.Struct(">Q8sHHIQ")
+SEQUENCE_BYTES = 8  # the last ones of it
 _MAGIC = b"wlrslots"
 CONTENT_BYTES_MAX = SLOT_BYTES - _SLOT.size
 # a reader starves only if the writer replaces all slots during each of its reads
 _READ_TRIES = 100
 
 
-def read_slots(path: Path) -> bytes | None:
+def read_slots(path: Path | str) -> bytes | None:
     """Return the file's newest whole content; None if there is none.
 
     Raises CheckpointError for a file of a newer format.
     """
     for _ in range(_READ_TRIES):
         try:
-            with open(path, "rb", buffering=0) as file:
-                newest = _newest(path, file.read(FILE_BYTES))
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        try:
+            newest = _newest(path, os.pread(descriptor, FILE_BYTES, 0))
+        finally:
+            os.close(descriptor)
         if newest is not None:
             return newest.content
     return None
@@ -135,19 +139,26 @@ def _write_all(descriptor: int, content: bytes, offset: int) -> None:
         done += os.pwrite(descriptor, content[done:], offset + done)
 
 
-def _newest(path: Path, content: bytes) -> _Slot | None:
-    found = (_slot(path, number, content) for number in range(SLOTS))
-    return max((slot for slot in found if slot is not None), default=None)
+def _newest(path: Path | str, content: bytes) -> _Slot | None:
+    def sequence(number: int) -> bytes:
+        end = number * SLOT_BYTES + _SLOT.size
+        return content[end - SEQUENCE_BYTES : end]
+
+    for number in sorted(range(SLOTS), key=sequence, reverse=True):
+        slot = _slot(path, number, content)
+        if slot is not None:
+            return slot
+    return None
 
 
-def _slot(path: Path, number: int, content: bytes) -> _Slot | None:
+def _slot(path: Path | str, number: int, content: bytes) -> _Slot | None:
     slot = content[number * SLOT_BYTES : (number + 1) * SLOT_BYTES]
     if len(slot) < _SLOT.size:
         return None
     checksum, magic, version, synced, length, sequence = _SLOT.unpack_from(slot)
     if magic != _MAGIC:
         return None
-    check_version(path, version, VERSION)
+    check_version(Path(path), version, VERSION)
     if zlib.crc32(slot[8 : _SLOT.size + length]) != checksum:
         return None
     return _Slot(sequence, number, synced, slot[_SLOT.size : _SLOT.size + length])

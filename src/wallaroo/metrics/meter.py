@@ -10,7 +10,7 @@ monotonic clock would not do).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 
 from wallaroo.engine.failures import Sample, Tally
@@ -48,7 +48,7 @@ class RunMeter:
         self._latency = LatencyMeter()
         self._errors = ErrorLog()
         self._steps = StepMeter()
-        self._state = StateSize()
+        self._state: Callable[[], StateSize] = StateSize
         self._history = History(started_at)
 
     # -- reported by the run
@@ -143,8 +143,8 @@ class RunMeter:
         with self._lock:
             self._steps.batch_done(reports)
 
-    def state_is(self, size: StateSize) -> None:
-        """Note how large the state is."""
+    def state_is(self, size: Callable[[], StateSize]) -> None:
+        """Note how large the state is; ``size`` adds it up where details are asked for."""
         with self._lock:
             self._state = size
 
@@ -233,7 +233,7 @@ class RunMeter:
                 slow_keys=self._steps.slow_keys(),
                 group_events=dict(self._steps.group_events),
                 worker_loads=self._steps.workers,
-                state=self._state,
+                state=self._state(),
                 state_changes=self._steps.state_changes,
                 state_steps=self._steps.state_steps,
                 group_entries=self._steps.group_entries,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.metrics.details import StateSize
@@ -55,7 +56,7 @@ class Accounts:
             commit.batch, started_ns, finished_ns, events, results, receipts, phases_ms=phases_ms
         )
         self._meter.tasks_done(reports)
-        self._meter.state_is(StateSize.of(commit))
+        self._meter.state_is(partial(StateSize.of, commit))
         self._log_failures(commit.batch, reports)
         return sum(events.values())
 

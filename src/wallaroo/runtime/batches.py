@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError
@@ -33,7 +34,7 @@ from wallaroo.tracing import trace_point
 COMMITS_SENT = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BatchSetup:
     """What all batches of a run have in common."""
 
@@ -43,7 +44,7 @@ class BatchSetup:
     logs: tuple[SourceLog, ...]  # by source, as this process plans with them
     beginnings: Mapping[str, Position]  # of sources without a committed position
 
-    @property
+    @cached_property
     def logs_by_name(self) -> dict[str, SourceLog]:
         """The logs, by source name."""
         names = [source.config.name for source in self.plan.sources]

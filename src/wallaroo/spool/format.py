@@ -30,6 +30,7 @@ The invariants of the spool:
 from __future__ import annotations
 
 import errno
+import os
 import struct
 import zlib
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ INDEX_ENTRY = struct.Struct(">QQQ")  # byte, events, checksum
 HEAD = struct.Struct(">QQBIQ")
 TAIL = struct.Struct(">QQ")  # byte, events
 CHECKSUM_BYTES = 4
+CHUNKS = ".chunks"  # how a segment's name ends
 # one entry per this much log: finding a boundary walks at most this far
 INDEX_STRIDE_BYTES = 64 * 1024
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
@@ -133,15 +135,20 @@ def folder_of(root: Path, source: str) -> Path:
 
 def segment_at(folder: Path, start: Boundary) -> Segment:
     """Return the segment that starts at a position."""
-    return Segment(start, folder / f"{start.byte:020d}-{start.events:020d}.chunks")
+    return Segment(start, folder / f"{start.byte:020d}-{start.events:020d}{CHUNKS}")
 
 
 def segments_of(folder: Path) -> list[Segment]:
     """List the segments of a folder in order."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:  # nothing was ever received
+        return []
     found = []
-    for path in folder.glob("*-*.chunks"):
-        byte, _, events = path.stem.partition("-")
-        found.append(Segment(Boundary(int(byte), int(events)), path))
+    for name in names:
+        if name.endswith(CHUNKS):
+            byte, _, events = name.removesuffix(CHUNKS).partition("-")
+            found.append(Segment(Boundary(int(byte), int(events)), folder / name))
     return sorted(found)
 
 

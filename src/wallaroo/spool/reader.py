@@ -38,7 +38,7 @@ class SpoolReader:
         """Return what the writer has published last; the beginning where it has published
         nothing.
         """
-        content = read_slots(self.folder / "head")
+        content = read_slots(f"{self.folder}/head")
         return unpack_head(content) if content else Head()
 
     def chunks(self, start: Boundary, end: Boundary) -> Iterator[Chunk]:

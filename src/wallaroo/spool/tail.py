@@ -18,8 +18,7 @@ def write_tail(folder: Path, position: Boundary, released: Boundary | None = Non
     ``released`` (the same, if not given) may be removed: no retained commit would read it again.
     """
     released = position if released is None else released
-    make_private(folder)
-    file = SlotFile(folder / "tail")
+    file = _opened(folder)
     try:
         fault_point("spool.tail")
         file.write(
@@ -27,6 +26,14 @@ def write_tail(folder: Path, position: Boundary, released: Boundary | None = Non
         )
     finally:
         file.close()
+
+
+def _opened(folder: Path) -> SlotFile:
+    try:
+        return SlotFile(folder / "tail")
+    except FileNotFoundError:  # nothing was ever received
+        make_private(folder)
+        return SlotFile(folder / "tail")
 
 
 def read_tail(folder: Path) -> Boundary:

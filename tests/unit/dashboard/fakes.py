@@ -88,7 +88,8 @@ class BusyRun:
         )  # fmt: skip
         self.meter.output_left(number, end_ns)
         self.meter.tasks_done(self._reports(events, words))
-        self.meter.state_is(StateSize(41_000_000, 120_000, dict.fromkeys(range(128), 320000)))
+        size = StateSize(41_000_000, 120_000, dict.fromkeys(range(128), 320000))
+        self.meter.state_is(lambda: size)
         if self._second % 60 == 0:
             self.meter.events_failed(
                 number,

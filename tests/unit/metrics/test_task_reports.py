@@ -122,5 +122,6 @@ def test_state_is_summed_by_step_and_by_key_group_as_of_each_groups_newest_snaps
 
 def test_a_message_to_dashboards_stays_small_with_many_key_groups(tmp_path: Path) -> None:
     run = BusyRun(tmp_path, seconds=3)
-    run.meter.state_is(StateSize(1, 1, dict.fromkeys(range(32_768), 1_000_000)))
+    size = StateSize(1, 1, dict.fromkeys(range(32_768), 1_000_000))
+    run.meter.state_is(lambda: size)
     assert len(LiveView(run.plan).message(run.status(), run.meter)) < 100_000
