@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks import loads, runs
 from benchmarks.clusters import cluster_of
-from benchmarks.machine import BenchmarkError, Report, options, settings_of
+from benchmarks.machine import BenchmarkError, Report, Stolen, options, settings_of
 from benchmarks.processes import OTHER, cpu_by_kind
 
 SOURCE = "Counting"
@@ -61,12 +61,13 @@ def main() -> int:
                         load = os.getloadavg()[0]
                         began_s = time.monotonic()
                         began_cpu_s = _cpu_s()
+                        stolen = Stolen()
                         found[latency, rate].append(asked(probe, words))
                         busy = (_cpu_s() - began_cpu_s) / (time.monotonic() - began_s)
                         cpu[latency, rate].append(busy)
                         report.notes.append(
                             f"{latency}, {rate}/s: p50 p99 p99.9 max "
-                            f"{found[latency, rate][-1][1:]} ms; {busy:.2f} cores; "
+                            f"{found[latency, rate][-1][1:]} ms; {busy:.2f} cores; {stolen}; "
                             f"load before {load:.1f}"
                         )
     for (latency, rate), figures in found.items():

@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 UNKNOWN = "unknown"
+STEAL = 8  # of the fields of /proc/stat's first line
 TEMPORARY, DURABLE = "temporary", "durable"  # without and with a checkpoint
 
 
@@ -68,6 +69,24 @@ class Machine:
         )
 
 
+@dataclass(slots=True)
+class Stolen:
+    """Cores that the host of a virtual machine gave to others while this one had work for them,
+    from now on (Linux, proc(5): ``steal`` in /proc/stat).
+    """
+
+    began_s: float = field(default_factory=time.monotonic)
+    stolen_s: float = field(default_factory=lambda: stolen_s())
+
+    @property
+    def cores(self) -> float:
+        """How many, on average."""
+        return (stolen_s() - self.stolen_s) / max(time.monotonic() - self.began_s, 1e-9)
+
+    def __str__(self) -> str:
+        return f"{self.cores:.2f} cores stolen"
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One measured number, and the number it has to reach if there is one."""
@@ -108,6 +127,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     # at the start, at the end
     turn_ns: list[float] = field(default_factory=lambda: [turn_of_a_loop()])
+    stolen: Stolen = field(default_factory=lambda: Stolen())
 
     def add(
         self,
@@ -142,12 +162,13 @@ class Report:
         before, after = self.turn_ns[0], self.turn_ns[-1]
         self.notes.append(
             f"speed of the machine: a turn of a plain Python loop took {before:.0f} ns at the "
-            f"start, {after:.0f} ns at the end"
+            f"start, {after:.0f} ns at the end; {self.stolen} in between"
         )
         print(f"\n{self.text()}\n", flush=True)
         if json_path is not None:
             json_path.parent.mkdir(parents=True, exist_ok=True)
-            json_path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+            content = {**asdict(self), "stolen": self.stolen.cores}
+            json_path.write_text(json.dumps(content, indent=2) + "\n")
         return 0
 
 
@@ -202,6 +223,17 @@ def turn_of_a_loop() -> float:
             total += turn
         tries.append((time.perf_counter_ns() - began) / turns)
     return statistics.median(tries)
+
+
+def stolen_s(stat: Path = Path("/proc/stat")) -> float:
+    """Seconds of processor time that other virtual machines had in place of this one since it
+    started; 0 where the system does not say.
+    """
+    try:
+        fields = stat.read_text().partition("\n")[0].split()
+    except OSError:
+        return 0.0
+    return int(fields[STEAL]) / os.sysconf("SC_CLK_TCK") if len(fields) > STEAL else 0.0
 
 
 def cores() -> int:
