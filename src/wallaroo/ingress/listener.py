@@ -45,6 +45,7 @@ class Listener(ABC):
         self.source = source
         self.is_changed = True  # something to publish
         self.published_at = 0.0
+        self.unanswered_events = 0  # stored so far, of clients that wait for no acknowledgement
         self._selector = context.selector
         self._store = open_store(
             Path(source.folder),

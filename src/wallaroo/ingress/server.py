@@ -9,6 +9,8 @@ import contextlib
 import resource
 import selectors
 import time
+from collections.abc import Iterable
+from typing import Protocol
 
 from wallaroo.ingress.config import IngressConfig, IngressSource
 from wallaroo.ingress.connection import ReadBuffer
@@ -20,7 +22,9 @@ from wallaroo.tls_sockets import Address
 
 PUBLISH_S = 0.005  # under load: one publish (and fsync) for what came in this time
 PAUSE_S = 0.001  # after a pass that read little, so that many small messages come with one read
+BUSY_PAUSE_S = 0.004  # the same, where they were many: each pass has a publication (and fsync)
 LITTLE_BYTES = 64 * 1024
+MANY_EVENTS = 64  # of a pass
 LOOK_S = 0.02  # between looks at a paused source's backlog
 LOOK_AFTER_S = 1.0
 
@@ -59,9 +63,9 @@ class Ingress:
         looked_after_at = time.monotonic()
         try:
             while not self._parent.is_stopping:
-                is_any_paused = any(listener.is_paused for listener in self._listeners)
-                events = self._selector.select(LOOK_S if is_any_paused else LOOK_AFTER_S)
+                events = self._selector.select(wait_s(self._listeners))
                 began = time.monotonic()
+                before = self._unanswered_events()
                 self._parent.beat()
                 count = sum([key.data(self._buffer) for key, _ in events])
                 self._publish(is_quiet=count < LITTLE_BYTES)
@@ -69,12 +73,15 @@ class Ingress:
                     looked_after_at = began
                     for listener in self._listeners:
                         listener.look_after(began)
-                if count < LITTLE_BYTES:
-                    time.sleep(max(0.0, began + PAUSE_S - time.monotonic()))
+                until = began + pause_s(count, self._unanswered_events() - before)
+                time.sleep(max(0.0, until - time.monotonic()))
         finally:
             with contextlib.ExitStack() as stack:  # an error of one does not keep another open
                 for listener in self._listeners:
                     stack.callback(listener.close)
+
+    def _unanswered_events(self) -> int:
+        return sum([listener.unanswered_events for listener in self._listeners])
 
     def _publish(self, is_quiet: bool) -> None:
         now = time.monotonic()
@@ -89,6 +96,33 @@ class Ingress:
     def _look(self) -> int:
         self._parent.look()
         return 0
+
+
+class Waiting(Protocol):
+    """What is asked of a listener before a wait."""
+
+    is_changed: bool
+
+    @property
+    def is_paused(self) -> bool: ...
+
+
+def wait_s(listeners: Iterable[Waiting]) -> float:
+    """Return the seconds to wait for something to read: what is not published yet is, although
+    nothing may follow it.
+    """
+    if any(listener.is_changed for listener in listeners):
+        return PUBLISH_S
+    return LOOK_S if any(listener.is_paused for listener in listeners) else LOOK_AFTER_S
+
+
+def pause_s(read_bytes: int, events: int) -> float:
+    """Return the seconds from the beginning of a pass to the next one: ``events`` are those whose
+    senders do not wait for an acknowledgement.
+    """
+    if read_bytes >= LITTLE_BYTES:
+        return 0.0
+    return BUSY_PAUSE_S if events >= MANY_EVENTS else PAUSE_S
 
 
 def _listener(source: IngressSource, context: ListenerContext) -> Listener:

@@ -114,6 +114,8 @@ class SourceListener(Listener):
     def _append(self, connection: Connection, frames: memoryview, events: int) -> None:
         self.is_changed = True
         self._store.append(frames, events, connection.number, connection.stream)
+        if not connection.stream:
+            self.unanswered_events += events
 
     def _hint(self, head: bytes) -> str:
         return text_hint(self.source.framing, head)
