@@ -37,12 +37,23 @@ class Tuning:
     sweep_every: int = 16  # batches between two looks for files that are no longer needed
     sweep_s: float = 5.0  # between two looks where batches come every few milliseconds
     # of a file of commits at low latency: commits of one are removed together
-    commit_run_bytes_max: int = 1024 * 1024
-    inline_bytes_max: int = 16 * 1024  # output that rides in the token: a small batch costs no file
+    commit_run_bytes_max: int = 4 * 1024 * 1024
+    # output of a task for a sink that rides in the token, and so in the commit: a file of its own
+    # costs two syncs
+    inline_bytes_max: int = 64 * 1024
+    inline_batch_bytes_max: int = 1024 * 1024  # the same, of all tasks of a batch together
     refresh_s: float = 1.0  # at low latency: from one view to the next
     # between two places of a file at which batches and their tasks are cut, about
     mark_bytes: int = 64 * 1024
     turns_per_refresh: int = 2  # of the rotation of snapshots: all have had theirs in half a minute
+
+    def inline_bytes(self, tasks: int) -> int:
+        """Return how much output of one task rides in its token, in a batch of so many tasks.
+
+        >>> Tuning().inline_bytes(2), Tuning().inline_bytes(64)
+        (65536, 16384)
+        """
+        return min(self.inline_bytes_max, self.inline_batch_bytes_max // tasks)
 
 
 DEFAULT = Tuning()

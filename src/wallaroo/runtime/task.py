@@ -248,7 +248,7 @@ class Task:
                 self.attempt,
                 staging,
                 deployment.is_durable,
-                deployment.tuning.inline_bytes_max,
+                deployment.tuning.inline_bytes(self._job.tasks),
             )
             self._writers[sink] = plan.config.writer(context)
         return self._writers[sink]

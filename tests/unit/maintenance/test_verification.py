@@ -165,7 +165,7 @@ def test_damaged_output_that_has_not_left_is_reported(which: str, book: Any, wal
     staging = book.root / "outbox" / "out"
     staging.mkdir()
     writer = StagedWriter(WriteContext("out", 3, 0, "a", staging, False))
-    writer.write([b"x" * 20_000])
+    writer.write([b"x" * 200_000])
     token: Any = writer.prepare()
     _add_pending(staging, token)
     assert wallaroo("state", "verify", book.root)[0] == 0

@@ -1,10 +1,13 @@
-"""Identities for tests of sinks: commits of one checkpoint, named by batch."""
+"""What tests of sinks have in common: commits of one checkpoint, named by batch, and how much of a
+task's output rides in its token.
+"""
 
 from __future__ import annotations
 
 from wallaroo.identity import NO_BATCH, CommitHistory, CommitId
 
 CHECKPOINT = "0123456789abcdef0123456789abcdef"
+INLINE_BYTES_MAX = 16 * 1024  # little, so that tests have output in files, too
 
 
 def commit_of(batch: int, line: str = "a", checkpoint: str = CHECKPOINT) -> CommitId:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.unit.sinks.identities import commit_of, history_to
+from tests.unit.sinks.identities import INLINE_BYTES_MAX, commit_of, history_to
 from wallaroo.faults import fault_point
 from wallaroo.sinks.interface import SinkConfig, WriteContext
 
@@ -24,7 +24,8 @@ def stage(
     tokens = []
     assert config.encoder is not None
     for task in range(tasks):
-        writer = config.writer(WriteContext("s", batch, task, "a", staging, True))
+        context = WriteContext("s", batch, task, "a", staging, True, INLINE_BYTES_MAX)
+        writer = config.writer(context)
         writer.write([config.encoder.function(output) for output in outputs_of(batch, task)])
         tokens.append(writer.prepare())
     return tokens

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.sinks.identities import commit_of, history_to
+from tests.unit.sinks.identities import INLINE_BYTES_MAX, commit_of, history_to
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.sinks import FunctionSinkConfig, SinkCommitter
 from wallaroo.sinks.interface import WriteContext
@@ -50,7 +50,8 @@ def staged(config: FunctionSinkConfig, staging: Path, batch: int, count: int) ->
     staging.mkdir(exist_ok=True)
     tokens = []
     for task in range(2):
-        writer = config.writer(WriteContext("s", batch, task, "a", staging, True))
+        context = WriteContext("s", batch, task, "a", staging, True, INLINE_BYTES_MAX)
+        writer = config.writer(context)
         first = batch * 100_000 + task * count
         writer.write([b"%08d" % number for number in range(first, first + count)])
         tokens.append(writer.prepare())

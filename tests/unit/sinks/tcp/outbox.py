@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.unit.sinks.identities import history_to
+from tests.unit.sinks.identities import INLINE_BYTES_MAX, history_to
 from wallaroo.identity import NO_BATCH, CommitId
 from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.sinks.interface import WriteContext
@@ -67,9 +67,10 @@ class Job:
             frames = [frame(self.number + place, size) for place in range(count)]
             self.number += count
             self.expected += [one[4:] for one in frames]
-            writer = StagedWriter(
-                WriteContext("s", batch, task, f"x{batch}", self.staging, self.is_durable)
+            context = WriteContext(
+                "s", batch, task, f"x{batch}", self.staging, self.is_durable, INLINE_BYTES_MAX
             )
+            writer = StagedWriter(context)
             writer.write(frames)
             made.append(writer.prepare())
         return made

@@ -12,6 +12,8 @@ from wallaroo.sinks.interface import WriteContext
 from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans
 from wallaroo.tuning import DEFAULT
 
+LARGE = DEFAULT.inline_bytes_max + 1  # bytes that go into a file
+
 
 def writer(folder: Path, attempt: str = "a1") -> StagedWriter:
     return StagedWriter(WriteContext("s", 7, 3, attempt, folder, True))
@@ -58,7 +60,7 @@ def test_two_attempts_never_share_a_file(tmp_path: Path) -> None:
     tokens = []
     for attempt in ("a/1", "a 2"):
         staging = writer(tmp_path, attempt)
-        staging.write([attempt.encode() * 10_000])
+        staging.write([attempt.encode() * LARGE])
         tokens.append(staging.prepare())
     assert [bytes(read_staged(tmp_path, token).body[:3]) for token in tokens if token] == [
         b"a/1",
@@ -69,7 +71,7 @@ def test_two_attempts_never_share_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "empty"])
 def test_damaged_output_is_an_error_that_names_the_file(tmp_path: Path, damage: str) -> None:
     staging = writer(tmp_path)
-    staging.write([b"x" * 20_000])
+    staging.write([b"x" * LARGE])
     token = staging.prepare()
     assert token is not None
     path = tmp_path / token["file"]
@@ -87,7 +89,7 @@ def test_litter_is_removed_and_committed_output_kept(tmp_path: Path) -> None:
     tokens = []
     for attempt in ("kept", "litter"):
         staging = writer(tmp_path, attempt)
-        staging.write([b"x" * 20_000])
+        staging.write([b"x" * LARGE])
         tokens.append(staging.prepare())
     assert tokens[0] is not None
     remove_orphans(tmp_path, {tokens[0]["file"]})
