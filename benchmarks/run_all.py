@@ -48,11 +48,11 @@ SHORT: dict[str, tuple[str, ...]] = {
     "kafka_latency": (),
     "kafka_peers": ("--rounds", "1"),
 }
+TEN_MINUTES = ("--hosts", "low", "--rounds", "1", "--seconds", "600")
 FULL: dict[str, tuple[str, ...]] = dict.fromkeys(SHORT, ()) | {
     "latency_outside": SHORT["latency_outside"],
-    "latency_ten_minutes": (
-        *("--hosts", "low", "--rounds", "1", "--rates", "100,5000,100000", "--seconds", "600"),
-    ),
+    "latency_ten_minutes": (*TEN_MINUTES, "--rates", "100,5000"),
+    "latency_ten_minutes_100000": (*TEN_MINUTES, "--rates", "100000"),
 }
 # programs that run in another form, too, and what makes that of them
 FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -61,6 +61,7 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "pending_expiry": ("pending", ("expiry",)),
     "pending_idle": ("pending", ("idle",)),
     "latency_ten_minutes": ("latency_outside", ()),
+    "latency_ten_minutes_100000": ("latency_outside", ()),
     "moving_low": ("moving", ("--latency", "low")),
     "live_tcp_vectorized": ("live_tcp", ("--vectorized", "--rate", "1000000")),
 }
