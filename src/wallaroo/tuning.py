@@ -38,6 +38,7 @@ class Tuning:
     sweep_s: float = 5.0  # between two looks where batches come every few milliseconds
     # of a file of commits at low latency: commits of one are removed together
     commit_run_bytes_max: int = 4 * 1024 * 1024
+    commit_run_max: int = 1024  # the same, in commits: a task that begins again reads a whole file
     # output of a task for a sink that rides in the token, and so in the commit: a file of its own
     # costs two syncs
     inline_bytes_max: int = 64 * 1024

@@ -75,6 +75,7 @@ class CommitLog:
         self._read_from = 0  # the oldest run that may have grown since it was read
         self._is_appending = False
         self._run_bytes_max = 0
+        self._run_max = 0
         self._growing: AppendedFile | None = None
 
     # -- reading
@@ -188,12 +189,18 @@ class CommitLog:
 
     # -- writing, by the one run or command that holds the checkpoint
 
-    def append_from_here(self, run_bytes_max: int = DEFAULT.commit_run_bytes_max) -> None:
+    def append_from_here(
+        self,
+        run_bytes_max: int = DEFAULT.commit_run_bytes_max,
+        run_max: int = DEFAULT.commit_run_max,
+    ) -> None:
         """Publish commits into runs from here on: one write each, instead of a file.  A run of
-        more bytes gets no more: commits of a run are removed together.
+        more bytes, or of so many commits, gets no more: commits of a run are read and removed
+        together.
         """
         self._is_appending = True
         self._run_bytes_max = run_bytes_max
+        self._run_max = run_max
 
     def publish(self, commit: Commit) -> None:
         """The commit point."""
@@ -204,7 +211,7 @@ class CommitLog:
         self._known[commit.batch] = commit
 
     def _append(self, commit: Commit) -> None:
-        if self._growing is None or self._growing.size > self._run_bytes_max:
+        if self._growing is None or self._is_full(self._growing):
             self.close()
             self._growing = self._storage.open_log(run_name(commit.batch))
             self._runs[commit.batch] = Run(commit.batch)
@@ -213,6 +220,11 @@ class CommitLog:
         self._storage.append(self._growing, encode_record(commit, run.snapshots))
         run.ends.append(self._growing.size)
         run.snapshots = commit.snapshots
+
+    def _is_full(self, growing: AppendedFile) -> bool:
+        """Whether the run that grows gets no more commits."""
+        run = self._runs[self._read_from - 1]
+        return growing.size > self._run_bytes_max or len(run.ends) >= self._run_max
 
     def close(self) -> None:
         """Close the file that grows."""

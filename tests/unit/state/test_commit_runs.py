@@ -91,6 +91,15 @@ def test_a_reader_sees_all_of_a_run_after_which_another_one_began(checkpoint: Ch
     assert log.read(1).id == "id 1"
 
 
+def test_a_run_gets_no_more_commits_than_it_may_have(checkpoint: Checkpoint) -> None:
+    checkpoint.commits.append_from_here(run_max=3)
+    publish(checkpoint, *range(7))
+
+    runs = sorted(path.name for path in (checkpoint.root / "commits").glob("*.run"))
+    assert runs == [f"{first:020d}.run" for first in (0, 3, 6)]
+    assert again(checkpoint).commits.batches() == list(range(7))
+
+
 def test_single_files_and_runs_are_one_log(checkpoint: Checkpoint) -> None:
     publish(checkpoint, 0, 1)
     opened = again(checkpoint)

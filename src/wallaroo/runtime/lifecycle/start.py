@@ -172,7 +172,8 @@ def _parts(
         tuning=options.tuning,
     )
     if is_frequent:
-        checkpoint.commits.append_from_here(options.tuning.commit_run_bytes_max)
+        tuning = options.tuning
+        checkpoint.commits.append_from_here(tuning.commit_run_bytes_max, tuning.commit_run_max)
     accounts = Accounts(plan, order.meter)
     replay = _replay(order, checkpoint)
     limits = replay.limits if replay else None
