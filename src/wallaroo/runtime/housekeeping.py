@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from wallaroo.faults import fault_point
 from wallaroo.maintenance.scrub import INTERVAL_S, Scrub
@@ -67,8 +66,8 @@ class Housekeeping:
         return kept[len(self._retained) == self._retain].batch
 
     def newest(self, count: int) -> tuple[Commit, ...]:
-        """Return the newest commits, oldest first, without their output: they travel to tasks."""
-        return tuple(replace(commit, sinks={}) for commit in tuple(self._retained)[-count:])
+        """Return the newest commits, oldest first."""
+        return tuple(self._retained)[-count:]
 
     @property
     def damaged(self) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ import pickle
 import socket
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -154,6 +154,10 @@ class BatchJob:
         last = self.commits[-1] if self.commits else None
         is_known = last is not None and last.batch == self.committed
         return Version(self.committed, last.id if last is not None and is_known else "")
+
+    def without_output(self) -> BatchJob:
+        """Return what is sent to tasks: of the commits they need no output."""
+        return replace(self, commits=tuple(replace(commit, sinks={}) for commit in self.commits))
 
 
 _plans: dict[str, Plan] = {}

@@ -87,6 +87,7 @@ def run_spark_job(
 
     Partitioning is never declared as preserved: Spark would take the next shuffle for done.
     """
+    job = job.without_output()
     width = len(job.pieces)
     folder = _blocks_folder(scratch) if job.levels > 1 else None
     run = run_level if folder is None else partial(through_files, folder, run_level)

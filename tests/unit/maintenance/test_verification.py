@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.sinks.identities import INLINE_BYTES_MAX
 from wallaroo.identity import CommitId
 from wallaroo.inspection.reader import CheckpointReader
 from wallaroo.maintenance import verification
@@ -164,8 +165,8 @@ def test_a_damaged_chunk_of_the_spool_is_reported_with_what_waits_in_it(
 def test_damaged_output_that_has_not_left_is_reported(which: str, book: Any, wallaroo: Run) -> None:
     staging = book.root / "outbox" / "out"
     staging.mkdir()
-    writer = StagedWriter(WriteContext("out", 3, 0, "a", staging, False))
-    writer.write([b"x" * 200_000])
+    writer = StagedWriter(WriteContext("out", 3, 0, "a", staging, False, INLINE_BYTES_MAX))
+    writer.write([b"x" * 20_000])
     token: Any = writer.prepare()
     _add_pending(staging, token)
     assert wallaroo("state", "verify", book.root)[0] == 0

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from tests.forks import Forks
-from tests.unit.sinks.identities import history_to
+from tests.unit.sinks.identities import INLINE_BYTES_MAX, history_to
 from wallaroo.identity import CommitHistory
 from wallaroo.sinks.file.committer import FileCommitter
 from wallaroo.sinks.file.config import FileSinkConfig
@@ -19,7 +19,8 @@ def staged(config: FileSinkConfig, staging: Path, batch: int, *parts: list[bytes
     staging.mkdir(exist_ok=True)
     tokens = []
     for task, outputs in enumerate(parts):
-        writer = config.writer(WriteContext("s", batch, task, "a", staging, True))
+        context = WriteContext("s", batch, task, "a", staging, True, INLINE_BYTES_MAX)
+        writer = config.writer(context)
         writer.write(outputs)
         tokens.append(writer.prepare())
     return tokens

@@ -20,7 +20,7 @@ from wallaroo.sinks.file.config import FileSinkConfig
 
 CALLS = ("open", "write", "fsync", "rename", "ftruncate")
 CALLS_MAX = 50  # of one kind in one commit; far above what there are
-SMALL, LARGE = b"small", b"x" * 200_000  # in the token, in a file
+SMALL, LARGE = b"small", b"x" * 20_000  # in the token, in a file
 
 
 class Disk:

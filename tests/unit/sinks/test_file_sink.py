@@ -63,10 +63,10 @@ def test_recovery_publishes_the_last_commit_and_removes_what_was_not_committed(
 ) -> None:
     config = FileSinkConfig(path)
     opened(config, staging)
-    last = staged(config, staging, 0, [b"x" * 200_000])
-    staged(config, staging, 1, [b"y" * 200_000])
+    last = staged(config, staging, 0, [b"x" * 20_000])
+    staged(config, staging, 1, [b"y" * 20_000])
     opened(config, staging, 0, last)
-    assert committed(path) == b"x" * 200_000
+    assert committed(path) == b"x" * 20_000
     assert {found.name for found in staging.iterdir()} <= RECORDS
 
 
@@ -88,8 +88,8 @@ def test_output_files_follow_the_users_umask_and_the_outbox_is_private(
     before = os.umask(0o022)
     try:
         committer = opened(config, staging)
-        committer.commit(commit_of(0), staged(config, staging, 0, [b"x" * 200_000]))
-        staged(config, staging, 1, [b"y" * 200_000])
+        committer.commit(commit_of(0), staged(config, staging, 0, [b"x" * 20_000]))
+        staged(config, staging, 1, [b"y" * 20_000])
     finally:
         os.umask(before)
     visible = [path, *path.iterdir()] if path.is_dir() else [path, sidecar(path)]

@@ -138,13 +138,3 @@ def test_without_state_only_the_retained_commits_stay(checkpoint: Checkpoint) ->
         keeper.committed(commit)
 
     assert checkpoint.commits.batches() == [DEFAULT.sweep_every - 1, DEFAULT.sweep_every]
-
-
-def test_the_newest_commits_travel_to_tasks_without_their_output(checkpoint: Checkpoint) -> None:
-    keeper = Housekeeping(checkpoint, GROUPS, retain=4)
-    for batch in range(3):
-        commit = Commit(batch, {}, sinks={"out": ["a token"]}, outputs={"out": 1}, id=f"id {batch}")
-        checkpoint.commits.publish(commit)
-        keeper.committed(commit)
-    assert [(each.id, each.sinks) for each in keeper.newest(2)] == [("id 1", {}), ("id 2", {})]
-    assert keeper.oldest.sinks == {"out": ["a token"]}
