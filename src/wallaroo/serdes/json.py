@@ -20,6 +20,17 @@ def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is no JSON")
 
 
+def _check_encodable(value: Any) -> None:
+    """Raise ShapeError if a text holds half of a surrogate pair: no sink could encode it."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start].encode("unicode_escape").decode()
+        raise ShapeError(
+            f"a text holds {half}, half of a surrogate pair, which UTF-8 cannot encode"
+        ) from None
+
+
 class JsonCodec(Codec):
     """Texts of JSON, UTF-8, as values of a type, or as they are (None)."""
 
@@ -33,6 +44,8 @@ class JsonCodec(Codec):
 
     def decode(self, payload: bytes) -> Any:
         value = self._parse(str(payload, "utf-8"))
+        if b"\\ud" in payload or b"\\uD" in payload:  # only an escape can write a surrogate
+            _check_encodable(value)
         return value if self._read is None else self._read(value)
 
     def encode(self, event: Any) -> bytes:

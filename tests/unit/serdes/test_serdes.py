@@ -91,6 +91,23 @@ def test_json_that_does_not_fit_says_where(payload: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("made", "text"),
+    [(Json(), '["%s"]'), (Json(str), '"%s"'), (Json(dict[str, Any]), '{"%s": 1}')],
+    ids=repr,
+)
+@pytest.mark.parametrize("half", [r"\ud800", r"\uDfff", r"a\udc00\ud800"])
+def test_json_with_half_of_a_surrogate_pair_is_refused_by_the_decoder(
+    made: Serde[Any], text: str, half: str
+) -> None:
+    with pytest.raises(ValueError, match=r"half of a surrogate pair, which UTF-8 cannot encode"):
+        made.decoder.decode((text % half).encode())
+
+
+def test_json_with_a_whole_surrogate_pair_is_one_character() -> None:
+    assert Json(str).decoder.decode(rb'"\ud83d\ude00 \\ud800"') == "\U0001f600 \\ud800"
+
+
+@pytest.mark.parametrize(
     ("payload", "words"),
     [
         (b"", "no record of the schema"),
