@@ -133,6 +133,53 @@ def test_an_unfinished_record_was_never_committed_and_is_cut_off(
     opened.release()
 
 
+@pytest.mark.parametrize("kept", [0, 1, 20, 100])
+def test_a_record_that_ends_in_zeros_was_never_committed_and_is_cut_off(
+    kept: int, checkpoint: Checkpoint
+) -> None:
+    """What a power cut leaves of bytes that were not synced, on file systems such as XFS."""
+    publish(checkpoint, 0, 1)
+    run = run_of(checkpoint)
+    whole = run.read_bytes()
+    publish(checkpoint, 2)
+    longer = run.read_bytes()
+    run.write_bytes(longer[: len(whole) + kept].ljust(len(longer), b"\0"))
+
+    opened = again(checkpoint)
+    opened.commits.append_from_here()
+    publish(opened, 2)
+
+    assert CommitLog(opened.storage).batches() == [0, 1, 2]
+    opened.release()
+
+
+def test_zeros_after_the_last_record_are_no_damage(checkpoint: Checkpoint) -> None:
+    publish(checkpoint, 0, 1)
+    run = run_of(checkpoint)
+    run.write_bytes(run.read_bytes() + bytes(4096))
+
+    opened = again(checkpoint)
+
+    assert opened.commits.batches() == [0, 1]
+    opened.release()
+
+
+@pytest.mark.parametrize("where", ["in the middle", "over the ends of two records"])
+def test_zeros_in_committed_records_are_damage(where: str, checkpoint: Checkpoint) -> None:
+    publish(checkpoint, 0, 1)
+    run = run_of(checkpoint)
+    first = len(run.read_bytes())
+    publish(checkpoint, 2)
+    content = run.read_bytes()
+    if where == "in the middle":
+        run.write_bytes(content[: first - 100] + bytes(50) + content[first - 50 :])
+    else:
+        run.write_bytes(content[: first - 50].ljust(len(content), b"\0"))
+
+    with pytest.raises(CheckpointError, match="is corrupt at commit 1"):
+        again(checkpoint)
+
+
 def test_a_run_without_a_whole_record_is_removed_and_its_name_used_again(
     checkpoint: Checkpoint,
 ) -> None:

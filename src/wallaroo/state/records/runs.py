@@ -11,6 +11,9 @@ The invariants:
 
 * A record is committed once it is whole (and synced, in durable mode).  Only a record that ends
   with the file may be unfinished: it was never committed, and the next run cuts it off.
+* A power cut may leave zeros in place of bytes that were not synced.  No record holds a zero byte,
+  so zeros after the last whole record, or at the end of a record that ends with the file, were
+  never committed.  Zeros with anything else behind them are damage.
 * The line of facts has a checksum of its own, so damage is never taken for an unfinished record.
 * The first record of a run states its snapshots.
 """
@@ -75,21 +78,22 @@ class Run:
     def read_on(self, content: bytes) -> list[Commit]:
         """Return the commits that were added since; ``content`` is that of the whole file."""
         found: list[Commit] = []
+        written = len(content.rstrip(b"\0"))
         try:
-            while (commit := self._next(content)) is not None:
+            while (commit := self._next(content, written)) is not None:
                 found.append(commit)
         except CheckpointError as error:
             self.damage = str(error)
         return found
 
-    def _next(self, content: bytes) -> Commit | None:
+    def _next(self, content: bytes, written: int) -> Commit | None:
         at = self.end
         line_end = content.find(b"\n", at, at + HEAD_BYTES_MAX)
-        if line_end < 0 and len(content) - at < HEAD_BYTES_MAX:
+        if line_end < 0 and written - at < HEAD_BYTES_MAX:
             return None
         start = line_end + 1
         length, crc = self._facts(content[at:line_end] if line_end > 0 else b"")
-        if start + length > len(content):
+        if start + length > len(content) or written < start + length == len(content):
             return None
         body = content[start : start + length]
         if zlib.crc32(body) != crc:
