@@ -105,7 +105,7 @@ class Mean(_OfValue):
 
 
 class Min(_OfValue):
-    """The smallest value; of no value, None."""
+    """The smallest value; of no value, None.  NaN counts only where there is nothing else."""
 
     adds_up_exactly = True
 
@@ -116,20 +116,20 @@ class Min(_OfValue):
         value = self.of(event)
         if not least:
             least.append(value)
-        elif value < least[0]:
+        elif value < least[0] or least[0] != least[0]:
             least[0] = value
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         if not left or not right:
             return left or right
-        return right if right[0] < left[0] else left
+        return right if right[0] < left[0] or left[0] != left[0] else left
 
     def output(self, key: Any, least: list[Any], /) -> Any:
         return least[0] if least else None
 
 
 class Max(_OfValue):
-    """The greatest value; of no value, None."""
+    """The greatest value; of no value, None.  NaN counts only where there is nothing else."""
 
     adds_up_exactly = True
 
@@ -140,13 +140,13 @@ class Max(_OfValue):
         value = self.of(event)
         if not greatest:
             greatest.append(value)
-        elif value > greatest[0]:
+        elif value > greatest[0] or greatest[0] != greatest[0]:
             greatest[0] = value
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         if not left or not right:
             return left or right
-        return right if right[0] > left[0] else left
+        return right if right[0] > left[0] or left[0] != left[0] else left
 
     def output(self, key: Any, greatest: list[Any], /) -> Any:
         return greatest[0] if greatest else None
@@ -196,7 +196,7 @@ class StandardDeviation(Variance):
 
 class TopN(_Named, Generic[Event]):
     """The ``n`` events with the greatest values of ``by``, greatest first; of equal ones, those
-    that came first.
+    that came first (in sliding windows and joined sessions: of the earlier pane).
     """
 
     def __init__(self, n: int, by: Of = None):

@@ -4,6 +4,7 @@ same.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import statistics
 from collections.abc import Callable
@@ -81,3 +82,18 @@ def test_the_variance_of_close_values_far_from_zero_is_exact() -> None:
 def test_an_aggregation_travels_with_its_function() -> None:
     copy = pickle.loads(pickle.dumps(combine_of(total=Sum(abs))))
     assert copy.output("key", fold(copy, [-1, 2])) == {"total": 3}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([3.0, 4.0, float("nan"), 1.0])))
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+@pytest.mark.parametrize(("least_or_most", "expected"), [(Min(), 1.0), (Max(), 4.0)])
+def test_the_place_of_nan_changes_neither_least_nor_greatest(
+    least_or_most: Min | Max, expected: float, cut: int, order: tuple[float, ...]
+) -> None:
+    parts = []
+    for part in (order[:cut], order[cut:]):
+        accumulator = least_or_most.initial_accumulator()
+        for number in part:
+            least_or_most.update(number, accumulator)
+        parts.append(accumulator)
+    assert least_or_most.output("key", least_or_most.combine(*parts)) == expected
