@@ -66,7 +66,7 @@ class Context:
 
     @property
     def watermark(self) -> int:
-        """The watermark of the event's source just before the event: an event that is older came
+        """The watermark of the event's partition just before the event: an event that is older came
         late.  Before a source's first event it is less than any time.
         """
         self._read(self._timed.event_ns)

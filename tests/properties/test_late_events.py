@@ -113,7 +113,7 @@ def test_results_and_late_events_are_all_events(
     assert on_time == sorted({event[1] for event in events} - set(expected))
 
 
-def test_late_events_of_dedupe_are_those_that_are_too_far_behind() -> None:
+def test_late_events_of_dedupe_are_those_that_are_more_than_its_span_behind() -> None:
     first, late = keyed().dedupe(within=3).with_late_events()
     built = wallaroo.build_application(
         "late",
@@ -123,7 +123,7 @@ def test_late_events_of_dedupe_are_those_that_are_too_far_behind() -> None:
     running = LocalApplication(built)
     running.send("in", b"a 1 10", b"a 2 20", b"a 3 16", b"a 4 15", b"a 5 14")
     running.end()
-    assert list(running.result().by_sink.values()) == [[b"[1]", b"[2]", b"[3]"], [b"[4]", b"[5]"]]
+    assert list(running.result().by_sink.values()) == [[b"[1]", b"[2]", b"[3]"], [b"[5]"]]
 
 
 def test_late_events_may_go_into_a_pipeline_with_state() -> None:

@@ -504,8 +504,8 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         name: str = "dedupe",
         on_error: str = STOP,
     ) -> Self:
-        """Drop an event if one of its key with the same ``by(event)`` went on within ``within`` of
-        its time; without ``by`` all events of a key are alike.
+        """Drop an event if one of its key with the same ``by(event)`` was passed on at most
+        ``within`` before or after its time; without ``by`` all events of a key are alike.
 
         An event that is more than ``within`` behind the watermark is late and dropped, too; with
         ``on_error="skip"`` it is counted as well, with ``"dead-letter"`` it goes to the dead

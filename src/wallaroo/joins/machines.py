@@ -141,8 +141,8 @@ class IntervalMachine(_Machine):
 class DedupeMachine(_Machine):
     """The state of a key: for each distinct value, the times of the events that went on.
 
-    An event that is further behind the watermark than the span is late.  So times are kept for
-    twice the span.
+    An event that is further behind the watermark than the span is late: what it could be like may
+    be forgotten.  So times are kept for twice the span.
     """
 
     def _empty(self) -> Any:
@@ -151,7 +151,7 @@ class DedupeMachine(_Machine):
     def process(self, key: Any, event: Any) -> None:
         """Let an event go on that is the first of its kind."""
         time = self._now.event_ns
-        if time + self._within <= self._now.watermark_ns:
+        if time + self._within < self._now.watermark_ns:
             self._too_late(key, event)
             return
         try:
@@ -159,7 +159,7 @@ class DedupeMachine(_Machine):
         except BaseException as error:
             self._failed(event, error, key)
             return
-        if any(abs(time - earlier) < self._within for earlier in times):
+        if any(abs(time - earlier) <= self._within for earlier in times):
             return
         times.append(time)
         self._emit(key, event, time, self._now.watermark_ns)
@@ -171,7 +171,7 @@ class DedupeMachine(_Machine):
         for key in list(states):
             state = states[key]
             for value in list(state):
-                state[value] = [time for time in state[value] if time + kept_for > watermark]
+                state[value] = [time for time in state[value] if time + kept_for >= watermark]
                 if not state[value]:
                     del state[value]
             if not state:
@@ -180,4 +180,4 @@ class DedupeMachine(_Machine):
     def next_due(self, slot: Slot, state: Any) -> int:
         """When the first time of a key is forgotten."""
         oldest: int = min(time for times in state.values() for time in times)
-        return oldest + 2 * self._within
+        return oldest + 2 * self._within + 1

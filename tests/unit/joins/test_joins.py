@@ -72,7 +72,7 @@ def in_time(events: list[Event], slack: int = 0) -> list[Event]:
     newest = -1000
     kept = []
     for event in events:
-        if event[2] + slack >= newest + (slack > 0):
+        if event[2] + slack >= newest:
             kept.append(event)
         newest = max(newest, event[2])
     return kept
@@ -165,7 +165,7 @@ def test_dedupe_lets_the_first_of_its_kind_go_on(
     expected: list[Event] = []
     for event in in_time(events, slack=4):
         is_new = not any(
-            one[0] == event[0] and one[1] % 2 == event[1] % 2 and abs(one[2] - event[2]) < 4
+            one[0] == event[0] and one[1] % 2 == event[1] % 2 and abs(one[2] - event[2]) <= 4
             for one in expected
         )
         if is_new:
@@ -379,3 +379,35 @@ def test_a_batch_of_an_as_of_join_writes_what_came_and_not_all_that_waits() -> N
         written.append(sum(len(value) for _, _, value in changes if value is not None))
 
     assert max(written) < 3 * min(written)
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_dedupe_without_a_span_drops_what_is_alike_at_one_time(batches: int) -> None:
+    events: list[Event] = [("a", 1, 7), ("a", 1, 7), ("a", 1, 8)]
+    cuts = list(range(1, batches))
+    assert run(keyed("l").dedupe(lambda event: event[1], within=0), [events], cuts, 1) == sorted(
+        [events[0], events[2]], key=repr
+    )
+
+
+@pytest.mark.parametrize("join", ["join", "join_latest", "dedupe", "sessions", "windows"])
+def test_an_event_as_old_as_the_watermark_is_late_for_no_step(join: str) -> None:
+    left, right = keyed("l"), keyed("rr")
+    steps: dict[str, Callable[[], Any]] = {
+        "join": lambda: left.join(right, within=1),
+        "join_latest": lambda: left.join_latest(right),
+        "dedupe": lambda: left.dedupe(lambda event: event[1], within=0),
+        "sessions": lambda: left.to(wallaroo.session_windows(1).over(Count())),
+        "windows": lambda: left.to(wallaroo.range_windows(1).over(Count())),
+    }
+    results, late = steps[join]().with_late_events()
+    built = wallaroo.build_application(
+        "late",
+        results.to_sink(wallaroo.StdoutSinkConfig()),
+        late.to_sink(wallaroo.FileSinkConfig("late", form="lines")),
+    )
+    running = LocalApplication(built)
+    for event in (("a", 1, 7), ("a", 2, 7), ("a", 3, 6)):
+        running.send("l", pack(event))
+    running.end()
+    assert len(list(running.result().by_sink.values())[1]) == 1
