@@ -198,7 +198,6 @@ LAZY = {
     ("wallaroo.serdes.registry", "confluent_kafka.schema_registry"): "it is optional",
     ("wallaroo.serdes.registry", "confluent_kafka.schema_registry.error"): "it is optional",
     ("wallaroo.tracing", "threading"): "import wallaroo stays fast: only traced processes need it",
-    ("wallaroo.serdes.messagepack", "msgpack"): "it is optional",
     ("wallaroo.runner", "wallaroo.preflight"): "only a run looks for Java and Pythons",
     (
         "wallaroo.cli.doctor.command",

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.serdes.plain_values import record_of
 from wallaroo.serdes.registry import RegisteredCodec, SchemaRegistry, check_client
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of, missing
-from wallaroo.serdes.shapes import reader_of
+from wallaroo.serdes.typed import plain, reader_of
 
 Schema = Any  # what JSON makes of a schema: a dict, a list (a union) or a name
 
@@ -48,7 +47,7 @@ class AvroCodec(Codec):
 
     def encode(self, event: Any) -> bytes:
         out = io.BytesIO()
-        self._write_record(out, self._schema, record_of(event), strict_allow_default=True)
+        self._write_record(out, self._schema, plain(event), strict_allow_default=True)
         return out.getvalue()
 
 

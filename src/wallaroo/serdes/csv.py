@@ -10,9 +10,8 @@ import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple, overload
 
-from wallaroo.serdes.plain_values import record_of
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of
-from wallaroo.serdes.shapes import reader_of
+from wallaroo.serdes.typed import plain, reader_of
 
 
 class CsvLine(NamedTuple):
@@ -64,7 +63,7 @@ class CsvCodec(Codec):
         return known
 
     def encode(self, event: Any) -> bytes:
-        row = record_of(event)
+        row = plain(event)
         if type(row) is dict:
             row = [row[name] for name in self._columns or row]
         out = io.StringIO()

@@ -7,49 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
-from wallaroo.serdes.plain_values import plain
+import msgspec
+
 from wallaroo.serdes.registry import RegisteredCodec, SchemaRegistry, check_client
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of
-from wallaroo.serdes.shape_errors import ShapeError
-from wallaroo.serdes.shapes import reader_of
+from wallaroo.serdes.typed import TypedCodec
 
 
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
-
-
-def _check_encodable(value: Any) -> None:
-    """Raise ShapeError if a text holds half of a surrogate pair: no sink could encode it."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        half = error.object[error.start].encode("unicode_escape").decode()
-        raise ShapeError(
-            f"a text holds {half}, half of a surrogate pair, which UTF-8 cannot encode"
-        ) from None
-
-
-class JsonCodec(Codec):
+class JsonCodec(TypedCodec):
     """Texts of JSON, UTF-8, as values of a type, or as they are (None)."""
 
-    def __init__(self, kind: Any):
-        super().__init__(kind)
-        self._parse = json.JSONDecoder(parse_constant=_no_number).decode
-        self._write = json.JSONEncoder(
-            default=plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")
-        ).encode
-        self._read = None if kind is None else reader_of(kind)
-
-    def decode(self, payload: bytes) -> Any:
-        value = self._parse(str(payload, "utf-8"))
-        if b"\\ud" in payload or b"\\uD" in payload:  # only an escape can write a surrogate
-            _check_encodable(value)
-        return value if self._read is None else self._read(value)
-
-    def encode(self, event: Any) -> bytes:
-        return self._write(event).encode()
+    format: ClassVar[Any] = msgspec.json
+    has_nan: ClassVar[bool] = False
 
 
 class RegisteredJsonCodec(RegisteredCodec):
@@ -57,10 +28,10 @@ class RegisteredJsonCodec(RegisteredCodec):
 
     schema_kind = "JSON"
 
-    def __init__(self, registry: SchemaRegistry, schema: Any, kind: Any):
-        super().__init__(registry, schema, kind)
+    def __init__(self, registry: SchemaRegistry, schema: Any, kind: Any, tag: str | None):
+        super().__init__(registry, schema, kind, tag)
         self._schema = schema
-        self._codec = JsonCodec(kind)
+        self._codec = JsonCodec(kind, tag)
 
     def schema_text(self) -> str:
         if self._schema is None:
@@ -80,6 +51,10 @@ class Json(Serde[Event]):
     Dates and times are ISO 8601, Decimal and UUID texts, bytes base64.  NaN and infinity are
     refused in both directions: they are no JSON.
 
+    For events of several classes: ``Json(Person | Bid, tag="kind")``.  The field of that name says
+    which class an object is of: by the class's name in lower case, or by what a field of that name
+    in the class allows (a ``Literal``).  Encoders write it.
+
     With ``schema_registry`` payloads begin with the id of their JSON Schema; ``schema`` (a dict, or
     its text) is what encoders register.  Events are checked by their type, not by the schema.
     """
@@ -98,6 +73,17 @@ class Json(Serde[Event]):
         self,
         kind: type[Event],
         *,
+        tag: str | None = None,
+        schema: Any = None,
+        schema_registry: SchemaRegistry | None = None,
+        on_error: str = STOP,
+    ): ...
+    @overload
+    def __init__(
+        self: Json[Any],
+        kind: Any,
+        *,
+        tag: str,
         schema: Any = None,
         schema_registry: SchemaRegistry | None = None,
         on_error: str = STOP,
@@ -106,15 +92,16 @@ class Json(Serde[Event]):
         self,
         kind: Any = None,
         *,
+        tag: str | None = None,
         schema: Any = None,
         schema_registry: SchemaRegistry | None = None,
         on_error: str = STOP,
     ):
-        codec: Codec = JsonCodec(kind)
+        codec: Codec = JsonCodec(kind, tag)
         if schema_registry is not None:
             check_client("Json")
-            codec = RegisteredJsonCodec(schema_registry, schema, kind)
+            codec = RegisteredJsonCodec(schema_registry, schema, kind, tag)
         super().__init__(label_of("json", kind), codec, on_error)
 
 
-__all__ = ["Json", "JsonCodec", "ShapeError"]
+__all__ = ["Json", "JsonCodec"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from wallaroo.serdes.serde import STOP, Codec
-from wallaroo.serdes.shapes import reader_of
+from wallaroo.serdes.typed import reader_of
 from wallaroo.steps import Decoder
 
 Row = TypeVar("Row")

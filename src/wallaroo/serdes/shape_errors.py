@@ -1,27 +1,26 @@
-"""What is said of a value that does not have the shape that was asked for.
+"""Errors of values that do not have the shape of their type.
 
 Where it runs: everywhere; pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import re
 from typing import Any
 
-Read = Callable[[Any], Any]  # makes a value of some type of a plain one; raises ShapeError
 VALUE_CHARS_MAX = 80  # of a value in an error
+# msgspec's errors: "Expected `int`, got `str` - at `$.items[1].price`"
+PLACE = re.compile(r"(?P<text>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
+PART = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<number>\d+)\]")
+EXPECTED = re.compile(r"(Expected .*), got .*", re.DOTALL)
 
 
 class ShapeError(ValueError):
-    """A value does not have the shape that was asked for; says where in it."""
+    """A value that does not have the shape of its type; its text names the place inside of it."""
 
     def __init__(self, text: str, path: str = ""):
         super().__init__(text, path)
-
-    def below(self, part: str) -> ShapeError:
-        """The same error, seen from the value around it."""
-        text, path = self.args
-        return ShapeError(text, f"{part}{path}")
 
     def __str__(self) -> str:
         text, path = self.args
@@ -36,6 +35,38 @@ def shown(value: Any) -> str:
     return f"{text} ({type(value).__name__})"
 
 
-def expected(what: str, value: Any) -> ShapeError:
-    """Make the error for a value that is not what was expected."""
-    return ShapeError(f"expected {what}, got {shown(value)}")
+def shape_error(words: str, value: Any) -> ShapeError:
+    """Return the error for a value, the whole one, that msgspec refuses in these words.
+
+    >>> str(shape_error("Expected `int`, got `str` - at `$.items[1]`", {"items": [1, "x"]}))
+    "items[1]: expected int, got 'x' (str)"
+    >>> str(shape_error("Object missing required field `id`", {}))
+    "object missing required field 'id', got nothing"
+    """
+    place = PLACE.fullmatch(words)
+    assert place is not None  # each part of the expression may be empty
+    text = place["text"].replace("`", "" if place["text"].startswith("Expected") else "'")
+    path = place["path"] or ""
+    if place["key"]:
+        return ShapeError(_uncapitalized(text), f"{path}: a key")
+    with contextlib.suppress(LookupError, TypeError):  # a place without a name: "[...]"
+        part = _part_of(value, path)
+        if expected := EXPECTED.fullmatch(text):
+            text = f"{expected[1]}, got {shown(part)}"
+        elif text.startswith("Object missing"):
+            text = f"{text}, got {', '.join(map(repr, part)) or 'nothing'}"
+        elif "'" not in text:  # where a quoted value is, it is this one
+            text = f"{text}, got {shown(part)}"
+    return ShapeError(_uncapitalized(text), path)
+
+
+def _part_of(value: Any, path: str) -> Any:
+    if "[...]" in path:
+        raise LookupError(path)
+    for part in PART.finditer(path):
+        value = value[part["name"] or int(part["number"])]
+    return value
+
+
+def _uncapitalized(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import attrs
+import msgspec
+import numpy as np
 import pytest
 
 import wallaroo
@@ -72,13 +76,17 @@ def test_a_type_may_contain_itself() -> None:
 @pytest.mark.parametrize(
     ("payload", "words"),
     [
-        (b"{", "Expecting property name"),
-        (b"\xff", "codec can't decode"),
-        (b"[]", r"expected an object \(Order\), got \[\] \(list\)"),
-        (b'{"id": 7}', "a Order needs 'side', 'price', got 'id'"),
+        (b"{", "Input data was truncated"),
+        (b"\xff", r"JSON is malformed: invalid character \(byte 0\)"),
+        (b'{"id": 7, "side": "\xff"}', "codec can't decode"),
+        (b"[]", r"expected object, got \[\] \(list\)"),
+        (b'{"id": 7}', "object missing required field 'side', got 'id'"),
         (b'{"id": true, "side": "buy", "price": 1}', r"id: expected int, got True \(bool\)"),
-        (b'{"id": 1, "side": "up", "price": 1}', "side: expected one of 'buy', 'sell', got 'up'"),
-        (b'{"id": 1, "side": "buy", "price": NaN}', "NaN is no JSON"),
+        (b'{"id": 1, "side": "up", "price": 1}', "side: invalid enum value 'up'"),
+        (
+            b'{"id": 1, "side": "buy", "price": NaN}',
+            r"JSON is malformed: invalid character \(byte 34\)",
+        ),
         (
             b'{"id": 1, "side": "buy", "price": 1, "items": [{"name": "a"}, {"name": 3}]}',
             r"items\[1\].name: expected str, got 3 \(int\)",
@@ -99,7 +107,7 @@ def test_json_that_does_not_fit_says_where(payload: bytes, words: str) -> None:
 def test_json_with_half_of_a_surrogate_pair_is_refused_by_the_decoder(
     made: Serde[Any], text: str, half: str
 ) -> None:
-    with pytest.raises(ValueError, match=r"half of a surrogate pair, which UTF-8 cannot encode"):
+    with pytest.raises(ValueError, match=r"truncated|invalid utf-16 surrogate pair"):
         made.decoder.decode((text % half).encode())
 
 
@@ -213,7 +221,7 @@ def test_what_cannot_work_is_refused_when_it_is_made(make: Any, words: str) -> N
 
 @pytest.mark.parametrize(
     ("library", "extra", "make"),
-    [("fastavro", "avro", lambda: Avro(SCHEMA)), ("msgpack", "msgpack", MessagePack)],
+    [("fastavro", "avro", lambda: Avro(SCHEMA))],
 )
 def test_a_missing_library_is_named(
     library: str, extra: str, make: Any, monkeypatch: pytest.MonkeyPatch
@@ -248,7 +256,7 @@ def test_without_a_policy_the_run_stops_with_the_step_and_the_reason(tmp_path: P
     application = _application(Json(Order), tmp_path / "out.txt")
     with pytest.raises(UserCodeError, match="decode json Order") as raised:
         run_local(application, {"orders": [b"{}"]})
-    assert "a Order needs 'id', 'side', 'price', got nothing" in str(raised.value)
+    assert "object missing required field 'id', got nothing" in str(raised.value)
 
 
 @dataclass
@@ -263,7 +271,91 @@ class Even:
 def test_an_error_of_a_class_is_not_taken_for_a_field_that_is_missing() -> None:
     read = Json(Even).decoder.function
 
-    with pytest.raises(TypeError, match="an odd number"):
+    with pytest.raises(ShapeError, match="an odd number"):
         read(b'{"number": 3}')
-    with pytest.raises(ShapeError, match="needs 'number'"):
+    with pytest.raises(ShapeError, match="missing required field 'number'"):
         read(b"{}")
+
+
+@pytest.mark.parametrize("payload", [b'{"b": 2, "a": 1, "c": 3}', b"[1, 2]"])
+def test_a_named_tuple_is_read_from_an_object_or_a_list(payload: bytes) -> None:
+    assert Json(Pair).decoder.decode(payload) == Pair(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b'{"a": 1}', "missing required field 'b', got 'a'"),
+        (b'{"a": 1, "b": "x"}', r"b: expected int, got 'x' \(str\)"),
+        (b"[1]", "expected array of length 2"),
+        (b"3", "expected object"),
+    ],
+)
+def test_a_named_tuple_that_does_not_fit_says_where(payload: bytes, words: str) -> None:
+    with pytest.raises(ShapeError, match=words):
+        Json(Pair).decoder.decode(payload)
+
+
+@attrs.define
+class Person:
+    name: str
+    age: int = 0
+
+
+@dataclass(frozen=True)
+class Auction:
+    kind: Literal["sale", "auction"]
+    price: float | None = None
+
+
+class Struct(msgspec.Struct):
+    x: int
+    y: str = "y"
+
+
+def test_attrs_classes_and_structs_are_events() -> None:
+    assert Json(Person).decoder.decode(b'{"name": "a", "age": 3}') == Person("a", 3)
+    assert json.loads(Json(Person).encoder.function(Person("a"))) == {"name": "a", "age": 0}
+    assert Json(Struct).decoder.decode(b'{"x": 1}') == Struct(1)
+
+
+@pytest.mark.parametrize("serde_class", [Json, MessagePack])
+def test_a_field_names_the_class_of_an_event(serde_class: Any) -> None:
+    events = serde_class(Person | Auction | Pair | Struct, tag="kind")
+    decode, encode = pickle.loads(pickle.dumps((events.decoder, events.encoder)))
+    for event in (Person("a", 3), Auction("sale", 1.5), Auction("auction"), Pair(1, 2), Struct(1)):
+        assert decode.decode(encode.function(event)) == event
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b'{"kind": "bid"}', "kind: expected one of 'person', 'sale', 'auction', got 'bid'"),
+        (b"{}", "missing required field 'kind', got nothing"),
+        (b'{"kind": "person", "name": 3}', r"name: expected str, got 3 \(int\)"),
+    ],
+)
+def test_an_event_of_none_of_the_classes_says_what_is_expected(payload: bytes, words: str) -> None:
+    with pytest.raises(ShapeError, match=words):
+        Json(Person | Auction, tag="kind").decoder.decode(payload)
+
+
+@pytest.mark.parametrize("value", [float("nan"), [float("inf")], {"a": -float("inf")}])
+@pytest.mark.parametrize("made", [Json(), Json(Auction), Json(dict[str, float])], ids=repr)
+def test_what_json_has_no_number_for_is_refused(made: Serde[Any], value: Any) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        made.encoder.function(value)
+    assert made.encoder.function({"a": None}) == b'{"a":null}'
+
+
+def test_scalars_of_numpy_and_subclasses_of_plain_types_are_written() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    values = [np.int64(3), np.float64(1.5), np.bool_(True), Name("a"), OrderedDict(b=1)]
+    assert Json().encoder.function(values) == b'[3,1.5,true,"a",{"b":1}]'
+
+
+def test_sets_are_written_in_order() -> None:
+    tags = [f"tag {number}" for number in range(20)]
+    assert Json(set[str]).encoder.function(set(tags)) == Json().encoder.function(sorted(tags))

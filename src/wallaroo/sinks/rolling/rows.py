@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from wallaroo.serdes.plain_values import fields_of
 from wallaroo.serdes.shape_errors import shown
+from wallaroo.serdes.typed import fields_of
 from wallaroo.sinks.wrapped_encoder import AS_IT_IS, WrappedEncoder
 from wallaroo.steps import Encoder
 
