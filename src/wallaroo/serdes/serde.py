@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.references import pickle_by_name
-from wallaroo.steps import ON_ERROR, STOP, Decoder, Encoder
+from wallaroo.steps import ON_ERROR, STOP, Callback, Decoder, Encoder
 
 Event = TypeVar("Event")
 HEADER_BYTES = 4  # of a frame: its length, big endian
@@ -61,19 +61,12 @@ class _Frame:
 
 
 class _Keyed:
-    def __init__(self, codec: Codec, key: Callable[[Any], Any]):
+    def __init__(self, codec: Codec, key: Callback):
         self._codec = codec
         self._key = key
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _keyed, (pickle_by_name((self._codec, self._key)),)
-
     def __call__(self, event: Any) -> tuple[bytes, Any]:
-        return self._codec.encode(event), self._key(event)
-
-
-def _keyed(content: bytes) -> _Keyed:
-    return _Keyed(*pickle.loads(content))
+        return self._codec.encode(event), self._key.function(event)
 
 
 class Serde(Generic[Event]):
@@ -115,7 +108,7 @@ class Serde(Generic[Event]):
 
     def keyed_encoder(self, key: Callable[[Event], str | bytes | int | None]) -> Encoder[Event]:
         """Encode an event as a Kafka record with ``key(event)`` as its key."""
-        return self._encoder(_Keyed(self._codec, key))
+        return self._encoder(_Keyed(self._codec, Callback(key)))
 
     def _encoder(self, function: Callable[[Event], Any]) -> Encoder[Event]:
         self._codec.check_encoder(self._label)

@@ -195,6 +195,18 @@ def test_frames_and_lines_and_keys() -> None:
     assert keyed.function(Item("a")) == (b'{"name":"a","count":1}', "a")
 
 
+def test_a_key_may_be_a_lambda_in_a_function() -> None:
+    items = Json(Item)
+    encoder = items.keyed_encoder(lambda item: item.name)
+    sink = wallaroo.KafkaSinkConfig("items", "127.0.0.1:9092", encoder)
+    source = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "127.0.0.1", 0, items.decoder))
+
+    wallaroo.build_application("items", source.to_sink(sink))
+
+    travelled: Encoder[Item] = pickle.loads(pickle.dumps(encoder))
+    assert travelled.function(Item("a")) == (b'{"name":"a","count":1}', "a")
+
+
 class Pair(NamedTuple):
     a: int
     b: int
