@@ -361,6 +361,13 @@ COMMAND_LINE = (
         arguments=("--chekpoint", "x"),
     ),
     Mistake(
+        "46",
+        "a mistyped framing",
+        WORD_COUNT.replace("port, decode)", 'port, decode, framing="line")'),
+        ("TCPSourceConfig(name='Lines')", "framing='line' is unknown", "'length' or 'lines'"),
+        arguments=("--in", "Lines@127.0.0.1:0"),
+    ),
+    Mistake(
         "38",
         "--acknowledged with the name of no source",
         WORD_COUNT,

@@ -14,6 +14,8 @@ from wallaroo.sources.listening import Listening
 from wallaroo.steps import Decoder
 from wallaroo.tls import TLS
 
+FRAMINGS = ("length", "lines")
+
 
 @dataclass(frozen=True, slots=True)
 class TCPSourceConfig(SourceConfig[Event]):
@@ -58,6 +60,9 @@ class TCPSourceConfig(SourceConfig[Event]):
                 ("name", ""),
             ):
                 object.__setattr__(self, name, value)
+        if self.framing not in FRAMINGS:
+            choices = " or ".join(map(repr, FRAMINGS))
+            raise self._wrong(f"framing={self.framing!r} is unknown.", f"Write {choices}.")
 
     @property
     def label(self) -> str:
