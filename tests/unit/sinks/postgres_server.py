@@ -63,6 +63,7 @@ class Server:
             "listen_addresses=127.0.0.1",
             f"unix_socket_directories={self.folder}",
             "fsync=off",
+            "max_prepared_transactions=10",
         )
         command = [
             str(programs() / "postgres"),

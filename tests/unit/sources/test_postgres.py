@@ -129,6 +129,50 @@ class TestOnAServer:
             assert [row["item"] for row in read(log)] == ["late", "early"]
             early.rollback()
 
+    def test_a_row_of_a_transaction_that_is_prepared_is_not_missed(
+        self, server: Server, table: str, eventually: Eventually
+    ) -> None:
+        rows = Rows("orders", server.dsn, table, "id", ())
+        log = TableLog(TableSource(rows, None, poll_s=0.01, held_up_s=0.0))
+        insert = f"INSERT INTO {table} (item) VALUES (%s)".encode()
+        with psycopg.connect(server.dsn, autocommit=True) as late:
+            late.execute(b"BEGIN")
+            late.execute(insert, ("late",))
+            server.ask(f"INSERT INTO {table} (item) VALUES ('early')")
+            eventually(lambda: "server process" in log.head().error, "it waits for the session")
+            late.execute(f"PREPARE TRANSACTION '{table}'".encode())
+        prepared = f"prepared transaction '{table}'"
+        eventually(lambda: prepared in log.head().error, "it waits for what was prepared")
+        assert read(log) == []
+        with psycopg.connect(server.dsn, autocommit=True) as later:  # it is not waited for
+            later.execute(b"BEGIN")
+            later.execute(insert, ("after",))
+            later.execute(f"PREPARE TRANSACTION '{table}_later'".encode())
+            assert read(log) == []
+        server.ask(f"COMMIT PREPARED '{table}'")
+        eventually(lambda: len(read(log)) == 2, "both rows")
+        assert [row["item"] for row in read(log)] == ["late", "early"]
+        server.ask(f"ROLLBACK PREPARED '{table}_later'")
+
+    def test_a_prepared_transaction_is_waited_for_by_who_comes_after_a_crash_of_the_server(
+        self, server: Server, table: str, eventually: Eventually
+    ) -> None:
+        with psycopg.connect(server.dsn, autocommit=True) as late:
+            late.execute(b"BEGIN")
+            late.execute(f"INSERT INTO {table} (item) VALUES ('late')".encode())
+            late.execute(f"PREPARE TRANSACTION '{table}'".encode())
+        server.ask(f"INSERT INTO {table} (item) VALUES ('early')")
+        log = self.log(server, table)
+        assert read(log) == []
+        server.stop(signal.SIGQUIT)
+        server.start()
+        eventually(lambda: "PostgreSQL at" not in log.head().error, "it is connected again")
+        for waiting in (log, self.log(server, table)):
+            assert read(waiting) == []
+        server.ask(f"COMMIT PREPARED '{table}'")
+        items = lambda: [row["item"] for row in read(log)]  # noqa: E731
+        eventually(lambda: items() == ["late", "early"], "both rows")
+
     def test_a_partition_that_is_written_directly_is_waited_for_too(
         self, server: Server, eventually: Eventually
     ) -> None:

@@ -13,6 +13,7 @@ all that hold one have ended, everything up to that row is decided.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from psycopg.rows import dict_row
 from wallaroo.clients.postgres import complete_dsn, first_line, identifier, is_transient
 from wallaroo.errors import PeerError
 from wallaroo.sources.log import Head
+from wallaroo.sources.postgres.writers import Waiting, writers_of
 from wallaroo.sources.replayable import OwnLog, ReplayableSource
 
 ROWS_MAX = 5000  # asked for at once
@@ -35,18 +37,6 @@ HELD_UP_S = 5.0  # by a transaction, before it is reported
 NUMBER = "wallaroo number"  # a name that no column of the user's has
 INTEGERS = ("smallint", "integer", "bigint")
 
-# connections of this process that nothing uses at the moment, by dsn
-_idle: dict[str, list[psycopg.Connection[Any]]] = {}
-
-WRITERS = """
-    SELECT virtualtransaction, pid FROM pg_locks
-    WHERE locktype = 'relation' AND granted
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND (relation = to_regclass(%(table)s)
-         OR relation IN (SELECT relid FROM pg_partition_tree(to_regclass(%(table)s))))
-    AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'ShareLock', 'ShareUpdateExclusiveLock')
-    AND pid IS DISTINCT FROM pg_backend_pid()
-"""
 COLUMN = """
     SELECT format_type(atttypid, atttypmod), pg_is_in_recovery(),
            relkind = 'p' OR relkind = 'r' AND NOT EXISTS
@@ -78,8 +68,9 @@ class Candidate:
     """A number that is visible, and who may still insert lower ones."""
 
     newest: int
-    writers: frozenset[tuple[str, int | None]]
+    waiting: Waiting
     since: float
+    breaks: int  # of connections until then: after a crash writers may have other names
 
 
 class TableSource(ReplayableSource[Any]):
@@ -124,11 +115,8 @@ class TableSource(ReplayableSource[Any]):
         candidate = self._candidate
         if candidate is None or time.monotonic() - candidate.since < self._held_up_s:
             return ""
-        pids = ", ".join(str(pid) for _, pid in sorted(candidate.writers))
-        return (
-            f"rows of '{self._rows.table}' wait for transactions that write to it (server "
-            f"processes {pids})"
-        )
+        writers = ", ".join(sorted(map(str, candidate.waiting.writers)))
+        return f"rows of '{self._rows.table}' wait for transactions that write to it ({writers})"
 
     def read(self, partition: str, start: int, end: int) -> Iterator[dict[str, Any]]:
         """Yield the rows with these numbers.  A server that is away is waited for."""
@@ -169,18 +157,22 @@ class TableSource(ReplayableSource[Any]):
 
     def _settle(self, connection: psycopg.Connection[Any], now: float) -> None:
         """Look for news; see whether earlier news are decided."""
-        if self._candidate is None:
+        breaks = _pools[self._rows.dsn].breaks
+        if self._candidate is None or self._candidate.breaks != breaks:
+            self._candidate = None
             newest = self._newest(connection)
             if newest is None or (self._settled is not None and newest <= self._settled):
                 return
-            self._candidate = Candidate(newest, self._writers(connection), now)
+            writers = writers_of(connection, self._table(connection))
+            self._candidate = Candidate(newest, Waiting(writers, writers), now, breaks)
         candidate = self._candidate
-        left = candidate.writers & self._writers(connection) if candidate.writers else frozenset()
-        if left:
-            self._candidate = Candidate(candidate.newest, left, candidate.since)
-            return
-        self._settled = candidate.newest
-        self._candidate = None
+        if candidate.waiting.writers:
+            shown = writers_of(connection, self._table(connection))
+            candidate = replace(candidate, waiting=candidate.waiting.after(shown))
+            self._candidate = candidate
+        if not candidate.waiting.writers:
+            self._settled = candidate.newest
+            self._candidate = None
 
     def _newest(self, connection: psycopg.Connection[Any]) -> int | None:
         return self._ask(connection, "SELECT max({column}) FROM {table}")
@@ -194,10 +186,6 @@ class TableSource(ReplayableSource[Any]):
         assert answer is not None
         found: int | None = answer[0]
         return found
-
-    def _writers(self, connection: psycopg.Connection[Any]) -> frozenset[tuple[str, int | None]]:
-        found = connection.execute(WRITERS, {"table": self._table(connection)})
-        return frozenset((virtual, pid) for virtual, pid in found)
 
     def _table(self, connection: psycopg.Connection[Any]) -> str:
         return identifier(self._rows.table).as_string(connection)
@@ -249,29 +237,41 @@ class UnavailableError(PeerError):
     """The server cannot be reached at the moment."""
 
 
+@dataclass(slots=True)
+class _Pool:
+    """Connections of this process to one server."""
+
+    idle: list[psycopg.Connection[Any]] = field(default_factory=list)
+    breaks: int = 0  # how often one failed
+
+
+_pools: defaultdict[str, _Pool] = defaultdict(_Pool)  # by dsn
+
+
 @contextmanager
 def _connection(rows: Rows) -> Iterator[psycopg.Connection[Any]]:
     """Lend a connection of this process.  Raises UnavailableError where the server is away,
     PeerError for what is not transient.
     """
-    idle = _idle.setdefault(rows.dsn, [])
-    with _in_words(rows, idle):
-        connection = idle.pop() if idle else _connected(rows.dsn)
+    pool = _pools[rows.dsn]
+    with _in_words(rows, pool):
+        connection = pool.idle.pop() if pool.idle else _connected(rows.dsn)
         try:
             yield connection
         except BaseException:
             connection.close()
             raise
-        idle.append(connection)
+        pool.idle.append(connection)
 
 
 @contextmanager
-def _in_words(rows: Rows, idle: list[psycopg.Connection[Any]]) -> Iterator[None]:
+def _in_words(rows: Rows, pool: _Pool) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        while idle:  # they are broken, too
-            idle.pop().close()
+        pool.breaks += 1
+        while pool.idle:  # they are broken, too
+            pool.idle.pop().close()
         words = f"{rows.place}: {first_line(error)}"
         if is_transient(error):
             raise UnavailableError(words) from error
