@@ -12,18 +12,21 @@ import redis
 
 TIMEOUT_S = 10.0
 ERRORS: tuple[type[Exception], ...] = (redis.RedisError,)
-_PASSING = (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError)
-_LASTING = (redis.AuthenticationError, redis.exceptions.NoPermissionError)
-# prefixes of answers that say: not now
-_PASSING_ANSWERS = (
-    "LOADING",
-    "MASTERDOWN",
-    "READONLY",
-    "TRYAGAIN",
-    "CLUSTERDOWN",
-    "OOM",
-    "MISCONF",
+ChangedError: type[Exception] = redis.WatchError  # what was read is not what is there
+_PASSING = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.BusyLoadingError,
+    redis.OutOfMemoryError,
+    redis.ReadOnlyError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.TryAgainError,
+    ChangedError,
 )
+_LASTING = (redis.AuthenticationError, redis.exceptions.NoPermissionError)
+# first words of answers that mean "not now", and for which the client has no class
+_PASSING_ANSWERS = ("MISCONF", "BUSY ", "NOREPLICAS")
 
 
 def connected(url: str) -> Any:

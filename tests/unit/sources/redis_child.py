@@ -11,7 +11,8 @@ from tests.unit.sinks.files import staged
 from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.sinks import RedisSinkConfig
 
-BATCHES = 4
+# outputs of each batch; one is put in several steps
+BATCHES = (3, 6000, 3, 3)
 
 
 def main(folder: Path, url: str) -> None:
@@ -21,8 +22,8 @@ def main(folder: Path, url: str) -> None:
     commits = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     committer = config.committer("s", staging, True)
     committer.recover(history_to(len(commits) - 1), commits[-1] if commits else [])
-    for batch in range(len(commits), BATCHES):
-        outputs = [encode.function(f"{batch} {n}") for n in range(3)]
+    for batch in range(len(commits), len(BATCHES)):
+        outputs = [encode.function(f"{batch} {n}") for n in range(BATCHES[batch])]
         tokens = staged(config, staging, batch, outputs)  # type: ignore[arg-type]
         with log.open("a") as file:
             file.write(json.dumps(tokens) + "\n")

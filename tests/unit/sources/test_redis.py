@@ -66,6 +66,31 @@ def names(client: Any) -> list[str]:
     return [fields[b"name"].decode() for _, fields in client.xrange("out")]
 
 
+def entries(client: Any) -> list[str]:
+    return [fields[b"value"].decode() for _, fields in client.xrange("out")]
+
+
+class Putting:
+    """A sink's committer, and commits for it."""
+
+    def __init__(self, server: RedisServer, staging: Path, sink: str = "s", line: str = "a"):
+        self.config = RedisSinkConfig(server.url, stream="out")
+        self.staging = staging
+        self.sink = sink
+        self.line = line
+        self.restart(-1)
+
+    def restart(self, last: int) -> None:
+        self.committer = self.config.committer(self.sink, self.staging, True)
+        self.committer.recover(history_to(last, self.line), [])
+
+    def commit(self, batch: int, *outputs: str) -> None:
+        encode: Any = self.config.encoder
+        packed = [encode.function(output) for output in outputs]
+        tokens = staged(self.config, self.staging, batch, packed)  # type: ignore[arg-type]
+        self.committer.commit(commit_of(batch, self.line), tokens)
+
+
 class TestOnAServer:
     pytestmark = needs_server
 
@@ -128,7 +153,7 @@ class TestOnAServer:
         behind.recover(history_to(-1), [])
         assert isinstance(_broken(behind, eventually), CheckpointError)
 
-    @pytest.mark.parametrize("point", ["redis.exec:2", "redis.executed:2"])
+    @pytest.mark.parametrize("point", ["redis.exec:2", "redis.executed:2", "redis.exec:3"])
     def test_a_driver_that_dies_around_a_transaction_puts_each_output_once(
         self, server: RedisServer, client: Any, tmp_path: Path, point: str
     ) -> None:
@@ -138,24 +163,91 @@ class TestOnAServer:
         assert dying.returncode == -signal.SIGKILL, "the point was not passed"
         subprocess.run(command, cwd=ROOT, check=True)
         got = [fields[b"value"].decode() for _, fields in client.xrange("out")]
-        assert got == [f"{batch} {n}" for batch in range(BATCHES) for n in range(3)]
+        assert got == [f"{batch} {n}" for batch, size in enumerate(BATCHES) for n in range(size)]
 
-    def test_a_key_of_another_type_ends_the_run_with_its_name(
-        self, server: RedisServer, client: Any, tmp_path: Path, eventually: Eventually
+    def test_a_source_whose_key_has_another_type_is_refused_with_its_name(
+        self, server: RedisServer, client: Any
     ) -> None:
         client.set("out", "a text")
-        config = RedisSinkConfig(server.url, stream="out")
-        encode: Any = config.encoder
-        committer = config.committer("s", tmp_path / "staging", True)
-        committer.recover(history_to(-1), [])
-        tokens = staged(config, tmp_path / "staging", 0, [encode.function("a")])  # type: ignore[arg-type]
-        committer.commit(commit_of(0), tokens)
-        error = _broken(committer, eventually)
-        assert "refuses batch 0 for 'out'" in str(error)
-        assert "WRONGTYPE" in str(error)
         feed = RedisSourceConfig("items", "out", server.url).open_feed(b"")
         with pytest.raises(PeerError, match=r"cannot read stream 'out': .*WRONGTYPE"):
             feed.next_run()
+
+    def test_output_that_a_key_of_another_type_refused_is_put_once_after_the_correction(
+        self, server: RedisServer, client: Any, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        client.set("out", "a text")
+        putting = Putting(server, tmp_path)
+        putting.commit(0, "a", "b")
+        error = str(_broken(putting.committer, eventually))
+        assert "refuses batch 0 for 'out'" in error
+        assert "WRONGTYPE" in error
+        client.delete("out")
+        putting.restart(0)
+        putting.commit(1, "c")
+        putting.committer.close(180.0)
+        assert entries(client) == ["a", "b", "c"]
+
+    def test_output_is_put_once_where_redis_takes_some_of_a_commit(
+        self, server: RedisServer, client: Any, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        client.xadd("out", {"value": "mine"}, id=f"{2**64 - 1}-{2**64 - 3}")
+        putting = Putting(server, tmp_path)
+        putting.commit(0, "a", "b", "c", "d")  # there is room for two ids
+        assert "exhausted the last possible ID" in str(_broken(putting.committer, eventually))
+        assert entries(client) == ["mine", "a", "b"]
+        client.delete("out")
+        putting.restart(0)
+        putting.commit(1, "e")
+        putting.committer.close(180.0)
+        assert entries(client) == ["c", "d", "e"]
+
+    def test_a_commit_that_is_there_in_part_is_not_taken_for_another_one(
+        self, server: RedisServer, client: Any, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        client.xadd("out", {"value": "mine"}, id=f"{2**64 - 1}-{2**64 - 2}")
+        first = Putting(server, tmp_path / "first")
+        first.commit(0, "a", "b")
+        assert "exhausted the last possible ID" in str(_broken(first.committer, eventually))
+        copy = Putting(server, tmp_path / "copy", line="other")
+        copy.commit(0, "x")
+        with pytest.raises(CheckpointError, match="holds output of another commit 0 of sink 's'"):
+            raise _broken(copy.committer, eventually)
+
+    @pytest.mark.parametrize(
+        ("setting", "bad", "good"), [("maxmemory", "1", "0"), ("min-replicas-to-write", "1", "0")]
+    )
+    def test_a_server_that_takes_no_writes_is_waited_for(
+        self,
+        server: RedisServer,
+        client: Any,
+        tmp_path: Path,
+        eventually: Eventually,
+        setting: str,
+        bad: str,
+        good: str,
+    ) -> None:
+        client.config_set(setting, bad)
+        try:
+            putting = Putting(server, tmp_path)
+            putting.commit(0, "a", "b")
+            waits = lambda: "Redis at" in putting.committer.status().waiting_for  # noqa: E731
+            eventually(waits, "it is waited for")
+        finally:
+            client.config_set(setting, good)
+        putting.committer.close(180.0)
+        assert entries(client) == ["a", "b"]
+
+    def test_sinks_that_share_a_ledger_do_not_disturb_each_other(
+        self, server: RedisServer, client: Any, tmp_path: Path
+    ) -> None:
+        both = [Putting(server, tmp_path / name, name) for name in ("s", "t")]
+        for batch in range(40):
+            for putting in both:
+                putting.commit(batch, *(str(n) for n in range(200)))
+        for putting in both:
+            putting.committer.close(180.0)
+        assert client.xlen("out") == 2 * 40 * 200
 
     def test_what_was_there_is_not_read_from_the_end(
         self, server: RedisServer, client: Any

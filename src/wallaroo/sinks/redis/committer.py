@@ -2,28 +2,39 @@
 
 Where it runs: driver.  It imports redis, which is optional.
 
-The invariant: a batch's outputs and its identity in the ledger are set by one transaction (MULTI,
-EXEC), which is given up where the ledger was changed in between (WATCH).
+The invariant: outputs, and how many of their commit there are, are written by one script
+(``sinks/redis/ledger.py``); a large commit by several, which go on where the ledger says.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.clients.redis import ERRORS, connected, is_transient, place_of, sentence
+from wallaroo.clients.redis import (
+    ERRORS,
+    ChangedError,
+    connected,
+    is_transient,
+    place_of,
+    sentence,
+)
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.faults import fault_point
 from wallaroo.identity import CommitId
 from wallaroo.sinks.pending import PendingBatch
 from wallaroo.sinks.queued_committer import QueuedCommitter
 from wallaroo.sinks.redis.entries import unpacked
+from wallaroo.sinks.redis.ledger import SCRIPT, Line
 from wallaroo.sinks.staging import Staged
 from wallaroo.sinks.system import Session, System
+
+# of one script, during which Redis serves no other client
+OUTPUTS_MAX = 5000
+BYTES_MAX = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,59 +60,87 @@ class RedisSession(Session):
     def __init__(self, place: Place, checkpoint: str):
         self._place = place
         self._checkpoint = checkpoint
-        self._name = f"{place.sink}:{checkpoint}"
+        self._field = f"{place.sink}:{checkpoint}"
         self._client: Any = connected(place.url)
+        self._text = ""  # what the ledger holds, as far as this session knows
+        self._line = Line(CommitId(checkpoint))
 
     def last(self) -> CommitId:
-        return self._read(self._client)
+        text = self._client.hget(self._place.ledger, self._field) or b""
+        self._note(text.decode())
+        return self._line.last
 
     def put(self, batch: PendingBatch, parts: Iterator[Staged]) -> bool:
-        place = self._place
-        with self._client.pipeline(transaction=True) as transaction:
-            transaction.watch(place.ledger)
-            found = self._read(transaction)
-            if found.batch >= batch.batch:
-                return self._is_there(found, batch)
-            transaction.multi()
-            for part in parts:
-                for start, end in pairwise((0, *part.ends())):
-                    self._add(transaction, part.body[start:end])
-            fields = json.dumps(batch.commit.to_json())
-            transaction.hset(place.ledger, self._name, fields)
-            fault_point("redis.exec")
-            transaction.execute()
-        fault_point("redis.executed")
+        line = self._line
+        if line.outputs and line.next != batch.commit:
+            raise self._another(batch)
+        if line.last.batch >= batch.batch:
+            if line.last.batch == batch.batch and line.last != batch.commit:
+                raise self._another(batch)
+            return False
+        waiting: list[list[bytes]] = []
+        size = 0
+        for packed in islice(_outputs(parts), line.outputs, None):
+            if len(waiting) == OUTPUTS_MAX or size > BYTES_MAX:
+                done = self._line.outputs + len(waiting)
+                self._run(batch, waiting, Line(line.last, batch.commit, done))
+                waiting = []
+                size = 0
+            waiting.append(self._command(packed))
+            size += len(packed)
+        self._run(batch, waiting, Line(batch.commit))
         return True
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
 
-    def _add(self, transaction: Any, packed: memoryview) -> None:
+    def _note(self, text: str) -> None:
+        self._text = text
+        self._line = Line.from_text(text, self._checkpoint)
+
+    def _run(self, batch: PendingBatch, commands: list[list[bytes]], after: Line) -> None:
+        """Run the script, after which the ledger holds ``after``."""
+        place = self._place
+        line = Line(self._line.last, batch.commit, self._line.outputs)
+        text = after.to_text()
+        words = [word for command in commands for word in (len(command), *command)]
+        fault_point("redis.exec")
+        is_done = self._client.eval(
+            SCRIPT,
+            2,
+            *(place.ledger, place.key),
+            *(self._field, self._text, text, line.partly, line.outputs),
+            *words,
+        )
+        fault_point("redis.executed")
+        if not is_done:
+            raise ChangedError(f"'{place.ledger}' was changed by another client")
+        self._note(text)
+
+    def _command(self, packed: memoryview) -> list[bytes]:
+        """Return the command that puts an output."""
         place = self._place
         fields = unpacked(packed)
-        if place.stream:
-            transaction.xadd(place.stream, dict(fields), maxlen=place.max_length, approximate=True)
-            return
-        for name, value in fields:
-            if value is None:
-                transaction.hdel(place.hash, name)
-            else:
-                transaction.hset(place.hash, name, value)
+        if place.hash:
+            ((name, value),) = fields
+            end = [b"HDEL", place.hash.encode(), name]
+            return end if value is None else [b"HSET", place.hash.encode(), name, value]
+        bound = [] if place.max_length is None else [b"MAXLEN", b"~", b"%d" % place.max_length]
+        words = [word for name, value in fields for word in (name, value or b"")]
+        return [b"XADD", place.stream.encode(), *bound, b"*", *words]
 
-    def _read(self, client: Any) -> CommitId:
-        found = client.hget(self._place.ledger, self._name)
-        return (
-            CommitId(self._checkpoint) if found is None else CommitId.from_json(json.loads(found))
+    def _another(self, batch: PendingBatch) -> CheckpointError:
+        return CheckpointError(
+            f"Redis {self._place.key} holds output of another commit {batch.batch} of sink "
+            f"'{self._place.sink}': a copy of this checkpoint was run, or it was rolled back."
         )
 
-    def _is_there(self, found: CommitId, batch: PendingBatch) -> bool:
-        if found.batch == batch.batch and found != batch.commit:
-            raise CheckpointError(
-                f"Redis {self._place.key} holds output of another commit {batch.batch} of sink "
-                f"'{self._place.sink}': a copy of this checkpoint was run, or it was rolled back."
-            )
-        return False
+
+def _outputs(parts: Iterator[Staged]) -> Iterator[memoryview]:
+    for part in parts:
+        for start, end in pairwise((0, *part.ends())):
+            yield part.body[start:end]
 
 
 class RedisSystem(System):

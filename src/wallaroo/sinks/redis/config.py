@@ -23,11 +23,12 @@ class RedisSinkConfig(SinkConfig):
     For ``stream`` the encoder returns a dict of fields, or a value (bytes, str), which becomes the
     field ``value``.  For ``hash`` it returns ``(field, value)``; a value of None removes the field.
 
-    A commit is one transaction (MULTI), with its identity in the hash ``ledger``: as durable as the
-    server is (``appendonly yes``, ``appendfsync always``).  ``max_length`` keeps about that many
-    entries of the stream.  While the server is away output waits in the outbox.  One server, or a
-    primary with replicas; not Redis Cluster.  Needs redis where the driver runs: ``pip install
-    'wallaroo-spark[redis]'``.
+    A commit is put by a script, a large one by several, with its identity and the number of outputs
+    in the hash ``ledger``: as durable as the server is (``appendonly yes``, ``appendfsync
+    always``).  ``max_length`` keeps about that many entries of the stream.
+
+    While the server is away output waits in the outbox.  One server, or a primary with replicas;
+    not Redis Cluster.  Needs redis where the driver runs: ``pip install 'wallaroo-spark[redis]'``.
     """
 
     kind: ClassVar[str] = "redis"
