@@ -84,7 +84,7 @@ class BatchTimes:
                 clock_ns,
                 ended=log.ended(known.keys(), start[name]),
                 found=found or (),
-                has_ended=head.is_ended and head.position.events <= start[name].events,
+                has_ended=head.is_ended and not log.backlog_events(start[name], head),
             )
         return marks
 
@@ -134,7 +134,7 @@ class BatchTimes:
         return frozenset(
             number
             for number, name in enumerate(self._names)
-            if self._logs[name].head().position.events <= ends[name].events
+            if not self._logs[name].backlog_events(ends[name], self._logs[name].head())
         )
 
     def _is_done(self, ends: Ends) -> bool:
@@ -142,7 +142,7 @@ class BatchTimes:
             return False
         heads = {name: self._logs[name].head() for name in self._names}
         return all(
-            head.is_ended and head.position.events <= ends[name].events
+            head.is_ended and not self._logs[name].backlog_events(ends[name], head)
             for name, head in heads.items()
         )
 

@@ -11,6 +11,8 @@ The invariants of a source log:
 * A log has *partitions*; order is kept within a partition.  `split` never lets a later part of a
   partition be read by an earlier piece.
 * What `head` states can be read: it is on disk, or committed in the system that keeps it.
+* A backlog is a difference per partition, never one of sums: a partition that is gone does not hide
+  what waits in another.
 * `committed` says that a batch is committed, and that nothing before an older position will be read
   again; a log may forget it then.
 """
@@ -32,8 +34,9 @@ class Position:
     """A place in a log, and how many events lie before it.
 
     ``place`` is whatever the log can find again, JSON-able: a byte, an offset per partition.
-    ``events`` counts from the log's beginning; a log that cannot count exactly states an upper
-    bound (transaction markers and compaction take Kafka offsets that hold no event).
+    ``events`` counts what an application has been given on its way to the position, and never goes
+    back; a log that cannot count exactly states an upper bound (transaction markers and compaction
+    take Kafka offsets that hold no event).
     """
 
     place: Any
@@ -133,7 +136,13 @@ class SourceLog(ABC):
 
     def backlog(self, position: Position) -> int:
         """Return about how many events come after a position and can be read now."""
-        return max(0, self.head().position.events - position.events)
+        return self.backlog_events(position, self.head())
+
+    def backlog_events(self, position: Position, head: Head) -> int:
+        """Return about how many events lie between a position and a head; 0 if none does.  A log of
+        several partitions adds up what waits in each.
+        """
+        return max(0, head.position.events - position.events)
 
     @abstractmethod
     def advance(self, start: Position, events_max: int) -> Position:

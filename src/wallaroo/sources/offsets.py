@@ -13,6 +13,16 @@ UNEVEN_MAX = 1.2
 Partition = TypeVar("Partition", bound=Hashable)
 
 
+def backlog(start: Mapping[Partition, int], head: Mapping[Partition, int]) -> int:
+    """Return how many offsets wait in all partitions of ``head``; one that is not in ``start`` has
+    been read up to 0.
+
+    >>> backlog({"a": 500, "b": 10}, {"b": 30, "c": 4})
+    24
+    """
+    return sum(max(0, offset - start.get(partition, 0)) for partition, offset in head.items())
+
+
 def advanced(
     start: Mapping[Partition, int], head: Mapping[Partition, int], events_max: int
 ) -> dict[Partition, int]:

@@ -19,7 +19,7 @@ from wallaroo.errors import WallarooError
 from wallaroo.sources.failures import failure_of
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
-from wallaroo.sources.offsets import advanced, cut
+from wallaroo.sources.offsets import advanced, backlog, cut
 from wallaroo.steps import Decoder
 
 RECORDS_MAX = 1024  # events given on at a time
@@ -124,6 +124,10 @@ class OwnLog(SourceLog):
             head = Head(known, error=" ".join(str(error).split()))
         self._seen = _Seen(head, time.monotonic())
         return head
+
+    def backlog_events(self, position: Position, head: Head) -> int:
+        ends = head.position.place
+        return backlog(self._complete(position, ends), ends)
 
     def advance(self, start: Position, events_max: int) -> Position:
         head = self.head().position.place

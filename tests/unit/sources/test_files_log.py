@@ -62,6 +62,21 @@ def everything(log: SourceLog, pieces: int, events_max: int = 1000) -> list[Any]
     ]
 
 
+def test_files_that_are_gone_do_not_hide_what_waits_in_another(folder: Path) -> None:
+    pattern = folder / "**" / "*.txt*"
+    log = opened(pattern)
+    done = log.advance(log.beginning(), 1_000_000)
+    assert log.backlog(done) == 0
+    for path in [*folder.glob("*.txt*")]:
+        path.unlink()
+    (folder / "new.txt").write_text("new\n")
+
+    later = opened(pattern)
+
+    assert later.head().position.events < done.events
+    assert later.backlog(done) > 0
+
+
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_a_pattern_reads_files_in_parts_and_compressed_ones_whole(
     folder: Path, pieces: int

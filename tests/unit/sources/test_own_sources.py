@@ -104,6 +104,18 @@ def test_ends_that_cannot_be_asked_for_are_reported_and_asked_for_again(tables: 
     assert copied.head().position == Position({"a": 7, "b": 30}, 37)
 
 
+def test_a_partition_that_is_gone_does_not_hide_what_waits_in_another(tables: Path) -> None:
+    log = Numbers("numbers", tables).open_log(LogContext(tables))
+    done = log.advance(log.beginning(), 1000)
+    (tables / "a").unlink()
+    (tables / "b").write_text("35")
+
+    copied = pickle.loads(pickle.dumps(log))
+
+    assert copied.backlog(done) == 5
+    assert copied.advance(done, 1000).events == done.events + 5
+
+
 @pytest.mark.parametrize("pieces", [1, 2, 3, 50])
 def test_any_cut_reads_the_same_events(tables: Path, pieces: int) -> None:
     log = Numbers("numbers", tables).open_log(LogContext(tables))

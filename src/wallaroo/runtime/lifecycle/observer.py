@@ -108,13 +108,14 @@ class Observer:
         config = self._plan.sources[number].config
         first_events = self._first[config.name].events
         done = ends[config.name]
-        seen = max(head.position.events, done.events)  # a log that cannot answer says too little
+        events_done = done.events - first_events
+        backlog = self._logs[number].backlog_events(done, head)
         return SourceStatus(
             name=config.name,
             label=config.label,
-            events_in=seen - first_events,
-            events_done=done.events - first_events,
-            backlog_events=seen - done.events,
+            events_in=events_done + backlog,
+            events_done=events_done,
+            backlog_events=backlog,
             backlog_bytes=self._logs[number].backlog_bytes(done, head),
             connections=head.connections,
             is_paused=head.is_paused,

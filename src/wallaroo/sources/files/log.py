@@ -88,6 +88,14 @@ class FilesLog(SourceLog):
         files = {name: [size, size] for name, size in sizes.items()}
         return Head(_position(files, self._gone), is_ended=not self._is_watching, error=error)
 
+    def backlog_events(self, position: Position, head: Head) -> int:
+        done: Files = position.place["files"]
+        files: Files = head.position.place["files"]
+        return sum(
+            max(0, _events(*state) - _events(*done.get(name, (0, state[1]))))
+            for name, state in files.items()
+        )
+
     def committed(self, position: Position, released: Position | None) -> None:
         self._gone = int(position.place["gone"])
 

@@ -42,7 +42,7 @@ from wallaroo.sources.kafka.reader import (
 )
 from wallaroo.sources.kafka.records import KafkaRecord, record_of
 from wallaroo.sources.log import Head, Position, Range, Records, SourceLog
-from wallaroo.sources.offsets import advanced
+from wallaroo.sources.offsets import advanced, backlog
 
 METADATA_S = 5.0  # between two looks for new topics and partitions
 HEAD_S = 0.005  # a head younger than this is not asked for again
@@ -136,6 +136,9 @@ class KafkaLog(SourceLog):
             asked.head = Head(known, error=str(error))
         asked.head_at = time.monotonic()
         return asked.head
+
+    def backlog_events(self, position: Position, head: Head) -> int:
+        return backlog(flat(position.place), flat(head.position.place))
 
     def advance(self, start: Position, events_max: int) -> Position:
         """Move towards the head, sharing ``events_max`` offsets over the partitions."""
