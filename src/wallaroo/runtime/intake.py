@@ -46,20 +46,23 @@ def plan_ends(
     input is replayed.  ``ask``: called before each question to a source, with its name.
     """
     backlogs = {}
+    ends: Ends = {}
     for name, log in logs.items():
         ask(name)
-        backlogs[name] = log.backlog(start[name])
+        ends[name] = log.reconcile(start[name])
+        # a position that was corrected is committed before anything after it is read
+        backlogs[name] = log.backlog(start[name]) if ends[name] is start[name] else 0
     if limits is not None:
         backlogs = {name: min(backlog, limits[name]) for name, backlog in backlogs.items()}
     total = sum(backlogs.values())
     events_max = max(events_max, min(events_most, total // BACKLOG_SHARE))
-    ends: Ends = {}
     for name, log in logs.items():
         backlog = backlogs[name]
         share = events_max if total <= events_max else max(1, events_max * backlog // total)
         share = share if limits is None else min(share, backlog)
         ask(name)
-        ends[name] = log.advance(start[name], share) if backlog else start[name]
+        if backlog:
+            ends[name] = log.advance(start[name], share)
     return ends
 
 

@@ -6,6 +6,10 @@ The invariants of a source log:
 
 * A *position* is JSON-able and means the same to every process and in every later run.  Its
   ``place`` is opaque to all but the log it belongs to.  Positions only move forward.
+* A position of a system that may be replaced under the same name carries the identity of what it
+  was taken in.  `reconcile` compares it with what is there now, at the start of a run and for every
+  batch: no position is continued in another system than its own, unless the user has said that what
+  is lost may be skipped, and then its amount is reported.
 * `read` of the same range yields the same records in the same order, every time and everywhere,
   until the range is released.  So a batch that is processed again sees the same events.
 * A log has *partitions*; order is kept within a partition.  `split` never lets a later part of a
@@ -178,11 +182,23 @@ class SourceLog(ABC):
         going = self.partitions(position)
         return () if going is None else [each for each in partitions if each not in going]
 
-    def require(self, position: Position) -> None:  # noqa: B027  # a log may have nothing to check
-        """Check, before a run begins, that everything after ``position`` can be read.
+    def reconcile(self, position: Position) -> Position:
+        """Compare what a position carries of the system's identity with what the system is now;
+        return where to continue: the very same position if nothing is to change.
+
+        It is called whenever a batch is planned.  Another position is committed before anything
+        after it is read.  Raises CheckpointError, in one sentence with the ways out, if the system
+        is another one, or has lost what follows the position, and the source may not skip that.
+        """
+        return position
+
+    def require(self, position: Position) -> None:
+        """Check, before a run begins, that everything after ``position`` can be read: `reconcile`,
+        and what is too slow to be looked at for every batch.
 
         Raises CheckpointError, in one sentence with what to do, where it cannot.
         """
+        self.reconcile(position)
 
     def committed(self, position: Position, released: Position | None) -> None:  # noqa: B027
         """Everything before ``position`` is committed; nothing before ``released`` will be read
