@@ -15,14 +15,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
-from wallaroo.errors import WallarooError
+from wallaroo.errors import CheckpointError, WallarooError
 from wallaroo.sources.failures import failure_of
+from wallaroo.sources.identity import Facts, changed
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 from wallaroo.sources.offsets import advanced, backlog, cut
 from wallaroo.steps import Decoder
 
 RECORDS_MAX = 1024  # events given on at a time
+WAYS_ON = (
+    "Restore it; or, to read it from its start, give the source another name or the run another "
+    "--checkpoint folder."
+)
 Answer = TypeVar("Answer")
 
 
@@ -69,6 +74,13 @@ class ReplayableSource(SourceConfig[Event]):
         fewer events than offsets.
         """
 
+    def identity(self) -> Facts:
+        """Return what distinguishes this system from another of the same name: texts that stay,
+        such as a database's id, and numbers that only grow, such as the last offset that was given
+        out.  Positions carry it, and a run is refused where it has changed.  Asked after `end`.
+        """
+        return {}
+
     def is_ended(self) -> bool:
         """Whether no event will come any more; then a run ends when all are processed."""
         return False
@@ -94,11 +106,14 @@ class _Seen:
 
 
 class OwnLog(SourceLog):
-    """The log of a source of a user's own; a position's place is ``{partition: offset}``."""
+    """The log of a source of a user's own; a position's place is ``{partition: offset}``, in a list
+    with the identity where the source has one.
+    """
 
     def __init__(self, source: ReplayableSource[Any]):
         self._source = source
         self._seen: _Seen | None = None
+        self._present: Facts = {}  # the identity at the last look
 
     def __reduce__(self) -> tuple[type[OwnLog], tuple[ReplayableSource[Any]]]:
         return OwnLog, (self._source,)
@@ -107,7 +122,7 @@ class OwnLog(SourceLog):
         source = self._source
         found = self._asked(lambda: {name: source.start(name) for name in source.partitions()})
         self._look()  # what is wrong in `end` is found before the run begins
-        return _position(found)
+        return _position(found, self._present)
 
     def head(self) -> Head:
         """Return the ends; where the user's code raises: what was last known, and what it
@@ -126,19 +141,30 @@ class OwnLog(SourceLog):
         return head
 
     def backlog_events(self, position: Position, head: Head) -> int:
-        ends = head.position.place
+        ends = _offsets(head.position)
         return backlog(self._complete(position, ends), ends)
 
     def advance(self, start: Position, events_max: int) -> Position:
-        head = self.head().position.place
-        return _position(advanced(self._complete(start, head), head, events_max))
+        ends = _offsets(self.head().position)
+        self._compare(start)
+        facts = {**_identity(start), **self._present}
+        return _position(advanced(self._complete(start, ends), ends, events_max), facts)
+
+    def reconcile(self, position: Position) -> Position:
+        self.head()
+        self._compare(position)
+        known = _identity(position)
+        if known.keys() >= self._present.keys():
+            return position
+        return _position(_offsets(position), {**self._present, **known})
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
-        parts = cut(self._complete(start, end.place), end.place, pieces)
+        ends = _offsets(end)
+        parts = cut(self._complete(start, ends), ends, pieces)
         return [[Range(name, low, high, high - low) for name, low, high in own] for own in parts]
 
     def partitions(self, position: Position) -> frozenset[str]:
-        return frozenset(position.place)
+        return frozenset(_offsets(position))
 
     def read(self, part: Range) -> Iterator[Records]:
         receipt_ns = time.time_ns()
@@ -150,12 +176,27 @@ class OwnLog(SourceLog):
         source = self._source
         is_ended = self._asked(source.is_ended)  # before the ends: nothing comes in between
         ends = self._asked(lambda: {name: source.end(name) for name in source.partitions()})
-        return Head(_position(ends), is_ended)
+        self._present = self._asked(source.identity)
+        return Head(_position(ends, self._present), is_ended)
+
+    def ways_on(self, position: Position) -> str:
+        """Return what a user can do who finds another system under the name."""
+        return WAYS_ON
+
+    def _compare(self, position: Position) -> None:
+        """Raise CheckpointError where a position was taken in another system than the present."""
+        difference = changed(_identity(position), self._present)
+        if difference:
+            raise CheckpointError(
+                f"Source '{self._source.name}' ({self._source.label}) is not what was read until "
+                f"now: {difference}, so its offsets may mean other events. {self.ways_on(position)}"
+            )
 
     def _complete(self, start: Position, known: dict[str, int]) -> dict[str, int]:
         """Return a position with the partitions that were not there when it was taken."""
-        new = [name for name in known if name not in start.place]
-        return {**start.place, **self._asked(lambda: {n: self._source.start(n) for n in new})}
+        offsets = _offsets(start)
+        new = [name for name in known if name not in offsets]
+        return {**offsets, **self._asked(lambda: {n: self._source.start(n) for n in new})}
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
         """Call the user's code.  Raises UserCodeError, with its file and line, where that
@@ -170,5 +211,38 @@ class OwnLog(SourceLog):
             raise failure_of(self._source.name, error, event) from None
 
 
-def _position(offsets: dict[str, int]) -> Position:
-    return Position(dict(sorted(offsets.items())), sum(offsets.values()))
+class TableLog(OwnLog):
+    """The log of a table, whose rows are read in the order of a column."""
+
+    def ways_on(self, position: Position) -> str:
+        (number,) = _offsets(position).values()
+        return (
+            f"{WAYS_ON} If it holds the same rows under the same numbers, give the source another "
+            f"name and start={number - 1}: it continues after the last row that was read."
+        )
+
+
+def _position(offsets: dict[str, int], identity: Facts) -> Position:
+    ordered = dict(sorted(offsets.items()))
+    read_to = max(offsets.values(), default=0) - 1  # what is beyond may not be committed there
+    facts = {
+        name: min(fact, read_to) if isinstance(fact, int) else fact
+        for name, fact in identity.items()
+    }
+    return Position([ordered, facts] if facts else ordered, sum(offsets.values()))
+
+
+def _offsets(position: Position) -> dict[str, int]:
+    offsets: dict[str, int]
+    offsets, _ = _parts(position)
+    return offsets
+
+
+def _identity(position: Position) -> Facts:
+    _, identity = _parts(position)
+    return identity
+
+
+def _parts(position: Position) -> tuple[dict[str, int], Facts]:
+    place = position.place
+    return (place, {}) if isinstance(place, dict) else tuple(place)

@@ -23,7 +23,7 @@ from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import row_decoder
 from wallaroo.sources import LogContext, PostgresSourceConfig
 from wallaroo.sources.log import SourceLog
-from wallaroo.sources.postgres.table import Rows, TableLog, TableSource
+from wallaroo.sources.postgres.table import Rows, TableSource, WatchedTableLog
 from wallaroo.testing import run_local
 
 Eventually = Callable[..., None]
@@ -114,7 +114,7 @@ class TestOnAServer:
         self, server: Server, table: str, eventually: Eventually
     ) -> None:
         rows = Rows("orders", server.dsn, table, "id", ())
-        log = TableLog(TableSource(rows, None, poll_s=0.01, held_up_s=0.2))
+        log = WatchedTableLog(TableSource(rows, None, poll_s=0.01, held_up_s=0.2))
         insert = f"INSERT INTO {table} (item) VALUES (%s)".encode()
         with psycopg.connect(server.dsn) as late, psycopg.connect(server.dsn) as early:
             late.execute(insert, ("late",))
@@ -133,7 +133,7 @@ class TestOnAServer:
         self, server: Server, table: str, eventually: Eventually
     ) -> None:
         rows = Rows("orders", server.dsn, table, "id", ())
-        log = TableLog(TableSource(rows, None, poll_s=0.01, held_up_s=0.0))
+        log = WatchedTableLog(TableSource(rows, None, poll_s=0.01, held_up_s=0.0))
         insert = f"INSERT INTO {table} (item) VALUES (%s)".encode()
         with psycopg.connect(server.dsn, autocommit=True) as late:
             late.execute(b"BEGIN")

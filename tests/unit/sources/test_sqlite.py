@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import wallaroo
-from wallaroo.errors import PeerError, WallarooParameterError
+from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
@@ -123,6 +123,23 @@ def test_a_locked_database_is_waited_for(path: Path, eventually: Eventually) -> 
         words = f"SQLite database {path}: database is locked"
         eventually(lambda: log.head().error == words, "it says so", 60)
     eventually(lambda: not log.head().error, "it goes on", 60)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_table_that_was_made_again_or_comes_from_an_older_copy_is_refused(
+    path: Path, rows: int
+) -> None:
+    add(path, 1, 5)
+    log = source(path).open_log(LogContext(Path()))
+    position = log.advance(log.beginning(), 100)
+    ask(path, "DELETE FROM orders")  # the numbers continue
+    source(path).open_log(LogContext(Path())).require(position)
+    path.unlink()
+    ask(path, "CREATE TABLE orders (id INTEGER PRIMARY KEY AUTOINCREMENT, item TEXT)")
+    add(path, 1, rows)
+    words = f"table 'orders' of .*in.db.*its last number is {rows} and was 5.*start=5"
+    with pytest.raises(CheckpointError, match=words):
+        source(path).open_log(LogContext(Path())).require(position)
 
 
 @pytest.mark.parametrize(

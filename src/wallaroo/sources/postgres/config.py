@@ -71,6 +71,6 @@ class PostgresSourceConfig(SourceConfig[Event]):
     def open_log(self, context: LogContext) -> SourceLog:
         user = f"Source '{self.name}' ({self.label})"
         with optional_library(user, "psycopg 3", "postgres", "on every host"):
-            from wallaroo.sources.postgres.table import Rows, TableLog, TableSource
+            from wallaroo.sources.postgres.table import Rows, TableSource, WatchedTableLog
         rows = Rows(self.name, self.dsn, self.table, self.column, tuple(self.columns))
-        return TableLog(TableSource(rows, self.start, self.poll_s))
+        return WatchedTableLog(TableSource(rows, self.start, self.poll_s))

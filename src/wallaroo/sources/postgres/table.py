@@ -26,9 +26,11 @@ from psycopg.rows import dict_row
 
 from wallaroo.clients.postgres import complete_dsn, first_line, identifier, is_transient
 from wallaroo.errors import PeerError
+from wallaroo.sources.identity import Facts
 from wallaroo.sources.log import Head
+from wallaroo.sources.postgres.identity import facts_of
 from wallaroo.sources.postgres.writers import Waiting, writers_of
-from wallaroo.sources.replayable import OwnLog, ReplayableSource
+from wallaroo.sources.replayable import ReplayableSource, TableLog
 
 ROWS_MAX = 5000  # asked for at once
 RETRY_S = 0.5
@@ -38,7 +40,7 @@ NUMBER = "wallaroo number"  # a name that no column of the user's has
 INTEGERS = ("smallint", "integer", "bigint")
 
 COLUMN = """
-    SELECT format_type(atttypid, atttypmod), pg_is_in_recovery(),
+    SELECT format_type(atttypid, atttypmod),
            relkind = 'p' OR relkind = 'r' AND NOT EXISTS
                (SELECT FROM pg_inherits WHERE inhparent = pg_class.oid)
     FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
@@ -85,10 +87,15 @@ class TableSource(ReplayableSource[Any]):
         self._settled: int | None = None  # nothing is inserted at or below it any more
         self._candidate: Candidate | None = None
         self._looked_at = 0.0
+        self._identity: Facts = {}
 
     def __reduce__(self) -> tuple[type[TableSource], tuple[Any, ...]]:
         """Travel without what was seen: another host has another clock."""
         return TableSource, (self._rows, self._first, self._poll_s, self._held_up_s)
+
+    @property
+    def label(self) -> str:
+        return f"table '{self._rows.table}' of {self._rows.place}"
 
     def start(self, partition: str) -> int:
         """Check the table; return where it begins."""
@@ -106,9 +113,15 @@ class TableSource(ReplayableSource[Any]):
         now = time.monotonic()
         if self._candidate is not None or now - self._looked_at >= self._poll_s:
             with _connection(self._rows) as connection:
+                self._require_primary(connection)
                 self._settle(connection, now)
+                # after the rows: what is replaced in between is seen
+                self._identity = facts_of(connection, self._table(connection), self._rows.column)
             self._looked_at = now
         return 0 if self._settled is None else self._settled + 1
+
+    def identity(self) -> Facts:
+        return self._identity
 
     def held_up(self) -> str:
         """Say which transactions have held up rows for long; empty where none has."""
@@ -199,7 +212,7 @@ class TableSource(ReplayableSource[Any]):
                 f"Source '{rows.source}': {rows.place} has no table '{rows.table}' with a column "
                 f"'{rows.column}'. Create it, or correct the names, then run again."
             )
-        kind, is_standby, is_table = found
+        kind, is_table = found
         if not is_table:
             raise PeerError(
                 f"Source '{rows.source}': '{rows.table}' is a view, a foreign table or one that "
@@ -210,6 +223,11 @@ class TableSource(ReplayableSource[Any]):
                 f"Source '{rows.source}': column '{rows.column}' of '{rows.table}' is of type "
                 f"{kind}. Name an identity or serial column, whose numbers the server gives out."
             )
+        self._require_primary(connection)
+
+    def _require_primary(self, connection: psycopg.Connection[Any]) -> None:
+        rows = self._rows
+        (is_standby,) = connection.execute("SELECT pg_is_in_recovery()").fetchone() or (True,)
         if is_standby:
             raise PeerError(
                 f"Source '{rows.source}': {rows.place} is a standby, which does not know who is "
@@ -217,15 +235,15 @@ class TableSource(ReplayableSource[Any]):
             )
 
 
-class TableLog(OwnLog):
-    """The log of a table."""
+class WatchedTableLog(TableLog):
+    """The log of a table whose writers are waited for."""
 
     def __init__(self, source: TableSource):
         super().__init__(source)
         self._table = source
 
-    def __reduce__(self) -> tuple[type[TableLog], tuple[TableSource]]:
-        return TableLog, (self._table,)
+    def __reduce__(self) -> tuple[type[WatchedTableLog], tuple[TableSource]]:
+        return WatchedTableLog, (self._table,)
 
     def head(self) -> Head:
         """Return how far the table goes, and what rows wait for."""

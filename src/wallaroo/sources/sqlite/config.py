@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.log import LogContext, SourceLog
-from wallaroo.sources.replayable import OwnLog, as_it_is
+from wallaroo.sources.replayable import TableLog, as_it_is
 from wallaroo.sources.sqlite.table import Rows, TableSource
 from wallaroo.steps import Decoder
 
@@ -68,4 +68,4 @@ class SQLiteSourceConfig(SourceConfig[Event]):
         # workers may run in another folder
         path = Path(self.path).absolute()
         rows = Rows(self.name, path, self.table, self.column, tuple(self.columns))
-        return OwnLog(TableSource(rows, self.start, self.poll_s))
+        return TableLog(TableSource(rows, self.start, self.poll_s))

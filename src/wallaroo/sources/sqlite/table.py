@@ -19,6 +19,7 @@ from typing import Any
 
 from wallaroo.clients.sqlite import columns_of, is_transient, opened, quoted, sentence
 from wallaroo.errors import PeerError
+from wallaroo.sources.identity import Facts
 from wallaroo.sources.replayable import ReplayableSource
 
 ROWS_MAX = 5000  # read in one transaction: an open one holds up writers
@@ -53,10 +54,15 @@ class TableSource(ReplayableSource[Any]):
         self._poll_s = poll_s
         self._end = 0
         self._looked_at = 0.0
+        self._identity: Facts = {}
 
     def __reduce__(self) -> tuple[type[TableSource], tuple[Any, ...]]:
         """Travel without what was seen: another host has another clock."""
         return TableSource, (self._rows, self._first, self._poll_s)
+
+    @property
+    def label(self) -> str:
+        return f"table '{self._rows.table}' of {self._rows.path}"
 
     def start(self, partition: str) -> int:
         """Check the table; return where it begins."""
@@ -73,10 +79,15 @@ class TableSource(ReplayableSource[Any]):
         if now - self._looked_at >= self._poll_s:
             with _connection(self._rows) as connection:
                 newest = self._ask(connection, "max")
+                # after the rows: what is replaced in between is seen
+                self._identity = self._facts(connection)
             if newest is not None:
                 self._end = max(self._end, newest + 1)
             self._looked_at = now
         return self._end
+
+    def identity(self) -> Facts:
+        return self._identity
 
     def read(self, partition: str, start: int, end: int) -> Iterator[dict[str, Any]]:
         """Yield the rows with these numbers.  A database that is locked is waited for."""
@@ -120,6 +131,19 @@ class TableSource(ReplayableSource[Any]):
                 f"that grow, or leave it out: each table has a rowid."
             )
         return found
+
+    def _facts(self, connection: sqlite3.Connection) -> Facts:
+        """Return the last number that the table gave out, if it keeps it (AUTOINCREMENT); one that
+        was made again, or comes from an older copy, begins below.
+        """
+        rows = self._rows
+        query = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+        (text,) = connection.execute(query, (rows.table,)).fetchone() or ("",)
+        if "AUTOINCREMENT" not in text.upper():
+            return {}
+        query = "SELECT seq FROM sqlite_sequence WHERE name = ? COLLATE NOCASE"
+        (number,) = connection.execute(query, (rows.table,)).fetchone() or (0,)
+        return {"last number": number}
 
     def _check(self, connection: sqlite3.Connection) -> None:
         rows = self._rows

@@ -1,0 +1,34 @@
+"""The identity of what a source reads: facts that positions carry and that are compared.
+
+Where it runs: everywhere; pure.
+
+The invariant: numbers mean the same only in the log in which they were given out.  So a position
+has the facts of the log that it was taken in; one without them, from an earlier version, adopts
+those of the present.  A text has to stay the same, a number may only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Facts = Mapping[str, str | int]
+
+
+def changed(known: Facts, present: Facts) -> str:
+    """Return the first fact that shows another log, in words; empty where none does.  What is not
+    known on one side is not compared.
+
+    >>> changed({"system identifier": "7", "newest number": 80}, {"newest number": 81})
+    ''
+    >>> changed({"newest number": 80}, {"system identifier": "7", "newest number": 3})
+    'its newest number is 3 and was 80'
+    """
+    for name, value in known.items():
+        now = present.get(name, value)
+        if isinstance(value, int) and isinstance(now, int):
+            is_same = now >= value
+        else:
+            is_same = now == value
+        if not is_same:
+            return f"its {name} is {now} and was {value}"
+    return ""

@@ -1,0 +1,47 @@
+"""The identity of a PostgreSQL table: what would be another one if rows had other numbers.
+
+Where it runs: driver.  It imports psycopg, which is optional.
+
+A cluster has a system identifier since it was created; a database and a table have object ids,
+which a dropped one does not get again.  ``TRUNCATE ... RESTART IDENTITY`` and ``ALTER SEQUENCE ...
+RESTART`` give the sequence another file, and what sets it back by `setval`, or restores an older
+copy of the cluster, shows in its last number, until it has grown beyond those that were read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from wallaroo.sources.identity import Facts
+
+SYSTEM = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
+SYSTEM_ID = "SELECT system_identifier::text FROM pg_control_system()"
+FACTS = """
+    SELECT pg_database.oid::text, own.oid::text, given.oid || '/' || given.relfilenode,
+           CASE WHEN has_sequence_privilege(given.oid, 'USAGE, SELECT')
+                THEN coalesce(pg_sequence_last_value(given.oid), 0) END
+    FROM pg_database, pg_class AS own LEFT JOIN pg_class AS given
+         ON given.oid = pg_get_serial_sequence(%(table)s, %(column)s)::regclass
+    WHERE datname = current_database() AND own.oid = to_regclass(%(table)s)
+"""
+
+
+def facts_of(connection: psycopg.Connection[Any], table: str, column: str) -> Facts:
+    """Return what is known of a table, named as SQL; without the rights to see a fact, the others.
+
+    The last number of a sequence that has given out none is 0.
+    """
+    (may,) = connection.execute(SYSTEM).fetchone() or (False,)
+    (system,) = (connection.execute(SYSTEM_ID).fetchone() if may else None) or (None,)
+    row = connection.execute(FACTS, {"table": table, "column": column}).fetchone()
+    database, relation, sequence, number = row or (None, None, None, None)
+    facts = {
+        "system identifier": system,
+        "database's object id": database,
+        "table's object id": relation,
+        "sequence's file": sequence,
+        "sequence's last number": number,
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None}
