@@ -13,8 +13,10 @@ from wallaroo.errors import optional_library
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.generator import unpickled
 from wallaroo.sources.interface import Event, SourceConfig
+from wallaroo.sources.redis.position import Position
 from wallaroo.steps import Decoder
 
+ON_DATA_LOSS = ("stop", "skip")
 ID = re.compile(r"\d+(-\d+)?|\$")
 
 
@@ -25,8 +27,10 @@ class RedisSourceConfig(SourceConfig[Event]):
     ``url`` is ``redis://[[user]:password@]host:port/db``, ``rediss://`` with TLS.  Events are
     `RedisEntry`, or, with ``field``, that field's value, for the ``decoder``; an entry without it
     is passed over.  ``start`` is an id (``"0"``: from the beginning) or ``"$"``, what comes from
-    now on; it counts for an application without a commit.  The stream has to keep what was not read
-    yet.  Needs redis: ``pip install 'wallaroo-spark[redis]'``.
+    now on; it counts for an application without a commit.  ``on_data_loss`` says what happens where
+    entries were removed before they were read, or the stream is not the one that was read (it was
+    made again, or restored from an older copy): the run ends (``"stop"``), or reading continues
+    with what is there (``"skip"``).  Needs redis: ``pip install 'wallaroo-spark[redis]'``.
     """
 
     kind: ClassVar[str] = "redis"
@@ -37,12 +41,16 @@ class RedisSourceConfig(SourceConfig[Event]):
     decoder: Decoder[Event] = unpickled
     field: str = ""
     start: str = "0"
+    on_data_loss: str = "stop"
 
     def __post_init__(self) -> None:
         if not self.stream:
             raise self._wrong("stream='' is no name.", "Name the stream's key.")
         if not ID.fullmatch(self.start):
             raise self._wrong(f"start={self.start!r} is no id.", "Give '0', '$', or an entry's id.")
+        if self.on_data_loss not in ON_DATA_LOSS:
+            fix = f"Write {' or '.join(map(repr, ON_DATA_LOSS))}."
+            raise self._wrong(f"on_data_loss={self.on_data_loss!r} is unknown.", fix)
         if bool(self.field) != (self.decoder is not unpickled):
             raise self._wrong(
                 "field and decoder go together.",
@@ -56,7 +64,7 @@ class RedisSourceConfig(SourceConfig[Event]):
     def open_feed(self, resume: bytes) -> Feed:
         user = f"Source '{self.name}' ({self.label})"
         with optional_library(user, "redis", "redis"):
-            from wallaroo.sources.redis.feed import RedisFeed
-        return RedisFeed(
-            self.name, self.stream, self.url, self.field, resume.decode() or self.start
-        )
+            from wallaroo.sources.redis.feed import RedisFeed, Stream
+        is_skipping = self.on_data_loss == "skip"
+        stream = Stream(self.name, self.stream, self.url, self.field.encode(), is_skipping)
+        return RedisFeed(stream, Position.of(resume, self.start))

@@ -1,70 +1,142 @@
 """The feed of a Redis stream: entries after the last one that is stored.
 
 Where it runs: feeder processes.  It imports redis, which is optional.
+
+The invariant: entries leave the feed only after a look at the stream, later than they were read,
+has shown that it is still the one that was read before.
 """
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wallaroo.clients.redis import ERRORS, connected, is_transient, place_of, sentence
 from wallaroo.errors import PeerError
 from wallaroo.sources.feed import Run, framed, framed_event
 from wallaroo.sources.redis.entry import RedisEntry
+from wallaroo.sources.redis.position import BEGINNING, Loss, Position, Seen
 
 ENTRIES_MAX = 1000  # asked for at once
 WAIT_MS = 100  # for an entry, before the feed looks after other things
 RETRY_S = 1.0
+NO_STREAM = "no such key"  # in the answer of XINFO
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What is read, and where."""
+
+    source: str
+    stream: str
+    url: str = field(repr=False)
+    field: bytes
+    is_skipping: bool  # what was lost, rather than ending the run
 
 
 class RedisFeed:
-    """Reads on from an id; a server that is away is waited for."""
+    """Reads on from a position; a server that is away is waited for."""
 
-    def __init__(self, source: str, stream: str, url: str, field: str, after: str):
-        self._source = source
+    def __init__(self, stream: Stream, position: Position):
         self._stream = stream
-        self._url = url
-        self._field = field.encode()
-        self._after = after
+        self._position = position
+        self._is_begun = False
         try:
-            self._client: Any = connected(url)
+            self._client: Any = connected(stream.url)
         except ValueError as error:
-            raise PeerError(f"Source '{source}': the address cannot be read: {error}.") from None
+            raise PeerError(
+                f"Source '{stream.source}': the address cannot be read: {error}."
+            ) from None
 
     def next_run(self) -> Run:
-        """Return entries that came.  Raises PeerError for what is not transient."""
+        """Return entries that came.  Raises PeerError for what is not transient, and for a stream
+        that is another one or has lost entries.
+        """
         try:
-            if self._after == "$":  # what was there at the first look is not read, whatever happens
-                self._after = self._newest()
+            if not self._is_begun:
+                self._begin()
                 return self._empty()
-            found = self._client.xread({self._stream: self._after}, ENTRIES_MAX, WAIT_MS)
+            name = self._stream.stream
+            answer = self._client.xread({name: self._position.after}, ENTRIES_MAX, WAIT_MS)
+            seen = self._look()
         except ERRORS as error:
             return self._failed(error)
-        entries = found[0][1] if found else []
-        if not entries:
-            return self._empty()
-        self._after = entries[-1][0].decode()
+        entries = answer[0][1] if answer else []
+        moved = self._position.moved(entries)
+        loss = self._position.loss(moved, seen)
+        problem = "" if loss is None else self._skip(loss)
+        if loss is not None and not loss.entries:
+            self._position = Position(BEGINNING).adopted(seen)
+            return self._empty(problem=problem)
+        if loss is not None and moved.read is not None:
+            moved = replace(moved, read=moved.read + loss.entries)
+        self._position = moved.adopted(seen)
         frames = [frame for entry in entries if (frame := self._frame(*entry)) is not None]
-        return Run(b"".join(frames), len(frames), self._after.encode())
+        return Run(b"".join(frames), len(frames), self._position.to_bytes(), problem=problem)
+
+    def _begin(self) -> None:
+        """Adopt the stream that is there, or compare it with what was read."""
+        if self._position.after == "$":  # what is there now is not read, whatever happens
+            seen = self._look(BEGINNING)
+            self._position = Position(seen.last, seen.added)
+        else:
+            seen = self._look()
+        if self._position.loss(self._position, seen) is None:
+            self._position = self._position.adopted(seen)
+        self._is_begun = True  # a loss is found again after the first read
+
+    def _look(self, after: str = "") -> Seen:
+        own = after or self._position.after
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.xinfo_stream(self._stream.stream)
+        pipeline.xrange(self._stream.stream, own, own)
+        answer, entry = pipeline.execute(raise_on_error=False)
+        if isinstance(answer, Exception):
+            if NO_STREAM in str(answer):
+                return Seen()
+            raise answer
+        return Seen.of(answer, entry)
+
+    def _skip(self, loss: Loss) -> str:
+        """Report what is passed over.  Raises PeerError where the source must not."""
+        own = self._stream
+        where = f"Redis stream '{own.stream}' at {place_of(own.url)}"
+        after = self._position.after
+        if loss.entries:
+            what = f"{where} has lost {loss.why} after {after} before they were read"
+            skipping = "continued without them"
+            ways = "To continue without them, configure the source with on_data_loss='skip'."
+        else:
+            what = f"{where} is not the one that was read until entry {after}: {loss.why}"
+            skipping = "it is read from its start"
+            ways = (
+                "Restore it; or, to read it from its start, configure the source with "
+                "on_data_loss='skip', or give it another name or the run another --checkpoint "
+                "folder."
+            )
+        if not own.is_skipping:
+            raise PeerError(f"Source '{own.source}': {what}. {ways}")
+        _log.warning("source '%s': %s: %s", own.source, what, skipping)
+        return f"{what}: {skipping}"
 
     def _empty(self, pause_s: float = 0.0, problem: str = "") -> Run:
-        return Run(b"", 0, self._after.encode(), pause_s, problem=problem)
-
-    def _newest(self) -> str:
-        newest = self._client.xrevrange(self._stream, count=1)
-        return str(newest[0][0].decode()) if newest else "0"
+        return Run(b"", 0, self._position.to_bytes(), pause_s, problem=problem)
 
     def _frame(self, id: bytes, fields: dict[bytes, bytes]) -> bytes | None:
-        if not self._field:
+        if not self._stream.field:
             return framed_event(RedisEntry(id.decode(), fields))
-        value = fields.get(self._field)
+        value = fields.get(self._stream.field)
         return None if value is None else framed(value)
 
     def _failed(self, error: Exception) -> Run:
-        words = f"Redis at {place_of(self._url)}: {sentence(error)}"
+        own = self._stream
+        words = f"Redis at {place_of(own.url)}: {sentence(error)}"
         if not is_transient(error):
             raise PeerError(
-                f"Source '{self._source}' cannot read stream '{self._stream}': {words}. Correct "
+                f"Source '{own.source}' cannot read stream '{own.stream}': {words}. Correct "
                 f"the address, the rights or the key, then run again."
             ) from error
         return self._empty(RETRY_S, words)
