@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
 import signal
@@ -9,9 +10,11 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nats.js.errors import NotFoundError
 
 import wallaroo
 from tests.feeders import kill_feeders
@@ -22,6 +25,7 @@ from tests.unit.sinks.broken import error_of
 from tests.unit.sinks.files import staged
 from tests.unit.sinks.identities import commit_of, history_to
 from tests.unit.sources.own import copying
+from wallaroo.clients.nats import Server
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.local_cluster.hosts import free_ports
 from wallaroo.options import RunOptions
@@ -29,6 +33,9 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Json
 from wallaroo.sinks import NATSSinkConfig, SinkCommitter
+from wallaroo.sinks.nats.committer import LOOK_S, Publisher, Target
+from wallaroo.sinks.slices import Slice
+from wallaroo.sinks.system import DeliveryError
 from wallaroo.sources import NATSMessage, NATSSourceConfig
 from wallaroo.tls import TLS
 
@@ -332,6 +339,49 @@ class TestOnAServer:
             put = error_of(opened(NATSSinkConfig(url, "out"), tmp_path / "s"), eventually)
         assert "Authorization Violation. Nothing is lost" in put
         assert "secret" not in f"{read.value}{put}"
+
+
+class Unanswered:
+    """A client of a server where nothing takes a message, and which is slow to say why."""
+
+    is_closed = False
+
+    def __init__(self) -> None:
+        self.may_say_why = asyncio.Event()
+
+    def new_inbox(self) -> str:
+        return "inbox"
+
+    async def subscribe(self, _: str, cb: Any) -> None:
+        self.note = cb
+
+    async def publish(self, _: str, __: bytes, reply: str, ___: dict[str, str]) -> None:
+        self.answer = asyncio.ensure_future(self.note(SimpleNamespace(subject=reply, data=b"")))
+
+    def jetstream(self, timeout: float) -> Unanswered:
+        return self
+
+    async def find_stream_name_by_subject(self, _: str) -> str:
+        await self.may_say_why.wait()
+        raise NotFoundError
+
+
+def test_an_output_that_nothing_took_is_not_confirmed_while_the_reason_is_asked_for() -> None:
+    async def live() -> None:
+        client = Unanswered()
+        config: Any = NATSSinkConfig("nats://h", "out")
+        target = Target("s", Server("nats://h", "", None), "out", "out", "")
+        publisher = Publisher(client, target)
+        await publisher.open()
+        part = Slice(commit_of(0), 0, [config.encoder.function("m")])
+        publishing = asyncio.ensure_future(publisher.publish(part))
+        await asyncio.wait({publishing}, timeout=2 * LOOK_S)
+        assert not publishing.done()
+        client.may_say_why.set()
+        with pytest.raises(DeliveryError, match="no stream takes subject 'out'"):
+            await publishing
+
+    asyncio.run(live())
 
 
 def test_a_server_that_is_not_there_is_waited_for_and_named() -> None:

@@ -87,16 +87,23 @@ class Publisher:
             raise self._error
 
     async def _note(self, message: Any) -> None:
-        subject = self._subjects.pop(message.subject, "")
-        if not message.data:  # no responders
-            self._fail(await self._unanswered(subject))
+        error = await self._refusal(message)
+        if error is not None:  # the message stays unconfirmed, also while the reason is asked for
+            self._fail(error)
             return
-        error = json.loads(message.data).get("error")
-        if error is not None:
-            is_transient = error.get("code", 0) >= 500
-            self._fail(DeliveryError(str(error.get("description", error)), is_transient))
-        elif not self._subjects:
+        self._subjects.pop(message.subject, None)
+        if not self._subjects:
             self._changed.set()
+
+    async def _refusal(self, message: Any) -> DeliveryError | None:
+        """Return why an answer is no confirmation; None where it is one."""
+        if not message.data:  # no responders
+            return await self._unanswered(self._subjects.get(message.subject, ""))
+        error = json.loads(message.data).get("error")
+        if error is None:
+            return None
+        is_transient = error.get("code", 0) >= 500
+        return DeliveryError(str(error.get("description", error)), is_transient)
 
     def _fail(self, error: DeliveryError) -> None:
         self._error = self._error or error
