@@ -223,9 +223,13 @@ class TestOnAServer:
         eventually(reading.read, "a message", 60)
         server.do(lambda jetstream: jetstream.delete_stream(stream))
         server.create(stream)
+        server.put(f"{stream}.in", b"2", b"3", b"4")
         later = source(stream, server.url).open_feed(reading.resume)
         with pytest.raises(PeerError, match=r"was deleted and made again .* another --checkpoint"):
             list(iter(later.next_run, None))
+        with pytest.raises(PeerError, match=r"was deleted and made again|stream not found"):
+            list(iter(reading.read, None))
+        assert reading.came == [b"1"]
 
     def test_a_stream_that_is_not_there_ends_the_run_with_its_name(
         self, server: NATSServer
