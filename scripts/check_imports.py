@@ -119,6 +119,10 @@ LAZY = {
     ): "it needs confluent-kafka, which is optional",
     (
         "wallaroo.sources.kafka.config",
+        "wallaroo.sources.kafka.brokers",
+    ): "it needs confluent-kafka, which is optional",
+    (
+        "wallaroo.sources.kafka.config",
         "wallaroo.sources.kafka.log",
     ): "it needs confluent-kafka, which is optional",
     (

@@ -37,6 +37,10 @@ class Admin:
         """Create it."""
         self._ask("create_topic", topic, partitions, dict(config))
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete it."""
+        self._ask("delete_topic", topic)
+
     def grow(self, topic: str, partitions: int) -> None:
         """Let a topic have so many partitions."""
         self._ask("grow", topic, partitions)
@@ -80,6 +84,7 @@ FUTURES = {
     "create_topic": lambda admin, topic, partitions, config: admin.create_topics(
         [NewTopic(topic, partitions, 1, config=config)]
     ),
+    "delete_topic": lambda admin, topic: admin.delete_topics([topic]),
     "grow": lambda admin, topic, partitions: admin.create_partitions(
         [NewPartitions(topic, partitions)]
     ),

@@ -158,6 +158,11 @@ class Broker:
         while self._partitions(topic) != partitions:
             assert time.monotonic() < deadline, f"topic {topic} did not appear"
 
+    def create_again(self, topic: str, partitions: int = 1) -> None:
+        """Delete a topic and create another one of its name; return when that can be used."""
+        self.admin.delete_topic(topic)
+        self.create(topic, partitions)
+
     def _partitions(self, topic: str) -> int:
         with closing(self._client()) as client:
             return len(client.list_topics(topic, 10).topics[topic].partitions)

@@ -6,7 +6,8 @@ optional: import it where a Kafka source or sink is opened.
 The invariant: no Python code runs in a thread of librdkafka.  Its administration client calls
 Python from such a thread; whatever the garbage collector frees there, another client included, is
 freed in a thread that may not do it, and the process dies (confluent-kafka-python, pull request
-2129).  A consumer's blocking calls answer the same questions.
+2129).  A consumer's blocking calls answer the same questions, but for topics' ids
+(`wallaroo.clients.kafka_ids`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from wallaroo.clients.kafka_ids import TopicIds
 from wallaroo.errors import PeerError
 
 LOGGER = logging.getLogger("wallaroo.kafka")
@@ -162,11 +164,19 @@ class Inquiry:
         self._events = events
         self._request_s = request_s
         self._consumer: Consumer = _consumer(brokers, {**settings(brokers, options), **own})
+        self._configuration = settings(brokers, options)
+        self._ids: TopicIds | None = None
 
     def topics(self) -> dict[str, list[int]]:
         """Return the partitions of every topic."""
         found = self._asked(lambda: self._consumer.list_topics(timeout=self._request_s)).topics
         return {name: sorted(topic.partitions) for name, topic in found.items()}
+
+    def ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the ids of topics, for those of which the brokers state one."""
+        if self._ids is None:
+            self._ids = TopicIds(self._configuration, self._request_s)
+        return self._ids.of(topics)
 
     def offsets(
         self, partitions: Iterable[tuple[str, int]], time_ms: int
@@ -224,15 +234,17 @@ def _checked(answers: list[TopicPartition]) -> list[TopicPartition]:
 
 
 def open_consumer(
-    brokers: str, options: Mapping[str, str], *, isolation: str, skips_lost: bool
+    brokers: str, options: Mapping[str, str], *, isolation: str, reset: str = "error"
 ) -> Consumer:
-    """Open a consumer that is assigned partitions by hand and belongs to no group."""
+    """Open a consumer that is assigned partitions by hand and belongs to no group; ``reset``: what
+    it does if an offset is gone (``auto.offset.reset``).
+    """
     own = {
         "group.id": UNUSED_GROUP,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
-        "auto.offset.reset": "earliest" if skips_lost else "error",
+        "auto.offset.reset": reset,
         "isolation.level": isolation,
         "fetch.queue.backoff.ms": FETCH_BACKOFF_MS,
         "fetch.wait.max.ms": 50,

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from tests.kafka.broker import Broker, running_broker
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.sources.kafka.log import KafkaLog, Subscription
+from wallaroo.sources.kafka.brokers import Subscription
+from wallaroo.sources.kafka.log import KafkaLog
 from wallaroo.sources.kafka.reader import Partition, PartitionReader, close_readers
 from wallaroo.sources.log import Position, Range
 

@@ -92,6 +92,78 @@ def test_a_run_refuses_to_start_where_retention_took_what_was_not_processed(
     assert (tmp_path / "out.txt").read_text() == "a\n"
 
 
+def test_a_run_refuses_to_start_on_a_topic_that_was_made_again(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Else the first records of the new topic would be missing."""
+    produce(broker, topic, *(f"old{number}" for number in range(10)))
+    assert run(tmp_path, source(broker, topic)).wait(180)
+    broker.create_again(topic, 3)
+    produce(broker, topic, *(f"new{number}" for number in range(15)))
+
+    refused = run(tmp_path, source(broker, topic))
+    assert refused.wait(180)
+    assert isinstance(refused.exception, CheckpointError)
+    assert f"topic '{topic}' was deleted and made again" in str(refused.exception)
+
+    skipping = run(tmp_path, source(broker, topic, on_data_loss="skip"))
+    assert skipping.wait(180)
+    assert skipping.exception is None
+    expected = [f"old{number}" for number in range(10)] + [f"new{number}" for number in range(15)]
+    assert (tmp_path / "out.txt").read_text().split() == expected
+
+
+@pytest.mark.parametrize("on_data_loss", ["stop", "skip"])
+def test_a_topic_made_again_with_fewer_records_ends_a_run_or_is_read_from_its_beginning(
+    broker: Broker, topic: str, tmp_path: Path, eventually: Eventually, on_data_loss: str
+) -> None:
+    out = tmp_path / "out.txt"
+    produce(broker, topic, *(f"old{number}" for number in range(10)))
+    config = source(broker, topic, until_now=False, on_data_loss=on_data_loss)
+    going = run(tmp_path, config)
+    try:
+        eventually(lambda: going.status().outputs == 10, "the first topic is read", 60)
+        broker.create_again(topic, 3)
+        produce(broker, topic, "new0", "new1")
+        if on_data_loss == "skip":
+            eventually(lambda: going.status().outputs == 12, "the new topic is read", 120)
+    finally:
+        if on_data_loss == "skip":
+            going.stop()
+        assert going.wait(180)
+    if on_data_loss == "skip":
+        assert going.exception is None
+        expected = [f"old{number}" for number in range(10)] + ["new0", "new1"]
+        assert out.read_text().split() == expected
+    else:
+        assert isinstance(going.exception, CheckpointError)
+        assert "was deleted and made again" in str(going.exception)
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_does_not_stall_the_others(
+    broker: Broker, tmp_path: Path, eventually: Eventually
+) -> None:
+    for name in ("stays-here", "goes-away"):
+        broker.create(name)
+    produce(broker, "goes-away", *(f"away{number}" for number in range(100)))
+    config = source(broker, "^(stays-here|goes-away)$", until_now=False)
+    going = run(tmp_path, config)
+    try:
+        eventually(lambda: going.status().outputs == 100, "the topic is read", 60)
+        broker.admin.delete_topic("goes-away")
+        produce(broker, "stays-here", "here")
+        eventually(lambda: going.status().outputs == 101, "the other topic is read", 60)
+    finally:
+        going.stop()
+        assert going.wait(180)
+
+    produce(broker, "stays-here", "there")
+    again = run(tmp_path, source(broker, "^(stays-here|goes-away)$"))
+    assert again.wait(180)
+    assert again.exception is None
+    assert (tmp_path / "out.txt").read_text().split()[100:] == ["here", "there"]
+
+
 def test_a_topic_that_is_not_there_is_named_at_the_start(broker: Broker, tmp_path: Path) -> None:
     made = run(tmp_path, source(broker, "no-such-topic"))
     assert made.wait(180)

@@ -34,7 +34,7 @@ class TopicReader:
     def __init__(self, address: KafkaAddress, *, from_end: bool):
         self._address = address
         self._consumer: Any = open_consumer(
-            address.brokers, address.options, isolation="read_committed", skips_lost=True
+            address.brokers, address.options, isolation="read_committed", reset="earliest"
         )
         try:
             self._partitions = self._find()

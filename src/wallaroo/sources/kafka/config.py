@@ -110,7 +110,8 @@ class KafkaSourceConfig(SourceConfig[Event]):
         with optional_library(
             user, "confluent-kafka", "kafka", "wherever the driver and workers run"
         ):
-            from wallaroo.sources.kafka.log import KafkaLog, Subscription
+            from wallaroo.sources.kafka.brokers import Subscription
+            from wallaroo.sources.kafka.log import KafkaLog
         start = self.start
         return KafkaLog(
             Subscription(

@@ -2,45 +2,116 @@
 
 Where it runs: everywhere; pure.
 
-A position's place is ``{topic: {partition: offset}}`` with partitions as text, since it is stored
-as JSON; the offset is that of the next record to be read.  Offsets that hold no event (transaction
-markers, records that compaction removed) count as events: sizes are upper bounds.
+A position's place is ``{topic: {partition: offset, "id": id, "unread": offsets}}`` with partitions
+as text, since it is stored as JSON; the offset is that of the next record to be read.  ``id`` is
+the topic's, by which one that was made again is known; it is missing where brokers give none, and
+in positions of versions that did not ask.  ``unread`` is how much was known to wait in the topic
+when the position was taken, if anything did.  Offsets that hold no event (transaction markers,
+records that compaction removed) count as events: sizes are upper bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from wallaroo.sources.log import Position, Range
-from wallaroo.sources.offsets import cut
+from wallaroo.sources.offsets import advanced, backlog, cut
 
-Offsets = dict[str, dict[str, int]]
+Place = Mapping[str, Mapping[str, Any]]
 Flat = dict[tuple[str, int], int]
+ID = "id"
+UNREAD = "unread"
 
 
-def flat(place: Mapping[str, Mapping[str, int]]) -> Flat:
+def flat(place: Place) -> Flat:
     """Return offsets by (topic, partition).
 
-    >>> flat({"t": {"0": 5, "10": 7}})
+    >>> flat({"t": {"0": 5, "10": 7, "id": "an id"}})
     {('t', 0): 5, ('t', 10): 7}
     """
     return {
         (topic, int(partition)): offset
-        for topic, partitions in place.items()
-        for partition, offset in partitions.items()
+        for topic, entries in place.items()
+        for partition, offset in entries.items()
+        if partition.isdigit()
     }
 
 
-def position_of(offsets: Flat) -> Position:
-    """Return the position for offsets by (topic, partition); ``events`` is their sum.
+def entries_of(place: Place, name: str) -> dict[str, Any]:
+    """Return what a position states by topic under a name (ID, UNREAD), for those that have it.
 
-    >>> position_of({("t", 1): 7, ("t", 0): 5})
-    Position(place={'t': {'0': 5, '1': 7}}, events=12)
+    >>> entries_of({"t": {"0": 5, "id": "an id"}, "u": {"0": 1}}, "id")
+    {'t': 'an id'}
     """
-    place: Offsets = {}
+    return {topic: entries[name] for topic, entries in place.items() if name in entries}
+
+
+def position_of(
+    offsets: Flat,
+    ids: Mapping[str, str],
+    unread: Mapping[str, int] | None = None,
+    events: int | None = None,
+) -> Position:
+    """Return the position for offsets by (topic, partition); ``events`` is their sum by default.
+
+    >>> position_of({("t", 1): 7, ("t", 0): 5}, {"t": "an id"})
+    Position(place={'t': {'id': 'an id', '0': 5, '1': 7}}, events=12)
+    """
+    place: dict[str, dict[str, Any]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        place.setdefault(topic, {})[str(partition)] = offset
-    return Position(place, sum(offsets.values()))
+        if topic not in place:
+            place[topic] = {ID: ids[topic]} if topic in ids else {}
+            if unread and unread.get(topic):
+                place[topic][UNREAD] = unread[topic]
+        place[topic][str(partition)] = offset
+    return Position(place, sum(offsets.values()) if events is None else events)
+
+
+def readable(start: Place, end: Place) -> tuple[Flat, Flat]:
+    """Return the offsets of two places between which there are records of the same topics: those of
+    a topic that was made again are no continuation of the earlier one's.
+
+    >>> readable({"t": {"0": 9, "id": "a"}, "u": {"0": 1}}, {"t": {"0": 99, "id": "b"},
+    ...     "u": {"0": 4, "1": 2, "id": "c"}})
+    ({('u', 0): 1, ('u', 1): 0}, {('u', 0): 4, ('u', 1): 2})
+    """
+    again = remade(start, end)
+    ends = {place: offset for place, offset in flat(end).items() if place[0] not in again}
+    before = flat(start)
+    return {place: before.get(place, 0) for place in ends}, ends
+
+
+def remade(start: Place, end: Place) -> frozenset[str]:
+    """Return the topics that have another id in another place."""
+    now = entries_of(end, ID)
+    before = entries_of(start, ID)
+    return frozenset(topic for topic, own in before.items() if now.get(topic, own) != own)
+
+
+def waiting(position: Position, head: Position) -> int:
+    """Return how many offsets lie between a position and a head."""
+    return backlog(*readable(position.place, head.place))
+
+
+def step(start: Position, head: Position, events_max: int) -> Position:
+    """Move a position towards a head, sharing ``events_max`` offsets over the partitions.
+
+    >>> step(Position({"t": {"0": 1}}, 1), Position({"t": {"0": 9, "id": "a"}}, 9), 3)
+    Position(place={'t': {'id': 'a', 'unread': 5, '0': 4}}, events=4)
+    """
+    begin, ends = readable(start.place, head.place)
+    moved = advanced(begin, ends, events_max)
+    unread = entries_of(start.place, UNREAD)
+    unread |= dict.fromkeys((topic for topic, _ in ends), 0)
+    for place, offset in moved.items():
+        unread[place[0]] += max(0, ends[place] - offset)
+    return position_of(
+        {**flat(start.place), **moved},
+        {**entries_of(head.place, ID), **entries_of(start.place, ID)},
+        unread,
+        start.events + sum(moved[place] - begin[place] for place in moved),
+    )
 
 
 def split(start: Flat, end: Flat, pieces: int) -> list[list[Range]]:
@@ -61,16 +132,3 @@ def range_of(partition: tuple[str, int], low: int, high: int) -> Range:
     """Return the range of one partition's offsets ``low`` to ``high``, the latter not included."""
     topic, number = partition
     return Range(f"{topic}-{number}", [topic, number, low], high, high - low)
-
-
-def missing(start: Flat, first: Flat) -> Iterator[tuple[str, int, int, int]]:
-    """Yield ``(topic, partition, wanted, first)`` for every partition whose records from ``wanted``
-    on are gone, so that the first one that can be read is ``first``.
-
-    >>> list(missing({("t", 0): 3, ("t", 1): 9}, {("t", 0): 5, ("t", 1): 9}))
-    [('t', 0, 3, 5)]
-    """
-    for (topic, partition), offset in sorted(start.items()):
-        oldest = first.get((topic, partition), offset)
-        if offset < oldest:
-            yield topic, partition, offset, oldest

@@ -21,6 +21,8 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from wallaroo.clients.kafka import (
+    LOGGER,
+    REQUEST_S_MAX,
     error_of,
     is_transient,
     open_consumer,
@@ -64,7 +66,6 @@ class PartitionReader:
             partition.brokers,
             dict(partition.options),
             isolation=partition.isolation,
-            skips_lost=partition.skips_lost,
         )
         self._continues: tuple[int, int] | None = None
         self._ahead: list[Message] = []  # taken from the client, after the last range
@@ -140,10 +141,33 @@ class PartitionReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = max(position, offset_of(message))
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise self._lost(position)
+                position = self._after_lost(position)
             elif not is_transient(error):
                 raise self._failed(error)
         return position
+
+    def _after_lost(self, position: int) -> int:
+        """Continue at the first offset that is there, and report how many are not.  Raises
+        CheckpointError if the source may not skip them.
+        """
+        partition = self._partition
+        if not partition.skips_lost:
+            raise self._lost(position)
+        place = topic_partition(partition.topic, partition.number)
+        first, _ = self._consumer.get_watermark_offsets(place, REQUEST_S_MAX)
+        if first <= position:
+            raise CheckpointError(
+                f"{partition} ends before offset {position} now: was the topic made again while it "
+                "was read? Run again: the source then skips what is lost."
+            )
+        LOGGER.warning(
+            "%s begins at offset %s now: %s offsets are skipped",
+            partition,
+            f"{first:,}",
+            f"{first - position:,}",
+        )
+        self._seek(first)
+        return first
 
     def _lost(self, position: int) -> CheckpointError:
         return CheckpointError(

@@ -1,0 +1,171 @@
+"""Questions of a Kafka source to its brokers: which topics there are, which ids they have, and how
+far they go.
+
+Where it runs: driver.
+
+Topics, partitions, ids and first offsets are asked for now and then; at once after an answer that
+does not fit them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from confluent_kafka import KafkaException
+
+from wallaroo.clients.kafka import (
+    FIRST,
+    NEXT,
+    REQUEST_S_MAX,
+    Inquiry,
+    error_of,
+    is_transient,
+    sentence,
+)
+from wallaroo.errors import PeerError
+from wallaroo.sources.kafka.identity import Topics
+from wallaroo.sources.kafka.offsets import Flat
+
+METADATA_S = 5.0  # between two looks for new topics and partitions
+DOUBT_S = 0.5  # the same, while something does not fit
+# how long topics or records have to be missing until that is believed: brokers that have just
+# started do not know all of them for a moment
+CONFIRM_S = 10.0
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a Kafka source reads, and how; picklable."""
+
+    source: str
+    brokers: str
+    topics: tuple[str, ...]  # names; one that begins with ^ is a regular expression
+    start: str | int  # earliest, latest, stored, or a time in milliseconds
+    group: str  # offsets are published to it; empty: nowhere
+    isolation: str
+    on_data_loss: str  # "stop" or "skip"
+    is_bounded: bool  # ends at what the topics hold when the run begins
+    with_metadata: bool  # decoders get a KafkaRecord instead of the value
+    options: tuple[tuple[str, str], ...] = field(repr=False, default=())
+    request_s: float = REQUEST_S_MAX
+    metadata_s: float = METADATA_S
+    confirm_s: float = CONFIRM_S
+
+
+class Brokers:
+    """A source's questions, and the last answers, in this process."""
+
+    def __init__(self, subscription: Subscription):
+        self._subscription = subscription
+        self._opened: Inquiry | None = None
+        self._asked_at = float("-inf")  # for topics
+        self._first: Flat = {}
+        self._ids: dict[str, str] = {}
+        self._known: dict[tuple[str, str], dict[int, int]] = {}
+        self.is_doubted = False  # whether something does not fit: then topics are asked for often
+
+    def topics(self) -> Topics:
+        """Return how far all topics go now.  Raises PeerError if no broker answers, or a topic is
+        missing that is named.
+        """
+        ends = self.offsets(NEXT)
+        for (topic, number), end in ends.items():
+            known = self._known.setdefault((topic, self._ids.get(topic, "")), {})
+            known[number] = max(end, known.get(number, 0))
+        return Topics(self._first, ends, self._ids, self._known)
+
+    def offsets(self, time_ms: int) -> Flat:
+        """Return each partition's first offset at or after a time (see `Inquiry.offsets`)."""
+        self._look()
+        try:
+            return self._ask(lambda inquiry: inquiry.offsets(self._first, time_ms))
+        except PeerError:
+            self.forget()  # a partition may be gone
+            raise
+
+    def forget(self) -> None:
+        """Ask for topics again at the next question."""
+        self._asked_at = float("-inf")
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The ids of the topics when they were last asked for."""
+        return self._ids
+
+    def stored(self) -> Flat:
+        """Return the group's offsets; if it has none, the earliest ones."""
+        earliest = self.offsets(FIRST)
+        stored = self._ask(lambda inquiry: inquiry.committed(earliest))
+        return {**earliest, **{(p.topic, p.partition): p.offset for p in stored}}
+
+    def publish(self, offsets: Flat) -> None:
+        """Commit offsets to the group, without waiting for the answer.  Raises KafkaException."""
+        self._inquiry().publish(offsets)
+
+    def _look(self) -> None:
+        """Ask for topics, now and then: first for ids, so that no offset of a later topic is taken
+        for one of an earlier one.
+        """
+        metadata_s = self._subscription.metadata_s
+        wait_s = min(DOUBT_S, metadata_s) if self.is_doubted else metadata_s
+        if time.monotonic() - self._asked_at < wait_s:
+            return
+        partitions = self._partitions()
+        names = sorted({topic for topic, _ in partitions})
+        ids = self._ask(lambda inquiry: inquiry.ids(names))
+        self._first = self._ask(lambda inquiry: inquiry.offsets(partitions, FIRST))
+        self._ids = ids
+        self._asked_at = time.monotonic()
+
+    def _partitions(self) -> list[tuple[str, int]]:
+        topics = self._ask(lambda inquiry: inquiry.topics())
+        partitions: set[tuple[str, int]] = set()
+        for wanted in self._subscription.topics:
+            names = [name for name in topics if _matches(wanted, name)]
+            if not names and not wanted.startswith("^"):
+                raise self._no_topic(wanted, list(topics))
+            partitions.update((name, number) for name in names for number in topics[name])
+        return sorted(partitions)
+
+    def _inquiry(self) -> Inquiry:
+        if self._opened is None:
+            own = self._subscription
+            self._opened = Inquiry(
+                own.brokers,
+                dict(own.options),
+                group=own.group,
+                isolation=own.isolation,
+                request_s=own.request_s,
+            )
+        return self._opened
+
+    def _ask(self, ask: Callable[[Inquiry], Answer]) -> Answer:
+        try:
+            return ask(self._inquiry())
+        except KafkaException as raised:
+            error = error_of(raised)
+            own = self._subscription
+            then = "the client keeps trying" if is_transient(error) else "correct the configuration"
+            raise PeerError(
+                f"source '{own.source}': Kafka at {own.brokers}: {sentence(error)}; {then}."
+            ) from raised
+
+    def _no_topic(self, wanted: str, there: list[str]) -> PeerError:
+        near = difflib.get_close_matches(wanted, there, 1)
+        hint = f" Did you mean '{near[0]}'?" if near else " Create it, or correct its name."
+        own = self._subscription
+        return PeerError(
+            f"source '{own.source}': Kafka at {own.brokers} has no topic '{wanted}'.{hint}"
+        )
+
+
+def _matches(wanted: str, name: str) -> bool:
+    if wanted.startswith("^"):
+        return not name.startswith("__") and re.search(wanted, name) is not None
+    return wanted == name
