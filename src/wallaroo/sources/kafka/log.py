@@ -28,7 +28,16 @@ from wallaroo.clients.kafka import FIRST, NEXT, error_of, is_transient
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.kafka.brokers import Brokers, Subscription
 from wallaroo.sources.kafka.identity import Loss, Topics, losses, settled
-from wallaroo.sources.kafka.offsets import flat, position_of, readable, split, step, waiting
+from wallaroo.sources.kafka.offsets import (
+    ID,
+    entries_of,
+    flat,
+    position_of,
+    readable,
+    split,
+    step,
+    waiting,
+)
 from wallaroo.sources.kafka.reader import (
     Partition,
     drop_reader,
@@ -125,7 +134,7 @@ class KafkaLog(SourceLog):
         if self._skips and self._topics is not None:
             first = self._topics.first
             begin = {place: max(low, first.get(place, low)) for place, low in begin.items()}
-        return split(begin, ends, pieces)
+        return split(begin, ends, pieces, entries_of(end.place, ID))
 
     def partitions(self, position: Position) -> frozenset[str]:
         return frozenset(f"{topic}-{number}" for topic, number in flat(position.place))
@@ -196,8 +205,8 @@ class KafkaLog(SourceLog):
         """Yield the records of a range of offsets; records without a value are left out unless the
         decoder gets metadata.
         """
-        topic, number, start = part.start
-        partition = self._partition(topic, number)
+        topic, number, start, *known = part.start
+        partition = self._partition(topic, number, *known)
         take: Callable[[list[Any]], list[Any]] = self._take()
         try:
             for messages in reader_of(partition).read(start, part.end):
@@ -212,9 +221,9 @@ class KafkaLog(SourceLog):
 
     def prefetch(self, part: Range) -> None:
         """Let the client fetch while another range is read; what fails then fails in `read`."""
-        topic, number, start = part.start
+        topic, number, start, *known = part.start
         with contextlib.suppress(KafkaException, PeerError):
-            reader_of(self._partition(topic, number)).prepare(start)
+            reader_of(self._partition(topic, number, *known)).prepare(start)
 
     def _times(self, messages: list[Any]) -> list[int]:
         """When the records were made, as their producer or the broker says."""
@@ -227,9 +236,11 @@ class KafkaLog(SourceLog):
             return _with_metadata
         return _present_values
 
-    def _partition(self, topic: str, number: int) -> Partition:
+    def _partition(self, topic: str, number: int, known_as: str = "") -> Partition:
         own = self._subscription
-        return Partition(own.brokers, topic, number, own.isolation, self._skips, own.options)
+        return Partition(
+            own.brokers, topic, number, own.isolation, self._skips, own.options, known_as
+        )
 
     # -- asking the brokers -----------------------------------------------------------------------
 

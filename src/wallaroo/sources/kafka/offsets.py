@@ -90,8 +90,15 @@ def remade(start: Place, end: Place) -> frozenset[str]:
 
 
 def waiting(position: Position, head: Position) -> int:
-    """Return how many offsets lie between a position and a head."""
-    return backlog(*readable(position.place, head.place))
+    """Return how many offsets lie between a position and a head; all of a topic that was made
+    again.
+
+    >>> waiting(Position({"t": {"0": 9, "id": "a"}}), Position({"t": {"0": 2, "id": "b"}}))
+    2
+    """
+    again = remade(position.place, head.place)
+    new = sum(offset for (topic, _), offset in flat(head.place).items() if topic in again)
+    return new + backlog(*readable(position.place, head.place))
 
 
 def step(start: Position, head: Position, events_max: int) -> Position:
@@ -114,21 +121,20 @@ def step(start: Position, head: Position, events_max: int) -> Position:
     )
 
 
-def split(start: Flat, end: Flat, pieces: int) -> list[list[Range]]:
+def split(start: Flat, end: Flat, pieces: int, ids: Mapping[str, str]) -> list[list[Range]]:
     """Cut everything between two positions into at most ``pieces`` lists of ranges of about the
     same size; parts of one partition go to pieces in order.
 
-    >>> split({("t", 0): 0, ("t", 1): 0}, {("t", 0): 6, ("t", 1): 2}, 2)
+    >>> split({("t", 0): 0, ("t", 1): 0}, {("t", 0): 6, ("t", 1): 2}, 2, {"t": "an id"})
     ... # doctest: +NORMALIZE_WHITESPACE
-    [[Range(partition='t-0', start=['t', 0, 0], end=4, events=4)],
-     [Range(partition='t-0', start=['t', 0, 4], end=6, events=2),
-      Range(partition='t-1', start=['t', 1, 0], end=2, events=2)]]
+    [[Range(partition='t-0', start=['t', 0, 0, 'an id'], end=4, events=4)],
+     [Range(partition='t-0', start=['t', 0, 4, 'an id'], end=6, events=2),
+      Range(partition='t-1', start=['t', 1, 0, 'an id'], end=2, events=2)]]
     """
-    parts = cut(dict(sorted(start.items())), end, pieces)
-    return [[range_of(*part) for part in piece] for piece in parts]
-
-
-def range_of(partition: tuple[str, int], low: int, high: int) -> Range:
-    """Return the range of one partition's offsets ``low`` to ``high``, the latter not included."""
-    topic, number = partition
-    return Range(f"{topic}-{number}", [topic, number, low], high, high - low)
+    return [
+        [
+            Range(f"{topic}-{number}", [topic, number, low, ids.get(topic, "")], high, high - low)
+            for (topic, number), low, high in piece
+        ]
+        for piece in cut(dict(sorted(start.items())), end, pieces)
+    ]

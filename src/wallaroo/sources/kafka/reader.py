@@ -47,6 +47,8 @@ class Partition:
     isolation: str
     skips_lost: bool
     options: tuple[tuple[str, str], ...]
+    # the topic's id: a client that has read a topic does not read one that was made again
+    topic_id: str = ""
 
     def __str__(self) -> str:
         return f"partition {self.number} of Kafka topic '{self.topic}'"
