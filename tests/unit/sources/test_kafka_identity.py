@@ -13,7 +13,7 @@ from tests.kafka.broker import Broker
 from tests.unit.sources.test_kafka_log import everything, numbers, produce, subscription
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.kafka.log import KafkaLog
-from wallaroo.sources.kafka.reader import close_readers
+from wallaroo.sources.kafka.reader import Partition, PartitionReader, close_readers
 from wallaroo.sources.log import Position
 
 pytestmark = pytest.mark.kafka
@@ -282,3 +282,50 @@ def test_what_retention_removes_is_skipped_with_its_number(
     assert everything(kafka, continued, kafka.advance(continued, 100)) == numbers(6, 10)
     assert "begins at offset 6 now; the 6 offsets from 0 on were not processed" in caplog.text
     assert "6 offsets are skipped" in caplog.text
+
+
+def test_a_topic_made_again_is_noticed_by_its_shorter_end_before_anything_of_it_is_read(
+    broker: Broker, name: str, eventually: Eventually
+) -> None:
+    produce(broker, name, numbers(0, 10))
+    kafka = opened(broker, name, metadata_s=3600.0)
+    position = stored(kafka.advance(kafka.beginning(), 6))
+    broker.create_again(name)
+    produce(broker, name, numbers(100, 108))
+
+    eventually(lambda: kafka.head().position.events == 8, "the new topic is seen", seconds=60)
+
+    assert kafka.split(position, kafka.advance(position, 100), 1) == []
+    with pytest.raises(CheckpointError, match="the last 4 offsets of the earlier one were not"):
+        corrected(kafka, position, eventually)
+
+
+def read_by(broker: Broker, name: str, start: int, end: int) -> list[bytes | None]:
+    """What a worker reads of a range if losses are skipped."""
+    reader = PartitionReader(Partition(broker.address, name, 0, "read_committed", True, ()))
+    try:
+        return [message.value() for some in reader.read(start, end) for message in some]
+    finally:
+        reader.close()
+
+
+def test_a_worker_reports_how_many_records_are_gone_from_what_it_reads(
+    broker: Broker, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce(broker, name, numbers(0, 10))
+    broker.admin.delete_records(name, 0, 6)
+
+    values = read_by(broker, name, 2, 10)
+
+    assert values == numbers(6, 10)
+    assert "begins at offset 6 now: 4 offsets are skipped" in caplog.text
+    assert read_by(broker, name, 2, 5) == []
+
+
+def test_a_worker_does_not_read_a_shorter_topic_in_place_of_another(
+    broker: Broker, name: str
+) -> None:
+    produce(broker, name, numbers(0, 3))
+
+    with pytest.raises(CheckpointError, match="ends before offset 8 now: was the topic made again"):
+        read_by(broker, name, 8, 10)

@@ -75,10 +75,16 @@ class Brokers:
         missing that is named.
         """
         ends = self.offsets(NEXT)
+        if any(end < self._known_of(topic).get(number, 0) for (topic, number), end in ends.items()):
+            self.forget()  # the topic may be another one
+            ends = self.offsets(NEXT)
         for (topic, number), end in ends.items():
-            known = self._known.setdefault((topic, self._ids.get(topic, "")), {})
-            known[number] = max(end, known.get(number, 0))
+            self._known_of(topic)[number] = end
         return Topics(self._first, ends, self._ids, self._known)
+
+    def _known_of(self, topic: str) -> dict[int, int]:
+        """The last known ends of a topic, under its present id."""
+        return self._known.setdefault((topic, self._ids.get(topic, "")), {})
 
     def offsets(self, time_ms: int) -> Flat:
         """Return each partition's first offset at or after a time (see `Inquiry.offsets`)."""

@@ -33,8 +33,9 @@ class KafkaSourceConfig(SourceConfig[Event]):
     ``start`` is where an application without a commit begins: ``"earliest"``, ``"latest"``, a time
     (an aware datetime), or ``"stored"``: the offsets of the consumer group ``group``.  From then on
     offsets live in the application's commits; they are published to ``group`` (``wallaroo-<name>``
-    by default, ``""``: not at all) for monitoring.  ``on_data_loss`` says what happens where
-    retention removed records that were not processed yet.  With ``until_now`` the source ends at
+    by default, ``""``: not at all) for monitoring.  ``on_data_loss`` says what happens if records
+    that were not processed yet are gone, or a topic was made again: ``"stop"``, or ``"skip"``,
+    which reports how many are skipped.  With ``until_now`` the source ends at
     what the topics hold when the run begins.  ``options`` are librdkafka's, for TLS, SASL and
     tuning. Needs confluent-kafka: ``pip install 'wallaroo-spark[kafka]'``.
 
