@@ -58,3 +58,21 @@ def test_nothing_new_gives_the_very_same_offsets(tmp_path: Path) -> None:
     logs = {"a": spool(tmp_path / "a", 3)}
     first = plan_ends({"a": BEGINNING}, logs, 1_000)
     assert plan_ends(first, logs, 1_000) == first
+
+
+class Corrected(SpoolLog):
+    """A log whose system is another one than the position says: it continues at its beginning."""
+
+    def reconcile(self, position: Position) -> Position:
+        return BEGINNING if position.place else position
+
+
+def test_a_corrected_position_is_committed_before_anything_after_it_is_read(tmp_path: Path) -> None:
+    spool(tmp_path / "a", 3)
+    logs = {"a": Corrected("a", tmp_path / "a", ""), "b": spool(tmp_path / "b", 1)}
+
+    corrected = plan_ends({"a": Position(7, 40), "b": BEGINNING}, logs, 1_000)
+    after = plan_ends(corrected, logs, 1_000)
+
+    assert corrected["a"] == BEGINNING
+    assert (after["a"].events, corrected["b"].events) == (30, 10)

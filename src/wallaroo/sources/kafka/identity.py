@@ -13,7 +13,7 @@ The invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,27 +59,30 @@ def losses(position: Position, now: Topics) -> Iterator[Loss]:
     """Yield what cannot be continued as the position states it."""
     unread = entries_of(position.place, UNREAD)
     ids = entries_of(position.place, ID)
+    there = {topic for topic, _ in now.ends}
     for topic, own in _by_topic(flat(position.place)).items():
         known = now.known.get((topic, ids.get(topic, "")), {})
         missed = {number: max(0, known.get(number, 0) - offset) for number, offset in own.items()}
         missed_most = max(sum(missed.values()), unread.get(topic, 0))
-        there = {number for name, number in now.ends if name == topic}
         if topic in ids and now.ids.get(topic, ids[topic]) != ids[topic]:
             yield _remade(topic, own, missed_most, now)
-        elif not there:
+        elif topic not in there:
             yield _gone(topic, own, missed_most, topic in ids)
         else:
             yield from _partitions(topic, own, missed, now)
 
 
-def settled(position: Position, taken: Iterable[Loss], now: Topics) -> Position:
+def settled(position: Position, taken: Sequence[Loss], now: Topics) -> Position:
     """Return the position to continue from: without what is lost, and with the ids of topics that
     it has none of.  The very same one if nothing changes.
     """
+    ids = entries_of(position.place, ID)
+    adopted = {topic: now.ids[topic] for topic in position.place.keys() - ids if topic in now.ids}
+    if not taken and not adopted:
+        return position
+    ids |= adopted
     offsets = flat(position.place)
     unread = entries_of(position.place, UNREAD)
-    ids = {topic: own for topic, own in now.ids.items() if topic in position.place}
-    ids |= entries_of(position.place, ID)
     for loss in taken:
         offsets = {
             place: offset
@@ -90,8 +93,7 @@ def settled(position: Position, taken: Iterable[Loss], now: Topics) -> Position:
         unread.pop(loss.topic, None)
         if loss.topic in now.ids:
             ids[loss.topic] = now.ids[loss.topic]
-    changed = position_of(offsets, ids, unread, position.events)
-    return position if changed == position else changed
+    return position_of(offsets, ids, unread, position.events)
 
 
 def _by_topic(offsets: Flat) -> dict[str, dict[int, int]]:
