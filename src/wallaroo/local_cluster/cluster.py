@@ -30,6 +30,7 @@ from wallaroo.local_cluster.daemons import Daemons, PortTakenError
 from wallaroo.local_cluster.hosts import Loopback, Places, free_ports, is_free
 from wallaroo.local_cluster.leaving import GRACE_S, Removal, kill, let_leave
 from wallaroo.local_cluster.master_api import ALIVE, ask_master
+from wallaroo.local_cluster.secrets import new_secret, publish, withdraw
 from wallaroo.local_cluster.state import Record, WorkerRecord
 from wallaroo.local_cluster.status import ClusterStatus, look
 from wallaroo.processes import table as processes
@@ -90,7 +91,8 @@ class LocalCluster:
             state.write(cluster.folder, Record(share, memory))
             try:
                 host = cluster._places.master_host
-                cluster._start_master_anywhere(Record(share, memory, master_host=host), port)
+                record = Record(share, memory, master_host=host, secret=new_secret())
+                cluster._start_master_anywhere(record, port)
                 cluster._start_workers(range(1, workers + 1), share, memory)
             except BaseException:
                 cluster._end_everything()
@@ -296,10 +298,12 @@ class LocalCluster:
                 f"Another program listens on {host}:{record.port}, where the master was to "
                 f"listen. {FIX}"
             )
-        started = self._daemons.start_master(host, record.port, record.ui_port)
+        started = self._daemons.start_master(host, record.port, record.ui_port, record.secret)
         process = self._adopt("master", started)
         state.write(self.folder, replace(record, master=process))
-        self._wait(lambda: ask_master(record.ui_port, host), {"master": process}, "answer")
+        publish(record.url, record.secret)
+        secret = record.secret
+        self._wait(lambda: ask_master(record.ui_port, host, secret), {"master": process}, "answer")
 
     def _start_workers(self, numbers: Iterable[int], cores: int, memory: str) -> None:
         """Start Workers side by side and wait for all; if one fails, none of them stays."""
@@ -310,7 +314,7 @@ class LocalCluster:
                 host = self._places.host_of_worker(number)
                 record = self._record()
                 child = self._daemons.start_worker(
-                    name, host, cores, memory, record.url, self._wrapper(number)
+                    name, host, cores, memory, record.url, record.secret, self._wrapper(number)
                 )
                 started.append(WorkerRecord(number, host, cores, memory, self._adopt(name, child)))
                 state.write(self.folder, record.with_worker(started[-1]))
@@ -335,7 +339,7 @@ class LocalCluster:
         record = self._record()
 
         def are_registered() -> bool:
-            view = ask_master(record.ui_port, record.master_host)
+            view = ask_master(record.ui_port, record.master_host, record.secret)
             known = (
                 {worker.name for worker in view.workers if worker.state == ALIVE} if view else set()
             )
@@ -380,6 +384,8 @@ class LocalCluster:
         processes.kill(processes.marked(*self._daemons.marks))  # what was being started meanwhile
         for child in self._children:
             child.poll()
+        if record:
+            withdraw(record.url)
         if state.is_ours(self.folder):
             for name in CLEARED:
                 shutil.rmtree(self.folder / name, ignore_errors=True)

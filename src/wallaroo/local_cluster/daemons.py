@@ -16,7 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import PeerError
+from wallaroo.local_cluster.secrets import pages_with, settings_with
 
 # environment of daemons and of all that they start
 CLUSTER_MARK = "WALLAROO_CLUSTER"
@@ -103,11 +105,15 @@ class Daemons:
         """Where a daemon writes its log."""
         return self.folder / "logs" / f"{name}.log"
 
-    def start_master(self, host: str, port: int, ui_port: int) -> subprocess.Popen[bytes]:
+    def start_master(
+        self, host: str, port: int, ui_port: int, secret: str = ""
+    ) -> subprocess.Popen[bytes]:
         """Start the Master at these ports of its host."""
         settings = {
             **SETTINGS,
             **MASTER_SETTINGS,
+            **settings_with(secret),
+            **pages_with(secret),
             "spark.deploy.recoveryDirectory": str(self.folder / "recovery"),
         }
         arguments = ("--host", host, "--port", str(port), "--webui-port", str(ui_port))
@@ -122,12 +128,18 @@ class Daemons:
         cores: int,
         memory: str,
         url: str,
+        secret: str = "",
         wrapped: Wrap = as_it_is,
     ) -> subprocess.Popen[bytes]:
         """Start a Worker at any ports of its host, which registers at the Master; ``wrapped`` makes
         the command that runs it at its place.
         """
-        settings = {**SETTINGS, "spark.worker.idPattern": f"{name}.%s.%s.%d"}
+        settings = {
+            **SETTINGS,
+            **settings_with(secret),
+            **pages_with(secret),
+            "spark.worker.idPattern": f"{name}.%s.%s.%d",
+        }
         work = self.folder / "work" / name
         local = self.folder / "local" / name
         arguments = (
@@ -177,9 +189,8 @@ class Daemons:
         log.parent.mkdir(exist_ok=True)
         (conf / "log4j2.properties").write_text(LOG4J, encoding="utf-8")
         properties = conf / f"{name}.properties"
-        properties.write_text(
-            "".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8"
-        )
+        lines = "".join(f"{key}={value}\n" for key, value in settings.items())
+        write_whole(properties, lines.encode(), is_durable=False, points="cluster")
         program = (str(spark / "bin" / "spark-class"), f"org.apache.spark.deploy.{daemon}")
         with open(log, "ab") as output:
             self._begins[name] = output.tell()

@@ -47,7 +47,7 @@ def let_leave(
         # executors end with their worker by themselves, if they can
         processes.kill(process_tree(worker, marks))
         return "dead"
-    view = ask_master(record.ui_port, record.master_host)
+    view = ask_master(record.ui_port, record.master_host, record.secret)
     if view is None:
         raise PeerError(
             f"{worker.name} cannot leave in order: the master at {record.url} does not answer. "
@@ -86,10 +86,10 @@ def _each_once(found: Iterable[Process]) -> list[Process]:
 def _wait_for_executors(record: Record, worker: WorkerRecord, page: str, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     while processes.is_running(worker.process):
-        view = ask_master(record.ui_port, record.master_host)
+        view = ask_master(record.ui_port, record.master_host, record.secret)
         known = view.worker(worker.name) if view else None
         # asked in this order: once decommissioned it gets no more executors
-        if known and known.state == DECOMMISSIONED and ask_worker(page) == ():
+        if known and known.state == DECOMMISSIONED and ask_worker(page, record.secret) == ():
             return True
         if time.monotonic() > deadline:
             return False

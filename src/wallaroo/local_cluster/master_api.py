@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from wallaroo.local_cluster.hosts import MASTER_HOST
+from wallaroo.local_cluster.secrets import bearer
 
 ANSWER_S = 15.0  # a JVM on a busy machine
 # Spark's words
@@ -58,9 +59,9 @@ class Executor:
     memory_mb: int  # of its heap
 
 
-def ask_master(ui_port: int, host: str = MASTER_HOST) -> MasterView | None:
+def ask_master(ui_port: int, host: str = MASTER_HOST, secret: str = "") -> MasterView | None:
     """Ask the Master; None where it does not answer (yet)."""
-    answer = _get(host, ui_port)
+    answer = _get(host, ui_port, secret)
     if answer is None:
         return None
     workers = tuple(
@@ -74,10 +75,10 @@ def ask_master(ui_port: int, host: str = MASTER_HOST) -> MasterView | None:
     )
 
 
-def ask_worker(page: str) -> tuple[Executor, ...] | None:
+def ask_worker(page: str, secret: str = "") -> tuple[Executor, ...] | None:
     """Ask a worker for its executors; None where it does not answer."""
     address = urlsplit(page)
-    answer = _get(address.hostname or MASTER_HOST, address.port or 0)
+    answer = _get(address.hostname or MASTER_HOST, address.port or 0, secret)
     return None if answer is None else tuple(_executors(answer))
 
 
@@ -86,13 +87,13 @@ def _executors(answer: dict[str, Any]) -> Iterator[Executor]:
         yield Executor(executor["appdesc"]["name"], executor["memory"])
 
 
-def _get(host: str, port: int) -> dict[str, Any] | None:
+def _get(host: str, port: int, secret: str) -> dict[str, Any] | None:
     """The JSON of a page; never through a proxy.  A server that is just starting answers with
     another page, or none.
     """
     connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
     try:
-        connection.request("GET", "/json/")
+        connection.request("GET", "/json/", headers=bearer(secret))
         answer = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException, ValueError):
         return None

@@ -17,10 +17,12 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+from wallaroo.durable.folders import make_private
+from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import PeerError
 from wallaroo.local_cluster.hosts import MASTER_HOST
 from wallaroo.processes.table import Process, is_running
@@ -58,6 +60,7 @@ class Record:
     next_number: int = 1  # numbers are not used twice: a name means one folder of state
     master: Process | None = None
     workers: tuple[WorkerRecord, ...] = ()
+    secret: str = field(default="", repr=False)  # what its processes ask for
 
     @property
     def url(self) -> str:
@@ -130,12 +133,9 @@ def read(folder: Path) -> Record | None:
 
 def write(folder: Path, record: Record) -> None:
     """Replace the record in one piece.  Raises PeerError where the disk does not take it."""
-    new = folder / f"{RECORD}.new"
     try:
-        new.write_text(
-            json.dumps({"format": FORMAT, **asdict(record)}, indent=1) + "\n", encoding="utf-8"
-        )
-        new.replace(folder / RECORD)
+        content = json.dumps({"format": FORMAT, **asdict(record)}, indent=1) + "\n"
+        write_whole(folder / RECORD, content.encode(), is_durable=False, points="cluster")
     except OSError as error:
         raise PeerError(
             f"{folder / RECORD} cannot be written: {error.strerror}. Make room, or make it "
@@ -153,7 +153,7 @@ def prepare(folder: Path) -> None:
     files.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         names = {path.name for path in folder.iterdir()} - {LOCK}
     except OSError as error:
         raise PeerError(

@@ -43,7 +43,7 @@ class ClusterStatus:
 def look(folder: Path, record: Record) -> ClusterStatus:
     """Ask everybody on record."""
     is_up = record.master is not None and is_running(record.master)
-    view = ask_master(record.ui_port, record.master_host) if is_up else None
+    view = ask_master(record.ui_port, record.master_host, record.secret) if is_up else None
     state = view.state.lower() if view else "silent" if is_up else "dead"
     return ClusterStatus(
         folder=str(folder),
@@ -51,18 +51,18 @@ def look(folder: Path, record: Record) -> ClusterStatus:
         page=f"http://{record.master_host}:{record.ui_port}",
         pid=record.master.pid if record.master else 0,
         state=state,
-        workers=tuple(_worker_status(worker, view) for worker in record.workers),
+        workers=tuple(_worker_status(worker, view, record.secret) for worker in record.workers),
         applications=view.applications if view else (),
     )
 
 
-def _worker_status(worker: WorkerRecord, view: MasterView | None) -> WorkerStatus:
+def _worker_status(worker: WorkerRecord, view: MasterView | None, secret: str) -> WorkerStatus:
     state = "dead"
     executors = None
     if is_running(worker.process):
         known = view.worker(worker.name) if view else None
         state = known.state.lower() if known else "unknown"
-        executors = ask_worker(known.page) if known else None
+        executors = ask_worker(known.page, secret) if known else None
     return WorkerStatus(
         worker.name,
         worker.host,

@@ -17,6 +17,7 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 
 from wallaroo.spark.jvm_process import CONNECTION, JvmProcess, start_detached
+from wallaroo.spark.settings import public
 
 _launching = threading.Lock()
 
@@ -52,9 +53,11 @@ class Jvm:
             usual = module.Popen
             module.Popen = self._start
             try:
-                made = module.launch_gateway(conf, {"stderr": stderr})
+                made = module.launch_gateway(_public(conf), {"stderr": stderr})
             finally:
                 module.Popen = usual
+            # PySpark leaves calls of Python open to who finds the port; its JVM knows the token
+            made.callback_server_parameters.auth_token = made.gateway_parameters.auth_token
             SparkContext._ensure_initialized(gateway=made, conf=conf)
 
     def _let_go(self) -> None:
@@ -74,6 +77,12 @@ class Jvm:
             return self._begun.process
         self._process = start_detached(command, **keywords)
         return self._process
+
+
+def _public(conf: SparkConf) -> SparkConf:
+    """Return what of the settings may be on a command line; the context gets all of them."""
+    shown = SparkConf(loadDefaults=False)
+    return shown.setAll(list(public(dict(conf.getAll())).items()))
 
 
 def _quiet_python_side() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from wallaroo.options import RunOptions
 from wallaroo.scratch import Scratch, make_scratch
-from wallaroo.spark.settings import prepare_environment, settings_of
+from wallaroo.spark.settings import prepare_environment, public, settings_of
 from wallaroo.spark.stderr import filtered_stderr
 
 CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"  # variable: the file where the JVM says its port
@@ -61,7 +61,7 @@ def begin_jvm(application: str, options: RunOptions) -> JvmProcess | None:
         application, options.master, scratch.path, options.log_level, options.spark_conf
     )
     command = [str(program)]
-    for name, value in settings.items():
+    for name, value in public(settings).items():
         command += ["--conf", f"{name}={value}"]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     environment = {

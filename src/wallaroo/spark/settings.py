@@ -6,10 +6,12 @@ Where it runs: driver.  Nothing here needs PySpark: a JVM begins to start before
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
 from wallaroo.class_archive import options_to_use
+from wallaroo.local_cluster.secrets import AUTHENTICATED, secret_of, settings_with
 from wallaroo.package import PACKAGE_ROOT
 
 LOG4J = """\
@@ -55,6 +57,7 @@ SETTINGS = {
 ON_THIS_MACHINE = {
     # a worker is forked with everything imported (half a second of computing each)
     "spark.python.daemon.module": "wallaroo.spark.worker_daemon",
+    **AUTHENTICATED,  # Spark makes a secret of its own: other users of this machine get nothing
 }
 ON_CLUSTERS = {
     "spark.executor.memory": "1g",  # of the JVM; Python workers come on top
@@ -78,6 +81,10 @@ COMPILER = "-XX:TieredStopAtLevel=1"
 NO_SAMPLES = "-XX:-UsePerfData"
 # Spark's own default on clusters; on local masters it would give up at the first lost worker
 TASK_ATTEMPTS = 4
+# Spark's own pattern of settings that it does not show
+SECRETS = re.compile(r"(?i)secret|password|token|access[.]?key")
+# of a folder of Unix sockets: a name has 42 characters, an address 107
+SOCKET_FOLDER_LENGTH_MAX = 64
 # ours -> Spark's
 LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "off": "OFF"}
 
@@ -118,7 +125,7 @@ def settings_of(
     log4j = scratch / "log4j2.properties"
     trace = "full" if log_level in ("debug", "info") else "none"
     log4j.write_text(LOG4J.format(level=LEVELS[log_level].lower(), trace=trace))
-    own = {"spark.local.dir": str(scratch), **ON_THIS_MACHINE} if is_local(master) else ON_CLUSTERS
+    own = _of_this_machine(scratch) if is_local(master) else _of_cluster(master)
     chosen = {**SETTINGS, **own, **dict(given)}
     driver = "spark.driver.extraJavaOptions"
     archive = options_to_use(os.environ, chosen.get(driver, ""))
@@ -130,6 +137,26 @@ def settings_of(
     )
     _put_in_front(chosen, "spark.executor.extraJavaOptions", COMPILER)
     return {"spark.master": _retrying(master), "spark.app.name": application, **chosen}
+
+
+def _of_this_machine(scratch: Path) -> dict[str, str]:
+    own = {"spark.local.dir": str(scratch), **ON_THIS_MACHINE}
+    if len(str(scratch)) <= SOCKET_FOLDER_LENGTH_MAX:
+        own["spark.python.unix.domain.socket.dir"] = str(scratch)  # private, whatever the umask is
+    return own
+
+
+def _of_cluster(master: str) -> dict[str, str]:
+    return {**ON_CLUSTERS, **settings_with(secret_of(master))}
+
+
+def public(settings: dict[str, str]) -> dict[str, str]:
+    """Leave out secrets: other users see command lines, so they reach the JVM by its connection.
+
+    >>> public({"spark.app.name": "App", "spark.authenticate.secret": "x"})
+    {'spark.app.name': 'App'}
+    """
+    return {name: text for name, text in settings.items() if not SECRETS.search(name)}
 
 
 def prepare_environment(master: str) -> None:

@@ -12,6 +12,7 @@ hosts, or shipped as an environment (docs/scaling.md).
 from __future__ import annotations
 
 import py_compile
+import secrets
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from wallaroo.errors import PeerError
 from wallaroo.package import PACKAGE_ROOT
 
 BYTES_MAX = 100 * 1024 * 1024  # of an application's folder: beyond, it is not code that lies there
+NAME_BYTES = 16
 SKIPPED = frozenset({"__pycache__", "site-packages", "node_modules"})
 
 
@@ -32,15 +34,13 @@ def ship(context: SparkContext, module_paths: Iterable[str], folder: Path) -> No
     Raises PeerError where an application's folder holds more than ``BYTES_MAX``.
     """
     package = PACKAGE_ROOT
-    context.addPyFile(
-        str(_zipped(folder / f"{folder.name}.zip", package.parent, _files_below(package)))
-    )
+    # Spark hands a file to who knows its name, without asking for its secret
+    name = f"{folder.name}-{secrets.token_hex(NAME_BYTES)}"
+    context.addPyFile(str(_zipped(folder / f"{name}.zip", package.parent, _files_below(package))))
     for number, path in enumerate(dict.fromkeys(module_paths)):
         files = list(modules_in(Path(path)))
         if files:
-            context.addPyFile(
-                str(_zipped(folder / f"{folder.name}-{number}.zip", Path(path), files))
-            )
+            context.addPyFile(str(_zipped(folder / f"{name}-{number}.zip", Path(path), files)))
 
 
 def modules_in(folder: Path, bytes_max: int = BYTES_MAX) -> Iterator[Path]:
