@@ -8,8 +8,8 @@ Invariant: a folder is removed by another process only if all of this holds.
 * It is a folder of this user, named ``wallaroo-*``, and holds a marker of ours: a file ``MARKER``
   of this user that begins with ``MAGIC``.
 * No process holds the marker's lock (flock).  A run holds it from before the marker gets its name
-  until the run has ended; the kernel releases it when the process dies, however it dies.  Processes
-  that the run starts do not inherit it.
+  until the run has ended; the kernel releases it when the process dies, however it dies.  Of the
+  processes that the run starts only Spark's JVM inherits it, which works in the folder.
 
 Who removes a folder holds the lock meanwhile, so no two runs remove the same one.  The marker goes
 last: what is left of a folder that could not be removed whole is still a dead run's, and the next

@@ -1,6 +1,6 @@
-"""A worker ends with the daemon that forked it.
+"""A worker ends with the daemon that forked it, and Spark's JVM with its driver.
 
-Where it runs: Spark's daemon on this machine, and workers.
+Where it runs: driver, Spark's daemon on this machine, and workers.
 
 Spark ends a worker through its daemon only.  One whose daemon was killed would stay: where a user's
 function keeps it, at a task that was given to another worker meanwhile, or idle.
@@ -9,14 +9,21 @@ The kernel ends it (Linux only; elsewhere workers are as Spark has them).  On th
 arranged right after the fork; a cluster's daemons are Spark's own, and their workers arrange it
 when they get the first task of an application.  A worker without a daemon is left alone: it is a
 child of a JVM's thread, whose end would look like a death.
+
+The JVM gets SIGHUP, not SIGKILL: it removes its temporary files and leaves its cluster in order.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 # modules that fork workers: on this machine our own, on clusters Spark's
@@ -58,8 +65,46 @@ def end_with_daemon(daemons: frozenset[str] = DAEMONS) -> None:
         _end()
 
 
-def _end_with(parent: int, library: ctypes.CDLL) -> None:
-    library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # where it is forbidden: as Spark made it
+def ending_with_this_process(prepare: Callable[[], None]) -> Callable[[], None]:
+    """Return what a child calls before it executes its program: ``prepare``, and from then on the
+    kernel sends it SIGHUP when the thread that started it ends (Linux).
+    """
+    if sys.platform != "linux":
+        return prepare
+    library = ctypes.CDLL(None)
+    parent = os.getpid()
+
+    def begin() -> None:
+        prepare()
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a driver under nohup ignores it
+        _end_with(parent, library, signal.SIGHUP)
+
+    return begin
+
+
+def from_lasting_thread(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Start a process from a thread that ends after it: the kernel takes the end of the thread that
+    started it for the death of its parent.
+    """
+    started: Future[subprocess.Popen[bytes]] = Future()
+
+    def live() -> None:
+        try:
+            process = start()
+        except BaseException as error:  # noqa: BLE001  # raised by who waits
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        if sys.platform == "linux":
+            with contextlib.suppress(ChildProcessError):  # its end was asked for by another thread
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+    threading.Thread(target=live, name="parent", daemon=True).start()
+    return started.result()
+
+
+def _end_with(parent: int, library: ctypes.CDLL, number: int = signal.SIGKILL) -> None:
+    library.prctl(PR_SET_PDEATHSIG, number)  # where it is forbidden: as Spark made it
     if os.getppid() != parent:  # it died meanwhile
         _end()
 

@@ -5,7 +5,8 @@ Where it runs: driver.
 
 It lives in a session of its own and ignores SIGTERM and SIGINT: a signal to the driver's whole
 process group asks the driver to stop, and Spark is needed for that.  It ends when its stdin does,
-so with the driver, however that dies.
+which it watches once it has started; before that the kernel ends it with the driver (Linux).  As
+long as it lives it shares the lock of the run's scratch folder, which it works in.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.options import RunOptions
+from wallaroo.processes.orphans import ending_with_this_process, from_lasting_thread
 from wallaroo.scratch import Scratch, make_scratch
 from wallaroo.spark.settings import prepare_environment, public, settings_of
 from wallaroo.spark.stderr import filtered_stderr
@@ -71,25 +73,31 @@ def begin_jvm(application: str, options: RunOptions) -> JvmProcess | None:
     }
     stderr = filtered_stderr()
     try:
-        process = start_detached(command, stdin=subprocess.PIPE, stderr=stderr, env=environment)
+        process = start_detached(
+            command,
+            stdin=subprocess.PIPE,
+            stderr=stderr,
+            env=environment,
+            pass_fds=(scratch.lock,),
+        )
     finally:
         os.close(stderr)
     return JvmProcess(process, settings, scratch)
 
 
 def start_detached(command: Any, **keywords: Any) -> subprocess.Popen[bytes]:
-    """Start a process that no signal to this one's group reaches."""
-    keywords |= {"preexec_fn": _ignore_signals, "start_new_session": True}
-    return subprocess.Popen(command, **keywords)
-
-
-def _connection_in(scratch: Scratch) -> Path:
-    return scratch.path / "jvm"
+    """Start a process that no signal to this one's group reaches, and that ends with this one."""
+    keywords |= {"preexec_fn": ending_with_this_process(_ignore_signals), "start_new_session": True}
+    return from_lasting_thread(lambda: subprocess.Popen(command, **keywords))
 
 
 def _ignore_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _connection_in(scratch: Scratch) -> Path:
+    return scratch.path / "jvm"
 
 
 def _has_jvm() -> bool:
