@@ -86,6 +86,11 @@ class RunMeter:
         with self._lock:
             self._progress.workers = workers
 
+    def set_workers_killed(self, count: int) -> None:
+        """Note how many worker processes were killed from outside in this run."""
+        with self._lock:
+            self._progress.workers_killed = count
+
     def set_moved(self, text: str) -> None:
         """Note what the last change of the cluster moved, in words."""
         with self._lock:
@@ -214,6 +219,7 @@ class RunMeter:
                 errors=self._errors.counts,
                 workers=self._progress.workers,
                 moved=self._progress.moved,
+                workers_killed=self._progress.workers_killed,
                 doing=self._progress.phase.doing,
                 doing_s=self._progress.doing_s(now),
                 running_at=self._progress.running_at,

@@ -51,6 +51,7 @@ class RunProgress:
         self.phases: list[Phase] = []  # of the start
         self.running_at = 0.0  # unix seconds; 0 before
         self.workers: tuple[WorkerStatus, ...] = ()
+        self.workers_killed = 0
         self.moves: deque[Moved] = deque(maxlen=MOVES_KEPT)
         self.step_times: tuple[StepTime, ...] = ()
         self.damaged: tuple[str, ...] = ()  # files of the checkpoint, with what is wrong

@@ -123,6 +123,8 @@ class RunStatus:
     workers: tuple[WorkerStatus, ...] = ()  # by name
     # what the last change of the cluster moved, in words: key groups, bytes of state, pause
     moved: str = ""
+    # worker processes of the driver's machine, from outside; their tasks ran again
+    workers_killed: int = 0
     # what a starting or stopping run is busy with, such as "starting Spark", and for how long
     doing: str = ""
     doing_s: float = 0.0

@@ -64,6 +64,10 @@ class Host(TaskRunner, Protocol):
     def waiting_for(self) -> str:
         """What keeps all tasks from running, in words; empty if nothing."""
 
+    @property
+    def workers_killed(self) -> int:
+        """How many worker processes were killed from outside since the host was opened."""
+
     def open(self, site: Site, enter: Enter) -> None:
         """Start what runs tasks."""
 
@@ -114,6 +118,10 @@ class OnThisMachine:
     @property
     def waiting_for(self) -> str:
         return ""
+
+    @property
+    def workers_killed(self) -> int:
+        return 0
 
     def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
         return ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from wallaroo.options import RunOptions
+from wallaroo.processes.killed_workers import killed
 from wallaroo.runtime.batches import Batches
 from wallaroo.runtime.busy_workers import describe_workers
 from wallaroo.runtime.host import Enter, Site
@@ -44,6 +45,7 @@ class SparkHost(Generic[SomeWork]):
         self._trigger = trigger
         self._site: Site | None = None
         self._work: SomeWork | None = None
+        self._killed_before = killed()
 
     @property
     def is_local(self) -> bool:
@@ -62,6 +64,10 @@ class SparkHost(Generic[SomeWork]):
         if self._work is not None and self._work.cluster.is_empty:
             return NO_WORKERS
         return self._trigger.waiting_for
+
+    @property
+    def workers_killed(self) -> int:
+        return killed() - self._killed_before
 
     @property
     def tasks_max(self) -> int:

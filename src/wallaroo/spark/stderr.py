@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from wallaroo import console
+from wallaroo.processes.killed_workers import note_death, read_death
 
 NOISE = (
     b"WARNING: Using incubator modules",
@@ -45,8 +46,16 @@ def filtered_stderr() -> int:
 
 def _forward(read: int) -> None:
     with open(read, "rb") as lines:
-        for text in without_noise(lines):
+        for text in without_noise(line for line in lines if not _is_death(line)):
             _pass_on(text)
+
+
+def _is_death(line: bytes) -> bool:
+    """Whether a line is about a worker that was killed, which is noted."""
+    death = read_death(line)
+    if death is not None and not _is_closing.is_set():
+        note_death(*death)
+    return death is not None
 
 
 def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ import traceback
 
 from pyspark import daemon
 
+from wallaroo.processes.killed_workers import report_deaths
 from wallaroo.processes.orphans import end_forks_with_this_process
 
 NEEDED = ("pyspark.worker", "wallaroo.runtime.task", "wallaroo.spark.resident.job")
@@ -53,4 +54,5 @@ if __name__ == "__main__":
     vars(daemon)["traceback"] = LastWords
     import_needed()
     end_forks_with_this_process()
+    report_deaths(daemon)
     daemon.manager()

@@ -255,6 +255,8 @@ def _workers(status: RunStatus, details: RunDetails) -> Iterator[Metric]:
                  [((w.name,), len(w.key_groups)) for w in workers])  # fmt: skip
     yield _counter("worker_busy_seconds", "Time a worker spent in tasks.", label,
                    [((w.worker,), w.busy_seconds) for w in loads])  # fmt: skip
+    yield _counter("workers_killed", "Worker processes that were killed from outside.", (),
+                   [((), status.workers_killed)])  # fmt: skip
     yield _counter("worker_events", "Events that entered stages of a worker's tasks.", label,
                    [((w.worker,), w.events) for w in loads])  # fmt: skip
 

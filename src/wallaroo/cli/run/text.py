@@ -82,6 +82,8 @@ def live_table(
         parts.append(_errors(status.errors))
     if len(status.workers) >= workers_from:
         parts.append(_workers(status.workers, workers_shown))
+    if status.workers_killed:
+        parts.append(Text(f" {_killed_words(status)}", style="yellow"))
     if status.moved:
         parts.append(Text(f" {status.moved}"))
     if status.waiting_for:
@@ -356,10 +358,17 @@ def summary(status: RunStatus) -> str:
     ]
     lines += [f"  {_error_words(error)}; last at {error.last}" for error in status.errors]
     lines += [f"  damaged      {damaged}" for damaged in status.damaged]
+    if status.workers_killed:
+        lines.append(f"  killed       {_killed_words(status)}")
     if status.moved:
         lines.append(f"  last move    {status.moved}")
     lines += [f"  began        {begun}", f"  checkpoint   {_checkpoint(status)}"]
     return "\n".join(lines + _latency_lines(status.latency))
+
+
+def _killed_words(status: RunStatus) -> str:
+    what = "process was" if status.workers_killed == 1 else "processes were"
+    return f"{status.workers_killed} worker {what} killed from outside; the tasks ran again"
 
 
 def _end_of(status: RunStatus) -> str:

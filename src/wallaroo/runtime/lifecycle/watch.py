@@ -126,6 +126,7 @@ class Watch:
         host.poll()
         self._parts.sources.poll()
         waiting_for = host.waiting_for, self._parts.sources.waiting_for, self._overdue_words()
+        self._order.meter.set_workers_killed(host.workers_killed)
         observed = self._parts.observer.look("; ".join(filter(None, waiting_for)))
         self._parts.intake.hold(self._parts.sinks.is_full(self._order.options.backlog_bytes_max))
         return observed

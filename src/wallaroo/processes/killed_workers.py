@@ -1,0 +1,89 @@
+"""Python workers of this machine that were killed: Spark's daemon, whose children they are, writes
+a line about each to its stderr, which the driver reads.
+
+Where it runs: Spark's daemon and driver.
+
+A worker that the daemon kills itself, because Spark no longer needs it, is not counted, nor are
+those that end with the daemon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import signal
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+LINE = b"wallaroo worker killed: process %d by signal %d\n"
+_LINE = re.compile(rb"wallaroo worker killed: process (\d+) by signal (\d+)$")
+_log = logging.getLogger("wallaroo.run")
+_killed: list[int] = []  # process ids, of all runs of this driver
+
+
+class Deaths:
+    """The children of a daemon that died by a signal which it did not send."""
+
+    def __init__(self, report: Callable[[int, int], None]):
+        self._report = report
+        self._expected: set[int] = set()
+        self._is_over = False
+
+    def kill(self, pid: int, number: int) -> None:
+        """Send a signal as ``os.kill`` does, and expect that it ends a process; 0 are all."""
+        self._is_over |= pid == 0
+        os.kill(pid, number)
+        self._expected.add(pid)
+
+    def signal(self, number: int, handler: Any) -> Any:
+        """Set a handler as ``signal.signal`` does; ends of children are not ignored."""
+        if (number, handler) == (signal.SIGCHLD, signal.SIG_IGN):
+            handler = self._reap
+        return signal.signal(number, handler)
+
+    def _reap(self, *_: object) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                is_expected = self._is_over or pid in self._expected
+                self._expected.discard(pid)
+                if os.WIFSIGNALED(status) and not is_expected:
+                    self._report(pid, os.WTERMSIG(status))
+
+
+def report_deaths(daemon: ModuleType) -> None:
+    """Have Spark's daemon write a line about each worker that was killed."""
+    deaths = Deaths(_write)
+    vars(daemon)["os"] = SimpleNamespace(**{**vars(os), "kill": deaths.kill})
+    vars(daemon)["signal"] = SimpleNamespace(**{**vars(signal), "signal": deaths.signal})
+
+
+def _write(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, LINE % (pid, number))
+
+
+def read_death(line: bytes) -> tuple[int, int] | None:
+    """Return the process and the signal that a line of a daemon's stderr is about.
+
+    >>> read_death(LINE % (31467, 9)), read_death(b"other\\n")
+    ((31467, 9), None)
+    """
+    words = _LINE.search(line)
+    return (int(words[1]), int(words[2])) if words else None
+
+
+def note_death(pid: int, number: int) -> None:
+    """Log and count a worker that was killed."""
+    _log.warning("worker process %d was killed (signal %d); its tasks run again", pid, number)
+    _killed.append(pid)
+
+
+def killed() -> int:
+    """Return how many were killed since this process started."""
+    return len(_killed)

@@ -1,0 +1,179 @@
+"""Runs that are disturbed from outside: other users of the machine get nothing of a run or of a
+cluster, and a worker that is killed is reported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import strangers
+from tests.strangers import CHUNK, RPC_RESPONSE, STREAM, answers_of, as_stranger, listening
+from wallaroo.cli.targets import as_target
+from wallaroo.errors import PeerError
+from wallaroo.local_cluster import LocalCluster
+from wallaroo.status_api.discovery import RunRecord, running
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
+]
+START_S_MAX = 300.0
+MARKER = "marked-event"
+NO_SECRET = "Unknown challenge message"  # Spark's words
+APPLICATION = """
+import time
+
+import wallaroo
+
+class Endless:
+    def initial_value(self):
+        return "marked-event 0"
+
+    def apply(self, text):
+        time.sleep(0.002)
+        return f"marked-event {int(text.split()[1]) + 1}"
+
+@wallaroo.key_extractor
+def last_digit(text):
+    return text[-1]
+
+@wallaroo.state_computation(state=dict)
+def last(text, state):
+    state["text"] = text
+    return text
+
+@wallaroo.encoder
+def encode(text):
+    return text
+
+def application_setup(args):
+    texts = wallaroo.source("in", wallaroo.GenSourceConfig("in", Endless()))
+    sink = wallaroo.FileSinkConfig("OUT", encode)
+    return wallaroo.build_application("App", texts.key_by(last_digit).to(last).to_sink(sink))
+"""
+
+
+@dataclass
+class Victim:
+    """A run under way, and the cluster that it is on."""
+
+    process: psutil.Process
+    log: Path
+    status_port: int
+    ask: Callable[[str], bytes]
+    roots: list[psutil.Process] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module", params=["micro-batch", "low latency", "cluster"])
+def victim(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Victim]:
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "application.py").write_text(APPLICATION.replace("OUT", str(folder / "out")))
+    options = {
+        "micro-batch": ("--master", "local[2]"),
+        "low latency": ("--master", "local[2]", "--latency", "low"),
+    }
+    with ExitStack() as stack:
+        cluster = None
+        if request.param == "cluster":
+            cluster = stack.enter_context(
+                LocalCluster.start(folder / "cluster", workers=1, cores=2)
+            )
+        chosen = ("--master", cluster.url) if cluster else options[request.param]
+        log = folder / "log"
+        command = [sys.executable, "-m", "wallaroo", "run", str(folder / "application.py"), *chosen]
+        with open(log, "wb") as out:
+            process = subprocess.Popen(
+                [*command, "--no-live", "--checkpoint", str(folder / "checkpoint")],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+        record = _has_committed(process, log)
+        daemons = [master_and_worker.pid for master_and_worker in _daemons(cluster)]
+        roots = [psutil.Process(pid) for pid in (process.pid, *daemons)]
+        target = as_target(record)
+        port = record.address[1]
+        yield Victim(roots[0], log, port, lambda path: target.ask(path).body, roots)
+
+
+def _daemons(cluster: LocalCluster | None) -> list[psutil.Process]:
+    if cluster is None:
+        return []
+    status = cluster.status()
+    return [psutil.Process(pid) for pid in (status.pid, *(one.pid for one in status.workers))]
+
+
+def _has_committed(process: subprocess.Popen[bytes], log: Path) -> RunRecord:
+    """Return where a run's status server is once batches have been committed."""
+    end_s = time.monotonic() + START_S_MAX
+    while process.poll() is None and time.monotonic() < end_s:
+        for record in running():
+            with suppress(PeerError):
+                if record.pid == process.pid:
+                    status = json.loads(as_target(record).ask("/status").body)
+                    if status["batches"] > 3:
+                        return record
+        time.sleep(0.1)
+    pytest.fail(f"not in time: {log.read_text()}")
+
+
+def test_another_user_gets_no_block_no_event_and_no_deserialization(victim: Victim) -> None:
+    ports, paths = listening(victim.roots)
+    asked = {port for port in ports if port[1] != victim.status_port}
+    assert asked
+    answers = as_stranger(lambda: strangers.said_to(sorted(asked)))
+    assert len(answers) == len(asked) * len(strangers.requests())
+    assert any(NO_SECRET in text for _, _, text, _ in answers)
+    for port, request, text, _ in answers:
+        place = f"{request} at port {port}: {text[:500]}"
+        assert MARKER not in text, place
+        assert "StreamCorrupted" not in text, place
+        assert not {RPC_RESPONSE, CHUNK, STREAM} & set(answers_of(text.encode("latin-1"))), place
+        assert not text.startswith("HTTP/1.1 200"), place
+        if request == "py4j" and text.startswith("!"):
+            assert "Authentication error" in text, place
+    assert "StreamCorrupted" not in victim.log.read_text()
+    assert as_stranger(lambda: strangers.reached(sorted(paths))) == []
+
+
+def _workers(run: psutil.Process) -> list[psutil.Process]:
+    """Return the Python workers of a run on this machine."""
+    daemons = [
+        process
+        for process in run.children(recursive=True)
+        if "wallaroo.spark.worker_daemon" in process.cmdline() and "java" in process.parent().name()
+    ]
+    return [worker for daemon in daemons for worker in daemon.children()]
+
+
+def test_a_killed_worker_is_a_line_in_the_log_in_the_status_and_a_metric(
+    victim: Victim, eventually: Callable[..., None]
+) -> None:
+    if len(victim.roots) > 1:
+        pytest.skip("workers of a cluster are children of Spark's own daemon")
+    before = json.loads(victim.ask("/status"))
+    assert before["workers_killed"] == 0
+    assert b"wallaroo_workers_killed_total 0.0" in victim.ask("/metrics")
+    worker = _workers(victim.process)[0]
+    worker.kill()
+    line = f"worker process {worker.pid} was killed (signal 9); its tasks run again"
+    eventually(lambda: line in victim.log.read_text(), "the log says it")
+    eventually(lambda: json.loads(victim.ask("/status"))["workers_killed"] == 1, "the status, too")
+    assert b"wallaroo_workers_killed_total 1.0" in victim.ask("/metrics")
+    done = before["events_done"]
+    eventually(lambda: json.loads(victim.ask("/status"))["events_done"] > done, "it goes on")
