@@ -13,6 +13,7 @@ import subprocess
 import threading
 from typing import Any
 
+from py4j.java_gateway import JavaObject
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 
@@ -56,8 +57,7 @@ class Jvm:
                 made = module.launch_gateway(_public(conf), {"stderr": stderr})
             finally:
                 module.Popen = usual
-            # PySpark leaves calls of Python open to who finds the port; its JVM knows the token
-            made.callback_server_parameters.auth_token = made.gateway_parameters.auth_token
+            _protect_calls(made)
             SparkContext._ensure_initialized(gateway=made, conf=conf)
 
     def _let_go(self) -> None:
@@ -77,6 +77,23 @@ class Jvm:
             return self._begun.process
         self._process = start_detached(command, **keywords)
         return self._process
+
+
+def _protect_calls(gateway: Any) -> None:
+    """Have calls from the JVM carry the gateway's token, and refuse others: PySpark leaves them
+    open to all who find the port, and Py4J's JVM side forgets the token with a new port.
+    """
+    token = gateway.gateway_parameters.auth_token
+    module: Any = java_gateway
+    module.ensure_callback_server_started(gateway)
+    client: Any = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getCallbackClient()
+    kind = client.getClass()
+    while kind.getName() != "py4j.CallbackClient":
+        kind = kind.getSuperclass()
+    field = kind.getDeclaredField("authToken")
+    field.setAccessible(True)
+    field.set(client, token)
+    gateway.callback_server_parameters.auth_token = token
 
 
 def _public(conf: SparkConf) -> SparkConf:
