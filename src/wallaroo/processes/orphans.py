@@ -65,6 +65,22 @@ def end_with_daemon(daemons: frozenset[str] = DAEMONS) -> None:
         _end()
 
 
+def end_if_forked(process: int) -> None:
+    """End this process at once if it is not ``process``: a function of the application forked it
+    there, and it came back, to do the task a second time.
+    """
+    if os.getpid() == process:
+        return
+    words = (
+        f"a function of the application forked process {os.getpid()}, which returned from that "
+        f"function into the task of process {process}, and is ended. End such a process with "
+        "os._exit, or use the modules subprocess or multiprocessing.\n"
+    )
+    with contextlib.suppress(OSError):
+        os.write(2, words.encode())
+    os._exit(1)
+
+
 def ending_with_this_process(prepare: Callable[[], None]) -> Callable[[], None]:
     """Return what a child calls before it executes its program: ``prepare``, and from then on the
     kernel sends it SIGHUP when the thread that started it ends (Linux).

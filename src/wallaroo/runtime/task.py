@@ -7,6 +7,7 @@ retries what cannot succeed, or shows a stack trace of its own.
 from __future__ import annotations
 
 import gc
+import os
 import time
 import traceback
 import uuid
@@ -26,6 +27,7 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.errors import InternalError, UserCodeError, WallarooError
 from wallaroo.metrics.task_tally import TaskTally
 from wallaroo.plan.model import Plan
+from wallaroo.processes.orphans import end_if_forked
 from wallaroo.runtime.feeding import Fed, drain, feed_blocks
 from wallaroo.runtime.job import BatchJob, loaded_steps, plan_of, worker_name
 from wallaroo.sinks.interface import SinkWriter, WriteContext
@@ -57,6 +59,7 @@ def run_level(
     that took longer than ``collect_after_ms`` collects cyclic garbage.
     """
     gc.disable()
+    process = os.getpid()
     started = time.perf_counter()
     task: Task | None = None
     report: TaskReport
@@ -66,7 +69,10 @@ def run_level(
     try:
         trace_point(f"level{level}.begins")
         task = Task(job, level, index, open_state or state_from_view)
-        yield from task.run(records)
+        for record in task.run(records):
+            end_if_forked(process)
+            yield record
+        end_if_forked(process)
         trace_point(f"level{level}.processed")
         report = task.report((time.perf_counter() - started) * 1e3)
         trace_point(f"level{level}.staged")
@@ -83,6 +89,7 @@ def run_level(
         )
     except Exception as error:  # noqa: BLE001  # the error boundary of the worker: the driver reports whatever it is
         report = _failed(task, level, index, unexpected(error))
+    end_if_forked(process)
     reports = (*(task.reports_before if task else ()), report)
     observed = task.observed if task else {}
     if task is not None:

@@ -7,6 +7,7 @@ What it is as a process is in ``spark.jvm_process``.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -20,6 +21,7 @@ from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 from wallaroo.spark.jvm_process import CONNECTION, JvmProcess, start_detached
 from wallaroo.spark.settings import public
 
+END_S = 1.0  # from the loss of the connection to the end of the process
 _launching = threading.Lock()
 
 
@@ -69,6 +71,15 @@ class Jvm:
         """End one that was launched here, with whatever waits for it."""
         if self._process is not None:
             self._process.kill()
+
+    @property
+    def killed_by(self) -> int:
+        """The signal that ended it; 0 where it lives, or ended otherwise."""
+        if self._process is None:
+            return 0
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return max(0, -self._process.wait(END_S))
+        return 0
 
     def _start(self, command: Any, **keywords: Any) -> subprocess.Popen[bytes]:
         if self._begun is not None:

@@ -44,6 +44,12 @@ def open_session(
         jvm.launch(conf, stderr)
         session = SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:  # the JVM's own words do not help: it is Java, or the master
+        if number := jvm.killed_by:
+            raise PeerError(
+                f"Spark's JVM was killed (signal {number}) while it started, by a user or by the "
+                "system for lack of memory (see its log). Free memory, or ask for less with --conf "
+                "spark.driver.memory=512m, then run again."
+            ) from error
         raise PeerError(
             f"Spark did not start with master '{master}': {type(error).__name__}. "
             "Run `wallaroo doctor`: Java 17 or newer must be installed (or JAVA_HOME set), and "

@@ -33,6 +33,7 @@ import lmdb
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import hold_lock
 from wallaroo.durable.whole_file import PRIVATE_FILE
+from wallaroo.errors import PeerError
 
 MAP_BYTES_MAX = 1 << 36  # virtual address space per shard, not memory and not disk
 DATA = "data.mdb"
@@ -140,15 +141,23 @@ def _opened(path: Path, was_damaged: bool) -> Opened:
 
 def _lmdb(path: Path) -> lmdb.Environment:
     make_private(path)
-    environment = lmdb.open(
-        str(path),
-        map_size=MAP_BYTES_MAX,
-        sync=False,
-        metasync=False,
-        max_readers=1024,
-        readahead=False,
-        mode=PRIVATE_FILE,
-    )
+    try:
+        environment = lmdb.open(
+            str(path),
+            map_size=MAP_BYTES_MAX,
+            sync=False,
+            metasync=False,
+            max_readers=1024,
+            readahead=False,
+            mode=PRIVATE_FILE,
+        )
+    except lmdb.MemoryError as error:
+        raise PeerError(
+            f"the view of the state, {path}, cannot be mapped: each of its parts needs "
+            f"{MAP_BYTES_MAX >> 30} GiB of addresses (not of memory), and this process may not "
+            "have as many. Raise its limit (ulimit -v unlimited; LimitAS= of systemd), then run "
+            "again: what was committed stays."
+        ) from error
     environment.reader_check()
     return environment
 

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
+from wallaroo.errors import PeerError
 from wallaroo.options import RunOptions
+from wallaroo.scratch import sweep_dead
 from wallaroo.spark import jvm_process, settings
 from wallaroo.spark.jvm import Jvm
 from wallaroo.spark.jvm_process import CONNECTION, JvmProcess, begin_jvm
+from wallaroo.spark.session import open_session
 
 Eventually = Callable[..., Any]
 # says what it was given, then lives as long as its stdin is open
@@ -57,6 +61,35 @@ def test_it_gets_the_settings_and_says_where_it_listens_in_the_runs_folder(
     assert Jvm(begun).settings == begun.settings
 
 
+def test_no_secret_is_on_the_command_line_and_the_jvm_gets_all_of_them(
+    home: Path, eventually: Eventually
+) -> None:
+    secrets = (
+        ("spark.authenticate.secret", "hidden"),
+        ("spark.hadoop.fs.s3a.secret.key", "hidden"),
+    )
+    begun = begin_jvm("App", RunOptions(master="local[2]", spark_conf=secrets))
+    assert begun is not None
+    eventually(begun.connection.exists, "it has started")
+    assert "hidden" not in begun.connection.read_text()
+    assert set(secrets) <= set(begun.settings.items())
+    begun.discard()
+
+
+def test_its_folder_is_not_swept_as_long_as_it_lives(
+    begun: JvmProcess, eventually: Eventually
+) -> None:
+    """Its driver may be dead: what it is about to write there has to have a place."""
+    eventually(begun.connection.exists, "it has started")
+    os.close(begun.scratch.lock)
+    assert begun.scratch.path not in sweep_dead()
+    begun.process.kill()
+    begun.process.wait()
+    assert begun.scratch.path in sweep_dead()
+    assert not begun.scratch.path.exists()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), begun.scratch.lock)
+
+
 def test_no_signal_to_this_process_group_reaches_it(
     begun: JvmProcess, eventually: Eventually
 ) -> None:
@@ -75,6 +108,18 @@ def test_pyspark_finds_it_where_it_looks_for_its_own(
     process = Jvm(begun)._start([], env={CONNECTION: str(looked_at)})
     assert process is begun.process
     eventually(looked_at.is_file, "it has started")
+
+
+def test_one_that_is_killed_while_it_starts_is_no_missing_java(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "spark" / "bin" / "spark-submit").write_text("#!/bin/sh\nkill -9 $$\n")
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    begun = begin_jvm("App", RunOptions(master="local[2]"))
+    assert begun is not None
+    with pytest.raises(PeerError, match=r"was killed \(signal 9\) while it started.*memory"):
+        open_session("App", "local[2]", begun.scratch.path, "warning", (), Jvm(begun))
+    begun.discard()
 
 
 def test_one_that_is_not_needed_is_ended_and_leaves_nothing(home: Path) -> None:
