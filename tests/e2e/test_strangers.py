@@ -11,8 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import psutil
 import pytest
@@ -70,9 +72,19 @@ class Victim:
 
     process: psutil.Process
     log: Path
-    status_port: int
-    ask: Callable[[str], bytes]
-    roots: list[psutil.Process] = field(default_factory=list)
+    record: RunRecord
+    roots: list[psutil.Process]  # it, and the daemons of the cluster
+
+    def ask(self, path: str) -> str:
+        """Return what its status server answers."""
+        host, port = self.record.address
+        headers = {"Authorization": f"Bearer {self.record.token}"} if self.record.token else {}
+        with urlopen(Request(f"http://{host}:{port}{path}", headers=headers)) as answer:
+            return str(answer.read().decode())
+
+    def status(self) -> dict[str, Any]:
+        """Return its status."""
+        return dict(json.loads(self.ask("/status")))
 
 
 @pytest.fixture(scope="module", params=["micro-batch", "low latency", "cluster"])
@@ -106,9 +118,7 @@ def victim(
         record = _has_committed(process, log)
         daemons = [master_and_worker.pid for master_and_worker in _daemons(cluster)]
         roots = [psutil.Process(pid) for pid in (process.pid, *daemons)]
-        target = as_target(record)
-        port = record.address[1]
-        yield Victim(roots[0], log, port, lambda path: target.ask(path).body, roots)
+        yield Victim(roots[0], log, record, roots)
 
 
 def _daemons(cluster: LocalCluster | None) -> list[psutil.Process]:
@@ -134,7 +144,7 @@ def _has_committed(process: subprocess.Popen[bytes], log: Path) -> RunRecord:
 
 def test_another_user_gets_no_block_no_event_and_no_deserialization(victim: Victim) -> None:
     ports, paths = listening(victim.roots)
-    asked = {port for port in ports if port[1] != victim.status_port}
+    asked = {port for port in ports if port[1] != victim.record.address[1]}
     assert asked
     answers = as_stranger(lambda: strangers.said_to(sorted(asked)))
     assert len(answers) == len(asked) * len(strangers.requests())
@@ -166,14 +176,13 @@ def test_a_killed_worker_is_a_line_in_the_log_in_the_status_and_a_metric(
 ) -> None:
     if len(victim.roots) > 1:
         pytest.skip("workers of a cluster are children of Spark's own daemon")
-    before = json.loads(victim.ask("/status"))
-    assert before["workers_killed"] == 0
-    assert b"wallaroo_workers_killed_total 0.0" in victim.ask("/metrics")
+    before = victim.status()
     worker = _workers(victim.process)[0]
     worker.kill()
     line = f"worker process {worker.pid} was killed (signal 9); its tasks run again"
     eventually(lambda: line in victim.log.read_text(), "the log says it")
-    eventually(lambda: json.loads(victim.ask("/status"))["workers_killed"] == 1, "the status, too")
-    assert b"wallaroo_workers_killed_total 1.0" in victim.ask("/metrics")
-    done = before["events_done"]
-    eventually(lambda: json.loads(victim.ask("/status"))["events_done"] > done, "it goes on")
+    count = before["workers_killed"] + 1
+    eventually(lambda: victim.status()["workers_killed"] == count, "the status, too")
+    assert f"wallaroo_workers_killed_total {count}.0\n" in victim.ask("/metrics")
+    done = victim.status()["events_done"]
+    eventually(lambda: victim.status()["events_done"] > done, "it goes on")
