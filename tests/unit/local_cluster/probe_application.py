@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from pyspark.sql import SparkSession
 
+from wallaroo.local_cluster.secrets import secret_of, settings_with
+
 TASKS, NUMBERS = 8, 400
 
 
@@ -32,6 +34,8 @@ def counted(numbers: Iterable[tuple[int, int]]) -> Iterator[tuple[str, int]]:
 def main(master: str, *settings: str) -> None:
     """Answer line by line until stdin ends."""
     builder = SparkSession.builder.master(master).appName("probe")
+    for name, value in settings_with(secret_of(master)).items():
+        builder = builder.config(name, value)
     for setting in settings:
         builder = builder.config(*setting.split("=", 1))
     session = builder.getOrCreate()
