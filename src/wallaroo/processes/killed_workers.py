@@ -35,8 +35,12 @@ class Deaths:
     def kill(self, pid: int, number: int) -> None:
         """Send a signal as ``os.kill`` does, and expect that it ends a process; 0 are all."""
         self._is_over |= pid == 0
-        os.kill(pid, number)
-        self._expected.add(pid)
+        self._expected.add(pid)  # before: the end may be noticed at once
+        try:
+            os.kill(pid, number)
+        except OSError:
+            self._expected.discard(pid)
+            raise
 
     def signal(self, number: int, handler: Any) -> Any:
         """Set a handler as ``signal.signal`` does; ends of children are not ignored."""

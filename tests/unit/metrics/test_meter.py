@@ -165,6 +165,12 @@ def test_workers_and_what_moved_between_them_are_in_the_status_as_reported_last(
     )
 
 
+def test_workers_that_were_killed_are_counted_in_the_status(meter: RunMeter) -> None:
+    assert meter.status(START_S).workers_killed == 0
+    meter.set_workers_killed(2)
+    assert meter.status(START_S).workers_killed == 2
+
+
 def test_what_was_found_is_known_before_the_run_is_ready(meter: RunMeter) -> None:
     meter.recovered(Recovery(41))
     assert (meter.status(START_S).last_batch, meter.status(START_S).recovered_batch) == (41, 41)

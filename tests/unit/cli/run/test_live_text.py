@@ -267,3 +267,13 @@ def test_rates_of_the_summary_do_not_count_the_start() -> None:
     status = replace(STATUS, state="stopped", elapsed_s=60.0, events_done=1_000)
     late = replace(status, running_at=status.started_at + 50)
     assert "(100/s while running)" in summary(late)
+
+
+def test_workers_that_were_killed_are_in_the_table_and_in_the_summary() -> None:
+    status = replace(STATUS, workers_killed=2)
+    words = "2 worker processes were killed from outside; the tasks ran again"
+    assert words in screen(status)
+    assert words in summary(status)
+    one = "1 worker process was killed from outside; the tasks ran again"
+    assert one in screen(replace(STATUS, workers_killed=1))
+    assert "killed" not in screen(STATUS)
