@@ -17,9 +17,11 @@ from pathlib import Path
 
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.whole_file import write_whole
+from wallaroo.errors import PeerError
 from wallaroo.local_cluster.state import default_folder
 
 SECRET_BYTES = 32
+NO_FOLDER = (OSError, RuntimeError)  # none to read or write, or a user without a home
 # for every connection between Spark's processes: who knows no secret gets no answer
 AUTHENTICATED = {
     "spark.authenticate": "true",
@@ -60,15 +62,21 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 def publish(url: str, secret: str) -> None:
-    """Let this user's drivers find the secret of the master at ``url``."""
-    file = _file_of(url)
-    make_private(file.parent)
-    write_whole(file, secret.encode(), is_durable=False, points="cluster")
+    """Let this user's drivers find the secret of the master at ``url``.  Raises PeerError."""
+    try:
+        file = _file_of(url)
+        make_private(file.parent)
+        write_whole(file, secret.encode(), is_durable=False, points="cluster")
+    except NO_FOLDER as error:
+        raise PeerError(
+            f"the secret of {url} cannot be written for `wallaroo run`: {error}. Set "
+            "XDG_STATE_HOME to a folder of yours."
+        ) from error
 
 
 def withdraw(url: str) -> None:
     """Forget the secret of a master that has ended."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(*NO_FOLDER):
         _file_of(url).unlink(missing_ok=True)
 
 
@@ -76,7 +84,7 @@ def secret_of(url: str) -> str:
     """Return the secret of the master at ``url``; "" if `wallaroo cluster` has none there."""
     try:
         return _file_of(url).read_text()
-    except OSError:
+    except NO_FOLDER:
         return ""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from wallaroo.errors import PeerError
 from wallaroo.local_cluster import secrets
 from wallaroo.local_cluster.state import Record, read, write
 
@@ -23,6 +24,16 @@ def test_drivers_of_this_user_find_it_until_the_cluster_ends(tmp_path: Path) -> 
     secrets.publish(URL, "hidden")
     assert secrets.secret_of(URL) == secrets.secret_of("spark://localhost:7077") == "hidden"
     secrets.withdraw(URL)
+    assert secrets.secret_of(URL) == ""
+
+
+def test_a_place_that_cannot_be_had_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(PeerError, match="Set XDG_STATE_HOME"):
+        secrets.publish(URL, "hidden")
     assert secrets.secret_of(URL) == ""
 
 
