@@ -84,7 +84,7 @@ class Watermarks:
     sources: Mapping[str, SourceMark] = field(default_factory=dict)
     due_ns: int = TIME_MAX  # when the first timer or window is due in event time
     due_processing_ns: int = TIME_MAX
-    has_ended: bool = False  # all input had ended, and everything was fired
+    has_ended: bool = False  # all input had ended, everything was fired, and nothing came since
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a commit stores it."""
@@ -138,7 +138,7 @@ class BatchTime:
     clock_ns: int = 0
     # sources of which nothing is waiting that was received before the clock was read
     drained: frozenset[int] = frozenset()
-    is_final: bool = False  # all input has ended: everything is due
+    is_final: bool = False  # all input has ended now: everything is due
     at_least_ns: int = TIME_MIN  # a watermark that a test sets
     # sources whose partitions have no order among each other: all that have events are known
     unordered: frozenset[int] = frozenset()
@@ -186,7 +186,8 @@ def after_batch(time: BatchTime, sources: SourceTimes, observed: Observed) -> Wa
     moved_ns = _of_all(time.clock_ns, sources, marks)
     all_ns = max(time.before.watermark_ns, moved_ns, time.at_least_ns)
     kept = {**time.before.sources, **marks}  # a source that is not in the plan may come back
-    return Watermarks(all_ns, time.clock_ns, kept, has_ended=time.is_final)
+    has_ended = time.is_final or time.before.has_ended
+    return Watermarks(all_ns, time.clock_ns, kept, has_ended=has_ended)
 
 
 def with_due(marks: Watermarks, due: Iterable[tuple[int, int]]) -> Watermarks:

@@ -118,14 +118,14 @@ class LocalRunner:
         """
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
         levels = self.plan.levels
-        before = self.time
+        before = replace(self.time, has_ended=self.time.has_ended and not any(pieces))
         for name, partitions in ended.items():
             before = before.with_partitions(name, clock_ns, ended=partitions)
         time = BatchTime(
             before,
             max(clock_ns, self.time.clock_ns),
             frozenset(range(len(self.plan.sources))),
-            is_final,
+            is_final and not before.has_ended,
             TIME_MIN if watermark_ns is None else watermark_ns,
         )
         observed: dict[int, dict[int, ObservedSource]] = {}

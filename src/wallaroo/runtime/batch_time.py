@@ -5,12 +5,16 @@ Where it runs: driver.
 Invariant: the clock is read once for a batch, before the heads of the sources are looked at, and
 goes into the batch's commit.  What a task does for the sake of time follows from that reading, from
 the last commit and from the batch's input; so a batch that is repeated repeats it.
+
+Invariant: of the batches after which all input has ended, one is the final batch: those after it
+(a timer by the clock, state that expires) end nothing again, unless they have input.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from wallaroo.engine.ordered_keys import TIME_MAX
 from wallaroo.engine.report import TaskReport
@@ -57,12 +61,14 @@ class BatchTimes:
             return BatchTime()
         before = _marks(last)
         clock_ns = max(self._clock_ns(), before.clock_ns)
+        if any(ends[name] != start[name] for name in self._names):
+            before = replace(before, has_ended=False)  # a file has grown: it ends again
         before = self._with_partitions(before, start, ends, clock_ns)
         return BatchTime(
             before,
             clock_ns,
             self._drained(ends),
-            self._is_done(ends),
+            self._is_done(ends) and not before.has_ended,
             unordered=frozenset(
                 number for number, name in enumerate(self._names) if self._is_unordered(name, ends)
             ),

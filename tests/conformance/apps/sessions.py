@@ -96,9 +96,12 @@ def flush(state: Seen, context: wallaroo.Context, name: str) -> list[str]:
     return [f"{context.key} flushed {len(texts)}: {text}" for text in texts]
 
 
+def clicks(inputs: Path) -> wallaroo.Pipeline[Click]:
+    return source(inputs).to(parse).with_event_time(time_of, delay=wallaroo.seconds(DELAY_S))
+
+
 def _sessions(inputs: Path) -> wallaroo.KeyedPipeline[str, str]:
-    clicks = source(inputs).to(parse).with_event_time(time_of, delay=wallaroo.seconds(DELAY_S))
-    return clicks.key_by(key_of).to(session)
+    return clicks(inputs).key_by(key_of).to(session)
 
 
 def one_step(inputs: Path, outputs: Path) -> Application:

@@ -14,6 +14,7 @@ import pytest
 
 import wallaroo
 from tests.conformance.apps import sessions, waiting
+from tests.conformance.apps.steps import sink
 from tests.conformance.cases import TIMED_LINES as LINES
 from tests.conformance.cases import per_key
 from wallaroo.options import RunOptions
@@ -52,6 +53,81 @@ def test_input_that_ends_fires_everything_before_the_run_is_finished(tmp_path: P
     assert again.wait(180)
     assert (again.exception, again.status().state) == (None, "finished")
     assert written(tmp_path) == sessions.expected(LINES)
+
+
+class Ended:
+    """State of a key that is to end once."""
+
+    def __init__(self) -> None:
+        self.events = 0
+
+
+@wallaroo.state_computation("ends", state=Ended)
+def ends(event: sessions.Click, own: Ended) -> None:
+    own.events += 1
+
+
+@ends.on_end
+def at_end(own: Ended, context: wallaroo.Context) -> str:
+    return f"{context.key} ended with {own.events}"
+
+
+def leaving(**expiry: Any) -> Any:
+    """A step of which something is due after the end, too: its state expires."""
+
+    @wallaroo.state_computation("expires", state=Ended, **expiry)
+    def expires(event: sessions.Click, own: Ended) -> None:
+        own.events += 1
+
+    return expires
+
+
+@wallaroo.state_computation("has a timer by the clock", state=Ended)
+def by_clock(event: sessions.Click, own: Ended, context: wallaroo.Context) -> None:
+    context.set_timer("soon", context.processing_time + 1, processing=True)
+
+
+@by_clock.on_timer
+def clock_due(own: Ended, context: wallaroo.Context, name: str) -> None:
+    own.events += 1
+
+
+BESIDE = {
+    "state expires by event time": leaving(ttl=wallaroo.seconds(1), ttl_time="event"),
+    "state expires by the clock": leaving(ttl=wallaroo.milliseconds(1), ttl_time="processing"),
+    "a timer by the clock": by_clock,
+}
+
+
+def ending(folder: Path, beside: Any) -> wallaroo.Application:
+    keyed = sessions.clicks(folder).key_by(sessions.key_of)
+    both = keyed.to(ends).merge(keyed.to(beside))
+    return wallaroo.build_application("ending", both.to_sink(sink(folder)))
+
+
+@pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
+def test_the_end_comes_once_whatever_is_due_after_it(tmp_path: Path, beside: Any) -> None:
+    lines = [f"{key} {second} {second}" for second in range(0, 90, 9) for key in "abcdefg"]
+    (tmp_path / "in.txt").write_text("".join(line + "\n" for line in lines))
+
+    for _ in range(3):
+        run = new_run(ending(tmp_path, beside), checkpoint=tmp_path / "state")
+        run.start()
+        assert run.wait(180)
+        assert (run.exception, run.status().state) == (None, "finished")
+
+    outputs = (tmp_path / "out.txt").read_text().splitlines()
+    assert sorted(outputs) == [f"{key} ended with 10" for key in "abcdefg"]
+
+    with (tmp_path / "in.txt").open("a") as file:
+        file.write("a 100 100\n")
+    run = new_run(ending(tmp_path, beside), checkpoint=tmp_path / "state")
+    run.start()
+    assert run.wait(180)
+
+    more = (tmp_path / "out.txt").read_text().splitlines()[len(outputs) :]
+    assert "a ended with 11" in more  # a file that has grown ends again
+    assert len(more) == 7
 
 
 class Died(Exception):
