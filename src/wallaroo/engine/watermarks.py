@@ -190,6 +190,11 @@ def after_batch(time: BatchTime, sources: SourceTimes, observed: Observed) -> Wa
     return Watermarks(all_ns, time.clock_ns, kept, has_ended=has_ended)
 
 
+def newest_ns(marks: Watermarks, sources: SourceTimes) -> int:
+    """Return how far time has come where nothing holds it back: at the end of all input."""
+    return max([marks.watermark_ns, *(_newest(marks.sources[name]) for name, _ in sources)])
+
+
 def with_due(marks: Watermarks, due: Iterable[tuple[int, int]]) -> Watermarks:
     """Return watermarks with what tasks say is due first, in event and in processing time."""
     listed = [*due, (TIME_MAX, TIME_MAX)]

@@ -119,6 +119,62 @@ def test_state_expires_by_event_time_wherever_the_input_is_cut() -> None:
         assert found == ["a 0 1", *expected]
 
 
+def ended(own: Count, context: wallaroo.Context) -> str:
+    return f"{context.key} ended after {own.count}"
+
+
+@wallaroo.state_computation(
+    "kept five seconds", state=Count, ttl=5 * SECOND, ttl_time="event", on_expire=gone
+)
+def kept_five_seconds(event: str, own: Count, context: wallaroo.Context) -> None:
+    own.count += 1
+    if event.endswith("timer"):
+        context.set_timer("after", context.event_time + 6 * SECOND)
+        context.set_timer("before", context.event_time + 4 * SECOND)
+
+
+kept_five_seconds.on_end(ended)
+
+
+@kept_five_seconds.on_timer
+def kept_timer(own: Count, context: wallaroo.Context, name: str) -> str:
+    return f"{context.key} {name} {own.count} at {context.event_time / SECOND:g}"
+
+
+def expired_or_ended(lines: list[bytes], batches: int, tasks: int = 2) -> list[str]:
+    done = run_local(application(kept_five_seconds), {"in": lines}, batches=batches, tasks=tasks)
+    return done.text.splitlines()
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 4])
+def test_whether_state_expires_or_ends_does_not_depend_on_cuts(batches: int) -> None:
+    lines = [b"a 1", b"b 100", b"b 101", b"c 101"]
+
+    found = expired_or_ended(lines, batches)
+
+    assert found[0] == "a gone after 1 at 6"
+    assert sorted(found[1:]) == ["b ended after 2", "c ended after 1"]
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_timers_and_expiry_of_a_key_come_in_order_of_time(batches: int) -> None:
+    lines = [b"a 1 timer", b"b 50", b"a 100"]
+
+    found = [line for line in expired_or_ended(lines, batches) if line[0] == "a"]
+
+    assert found == ["a before 1 at 5", "a gone after 1 at 6", "a after 0 at 7", "a ended after 1"]
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_all_keys_that_expire_have_their_outputs_before_what_comes_later(batches: int) -> None:
+    count = 2 * EXPIRED_MIN
+    lines = [f"k{number} {number % 3}".encode() for number in range(count)]
+
+    found = expired_or_ended([*lines, b"b 50", b"b 51"], batches)
+
+    assert sum(" gone " in line for line in found) == count
+
+
 def test_state_expires_by_the_clock_without_input_and_leaves_nothing() -> None:
     running = LocalApplication(application(kept_by_clock), clock=VirtualClock(100 * SECOND))
     running.send("in", b"a 1", b"b 1")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from wallaroo.engine.blocks import Block, with_floors
 from wallaroo.engine.partition_times import Observed, Settled
-from wallaroo.engine.watermarks import BatchTime, after_batch, settled_sources
+from wallaroo.engine.watermarks import BatchTime, after_batch, newest_ns, settled_sources
 from wallaroo.plan.model import Plan, SourceEntry
 
 
@@ -43,5 +43,7 @@ class LevelTime:
         return self._batch.is_final
 
     def after_ns(self) -> int:
-        """Return the watermark after the batch's input."""
-        return after_batch(self._batch, self._plan.source_times, self._observed).watermark_ns
+        """Return the watermark after the batch's input; nothing that has ended holds it back."""
+        sources = self._plan.source_times
+        after = after_batch(self._batch, sources, self._observed)
+        return newest_ns(after, sources) if self.is_final else after.watermark_ns

@@ -8,11 +8,16 @@ Invariants:
   after the timer's time, and at the latest when a batch ends with such a watermark; a key's timers
   in the order of their times.  So a key's calls come in the same order however input is cut.
 * While a timer is called, time is what the timer was set for.
-* State expires where a timer would be called: an event that comes after it meets a new object.
+* State expires where a timer of that time would be called, after it: what comes then meets a new
+  object.  By event time, what a batch leaves to a later one has no function to call: nothing that
+  is emitted depends on how many keys expire at once.
+* When all input has ended, what the watermark of the input has passed comes first, as it would have
+  come in a batch before: so what expires, and what ends, does not depend on where that batch began.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -137,10 +142,11 @@ class _Timed:
         work.context = Context(work.state.drop, site.time, self if step.timing.on_timer else None)
 
     def operator(self) -> Operator:
-        expires = self._step.timing.ttl_ns is not None
         process = self._work.plain()
-        if expires and self._step.timing.on_timer is None:
-            return Operator(self._expiring(process), self._advance, None, self._work.end)
+        if self._step.timing.ttl_ns is not None:
+            process = self._expiring(process)
+        if self._step.timing.on_timer is None:
+            return Operator(process, self._advance, None, self._work.end)
         time = self._site.time
         timers = self._timers
         next_ns = timers.next_ns
@@ -156,8 +162,7 @@ class _Timed:
                 fire(key, time.watermark_ns)
             process(key, event)
 
-        entry = self._expiring(timed) if expires else timed
-        return Operator(entry, self._advance, None, self._work.end)
+        return Operator(timed, self._advance, None, self._work.end)
 
     def _expiring(self, process: Emit) -> Emit:
         """Let state expire before an event meets it; note the event as its use."""
@@ -223,6 +228,7 @@ class _Timed:
         event_ns = time.event_ns
         watermark_ns = time.watermark_ns
         while (timer := self._timers.take(key, up_to_ns)) is not None:
+            self._expire_until(key, timer.at_ns)
             self._call(key, timer.name, timer.at_ns, timer.added_at_ns)
         time.event_ns = event_ns
         time.watermark_ns = watermark_ns
@@ -234,9 +240,13 @@ class _Timed:
         work.call(key, f"timer {name}", lambda own: on_timer.function(own, work.context, name))
 
     def _advance(self, watermark_ns: int) -> None:
-        self._fire_due(watermark_ns)
+        is_final = watermark_ns == TIME_MAX
+        passed_ns = self._site.reached_ns if is_final else watermark_ns
+        self._fire_due(passed_ns)
         if self._step.timing.ttl_ns is not None:
-            self._advance_expiry(watermark_ns)
+            self._advance_expiry(passed_ns, is_final)
+        if is_final:
+            self._fire_due(TIME_MAX)
 
     def _fire_due(self, watermark_ns: int) -> None:
         if self._step.timing.on_timer is None:
@@ -248,6 +258,8 @@ class _Timed:
             self._timers.taken(due.key, name, False)
             if watermark_ns == TIME_MAX:
                 self._ended.add((due.key, name))
+            else:
+                self._expire_until(due.key, due.time_ns)
             self._call(due.key, name, due.time_ns, due.added_at_ns)
             timers.write()  # what was set is perhaps due, too
         clock_ns = self._site.time.clock_ns
@@ -274,9 +286,18 @@ class _Timed:
         time.event_ns = event_ns
         time.watermark_ns = watermark_ns
 
-    def _advance_expiry(self, watermark_ns: int) -> None:
+    def _expire_until(self, key: Key, time_ns: int) -> None:
+        """Let the state of a key expire if it does before the time of a timer."""
+        if not self._step.expires_by_event_time:
+            return
+        used = self._expiring_state.used_ns(key)
+        if used is not None and used + self._step.timing.ttl_ns < time_ns:
+            self._expire(key, used)
+
+    def _advance_expiry(self, watermark_ns: int, is_final: bool) -> None:
         ttl_ns = self._step.timing.ttl_ns
-        passed = watermark_ns if self._step.expires_by_event_time else self._site.time.clock_ns
+        by_event_time = self._step.expires_by_event_time
+        passed = watermark_ns if by_event_time else self._site.time.clock_ns
         state = self._expiring_state
         expiry = self._store.expiry
         new_keys = 0
@@ -284,9 +305,9 @@ class _Timed:
             if key in state.live and state.stored_use(key) is None:
                 expiry.add(used + ttl_ns, key)
                 new_keys += 1
-        if passed == TIME_MAX:
-            return  # all input has ended: state stays for who looks at it
         most = expiring_at_once(self._site.time.elapsed_ns, new_keys)
+        if by_event_time and (is_final or self._step.timing.on_expire is not None):
+            most = sys.maxsize
         for row, keys in expiry.take(passed, most):
             state.read_ahead(row.group, keys)
             for key in keys.values():
