@@ -2,91 +2,38 @@
 
 Where it runs: pure (in workers).
 
-Invariants, besides those of ``joins.machines``:
-
-* Rows (a time, a key, an event) are in the order of time; of one time they are as they came.
-* After a batch whose watermark was ``w``, every row before ``w`` was joined, and none after it.  So
-  a stored row was joined if its time is before the watermark with which the batch began: rows are
-  written once, in *pieces*, and a piece goes when the watermark has passed its last row.
-* A piece holds rows of one key group and one batch; all pieces of a group are stored under one key,
-  its *home*.  What a batch leaves waiting of a group with many rows is cut by time into about as
-  many pieces as batches will pass it in, so that the next one reads what it joins and no more; what
-  is left of small pieces is written again, as one.  Of two pieces with rows of one time, that of
-  the later batch has the later rows.
-* For every home with pieces there is a due row no later than the first of their rows.
+Invariants, besides those of ``joins.machines`` and ``joins.waiting``: a row waits until it is
+joined, when the watermark has passed it; the newest row of the right side that was passed is kept
+by key.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import chain, islice
 from operator import eq, itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from wallaroo.joins.step import LEFT, RIGHT, JoinSpec
-from wallaroo.windows.entries import AT_END, ROW, Rows, Slot, order_of, pack_slot, unpack_slot
+from wallaroo.joins.waiting import Stored, WaitingRows, time_of
+from wallaroo.windows.entries import AT_END, ROW, Slot, order_of, pack_slot
 from wallaroo.windows.interface import Now
 from wallaroo.windows.spec import FINAL_WATERMARK
 
 Row = tuple[int, Any, Any]  # time, key, event
 Walk = Callable[[list[Row], list[Row], dict[Any, Row]], None]
-Sides = tuple[list[Row], list[Row]]  # the rows of both
 
 LEFT_HOW = "left"
 NEWEST = pack_slot(Slot(AT_END, 0))  # the entry of a key's newest row of the right side
-PIECE = 1  # kind of slots
-PIECES_MAX = 8  # of a group and batch
-PIECE_ROWS = 64  # what a piece costs besides its rows is less than what they do
 END: Row = (FINAL_WATERMARK, None, None)  # later than all events
 NOTHING: Row = (-4 * FINAL_WATERMARK, None, None)  # older than any age
-_time = itemgetter(0)
 _key = itemgetter(1)
 _time_and_key = itemgetter(0, 1)
 
 
-class Entries(Protocol):
-    """Objects by key and sub, as of the last commit."""
-
-    def peek(self, key: Any, sub: Any) -> Any:
-        """Return the object, to be read only; None where there is none."""
-
-    def put(self, key: Any, sub: Any, value: Any) -> None:
-        """Set the object."""
-
-    def delete(self, key: Any, sub: Any) -> None:
-        """Remove the object, if there is one."""
-
-    def subs(self, key: Any) -> list[Any]:
-        """Return the subs of a key, in order."""
-
-
-class Stored(NamedTuple):
-    """What a task has stored of a join."""
-
-    entries: Entries
-    due: Rows
-    home: Callable[[Any], Any]  # names the key under which rows of a key wait
-
-
-class _Piece(NamedTuple):
-    """A stored piece of which rows may be joined now."""
-
-    batch: int  # that wrote it
-    when: int
-    sub: bytes
-    sides: Sides
-
-
-_age = itemgetter(0, 1)
-
-
-class LatestMachine:
-    """Rows of all keys lie together, by side, while a batch is processed: so what the watermark has
-    passed is found by walking along both sides in the order of time, once.
-
-    ``sided``: what takes the events of each side; ``too_late`` takes those that are.  ``walk``: see
-    ``walking``.  ``began``: the watermark when the batch began.
+class LatestMachine(WaitingRows):
+    """``sided``: what takes the events of each side; ``too_late`` takes those that are.  ``walk``:
+    see ``walking``.
     """
 
     def __init__(
@@ -99,16 +46,11 @@ class LatestMachine:
         batch: int,
         began: int,
     ):
+        super().__init__(stored, batch, began, 2)
         self._within = spec.within_ns
-        self._stored = stored
         self._walk = walk
-        self._batch = batch
-        self._span = began, began  # the watermark when the batch began, and now
-        self._rows: Sides = ([], [])  # not joined, nor stored
         self._newest: dict[Any, Row] = {}  # of the right side, that the watermark has passed
         self._known: dict[Any, Row | None] = {}  # the same, as it is stored
-        self._taken: set[Any] = set()  # keys whose due rows were
-        self._later: set[Any] = set()  # homes of pieces of which nothing is due yet
         self.sided = tuple(
             _taking(self._rows[side].append, now, too_late) for side in (LEFT, RIGHT)
         )
@@ -118,61 +60,21 @@ class LatestMachine:
         side, event = sided
         self.sided[side](key, event)
 
-    def advance(self, watermark: int) -> None:
-        """Emit what the watermark has passed, in order of time, and of keys; keep the newest value
-        of each key.
+    def pass_on(self, passed: list[list[Row]]) -> None:
+        """Emit what was passed, in order of time, and of keys; keep the newest value of each
+        key.
         """
-        began = self._span[0]
-        self._span = began, watermark
-        found = {key: self._read(key) for key in self._due_keys(watermark)}
-        pieces = sorted(chain.from_iterable(found.values()), key=_age)
-        passed: list[list[Row]] = []
-        for side, rows in enumerate(self._rows):
-            rows.sort(key=_time)  # stable: of one time as they came
-            end = bisect_left(rows, watermark, key=_time)  # before all of that time
-            of_side = list(
-                chain.from_iterable(self._part(piece, side, began, watermark) for piece in pieces)
-            )
-            if of_side:
-                of_side += rows[:end]
-                of_side.sort(key=_time)
-                passed.append(of_side)
-            else:
-                passed.append(rows[:end])
-            del rows[:end]
         lefts, values = passed
         for key in set(map(_key, chain(lefts, values))).difference(self._known):
             self._know(key)
         values.append(END)
         self._walk(_in_order(lefts), values, self._newest)
-        older: Sides = ([], [])
-        for key, own in found.items():
-            for piece in self._left(key, own):
-                for side, rows in enumerate(older):
-                    rows += self._part(piece, side, watermark, FINAL_WATERMARK)
-        for rows, before in zip(self._rows, older, strict=True):
-            rows[:0] = before
 
-    def _due_keys(self, watermark: int) -> Iterable[Any]:
-        return dict.fromkeys(row.key for row in self._stored.due.take(watermark))
-
-    def _read(self, key: Any) -> list[_Piece]:
-        """Return the pieces of a home of which something is due; say when the others are."""
-        self._taken.add(key)
+    def read(self, key: Any) -> list[Any]:
+        """Return the pieces that are due; the key may be one whose newest row is."""
         if key not in self._known:
             self._know(key)
-        pieces = []
-        for sub in self._stored.entries.subs(key):
-            slot = unpack_slot(sub)
-            if slot.kind != PIECE:
-                continue
-            if slot.when <= self._span[1]:
-                found = self._stored.entries.peek(key, sub)
-                pieces.append(_Piece(slot.first, slot.when, sub, found))
-            else:
-                self._stored.due.add(slot.when, key, ROW)
-                self._later.add(key)
-        return pieces
+        return super().read(key)
 
     def _know(self, key: Any) -> None:
         """Read the newest row of a key."""
@@ -182,74 +84,12 @@ class LatestMachine:
         if row is not None:
             self._newest[key] = row
 
-    @staticmethod
-    def _part(piece: _Piece, side: int, begin: int, end: int) -> list[Row]:
-        """The rows of a side of which the time is in [begin, end)."""
-        rows = piece.sides[side]
-        return rows[bisect_left(rows, begin, key=_time) : bisect_left(rows, end, key=_time)]
-
-    def _left(self, key: Any, pieces: list[_Piece]) -> list[_Piece]:
-        """Remove pieces whose rows were all passed, and the newest ones as long as little is left
-        of them, which are returned to be written with what came now; say when the others are due.
-        """
-        watermark = self._span[1]
-        small: list[_Piece] = []
-        count = PIECE_ROWS if key in self._later else 0  # these are newer, and stay
-        for piece in sorted(pieces, key=_age, reverse=True):
-            left = [rows[bisect_left(rows, watermark, key=_time) :] for rows in piece.sides]
-            waiting = sum(map(len, left))
-            count += waiting
-            if waiting and count > PIECE_ROWS:
-                self._stored.due.add(min(rows[0][0] for rows in left if rows) + 1, key, ROW)
-                continue
-            self._stored.entries.delete(key, piece.sub)
-            if waiting:
-                small.append(piece)
-        return small[::-1]
-
     def store(self) -> None:
         """Write what waits, and the newest rows."""
-        watermark = self._span[1]
-        if any(row[0] < watermark for rows in self._rows for row in rows):
-            self.advance(watermark)  # what came since
-        by_home: dict[Any, Sides] = {}
-        of_key: dict[Any, Sides] = {}
-        for side, rows in enumerate(self._rows):
-            rows.sort(key=_time)
-            for row in rows:
-                sides = of_key.get(row[1])
-                if sides is None:
-                    home = self._stored.home(row[1])
-                    sides = of_key[row[1]] = by_home.setdefault(home, ([], []))
-                sides[side].append(row)
-        for home, sides in by_home.items():
-            self._store_rows(home, sides)
+        super().store()
         for key, known in self._known.items():
             self._store_newest(key, known)
-        for each in (*self._rows, self._newest):
-            each.clear()
-
-    def _store_rows(self, home: Any, sides: Sides) -> None:
-        first = min(rows[0][0] for rows in sides if rows)
-        last = max(rows[-1][0] for rows in sides if rows) + 1
-        began, watermark = self._span
-        passes = max(watermark - began, 1)  # in a batch, about
-        count = min(PIECES_MAX, sum(map(len, sides)) // PIECE_ROWS, -(-(last - first) // passes))
-        marks = [first + (last - first) * number // count for number in range(1, count)]
-        begins = [0, 0]
-        for mark in (*marks, last):
-            ends = [bisect_left(rows, mark, key=_time) for rows in sides]
-            lefts, values = (
-                rows[begin:end] for rows, begin, end in zip(sides, begins, ends, strict=True)
-            )
-            if lefts or values:
-                self._store_piece(home, mark, (lefts, values))
-            begins = ends
-
-    def _store_piece(self, home: Any, end: int, sides: Sides) -> None:
-        when = min(rows[0][0] for rows in sides if rows) + 1
-        self._stored.entries.put(home, pack_slot(Slot(when, PIECE, end, self._batch)), sides)
-        self._stored.due.add(when, home, ROW)
+        self._newest.clear()
 
     def _store_newest(self, key: Any, known: Row | None) -> None:
         newest = self._newest.get(key)
@@ -283,7 +123,7 @@ def _taking(keep: Callable[[Row], None], now: Now, too_late: Callable[[Any, Any]
 
 def _in_order(rows: list[Row]) -> list[Row]:
     """Return rows, which are in the order of time, in that of time and key."""
-    times = list(map(_time, rows))
+    times = list(map(time_of, rows))
     if not any(map(eq, times, islice(times, 1, None))):
         return rows
     try:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import wallaroo
 from tests.timed_events import Event, decode, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count
-from wallaroo.joins import latest as joins_latest
+from wallaroo.joins import waiting
 from wallaroo.local.runner import LocalRunner
 from wallaroo.plan.json import Verdict, compare, dumps
 from wallaroo.plan.model import Plan
@@ -340,7 +340,7 @@ def test_results_of_the_latest_come_in_the_order_of_time_then_of_keys(
     piece_rows: int,
 ) -> None:
     """However few rows are stored as a piece of their own."""
-    with mock.patch.object(joins_latest, "PIECE_ROWS", piece_rows):
+    with mock.patch.object(waiting, "PIECE_ROWS", piece_rows):
         join_latest_in_order(left, right, cuts, delay)
 
 

@@ -13,9 +13,10 @@ from typing import Any
 from wallaroo.engine.fusing import fused
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.windows import emit_at, late_of
-from wallaroo.joins.latest import LatestMachine, Row, Stored, Walk, walking
+from wallaroo.joins.latest import LatestMachine, Row, Walk, walking
 from wallaroo.joins.machines import DedupeMachine, IntervalMachine, late_by
 from wallaroo.joins.step import Dedupe, IntervalJoin, LatestJoin, WindowJoin
+from wallaroo.joins.waiting import Stored
 from wallaroo.joins.windows import SIDES, Pairs
 from wallaroo.steps import STOP
 from wallaroo.windows.entries import Live
